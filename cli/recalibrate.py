@@ -14,6 +14,7 @@ from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.comparison.words import CalibrateResult, report
 from taugate.calibration.comparison.words import as_json as promotion_json
 from taugate.calibration.progress import Stopwatch
+from taugate.calibration.recalibration.trial import DEFAULT_QUERIES, DEFAULT_SECONDS, TrialSettings
 from taugate.cli.terminal.options import add_signing_option
 from taugate.cli.terminal.output import say, say_labelled
 from taugate.cli.terminal.promotion_rule import RULE_HELP
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from taugate.calibration.recalibration.trial import TrialResult
 
 KEY = "TAUGATE_KEY"  # of the services that try the release
-_QUERIES, _SECONDS = 200, 600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,15 +68,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shadow",
         metavar="QUERIES",
         type=int,
-        default=_QUERIES,
-        help=f"live queries that both releases answer before the new one is promoted (default: {_QUERIES})",
+        default=DEFAULT_QUERIES,
+        help=f"live queries that both releases answer before the new one is promoted (default: {DEFAULT_QUERIES})",
     )
     trial.add_argument(
         "--shadow-seconds",
         metavar="S",
         type=float,
-        default=_SECONDS,
-        help=f"wait no longer for these (default: {_SECONDS:g})",
+        default=DEFAULT_SECONDS,
+        help=f"wait no longer for these (default: {DEFAULT_SECONDS:g})",
     )
     parser.add_argument("--json", action="store_true", help="print what changed and what was found as one JSON object")
     add_signing_option(parser)
@@ -103,7 +103,6 @@ def run(arguments: argparse.Namespace) -> int:
         with watch.task("starting"):
             # These load scikit-learn, which takes seconds.
             from taugate.calibration.recalibration.job import Recalibration, recalibrate
-            from taugate.calibration.recalibration.trial import TrialSettings
             from taugate.calibration.report.terminal import times
 
         trial = TrialSettings(

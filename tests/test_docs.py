@@ -84,6 +84,7 @@ COMMANDS = [
     "release erase",
     *("release sign", "release push", "release pull", "drift replay", "drift baseline", "key new", "completion"),
     "settings",
+    "recalibrate",
 ]
 
 

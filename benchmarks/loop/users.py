@@ -16,14 +16,14 @@ import numpy as np
 class Asked:
     """What came of the questions.
 
-    at: when each was due, seconds of time.monotonic(); seconds: that each took; failed: what was wrong with each that
-    failed; releases: by which each was answered.
+    at: when each that was answered was due, seconds of time.monotonic(); seconds: that each took; failed: what was
+    wrong with each that failed; failed_at: when those were due.
     """
 
     at: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
-    releases: list[str] = field(default_factory=list)
+    failed_at: list[float] = field(default_factory=list)
 
     def milliseconds(self, percentile: float, since: float, until: float) -> float:
         """Return a percentile of the latencies of questions that were due between two times."""
@@ -77,7 +77,7 @@ class Users:
             wrong = f"{type(error).__name__}: {error}"
         if wrong is not None:
             self.asked.failed.append(wrong)
+            self.asked.failed_at.append(due)
             return
         self.asked.at.append(due)
         self.asked.seconds.append(time.monotonic() - due)
-        self.asked.releases.append(reply.json()["release"])

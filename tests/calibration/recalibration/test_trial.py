@@ -1,0 +1,92 @@
+"""The trial on live traffic, read from the metrics that the service's own shadow makes."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from taugate.calibration.recalibration.trial import TrialResult, TrialSettings, try_release
+from taugate.registry.catalog import shadow_id
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.verify import verify
+from taugate.service.shadow.gauges import ShadowAnswer, ShadowGauges
+from tests.registry.conftest import copy, first, three
+
+__all__ = ["copy", "first", "three"]
+
+KEPT, EMPTY = ShadowAnswer(["a", "b"], ["a"], 0.01), ShadowAnswer(["a", "c"], [], 0.01)
+GOOD = TrialResult(200, 0, 50, 10, 10, 0.9, 5.0, 200)
+
+
+@contextmanager
+def service(manifest: Manifest, compared: int) -> Iterator[tuple[str, list[str]]]:
+    """Metrics of a service whose shadow has answered some queries, half of them with nothing; and what was asked."""
+    registry = CollectorRegistry()
+    gauges = ShadowGauges(registry, manifest)
+    for number in range(compared):
+        gauges.compare(KEPT, EMPTY if number % 2 else KEPT)
+    gauges.count("failed")
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(f"{self.command} {self.path} {self.headers.get('Authorization')}")
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(generate_latest(registry))
+
+        do_POST = do_GET  # noqa: N815 (as the standard library names it)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_what_replicas_count_is_added_up(copy: Path, three: list[str]) -> None:
+    name, said = three[0], list[str]()
+    manifest = verify(copy / name)
+    with service(manifest, 30) as (one, asked), service(manifest, 20) as (other, _):
+        found = try_release(copy, name, TrialSettings((one, other), 50, 5, "secret"), None, said.append)
+    assert shadow_id(copy) == name
+    assert replace(found, seconds=0.0) == TrialResult(50, 2, 25, 0, 25, 0.75, 0.0, 50)
+    assert "without a result" in str(found.objection) or "could not answer" in str(found.objection)
+    assert asked[0] == "POST /admin/reload Bearer secret"
+    assert asked[1] == "GET /metrics Bearer secret"
+    assert "50 queries of 2 services" in said[0]
+
+
+def test_what_another_shadow_counted_does_not_count(copy: Path, three: list[str]) -> None:
+    with service(verify(copy / three[1]), 30) as (url, _):
+        found = try_release(copy, three[0], TrialSettings((url,), 20, 0.1), None, lambda _: None)
+    assert (found.compared, found.overlap) == (0, None)
+    assert "tried it on 0 of 20 queries" in str(found.objection)
+
+
+@pytest.mark.parametrize(
+    ("changes", "objection"),
+    [
+        ({}, None),
+        ({"empty_now": 20}, None),
+        ({"empty_now": 21}, "leaves 21 of 200 queries without a result"),
+        ({"failed": 2}, None),
+        ({"failed": 3}, "could not answer 3 of 203"),
+        ({"compared": 150}, "on 150 of 200 queries"),
+    ],
+)
+def test_what_is_held_against_a_release(changes: dict[str, int], objection: str | None) -> None:
+    found = replace(GOOD, **changes).objection  # type: ignore[arg-type]  # counts, all of them
+    assert found is None if objection is None else objection in str(found)
