@@ -34,7 +34,13 @@ NAMES = re.findall(
 
 def test_every_name_is_a_setting() -> None:
     known = {name.upper() for variable in VARIABLES.values() for name in variable.names}
-    assert known - set(NAMES) == {"DRIFT_AVERAGE_RUN_LENGTH", "ALLOW_UNAUTHENTICATED"}
+    assert known - set(NAMES) == {
+        "ALLOW_UNAUTHENTICATED",
+        "DIALECTS",
+        "DRIFT_AVERAGE_RUN_LENGTH",
+        "EXPLORE_SHARE",
+        "QUERY_LOG_DAYS",
+    }
     assert set(NAMES) <= known
 
 
