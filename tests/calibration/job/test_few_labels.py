@@ -153,6 +153,7 @@ def test_traffic_counts_for_the_loss_and_never_for_accuracy(
     found = manifest["labels"]
     assert (found["splits"], found["judged"], found["unjudged"]) == (["human", "traffic"], 100, 403)
     assert found["alone"]["accuracy"]["mean"] == human["labels"]["alone"]["accuracy"]["mean"]
+    assert manifest["calibration"]["accuracy"] == human["calibration"]["accuracy"]
     assert manifest["policy"]["certificates"][0]["queries"] == 100
     assert manifest["calibration"]["human"] == 100
     assert manifest["data"]["split"] == "human"
