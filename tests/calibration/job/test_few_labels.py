@@ -183,6 +183,20 @@ def test_unanswerable_queries_are_in_no_share(tmp_path: Path, cropped: Path, enc
     assert "50 judged queries, 40 of them with an answer" in error
 
 
+def test_queries_that_nobody_judged_are_searched_as_the_service_searches(
+    tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture
+) -> None:
+    """Through the projection, which the gate admits here whatever it loses."""
+    data, own = judged(cropped, tmp_path, 50), ("--labels", "human")
+    _, plain, _ = calibrate(data, tmp_path / "plain", encoder, *own)
+    _, manifest, _ = calibrate(
+        data, tmp_path / "r", encoder, *own, "--projection", "query-pca", "--retention", "0.2", "--margin", "0.9"
+    )
+    assert manifest["projection"]["dimension"] < manifest["encoder"]["dimension"]
+    assert manifest["labels"]["unjudged"] == 453
+    assert manifest["labels"]["machine_only"] != plain["labels"]["machine_only"]
+
+
 def test_too_few_labels_for_the_loss_write_a_release_without_a_threshold(
     tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture
 ) -> None:
