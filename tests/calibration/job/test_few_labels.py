@@ -168,7 +168,7 @@ def test_generated_queries_are_left_out_whoever_judged_them(
     write_qrels(data, "human", [*rows_of(data, "human").values(), *crops])
     _, manifest, error = calibrate(data, tmp_path / "r", encoder, "--labels", "human")
     assert (manifest["labels"]["judged"], manifest["labels"]["unjudged"]) == (40, 463)
-    assert "left out: 10 judged queries that were generated" in error
+    assert "left out of the judged queries, as generated: 10;" in error
 
 
 def test_unanswerable_queries_are_in_no_share(tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture) -> None:
