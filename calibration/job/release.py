@@ -81,7 +81,7 @@ def manifest_facts(
         "evidence": found.units.record,
         "strata": found.strata,
         "calibration": calibration_record(
-            found.scored.judged.accuracy() > 0, AvailableEvidence.count(dataset, settings.k), chance
+            _seen_hits(dataset, found), AvailableEvidence.count(dataset, settings.k), chance
         ),
         "abstention": found.abstention and found.abstention.record,
         "no_answer": found.no_answer,
@@ -92,6 +92,14 @@ def manifest_facts(
         "golden_tolerance": admitted.golden_tolerance,
         "reference": REFERENCE,
     }
+
+
+def _seen_hits(dataset: Dataset, found: Findings) -> NDArray[np.bool_]:
+    """Return which answerable queries are hits, less those whose misses nobody could have seen."""
+    hits: NDArray[np.bool_] = found.scored.judged.accuracy() > 0
+    if dataset.others is None:
+        return hits
+    return hits[[query.id not in dataset.others.seen_only for query in dataset.answerable]]
 
 
 @dataclass(frozen=True)

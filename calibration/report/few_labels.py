@@ -52,10 +52,10 @@ def worth(record: LabelsRecord) -> str:
 
 def _worth(of: str, found: MachineWorth) -> str:
     if not found.weight:
-        return f"Of {of}, the labels decide alone: the machine cannot be checked on so few, or would not help."
+        return f"For {of}, the labels decide alone: they are too few to check the machine, or it would not help."
     return (
-        f"Of {of}, the machine explains {100 * found.r2:.0f} % (R²), and both together are worth {found.labels:.0f} "
-        "labels alone."
+        f"For {of}, the machine explains {100 * found.r2:.0f} % of the differences between queries (R²). Both together "
+        f"are worth {found.labels:.0f} labels alone."
     )
 
 

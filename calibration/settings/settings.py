@@ -120,9 +120,9 @@ class CalibrationSettings(Options):
         Advice("give human, or human,traffic: the splits of what people judged"),
     ] = Field(
         default=(),
-        description="splits of what people judged, human or human,traffic: estimates over all queries that people "
-        "ask, by their weights, with the help of a machine's scores of those that nobody judged; --split names "
-        "another split in place of human",
+        description="calibrate on few human judgements, of the split human or of human,traffic: each judged query "
+        "counts by its weight, and a model scores the queries that nobody judged; --split names another split in "
+        "place of human",
     )
     k: Annotated[int, _POSITIVE] = Field(default=5, ge=1, description="K, documents retrieved for each query")
     bootstraps: Annotated[int, _POSITIVE] = Field(default=500, ge=1, description="m, number of bootstrap samples")

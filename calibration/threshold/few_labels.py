@@ -1,8 +1,4 @@
-"""Few judgements of people, with a machine's scores of the queries that nobody judged: threshold, metrics and record.
-
-The machine is a model of relevance that was fitted on generated queries. It has seen no query that people asked, so
-that their judgements can correct it. Without generated queries, the similarity of each result stands in for it.
-"""
+"""Few judgements of people, with a machine's scores of the queries that nobody judged: threshold, metrics, record."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,15 +14,13 @@ from taugate.calibration.labels.shares import Float64, ShareEstimates
 from taugate.calibration.labels.threshold import LossEstimates, ThresholdEstimate, candidate_thresholds
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.ranking import JudgedQueries, discounts
-from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.relevance.model import estimate_relevance
 from taugate.calibration.risk import bounds, words
 from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
+from taugate.calibration.threshold.machine import ResultScorer
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset, OtherQueries
+from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.evidence import Certificate, Estimate, Interval
 from taugate.retrieval.release.labels import (
     LabelsRecord,
@@ -93,11 +87,10 @@ class FewLabels:
         machine: Machine | None = None
         if encoded.unjudged is not None and len(encoded.unjudged):
             found = index.search(encoded.unjudged, top.scores.shape[1])
-            model = _fitted_on_generated(dataset, others, encoded, index, top.scores.shape[1], seed)
-            machine = "similarity" if model is None else "generated"
-            vectors = np.concatenate([encoded.answerable, encoded.unanswerable])
-            relevance = _relevance(model, vectors, top)
-            unjudged = ScoredResults(found.scores, _relevance(model, encoded.unjudged, found))
+            scorer = ResultScorer.fit(dataset, encoded, index, top.scores.shape[1], seed)
+            machine = scorer.name
+            relevance = scorer.score(np.concatenate([encoded.answerable, encoded.unanswerable]), top)
+            unjudged = ScoredResults(found.scores, scorer.score(encoded.unjudged, found))
         labels = clusters(queries)
         return cls(
             AskedQueries(
@@ -278,27 +271,6 @@ class FewLabels:
             f"shown to lose at most {100 * rule.max_loss:.4g} % ({100 * rule.confidence:.4g} % confidence); labels "
             f"alone need {certificate.queries_needed:,} or more."
         )
-
-
-def _fitted_on_generated(
-    dataset: Dataset, others: OtherQueries, encoded: EncodedDataset, index: AnyIndex, k: int, seed: int
-) -> Relevance | None:
-    """Fit the model of relevance on generated queries; None where there are too few, or all or none are hits."""
-    if encoded.generated is None or not others.generated:
-        return None
-    of_generated = JudgedQueries.judge(others.generated, encoded.generated, index, k, dataset.documents.parents)
-    units = SamplingUnits.from_labels(clusters(others.generated))
-    roles = QueryRoles.assign(np.arange(len(of_generated)), units, seed)
-    if roles is None:
-        return None
-    nothing = TopK(np.empty((0, k), np.float32), np.empty((0, k), np.int64)), encoded.generated[:0]
-    fitted = estimate_relevance(of_generated, encoded.generated, nothing, roles, encoded.documents, encoded.lengths)
-    return None if fitted is None else fitted.relevance
-
-
-def _relevance(model: Relevance | None, vectors: Float32, top: TopK) -> Float32:
-    """Return the machine's score of each result, (q, K) in 0…1."""
-    return np.clip(top.scores, 0.0, 1.0) if model is None else model.estimate(vectors, top)
 
 
 def _no_cut(tau: float | None) -> np.float32:

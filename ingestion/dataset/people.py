@@ -43,7 +43,7 @@ def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[
             f"some: taugate judge {folder} --releases DIR"
         )
     if made:
-        say(f"left out: {made:,} judged queries that were generated; they say little about what people ask")
+        say(f"left out of the judged queries, as generated: {made:,}; people ask other questions")
     generated = opened.labelled(GENERATED)[0] if GENERATED in splits_in(folder) else []
     return Dataset(
         name=folder.resolve().name,

@@ -153,6 +153,7 @@ def test_traffic_counts_for_the_loss_and_never_for_accuracy(
     found = manifest["labels"]
     assert (found["splits"], found["judged"], found["unjudged"]) == (["human", "traffic"], 100, 403)
     assert found["alone"]["accuracy"]["mean"] == human["labels"]["alone"]["accuracy"]["mean"]
+    assert manifest["calibration"]["accuracy"] == human["calibration"]["accuracy"]
     assert manifest["policy"]["certificates"][0]["queries"] == 100
     assert manifest["calibration"]["human"] == 100
     assert manifest["data"]["split"] == "human"
@@ -167,7 +168,7 @@ def test_generated_queries_are_left_out_whoever_judged_them(
     write_qrels(data, "human", [*rows_of(data, "human").values(), *crops])
     _, manifest, error = calibrate(data, tmp_path / "r", encoder, "--labels", "human")
     assert (manifest["labels"]["judged"], manifest["labels"]["unjudged"]) == (40, 463)
-    assert "left out: 10 judged queries that were generated" in error
+    assert "left out of the judged queries, as generated: 10;" in error
 
 
 def test_unanswerable_queries_are_in_no_share(tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture) -> None:
@@ -180,6 +181,20 @@ def test_unanswerable_queries_are_in_no_share(tmp_path: Path, cropped: Path, enc
     hits = 40 * found["alone"]["accuracy"]["mean"]
     assert hits == pytest.approx(round(hits))
     assert "50 judged queries, 40 of them with an answer" in error
+
+
+def test_queries_that_nobody_judged_are_searched_as_the_service_searches(
+    tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture
+) -> None:
+    """Through the projection, which the gate admits here whatever it loses."""
+    data, own = judged(cropped, tmp_path, 50), ("--labels", "human")
+    _, plain, _ = calibrate(data, tmp_path / "plain", encoder, *own)
+    _, manifest, _ = calibrate(
+        data, tmp_path / "r", encoder, *own, "--projection", "query-pca", "--retention", "0.2", "--margin", "0.9"
+    )
+    assert manifest["projection"]["dimension"] < manifest["encoder"]["dimension"]
+    assert manifest["labels"]["unjudged"] == 453
+    assert manifest["labels"]["machine_only"] != plain["labels"]["machine_only"]
 
 
 def test_too_few_labels_for_the_loss_write_a_release_without_a_threshold(

@@ -1,0 +1,58 @@
+"""The machine that scores results where nobody judged them: a model of relevance, or the similarity itself."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.relevance.model import estimate_relevance
+from taugate.ingestion.dataset.beir import Dataset
+from taugate.retrieval.index.approximate import AnyIndex
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.relevance import Relevance
+from taugate.retrieval.release.labels import Machine
+from taugate.retrieval.vectors.similarity import Float32
+
+
+@dataclass(frozen=True)
+class ResultScorer:
+    """Scores results without having seen a query that people asked, so that people's judgements can correct it.
+
+    model: fitted on generated queries; None where these are too few to fit one, and the similarity stands in for it.
+    """
+
+    model: Relevance | None
+
+    @classmethod
+    def fit(cls, dataset: Dataset, encoded: EncodedDataset, index: AnyIndex, k: int, seed: int) -> Self:
+        """Fit the model on the generated queries.
+
+        dataset, encoded: with the generated queries, and their vectors; index: of the documents; k: K, results of a
+        query; seed: of the division into queries that fit the model and queries that recalibrate it.
+        """
+        generated = [] if dataset.others is None else dataset.others.generated
+        if encoded.generated is None or not generated:
+            return cls(None)
+        judged = JudgedQueries.judge(generated, encoded.generated, index, k, dataset.documents.parents)
+        roles = QueryRoles.assign(np.arange(len(judged)), SamplingUnits.from_labels(clusters(generated)), seed)
+        if roles is None:
+            return cls(None)
+        nothing = TopK(np.empty((0, k), np.float32), np.empty((0, k), np.int64)), encoded.generated[:0]
+        fitted = estimate_relevance(judged, encoded.generated, nothing, roles, encoded.documents, encoded.lengths)
+        return cls(None if fitted is None else fitted.relevance)
+
+    @property
+    def name(self) -> Machine:
+        """Name of the machine in the manifest."""
+        return "similarity" if self.model is None else "generated"
+
+    def score(self, vectors: Float32, top: TopK) -> Float32:
+        """Return the score of each result, (q, K) float32 in 0…1.
+
+        vectors: (q, d) float32, of the queries; top: their (q, K) results.
+        """
+        return np.clip(top.scores, 0.0, 1.0) if self.model is None else self.model.estimate(vectors, top)
