@@ -57,9 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
     )
     seconds = time.monotonic() - started
     left_out = {reason: result.left_out[reason] for reason in REASONS if result.left_out[reason]}
-    say(f"{arguments.to} has {result.queries:,} queries with {result.judgements:,} judgements from traffic.")
+    say(f"Labelled queries from traffic in {arguments.to}: {result.queries:,}, with judgements: {result.judgements:,}.")
     for reason, count in left_out.items():
-        say(f"Left out: {count:,} judgements {REASONS[reason]}.")
+        say(f"Left out: {count:,} that {REASONS[reason]}.")
     if arguments.json:
         value = {
             "queries": result.queries,

@@ -188,7 +188,7 @@ def test_what_is_left_out_is_counted_and_said(
     result = json.loads(said.out)
     assert result.pop("seconds") > 0
     assert result == {"queries": 1, "judgements": 1, "left_out": {reason: 1}}
-    assert "Left out: 1 judgements are" in said.err
+    assert "Left out: 1 that are" in said.err
 
 
 def test_a_key_has_a_limit(data: Path) -> None:
