@@ -1,6 +1,6 @@
 """The command `taugate`: it parses the arguments, runs one subcommand, and turns errors into exit codes.
 
-Exit codes: 0 done, 2 bad input or usage, 3 no safe threshold, 4 a release that is not promoted, 130 interrupted,
+Exit codes: 0 done, 2 bad input or usage, 3 no safe threshold, 4 not promoted or not admitted, 130 interrupted,
 1 anything else.
 """
 
