@@ -139,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_json(self._page.state())
         elif name in _FILES:
             file, kind = _FILES[name]
-            self._send(200, kind, files(__package__).joinpath(file).read_bytes())
+            self._send(200, kind, files("taugate.cli.judging").joinpath(file).read_bytes())
         elif name is not None:
             self._send(404, "text/plain", b"not found\n")
 

@@ -144,13 +144,14 @@ class Endpoint:
 
 
 def _checked(url: str) -> str:
+    wrong = InputError(f"--endpoint {url}: not an HTTP URL; give one such as http://localhost:8080/v1")
     try:
         parsed = urlsplit(url)
         valid = parsed.scheme in {"http", "https"} and bool(parsed.hostname) and parsed.port != 0
-    except ValueError:
-        valid = False
+    except ValueError as error:
+        raise wrong from error
     if not valid:
-        raise InputError(f"--endpoint {url}: not an HTTP URL; give one such as http://localhost:8080/v1")
+        raise wrong
     if parsed.username or parsed.password:
         raise InputError("--endpoint: holds a password; put the key into the file that TAUGATE_LLM_KEY_FILE names")
     return url.rstrip("/")
