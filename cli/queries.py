@@ -241,7 +241,7 @@ def _key() -> str | None:
     if key and file:
         raise InputError(f"{KEY} and {KEY_FILE} are both set; unset one of the two")
     if not file:
-        return key or None
+        return (key or "").strip() or None
     try:
         key = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
