@@ -174,8 +174,8 @@ def _checked(url: str) -> str:
         valid = False
     if "@" in url or "?" in url or "#" in url:  # not repeated: it may hold a password or a key
         raise InputError(
-            "--endpoint: the URL may have no user name, no password and nothing after ? or #; put the key into the file "
-            "that TAUGATE_LLM_KEY_FILE names"
+            "--endpoint: the URL may hold no password, and nothing after ? or #; put the key into the file that "
+            "TAUGATE_LLM_KEY_FILE names"
         )
     if not valid:
         raise InputError(f"--endpoint {url}: not an HTTP URL; give one such as http://localhost:8080/v1")

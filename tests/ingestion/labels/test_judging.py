@@ -250,7 +250,7 @@ def test_a_corpus_that_changes_meanwhile_loses_nothing(data: Path, release: Rele
             work.write()
     with pytest.raises(InputError, match="has changed since sample 1 was drawn"):
         drawn(data, release)
-    with pytest.raises(InputError, match="is not the corpus of release .*; make a release of it first"):
+    with pytest.raises(InputError, match="release .* was made of another corpus; make a release of this one first"):
         drawn(data, release, more=True)
     (data / "corpus.jsonl").write_bytes(before)
     again = drawn(data, release, more=True)  # the same queries with the same texts: nothing is asked twice
@@ -264,13 +264,13 @@ def test_a_query_that_changes_meanwhile(data: Path, release: Release) -> None:
     queries = (data / "queries.jsonl").read_text(encoding="utf-8").splitlines()
     changed = [line if json.loads(line)["_id"] != name else json.dumps({"_id": name, "text": "?"}) for line in queries]
     (data / "queries.jsonl").write_text("\n".join(changed) + "\n", encoding="utf-8")
-    with pytest.raises(InputError, match=f"query '{name}' has changed since sample 1 was drawn"):
+    with pytest.raises(InputError, match=f"query '{name}' has changed or is gone since sample 1 was drawn"):
         drawn(data, release)
 
 
 def test_another_size_or_seed_needs_another_sample(data: Path, release: Release) -> None:
     drawn(data, release, 6)
-    with pytest.raises(InputError, match="sample 1 was drawn with --n 6 --seed 0; give the same to continue it"):
+    with pytest.raises(InputError, match="sample 1 was drawn with --n 6 --seed 0; leave both out to continue it"):
         drawn(data, release, 7)
     with pytest.raises(InputError, match="--n 0: give a number of queries, 1 or more"):
         drawn(data, release, 0)

@@ -142,7 +142,7 @@ def test_a_server_that_repeats_the_key(model: FakeModel) -> None:
 def test_one_name_at_two_servers_is_two_models() -> None:
     one, two = (Endpoint(f"http://{host}/v1", "m", None) for host in ("one", "two"))
     assert one.identity != two.identity
-    assert one.identity == Endpoint("http://one/v1/chat/completions", "m", "other key").identity
+    assert one.identity == Endpoint("http://one/v1/chat/completions", "m", "key").identity
 
 
 def test_a_closed_endpoint_waits_no_longer(model: FakeModel) -> None:
