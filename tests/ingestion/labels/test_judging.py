@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from taugate.drift.query_log import LoggedQuery, line_bytes
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.ingestion.dataset.lock import DatasetBusy, sole_writer
-from taugate.ingestion.labels.judging import Judging, SampleRequest, Sources, judging, sample_to_judge
+from taugate.ingestion.labels.judging import PATIENCE_SECONDS, Judging, SampleRequest, Sources, judging, sample_to_judge
 from taugate.ingestion.labels.sample import Round
 from taugate.registry.catalog import find
 from taugate.retrieval.release.reader import Release, load
@@ -268,6 +270,30 @@ def test_a_query_that_changes_meanwhile(data: Path, release: Release) -> None:
         drawn(data, release)
 
 
+def test_a_query_that_is_removed_meanwhile_leaves_no_dangling_judgement(data: Path, release: Release) -> None:
+    sample = drawn(data, release)
+    with judging(data, "human", sample, "ana") as work:
+        judge_all(work, answers)
+        lines = (data / "queries.jsonl").read_bytes().splitlines(keepends=True)
+        name = sample.queries[0].id
+        kept = [line for line in lines if json.loads(line)["_id"] != name]
+        (data / "queries.jsonl").write_bytes(b"".join(kept))
+        with pytest.raises(InputError, match=f"queries.jsonl: query '{name}' has changed or is gone"):
+            work.write()
+    assert not (data / "qrels" / "human.tsv").exists()
+    assert len((data / "judgements" / "human" / "ana.jsonl").read_bytes().splitlines()) >= 6 * 5
+    again = drawn(data, release, more=True)
+    assert name not in {query.id for query in again.queries}
+
+
+def test_a_sample_goes_on_without_its_size_and_seed(data: Path, release: Release) -> None:
+    sample = drawn(data, release, 6)
+    sources = Sources(lambda: release)
+    assert sample_to_judge(data, "human", SampleRequest(), sources, print) == sample
+    more = sample_to_judge(data, "human", SampleRequest(more=True), sources, print)
+    assert (more.number, more.n, more.seed) == (2, 50, 0)
+
+
 def test_another_size_or_seed_needs_another_sample(data: Path, release: Release) -> None:
     drawn(data, release, 6)
     with pytest.raises(InputError, match="sample 1 was drawn with --n 6 --seed 0; leave both out to continue it"):
@@ -282,7 +308,12 @@ def test_while_another_command_writes(data: Path, release: Release) -> None:
         judge_all(work, answers, 12)
         with sole_writer(data), pytest.raises(DatasetBusy, match="is writing to it; wait until it ends"):
             work.write()
-        work.write()
+        with ExitStack() as other:
+            other.enter_context(sole_writer(data))
+            ends = threading.Timer(0.3, other.close)
+            ends.start()
+            work.write(PATIENCE_SECONDS)  # once the other has ended
+            ends.join()
     assert rows(data)
 
 
