@@ -167,7 +167,7 @@ def test_two_judges(command: list[str], monkeypatch: pytest.MonkeyPatch, capsys:
     [
         (["--judge", "../ana"], "--judge '../ana': use up to 64 letters, digits, dots, hyphens and underscores"),
         (["--split", ""], "--split '': use up to 64 letters"),
-        (["--split", "traffic"], "--split traffic: is for judgements that nobody was asked for"),
+        (["--split", "traffic"], "--split traffic: another command writes this split"),
         (["--n", "0"], "--n 0: give a number of queries, 1 or more"),
         (["--log", "nowhere.log"], "nowhere.log: no such file"),
         (["--release", "2099"], "holds no release '2099'"),
