@@ -1,4 +1,4 @@
-"""What the terminal and the page have in common: the keys, the words around a result, and when labels are written."""
+"""The part that terminal and page share: the keys, the words around a result, and when labels are written."""
 
 import re
 import unicodedata

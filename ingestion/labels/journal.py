@@ -1,4 +1,4 @@
-"""What one judge said, a line for each key press, so that nothing is lost if the process is killed.
+"""The journal of one judge: a line for each key press, so that a killed process loses nothing.
 
 A judgement is of a query's text and a document's text, whatever their ids. So it stays valid in a later sample, for
 another release and after the corpus has changed, as long as both texts are the same.
@@ -94,7 +94,7 @@ class Journal:
             self.entries.pop()
 
     def judgements(self) -> dict[str, bool]:
-        """Return whether each pair is relevant; of a pair that was judged twice, the later judgement."""
+        """Return, for each pair, whether it is relevant; the latest judgement counts."""
         return {each.pair: each.relevant for each in self.entries if each.relevant is not None}
 
     def skipped(self, number: int) -> set[str]:

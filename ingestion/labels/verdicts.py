@@ -1,4 +1,4 @@
-"""What the judges of a sample say together, and how it becomes the judgements of a split."""
+"""Combine what the judges of a sample say, and write it to a split as labels."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
