@@ -142,10 +142,8 @@ def summary(data: Path, split: str, verdicts: "Verdicts") -> list[str]:
         lines.append(f"{one} and {other} say the same of {agreed.equal:,} of {agreed.results:,} results{kappa}")
     disputed = verdicts.disagreements
     if disputed:
-        lines.append(
-            f"{len(disputed):,} results are disputed, and count as relevant until another judge settles them with "
-            "--disputed:"
-        )
+        count = "1 result is" if len(disputed) == 1 else f"{len(disputed):,} results are"
+        lines.append(f"{count} disputed; until another judge decides with --disputed, disputed results are relevant:")
     lines += [
         f"  {each.document} for “{each.text}”: relevant to {', '.join(each.relevant)}, not to "
         f"{', '.join(each.irrelevant)}"

@@ -139,7 +139,7 @@ def judging(data: Path, split: str, sample: Round, judge: str, *, only_disputed:
             others = [each for each in read_journals(data, split) if each.judge != judge]
             pairs = {question.pair for question, _ in disputed(sample, documents, others)}
             if not pairs:
-                raise InputError(f"{data}: the other judges disagree about no result of sample {sample.number}")
+                raise InputError(f"{data}: no result of sample {sample.number} is disputed; leave --disputed out")
         work = Judging(data, split, Session(sample, documents, journal, pairs), documents)
         work.write(PATIENCE_SECONDS)
         yield work

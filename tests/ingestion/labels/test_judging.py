@@ -163,6 +163,10 @@ def test_two_judges_agree_or_not(data: Path, release: Release) -> None:
     assert (disputed.query, disputed.document) == (sample.queries[0].id, doubtful)
     assert sorted([*disputed.relevant, *disputed.irrelevant]) == ["ana", "ben"]
     assert [row[2] for row in rows(data) if row[:2] == [disputed.query, doubtful]] == ["1"]  # at least half say so
+    with judging(data, "human", sample, "dora", only_disputed=True) as work:
+        work.session.skip(work.session.question())
+        assert work.session.question() is None
+        assert work.session.progress()[:3] == (1, 1, "disputed results")
     with judging(data, "human", sample, "cleo") as work:
         judge_all(work, lambda *_: False)
         work.write()
