@@ -74,7 +74,7 @@ def limit_by_key(votes: Iterable[Vote], most: int) -> list[Vote]:
 def majority(votes: Collection[Vote]) -> bool | None:
     """Return what most voters say of one result, None where as many say the one as the other.
 
-    Of several judgements by one voter the latest counts.
+    Only the latest judgement of each voter counts.
     """
     latest = {vote.voter: vote.relevant for vote in sorted(votes, key=lambda vote: vote.at)}
     relevant = sum(latest.values())
