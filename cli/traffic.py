@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     seconds = time.monotonic() - started
     left_out = {reason: result.left_out[reason] for reason in REASONS if result.left_out[reason]}
-    say(f"{arguments.to}: {result.queries:,} labelled queries from traffic, {result.judgements:,} judgements.")
+    say(f"Labels from traffic in {arguments.to}. Queries: {result.queries:,}. Judgements: {result.judgements:,}.")
     for reason, count in left_out.items():
         say(f"Left out: {count:,} that {REASONS[reason]}.")
     if arguments.json:
