@@ -203,7 +203,16 @@ def compared(comparison: dict[str, Any]) -> dict[str, Any]:
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
-    (OPENAI, {"filters": {"type": "like", "key": "category", "value": "a"}}, "filters"),
+    (
+        OPENAI,
+        {"filters": {"type": "like", "key": "category", "value": "a"}},
+        "filters: this filter cannot be translated",
+    ),
+    (
+        OPENAI,
+        {"filters": {"type": "and", "filters": [{"type": "eq", "key": "a", "value": "a"}, {"type": "not"}]}},
+        "filters.compound.filters.1: this filter cannot be translated; use eq, ne,",
+    ),
     (OPENAI, {"filters": {"type": "in", "key": "category", "value": "a"}}, "filters: category: in needs a list"),
     (OPENAI, {"filters": {"type": "eq", "key": "category", "value": ["a"]}}, "filters: category: eq needs one value"),
     (OPENAI, {"filters": {"type": "eq", "key": "zebra", "value": "a"}}, "no document has the field zebra"),
