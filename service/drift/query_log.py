@@ -114,6 +114,8 @@ class QueryLog:
 
         An error is logged when it begins, and again after writing was possible meanwhile.
         """
+        if not served and not judged:
+            return  # which says nothing of the file
         try:
             self._append(b"".join([*map(self._query, served), *map(self._judgement, judged)]))
         except OSError as error:
@@ -173,7 +175,7 @@ class QueryLog:
         )
 
     def _append(self, lines: bytes) -> None:
-        while lines:
+        while True:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
             try:
                 with suppress(OSError):  # a file system without locks
