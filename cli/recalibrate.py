@@ -22,7 +22,7 @@ from taugate.errors import InputError
 from taugate.registry.signing import signing_key, trusted_keys
 
 if TYPE_CHECKING:
-    from taugate.calibration.recalibration.job import Recalibrated
+    from taugate.calibration.recalibration.request import Recalibrated
     from taugate.calibration.recalibration.trial import TrialResult
 
 KEY = "TAUGATE_KEY"  # of the services that try the release
@@ -102,7 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
     with ProgressDisplay(watch) as display:
         with watch.task("starting"):
             # These load scikit-learn, which takes seconds.
-            from taugate.calibration.recalibration.job import Recalibration, recalibrate
+            from taugate.calibration.recalibration.job import recalibrate
+            from taugate.calibration.recalibration.request import Recalibration
             from taugate.calibration.report.terminal import times
 
         trial = TrialSettings(
@@ -124,7 +125,7 @@ def _report(done: "Recalibrated", releases: Path, rule: PromotionRule | None, *,
     if done.manifest is None or done.changes is None or done.loss is None:
         say(
             f"nothing to do: {name} was calibrated on these documents and labels, and stays the current release. If "
-            "the traffic has drifted, label some of the new queries first"
+            "users ask other questions now, judge some of them (taugate judge), then run this again"
         )
         return 0
     if done.decision is not None:

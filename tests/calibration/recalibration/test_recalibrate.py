@@ -110,7 +110,7 @@ def test_without_promotion_the_release_is_written(recalibrate: Recalibrating, co
     [
         (("before", JOB, "calibrate"), []),
         (("before", "taugate.registry.writer", "write"), []),
-        (("after", "taugate.registry.writer", "write"), []),
+        (("after", "taugate.registry.writer", "write"), ["calibrate"]),
         (("after", JOB, "decide"), ["calibrate"]),
         (("before", "taugate.registry.promotion", "_move_pointer"), ["calibrate"]),
         (("after", "taugate.registry.promotion", "promote"), ["calibrate", "promote"]),
@@ -125,7 +125,7 @@ def test_killed_at_any_moment_it_goes_on(
     assert current_id(copy) == found["release"]
     assert promotions(copy)[-1] == found["release"]
     assert promotions(copy).count(found["release"]) == 1
-    assert len({each[-12:] for each in release_ids(copy)}) == 2, "the same content, however often it was written"
+    assert len(release_ids(copy)) == 2, "the same release is not written twice"
     for each in release_ids(copy):
         verify(copy / each)
     assert not (copy / STATE).exists()
@@ -206,5 +206,6 @@ def test_without_a_current_release_it_says_what_to_do(
 def test_no_shadow_is_left(recalibrate: Recalibrating, copy: Path) -> None:
     code, found, _ = recalibrate("--url", "http://127.0.0.1:9", "--shadow-seconds", "0.5")
     assert code == 4
-    assert "the services tried it on 0 of 200 queries" in found["refusal"]
+    assert "http://127.0.0.1:9 did not answer" in found["refusal"]
+    assert "on 0 of 200 queries" in found["refusal"]
     assert shadow_id(copy) is None
