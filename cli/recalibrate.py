@@ -158,7 +158,11 @@ def _report(done: "Recalibrated", releases: Path, rule: PromotionRule | None, *,
 def _traffic(learned: dict[str, Any] | None) -> str:
     if learned is None:
         return ""
-    return f" Judged traffic: {learned['queries']:,} queries with {learned['judgements']:,} judgements."
+    queries, judgements = learned["queries"], learned["judgements"]
+    return (
+        f" Judged traffic: {queries:,} {'query' if queries == 1 else 'queries'} with {judgements:,} "
+        f"judgement{'' if judgements == 1 else 's'}."
+    )
 
 
 def _gate(done: "Recalibrated", rule: PromotionRule | None) -> str:

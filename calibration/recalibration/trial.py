@@ -132,7 +132,7 @@ def try_release(
                     ) from error
                 if url not in silent:
                     silent.add(url)
-                    say(f"warning: {url}/metrics: {error}; trying again")
+                    say(f"warning: {url}/metrics: {str(error).strip()}; trying again")
         seconds = time.monotonic() - began
         result = _sum(counted, seconds, settings)
         if result.compared + result.failed >= settings.queries or seconds >= settings.seconds:
