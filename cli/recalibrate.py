@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         action="append",
         default=[],
-        help="query log of a service (TAUGATE_QUERY_LOG): what users judged is added to DATA first, which is a folder "
-        "then; give it once for each replica",
+        help="query log of a service (TAUGATE_QUERY_LOG): adds what users judged to DATA, which has to be a "
+        "folder; give it once for each replica",
     )
     promotion = parser.add_argument_group(
         "promotion", "without any of these: a release with a cut becomes the current one"
@@ -54,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     promotion.add_argument("--no-promote", action="store_true", help="leave the current release as it is")
     trial = parser.add_argument_group(
         "trial on live traffic",
-        f"without --url: none. Where the services have API keys, {KEY} is one with the scope metrics, and with the "
-        "scope admin to have them load releases at once",
+        f"without --url: none. If the services have API keys, set {KEY} to one with the scope metrics; with the scope "
+        "admin as well, they load the releases at once",
     )
     trial.add_argument(
         "--url",
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=float,
         default=DEFAULT_SECONDS,
-        help=f"wait no longer for these (default: {DEFAULT_SECONDS:g})",
+        help=f"wait no longer than this for them (default: {DEFAULT_SECONDS:g})",
     )
     parser.add_argument("--json", action="store_true", help="print what changed and what was found as one JSON object")
     add_signing_option(parser)
