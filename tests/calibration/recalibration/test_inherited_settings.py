@@ -13,6 +13,7 @@ from taugate.calibration.progress import Stopwatch
 from taugate.calibration.recalibration.settings import counting_traffic, inherited_encoder, inherited_settings
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.errors import InputError
+from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.records import GateRecord
 from taugate.retrieval.release.verify import verify
@@ -96,6 +97,13 @@ def test_a_threshold_that_was_given_has_no_settings(copy: Path, first: str) -> N
     given = manifest.model_copy(update={"policy": manifest.policy.model_copy(update={"method": "fixed"})})
     with pytest.raises(InputError, match="was given with --tau"):
         inherited_settings(given)
+
+
+def test_the_record_of_an_adapted_encoder_goes_with_it(copy: Path, first: str) -> None:
+    record = AdaptationRecord.model_construct(recipe="whitening")
+    adapted = verify(copy / first).model_copy(update={"adaptation": record})
+    asked = inherited_encoder(copy / first, adapted)
+    assert (asked.adaptation, asked.name) == (record, str(copy / first / "encoder"))
 
 
 def test_traffic_counts_beside_what_people_judged(copy: Path, first: str) -> None:
