@@ -22,7 +22,7 @@ from taugate.errors import InputError
 from taugate.registry.signing import signing_key, trusted_keys
 
 if TYPE_CHECKING:
-    from taugate.calibration.recalibration.job import Recalibrated
+    from taugate.calibration.recalibration.request import Recalibrated
     from taugate.calibration.recalibration.trial import TrialResult
 
 KEY = "TAUGATE_KEY"  # of the services that try the release
@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         action="append",
         default=[],
-        help="query log of a service (TAUGATE_QUERY_LOG): what users judged is added to DATA first, which is a folder "
-        "then; give it once for each replica",
+        help="query log of a service (TAUGATE_QUERY_LOG): adds what users judged to DATA, which has to be a "
+        "folder; give it once for each replica",
     )
     promotion = parser.add_argument_group(
         "promotion", "without any of these: a release with a cut becomes the current one"
@@ -54,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     promotion.add_argument("--no-promote", action="store_true", help="leave the current release as it is")
     trial = parser.add_argument_group(
         "trial on live traffic",
-        f"without --url: none. Where the services have API keys, {KEY} is one with the scope metrics, and with the "
-        "scope admin to have them load releases at once",
+        f"without --url: none. If the services have API keys, set {KEY} to one with the scope metrics; with the scope "
+        "admin as well, they load the releases at once",
     )
     trial.add_argument(
         "--url",
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=float,
         default=DEFAULT_SECONDS,
-        help=f"wait no longer for these (default: {DEFAULT_SECONDS:g})",
+        help=f"wait no longer than this for them (default: {DEFAULT_SECONDS:g})",
     )
     parser.add_argument("--json", action="store_true", help="print what changed and what was found as one JSON object")
     add_signing_option(parser)
@@ -102,7 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
     with ProgressDisplay(watch) as display:
         with watch.task("starting"):
             # These load scikit-learn, which takes seconds.
-            from taugate.calibration.recalibration.job import Recalibration, recalibrate
+            from taugate.calibration.recalibration.job import recalibrate
+            from taugate.calibration.recalibration.request import Recalibration
             from taugate.calibration.report.terminal import times
 
         trial = TrialSettings(
@@ -124,7 +125,7 @@ def _report(done: "Recalibrated", releases: Path, rule: PromotionRule | None, *,
     if done.manifest is None or done.changes is None or done.loss is None:
         say(
             f"nothing to do: {name} was calibrated on these documents and labels, and stays the current release. If "
-            "the traffic has drifted, label some of the new queries first"
+            "users ask other questions now, judge some of them (taugate judge), then run this again"
         )
         return 0
     if done.decision is not None:
@@ -157,7 +158,11 @@ def _report(done: "Recalibrated", releases: Path, rule: PromotionRule | None, *,
 def _traffic(learned: dict[str, Any] | None) -> str:
     if learned is None:
         return ""
-    return f" Judged traffic: {learned['queries']:,} queries with {learned['judgements']:,} judgements."
+    queries, judgements = learned["queries"], learned["judgements"]
+    return (
+        f" Judged traffic: {queries:,} {'query' if queries == 1 else 'queries'} with {judgements:,} "
+        f"judgement{'' if judgements == 1 else 's'}."
+    )
 
 
 def _gate(done: "Recalibrated", rule: PromotionRule | None) -> str:

@@ -79,6 +79,15 @@ def promote(
     return manifest
 
 
+def check_evidence(releases: Path, manifest: Manifest) -> None:
+    """Raise NotPromoted or ReleaseError, as `promote` would, where the evidence of a release is against it.
+
+    releases: the releases directory. manifest: of the release.
+    """
+    if objections := _objections(manifest, releases):
+        raise next(iter(objections.values()))
+
+
 def rollback(releases: Path, name: str | None = None, trusted: TrustedKeys | None = None) -> str:
     """Make a release current again that was current before; returns its id.
 

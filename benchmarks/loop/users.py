@@ -14,7 +14,7 @@ import numpy as np
 
 @dataclass
 class Asked:
-    """What came of the questions.
+    """Questions that were answered, and those that failed.
 
     at: when each that was answered was due, seconds of time.monotonic(); seconds: that each took; failed: what was
     wrong with each that failed; failed_at: when those were due.

@@ -32,10 +32,11 @@ _MAX_LOSS, _RULE = "0.05", "answerable empty not higher by more than 0.05"
 
 @dataclass(frozen=True)
 class _Walked:
-    """What was seen.
+    """One walk through the loop, as it was observed.
 
     found: what `taugate recalibrate --json` printed; times: seconds since the corpus was replaced, by event; alarms:
-    that began with the new release; asked: of the users; new: documents encoded by the recalibration.
+    most that were on at once with the new release; asked: questions of the users; began: when the corpus was replaced,
+    seconds of time.monotonic().
     """
 
     found: dict[str, Any]

@@ -102,7 +102,7 @@ def calibrate(
         with watch.stage("export"):
             encoder = _baseline(OnnxEncoder.load(exported_encoder(asked.name)), asked.name)
         asked.check(releases, encoder)
-        adaptation = read_adaptation(Path(asked.name))
+        adaptation = asked.adaptation or read_adaptation(Path(asked.name))
         if adaptation is not None and not adaptation.admitted:
             say(f"warning: taugate adapt did not admit the encoder {asked.name}: {adaptation.reason}")
         inherited = _inherited(releases, encoder, settings)

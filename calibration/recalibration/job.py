@@ -3,103 +3,46 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from taugate.calibration.comparison.decision import PromotionDecision, check_current, decide
-from taugate.calibration.comparison.rule import QUANTITIES, PromotionRule
-from taugate.calibration.comparison.words import unfit
+from taugate.calibration.comparison.words import NOT_PROMOTED, unfit
 from taugate.calibration.job.job import calibrate
-from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.progress import Stopwatch
-from taugate.calibration.recalibration.settings import inherited_encoder, inherited_settings
+from taugate.calibration.recalibration.request import Recalibrated, Recalibration, loss_to_threshold
+from taugate.calibration.recalibration.settings import counting_traffic, inherited_encoder, inherited_settings
 from taugate.calibration.recalibration.state import RecalibrationState
-from taugate.calibration.recalibration.trial import TrialResult, TrialSettings, ask_to_reload, try_release
-from taugate.calibration.risk.paired import paired_losses
-from taugate.calibration.settings.rules import CONFIDENCE
+from taugate.calibration.recalibration.trial import TrialResult, ask_to_reload, try_release
 from taugate.calibration.update.changes import CorpusChanges
 from taugate.errors import InputError, NotPromoted, ReleaseError
 from taugate.ingestion.dataset.beir import CORPUS, QUERIES
-from taugate.ingestion.dataset.judgements import qrels_of
+from taugate.ingestion.dataset.judgements import qrels_of, splits_in
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.location import is_url, local_folder
 from taugate.ingestion.dataset.people import digest_of_splits
 from taugate.ingestion.labels.traffic import NothingLearnedError, learn_from_traffic
 from taugate.registry import promotion
-from taugate.registry.catalog import find, pointed_id, release_ids
+from taugate.registry.catalog import find, parent_of, pointed_id, release_ids
 from taugate.registry.promotion import SatisfiedRule
 from taugate.registry.signing import sign
 from taugate.retrieval.documents.store import DocumentStore
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.layout import CURRENT, OUTCOMES, SHADOW
+from taugate.retrieval.release.layout import SHADOW
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.query_arrays import Outcomes
-from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 from taugate.storage.files import sha256_file, sha256_json
 from taugate.storage.locks import exclusive_lock
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 LOCK = ".recalibrating.lock"
 
 
-@dataclass(frozen=True)
-class Recalibration:
-    """What is asked for.
-
-    data: a folder or a URL with the newer corpus and its labelled queries; releases: the releases directory; logs:
-    query logs of the service, whose judgements are added to the data set first, which is a folder then; rule: has
-    to hold against the current release before the new one is promoted, None for no further rule; wanted: whether to
-    promote at all; trial: on live traffic, before the promotion; key: private key to sign the new release with, None
-    for none; trusted: as of `promotion.promote`.
-    """
-
-    data: str
-    releases: Path
-    logs: tuple[Path, ...] = ()
-    rule: PromotionRule | None = None
-    wanted: bool = True
-    trial: TrialSettings = field(default_factory=TrialSettings)
-    key: "Ed25519PrivateKey | None" = None
-    trusted: TrustedKeys | None = None
-
-
-@dataclass(frozen=True)
-class Recalibrated:
-    """What came of a recalibration.
-
-    current: id of the release that was current when it began; manifest: of the new release, None where nothing had
-    changed; traffic: queries with labels, their judgements, and judgements left out by reason, None without logs;
-    changes: documents added, changed and removed; loss: share of the queries that lose their answer to τ, with 95 %
-    limits on each side; decision: of the rule, None without one; trial: on live traffic, None without one; promoted:
-    whether the new release is current; refusal: why it is not, a sentence, None where it is or was not to be; code:
-    exit code; resumed: steps that an earlier run had done.
-    """
-
-    current: str
-    manifest: Manifest | None = None
-    traffic: dict[str, Any] | None = None
-    changes: dict[str, int] | None = None
-    loss: Interval | None = None
-    decision: PromotionDecision | None = None
-    trial: TrialResult | None = None
-    promoted: bool = False
-    refusal: str | None = None
-    code: int = 0
-    resumed: tuple[str, ...] = ()
-
-
-NOT_PROMOTED = 4  # exit code
-
-
 def recalibrate(asked: Recalibration, say: Callable[[str], None], watch: Stopwatch) -> Recalibrated:
-    """Calibrate on newer data with the settings of the current release, and promote the result where nothing objects.
+    """Calibrate on newer data with the settings of the current release, and promote the result if nothing objects.
 
-    Killed at any moment, the same call goes on: what is done is written beside the releases, and is done again only
-    where its inputs have changed. One recalibration at a time in a directory.
+    Killed at any moment, the same call goes on where it was: a file beside the releases says which steps are done, and
+    a step is done again only if its inputs have changed. A directory has one recalibration at a time.
 
     asked: see Recalibration; say: told one line of progress or warning at a time; watch: stopwatch whose stages grow.
     Raises InputError, EncoderError or ReleaseError for what keeps a release from being written or compared.
@@ -110,13 +53,15 @@ def recalibrate(asked: Recalibration, say: Callable[[str], None], watch: Stopwat
         state = RecalibrationState(releases)
         current = find(releases)
         if _was_promoted(state, current.name):  # and killed before it could say so
-            return _finish(asked, state, _remembered(asked, state, current))
+            left = _finish(asked, state, _remembered(asked, state, current))
+            if _is_of(current, asked.data):
+                return left
         state.begin(current.name)
         return _Run(asked, state, current, say, watch).result()
 
 
 class _Run:
-    """One run of a recalibration, whose steps are called in their order; what it was asked for, and where it goes on.
+    """One run of a recalibration: a method for each step, and what the steps share.
 
     asked, state: see their classes; current: folder of the current release; say, watch: as of `recalibrate`.
     """
@@ -131,10 +76,10 @@ class _Run:
     ) -> None:
         self.asked, self.state, self.current, self.say, self.watch = asked, state, current, say, watch
         self.manifest = verify(current, asked.trusted)
-        self.settings = inherited_settings(self.manifest, with_traffic=False)
+        self.settings = inherited_settings(self.manifest)
 
     def result(self) -> Recalibrated:
-        """Do what is left to do, up to the first step that objects."""
+        """Do the steps that are left, up to the first one that objects."""
         asked = self.asked
         traffic, learned_before = self._learn()
         if traffic is not None and traffic["queries"]:
@@ -161,21 +106,25 @@ class _Run:
         return _finish(asked, self.state, result) if result.promoted else result
 
     def _learn(self) -> tuple[dict[str, Any] | None, bool]:
-        """Add judged traffic to the data set, unless an earlier run did; returns the outcome, and whether it did."""
+        """Add judged traffic to the data set, unless an earlier run did.
+
+        Returns what was learned, None without logs, and whether an earlier run had learned it.
+        """
         asked = self.asked
         if not asked.logs:
             return None, False
-        if is_url(asked.data) or not os.access(asked.data, os.W_OK):
+        corpus = stored_file(Path(asked.data) / CORPUS)
+        if is_url(asked.data) or (corpus.is_file() and not os.access(asked.data, os.W_OK)):
             raise InputError(
                 f"{asked.data}: judged traffic cannot be added to it; give a folder that can be written to, or leave "
                 "--log out"
             )
+        if not corpus.is_file():
+            raise InputError(f"{corpus}: no such file; give the folder of the data set")
         for log in asked.logs:
             if not log.is_file():
                 raise InputError(f"{log}: no such file; the service writes one if TAUGATE_QUERY_LOG names it")
-        inputs = sha256_json(
-            [sorted(map(sha256_file, asked.logs)), sha256_file(stored_file(Path(asked.data) / CORPUS))]
-        )
+        inputs = sha256_json([sorted(map(sha256_file, asked.logs)), sha256_file(corpus)])
         if (done := self.state.done("traffic", inputs)) is not None:
             return done, True
         learned = {"queries": 0, "judgements": 0, "left_out": {}}
@@ -191,32 +140,63 @@ class _Run:
     def _count_traffic(self) -> None:
         """Have judged traffic count beside the release's own split, where its settings allow that."""
         try:
-            self.settings = inherited_settings(self.manifest, with_traffic=True)
+            self.settings = counting_traffic(self.settings, splits_in(Path(self.asked.data)))
         except InputError as error:
-            self.say(f"warning: judged traffic is added to the data set, and does not count: {error}")
+            self.say(f"warning: judged traffic is in the data set now, but does not count: {error}")
 
     def _calibrate(self, digests: dict[str, str]) -> tuple[dict[str, Any], bool]:
-        """Write the new release, or find the one that an earlier run wrote; returns the outcome, and whether it did."""
+        """Write the new release, unless an earlier run did.
+
+        digests: of the data set. Returns the release with what changed, and whether an earlier run had written it.
+        """
         asked, inputs = self.asked, sha256_json([digests, repr(self.settings)])
         made = self.state.done("calibrate", inputs)
         if made is not None and made["release"] in release_ids(asked.releases):
             self.say(f"{made['release']} is written already: an earlier run calibrated on the same data")
             return made, True
-        encoder = inherited_encoder(self.current, self.manifest)
-        new = calibrate(asked.data, asked.releases, encoder, self.settings, self.say, self.watch)
-        folder = asked.releases / new.release_id
+        name = self._written(digests)  # by a run that was killed before it could record it
+        written = name is not None
+        if name is None:
+            encoder = inherited_encoder(self.current, self.manifest)
+            name = calibrate(asked.data, asked.releases, encoder, self.settings, self.say, self.watch).release_id
+        else:
+            self.say(f"{name} is written already, with the same settings and on the same data")
         if asked.key is not None:
-            sign(folder, asked.key)
-        changes = CorpusChanges.between(DocumentStore(self.current), DocumentStore(folder))
-        counts = {name: getattr(changes, name) for name in ("added", "changed", "removed")}
-        made = {"release": new.release_id, "changes": counts}
+            sign(asked.releases / name, asked.key)
+        changes = CorpusChanges.between(DocumentStore(self.current), DocumentStore(asked.releases / name))
+        counts = {kind: getattr(changes, kind) for kind in ("added", "changed", "removed")}
+        made = {"release": name, "changes": counts}
         self.state.record("calibrate", inputs, made)
-        return made, False
+        return made, written
+
+    def _written(self, digests: dict[str, str]) -> str | None:
+        """Return the id of the newest release that this calibration would only write again; None without one."""
+        releases, encoder = self.asked.releases, promotion.float32_encoder(self.manifest)
+        for name in reversed(release_ids(releases)):
+            if parent_of(releases, name) != self.current.name:
+                continue
+            try:
+                found = verify(releases / name)
+                settings = inherited_settings(found)
+            except (ReleaseError, InputError):  # a damaged one, or one of --tau
+                continue
+            same = (found.data.sha256, found.taugate_version, promotion.float32_encoder(found), settings)
+            calibrated = found.update is None and found.erasure is None
+            if calibrated and same == (digests, version("taugate"), encoder, self.settings):
+                return name
+        return None
 
     def _fit(self, result: Recalibrated, new: Manifest) -> Recalibrated:
-        """Refuse a release that nothing could be promoted in the place of: one without a safe threshold."""
+        """Refuse a release whose own evidence is against it, before it is compared and tried."""
         ending = unfit(new, self.settings.rule)
-        return result if ending is None else replace(result, refusal=ending.said, code=ending.code)
+        if ending is not None:
+            return replace(result, refusal=ending.said, code=ending.code)
+        if self.asked.wanted:
+            try:
+                promotion.check_evidence(self.asked.releases, new)
+            except NotPromoted as error:
+                return _refused(result, str(error))
+        return result
 
     def _gate(self, result: Recalibrated, new: Manifest) -> Recalibrated:
         """Compare the release with the current one by the rule that was asked for."""
@@ -236,11 +216,15 @@ class _Run:
         done = self.state.done("shadow", inputs)
         if done is not None:
             return replace(result, trial=TrialResult(**done), resumed=(*result.resumed, "shadow"))
-        with self.watch.stage("shadow"):
-            found = try_release(asked.releases, new.release_id, trial, asked.trusted, self.say)
+        try:
+            with self.watch.stage("shadow"):
+                found = try_release(asked.releases, new.release_id, trial, asked.trusted, self.say)
+        except BaseException:  # also Ctrl-C: services should not go on with a trial that nobody waits for
+            _end_trial(asked.releases, new.release_id)
+            raise
         result = replace(result, trial=found)
         if found.objection is not None:  # not recorded: the next run tries it again
-            promotion.shadow(asked.releases, None)
+            _end_trial(asked.releases, new.release_id)
             return _refused(result, found.objection)
         self.state.record("shadow", inputs, asdict(found))
         return result
@@ -252,25 +236,12 @@ class _Run:
             rule = SatisfiedRule(str(result.decision.judged), result.decision.current)
         try:
             promotion.promote(self.asked.releases, new.release_id, self.asked.trusted, rule=rule)
-        except NotPromoted as error:
-            return _refused(result, str(error))
+        except ReleaseError as error:
+            _end_trial(self.asked.releases, new.release_id)
+            if isinstance(error, NotPromoted):
+                return _refused(result, str(error))
+            raise
         return replace(result, promoted=True)
-
-
-def loss_to_threshold(folder: Path, manifest: Manifest) -> Interval:
-    """Return the share of the answerable queries that lose their answer to τ, each limit with 95 % confidence.
-
-    The queries are those held out, where there are any. With few labels it is the estimate of labels and machine.
-
-    folder: of the release; manifest: of the same. Raises ReleaseError where it does not hold what its queries got.
-    """
-    if manifest.labels is not None:
-        return manifest.labels.both.loss
-    outcomes = Outcomes.load(folder / OUTCOMES, manifest.policy.k)
-    found = QUANTITIES["accuracy@K"](outcomes, manifest.policy.k), QUANTITIES["accuracy"](outcomes, manifest.policy.k)
-    losses = paired_losses(found[0].values - found[1].values, SamplingUnits.from_labels(found[0].labels))
-    lower = max(0.0, losses.lower_limit(CONFIDENCE))
-    return Interval(mean=losses.mean, lower=lower, upper=losses.upper_limit(CONFIDENCE))
 
 
 def _was_promoted(state: RecalibrationState, current: str) -> bool:
@@ -296,13 +267,25 @@ def _remembered(asked: Recalibration, state: RecalibrationState, current: Path) 
 
 def _finish(asked: Recalibration, state: RecalibrationState, result: Recalibrated) -> Recalibrated:
     """Have the services load the promoted release, and leave nothing to resume."""
-    name = None if result.manifest is None else result.manifest.release_id
-    if pointed_id(asked.releases, SHADOW) == name == pointed_id(asked.releases, CURRENT):
-        promotion.shadow(asked.releases, None)
+    if result.manifest is not None:
+        _end_trial(asked.releases, result.manifest.release_id)
     for url in asked.trial.urls:
         ask_to_reload(url, asked.trial.key)
     state.finish()
     return result
+
+
+def _end_trial(releases: Path, name: str) -> None:
+    """Remove the pointer `shadow`, unless it names another release by now; name: id of the release that was tried."""
+    if pointed_id(releases, SHADOW) == name:
+        promotion.shadow(releases, None)
+
+
+def _is_of(release: Path, data: str) -> bool:
+    """Tell whether a release was calibrated on these files; release: its folder; data: folder or URL."""
+    manifest = verify(release)
+    splits = (manifest.data.split,) if manifest.labels is None else manifest.labels.splits
+    return _digests(data, splits) == manifest.data.sha256
 
 
 def _refused(result: Recalibrated, why: str) -> Recalibrated:

@@ -1,29 +1,40 @@
 """The settings of a recalibration: those that the current release was calibrated with, read from its manifest."""
 
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 from taugate.calibration.encoding.source import AskedEncoder
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
-from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
+from taugate.calibration.settings.settings import (
+    MARGIN,
+    CalibrationSettings,
+    CandidateSettings,
+    GateSettings,
+    IndexChoice,
+    PrecisionChoice,
+    ProjectionChoice,
+    default_margin,
+)
 from taugate.errors import InputError
-from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
+from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
+from taugate.retrieval.index.kinds import Kind
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER
 from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.records import GateRecord
 
 
-def inherited_settings(manifest: Manifest, *, with_traffic: bool) -> CalibrationSettings:
+def inherited_settings(manifest: Manifest) -> CalibrationSettings:
     """Return the settings that a release was calibrated with, so that a newer data set is calibrated in the same way.
 
-    What the calibration chose by itself is asked for by name: the kind of index, the projection and the precision in
-    force are tried again, and the gate judges them again. A policy that `auto` chose is chosen anew.
+    What the gate judged is asked for again, admitted or not. A policy that `auto` chose is chosen anew.
 
-    manifest: of the release; with_traffic: whether judged traffic is to count beside the release's own split, as with
-    --labels human,traffic. Raises InputError where the threshold of the release was given with --tau, and where its
-    settings do not go with judged traffic.
+    manifest: of the release. Raises InputError where its threshold was given with --tau.
     """
     before = () if manifest.labels is None else manifest.labels.splits
-    settings = CalibrationSettings(
+    return CalibrationSettings(
         split=manifest.data.split,
         k=manifest.policy.k,
         **manifest.bootstrap.model_dump(),
@@ -32,19 +43,33 @@ def inherited_settings(manifest: Manifest, *, with_traffic: bool) -> Calibration
         candidates=_candidates(manifest),
         labels=(HUMAN, *before[1:]) if before else (),
     )
-    if not with_traffic or TRAFFIC in settings.labelled_splits:
+
+
+def counting_traffic(settings: CalibrationSettings, splits: Collection[str]) -> CalibrationSettings:
+    """Return the same settings with judged traffic beside the release's own split, as with --labels human,traffic.
+
+    The split `human` takes the place of `generated`: generated queries never count among those that people ask.
+
+    settings: of the release; splits: of the newer data set. Raises InputError where the settings do not go with judged
+    traffic, and where nothing else was judged by people.
+    """
+    if TRAFFIC in settings.labelled_splits:
         return settings
-    return replace(settings, labels=(HUMAN, TRAFFIC), holdout=0.0)
+    split = settings.split
+    if split == GENERATED:
+        if HUMAN not in splits:
+            raise InputError(
+                "users judge only what the search shows them, so traffic alone cannot tell what it misses; judge some "
+                "queries with taugate judge"
+            )
+        split = HUMAN
+    return replace(settings, split=split, labels=(HUMAN, TRAFFIC), holdout=0.0)
 
 
 def inherited_encoder(folder: Path, manifest: Manifest) -> AskedEncoder:
-    """Return the encoder of a release, which its own folder holds: the float32 one, of which an int8 one was made.
-
-    folder: of the release; manifest: of the same.
-    """
-    return AskedEncoder(
-        str(folder / (ENCODER_FOLDER if manifest.float32_encoder is None else FLOAT32_FOLDER)), new=True
-    )
+    """Return the float32 encoder that is in the folder of a release; folder: of the release; manifest: of the same."""
+    name = ENCODER_FOLDER if manifest.float32_encoder is None else FLOAT32_FOLDER
+    return AskedEncoder(str(folder / name), new=True, adaptation=manifest.adaptation)
 
 
 def _rule(manifest: Manifest) -> ThresholdRule:
@@ -81,12 +106,32 @@ def _abstention(manifest: Manifest) -> AbstentionRule | None:
 
 
 def _candidates(manifest: Manifest) -> CandidateSettings:
-    judged = [each for each in manifest.gate if each.admitted]
-    projection = manifest.projection
-    return CandidateSettings(
-        projection="none" if projection is None else "query-pca",
-        retention=None if projection is None else projection.retention,
-        precision=manifest.encoder.precision,
-        index=manifest.index.kind,
-        gate=GateSettings(judged[-1].margin, judged[-1].confidence) if judged else GateSettings(),
-    )
+    """Return what the gate was asked to judge: several candidates of one kind are those of `auto`."""
+    judged: dict[str, list[GateRecord]] = defaultdict(list)
+    for each in manifest.gate:
+        judged[each.kind].append(each)
+    retention: float | None = None
+    projection: ProjectionChoice = "none"
+    if judged["projection"]:
+        projection = "auto" if len(judged["projection"]) > 1 else "query-pca"
+    if projection == "query-pca":  # the candidate's name is "query-pca, retention 0.9"
+        retention = float(judged["projection"][0].candidate.rpartition(" ")[2])
+    precision: PrecisionChoice = manifest.encoder.precision
+    if judged["precision"] and precision == "float32":
+        precision = "auto"
+    index: IndexChoice = manifest.index.kind
+    if judged["index"]:  # the name is "hnsw, breadth 64", or the kind alone
+        name = judged["index"][0].candidate.partition(",")[0]
+        index = "auto" if len(judged["index"]) > 1 else next(kind for kind in get_args(Kind) if kind == name)
+    gate = _gate(manifest.gate, len([kind for kind, records in judged.items() if records]))
+    return CandidateSettings(projection=projection, retention=retention, precision=precision, index=index, gate=gate)
+
+
+def _gate(records: Sequence[GateRecord], kinds: int) -> GateSettings:
+    """Return the gate's conditions as they were asked for; kinds: of candidates, among which its error was divided."""
+    if not records:
+        return GateSettings()
+    margin: float | None = records[0].margin
+    if margin == default_margin(MARGIN, max(each.least or 0.0 for each in records)):
+        margin = None  # none was given: more labels can show less
+    return GateSettings(margin, round(1 - (1 - records[0].confidence) * kinds, 12))

@@ -3,9 +3,11 @@
 import math
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,6 +22,7 @@ _LEAST_QUERIES = 20
 _SCRAPE_SECONDS = 10.0
 _PAUSE_SECONDS = 1.0
 _PREFIX = "taugate_shadow_"
+_REFUSED = {401, 403}
 _MOST_FAILED = 0.01  # share of the queries: one that fails for a filter on a new field is no fault of the release
 
 
@@ -56,7 +59,7 @@ class TrialResult:
     compared: queries that both releases answered; failed: queries that the new one could not answer; changed: queries
     to which the two give other results; empty_before, empty_now: queries that the current release, and the new one,
     leave without a result; overlap: mean share of the top-K that both have, None where none was compared; seconds: that
-    the trial took; wanted: how many queries had to be compared.
+    the trial took; wanted: how many queries had to be compared; silent: addresses of services that never answered.
     """
 
     compared: int
@@ -67,10 +70,16 @@ class TrialResult:
     overlap: float | None
     seconds: float
     wanted: int
+    silent: tuple[str, ...] = ()
 
     @property
     def objection(self) -> str | None:
         """Why the release should not be promoted, in a sentence without its full stop; None where nothing is wrong."""
+        if self.compared + self.failed < self.wanted and self.silent:
+            return (
+                f"in {self.seconds:.0f} s {' and '.join(self.silent)} did not answer, and the release was tried on "
+                f"{self.compared:,} of {self.wanted:,} queries; check the address, and start the service"
+            )
         if self.compared + self.failed < self.wanted:
             return (
                 f"in {self.seconds:.0f} s the services tried it on {self.compared:,} of {self.wanted:,} queries; check "
@@ -101,7 +110,7 @@ def try_release(
 
     releases: the releases directory; name: id of the release; settings: see TrialSettings; trusted: as of
     `promotion.promote`; say: told one line when the trial begins, and where a service does not answer. Raises
-    ReleaseError where the release does not verify.
+    ReleaseError where the release does not verify, InputError where a service refuses the key.
     """
     promotion.shadow(releases, name, trusted)
     services = f"{len(settings.urls)} service" + ("s" if len(settings.urls) > 1 else "")
@@ -115,12 +124,17 @@ def try_release(
         for url in settings.urls:
             try:
                 counted[url] = _counts(_get(f"{url.rstrip('/')}/metrics", settings.key), name)
-            except (OSError, ValueError) as error:  # it may be starting anew
+            except (OSError, ValueError, HTTPException) as error:  # it may be starting anew
+                if isinstance(error, HTTPError) and error.code in _REFUSED:
+                    raise InputError(
+                        f"{url}/metrics: {error.code} {error.reason}; put an API key with the scope metrics into "
+                        "TAUGATE_KEY"
+                    ) from error
                 if url not in silent:
                     silent.add(url)
-                    say(f"warning: {url}/metrics: {error}; trying again")
+                    say(f"warning: {url}/metrics: {str(error).strip()}; trying again")
         seconds = time.monotonic() - began
-        result = _sum([*counted.values()], seconds, settings.queries)
+        result = _sum(counted, seconds, settings)
         if result.compared + result.failed >= settings.queries or seconds >= settings.seconds:
             return result
         time.sleep(_PAUSE_SECONDS)
@@ -135,7 +149,7 @@ def ask_to_reload(url: str, key: str | None) -> bool:
     """
     try:
         _get(f"{url.rstrip('/')}/admin/reload", key, method="POST")
-    except OSError:
+    except (OSError, HTTPException):
         return False
     return True
 
@@ -162,9 +176,11 @@ def _counts(metrics: str, name: str) -> dict[str, float]:
     return counts if tried else {}
 
 
-def _sum(counted: Sequence[dict[str, float]], seconds: float, wanted: int) -> TrialResult:
+def _sum(counted: Mapping[str, dict[str, float]], seconds: float, settings: TrialSettings) -> TrialResult:
+    """Add up what the services have counted; counted: by address, without those that never answered."""
+
     def total(name: str) -> float:
-        return sum(each.get(name, 0.0) for each in counted)
+        return sum(each.get(name, 0.0) for each in counted.values())
 
     compared = int(total("overlap_count"))
     return TrialResult(
@@ -175,5 +191,6 @@ def _sum(counted: Sequence[dict[str, float]], seconds: float, wanted: int) -> Tr
         empty_now=int(total("empty_responses_total shadow")),
         overlap=total("overlap_sum") / compared if compared else None,
         seconds=seconds,
-        wanted=wanted,
+        wanted=settings.queries,
+        silent=tuple(url for url in settings.urls if url not in counted),
     )

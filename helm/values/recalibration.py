@@ -42,7 +42,9 @@ class CronJob(Group):
         None, "time zone of the schedule, such as Europe/Vienna; null: that of the cluster's controller"
     )
     arguments: list[str] = value(
-        [], "further arguments of `taugate recalibrate`, such as [--url, 'http://…:8000', --shadow, '500']"
+        [],
+        "further arguments of `taugate recalibrate`, such as [--url, 'http://…:8000', --shadow, '500']; not --log, "
+        "as the data set is mounted read-only",
     )
     suspend: bool = value(False, "true: the schedule starts nothing; `kubectl create job --from` still does")
     starting_deadline_seconds: int = value(3600, "a run that could not start for an hour is skipped", ge=10)
@@ -87,7 +89,9 @@ class Recalibration(Group):
     job: Job = group(Job())
     data: Data = group(Data())
     arguments: list[str] = value(
-        [], "further arguments of the Job's `taugate calibrate`, such as [--max-loss, '0.02']; the CronJob keeps them"
+        [],
+        "further arguments of the Job's `taugate calibrate`, such as [--max-loss, '0.02']; the CronJob takes the "
+        "settings of the current release",
     )
     promotion: Promotion = group(Promotion())
     signing_key: SecretEntry = value(

@@ -110,7 +110,7 @@ def test_without_promotion_the_release_is_written(recalibrate: Recalibrating, co
     [
         (("before", JOB, "calibrate"), []),
         (("before", "taugate.registry.writer", "write"), []),
-        (("after", "taugate.registry.writer", "write"), []),
+        (("after", "taugate.registry.writer", "write"), ["calibrate"]),
         (("after", JOB, "decide"), ["calibrate"]),
         (("before", "taugate.registry.promotion", "_move_pointer"), ["calibrate"]),
         (("after", "taugate.registry.promotion", "promote"), ["calibrate", "promote"]),
@@ -125,7 +125,7 @@ def test_killed_at_any_moment_it_goes_on(
     assert current_id(copy) == found["release"]
     assert promotions(copy)[-1] == found["release"]
     assert promotions(copy).count(found["release"]) == 1
-    assert len({each[-12:] for each in release_ids(copy)}) == 2, "the same content, however often it was written"
+    assert len(release_ids(copy)) == 2, "the same release is not written twice"
     for each in release_ids(copy):
         verify(copy / each)
     assert not (copy / STATE).exists()
@@ -139,6 +139,30 @@ def test_a_changed_input_restarts_from_the_step_that_it_touches(recalibrate: Rec
     _, after, _ = recalibrate("--promote-if", HOLDS)
     assert after["release"] != before["release"]
     assert (after["resumed"], after["changed"]["added"], after["promoted"]) == ([], 6, True)
+
+
+def test_a_release_that_somebody_promoted_by_hand_keeps_nothing_from_being_done(
+    recalibrate: Recalibrating, copy: Path
+) -> None:
+    _, refused, _ = recalibrate("--promote-if", "accuracy not lower by more than 0.000001")
+    assert cli.main(["release", "promote", refused["release"], "--releases", str(copy)]) == 0
+    with (recalibrate.data / "corpus.jsonl").open("a") as corpus:
+        corpus.write('{"_id": "late", "text": "The office opens at nine on Mondays."}\n')
+    _, found, _ = recalibrate("--promote-if", HOLDS)
+    assert (found["previous"], found["changed"]["added"], found["promoted"]) == (refused["release"], 1, True)
+
+
+def test_evidence_against_the_release_is_found_before_it_is_tried(
+    recalibrate: Recalibrating, copy: Path, first: str
+) -> None:
+    for name in ("queries.jsonl", "qrels/test.tsv"):  # twenty queries are too few for a calibrated release
+        lines = (recalibrate.data / name).read_text().splitlines(keepends=True)
+        kept = lines[:21] if name.endswith(".tsv") else lines
+        (recalibrate.data / name).write_text("".join(kept))
+    code, found, said = recalibrate("--url", "http://127.0.0.1:9", "--shadow-seconds", "60")
+    assert (code, found["shadow"], current_id(copy)) == (4, None, first)
+    assert "provisional" in found["refusal"]
+    assert "trying" not in said
 
 
 def test_judged_traffic_is_added_first(recalibrate: Recalibrating, copy: Path, tmp_path: Path) -> None:
@@ -155,7 +179,7 @@ def test_judged_traffic_is_added_first(recalibrate: Recalibrating, copy: Path, t
         ["traffic"],
         {"queries": 1, "judgements": 1, "left_out": {}},
     )
-    assert "Judged traffic: 1 queries with 1 judgements." in said
+    assert "Judged traffic: 1 query with 1 judgement." in said
 
 
 def test_a_log_without_judgements_keeps_nothing_from_being_done(recalibrate: Recalibrating, tmp_path: Path) -> None:
@@ -206,5 +230,6 @@ def test_without_a_current_release_it_says_what_to_do(
 def test_no_shadow_is_left(recalibrate: Recalibrating, copy: Path) -> None:
     code, found, _ = recalibrate("--url", "http://127.0.0.1:9", "--shadow-seconds", "0.5")
     assert code == 4
-    assert "the services tried it on 0 of 200 queries" in found["refusal"]
+    assert "http://127.0.0.1:9 did not answer" in found["refusal"]
+    assert "on 0 of 200 queries" in found["refusal"]
     assert shadow_id(copy) is None

@@ -1,5 +1,6 @@
 """The trial on live traffic, read from the metrics that the service's own shadow makes."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from taugate.calibration.recalibration.trial import TrialResult, TrialSettings, try_release
+from taugate.errors import InputError
 from taugate.registry.catalog import shadow_id
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify
@@ -24,7 +26,7 @@ GOOD = TrialResult(200, 0, 50, 10, 10, 0.9, 5.0, 200)
 
 
 @contextmanager
-def service(manifest: Manifest, compared: int) -> Iterator[tuple[str, list[str]]]:
+def service(manifest: Manifest, compared: int, status: int = 200) -> Iterator[tuple[str, list[str]]]:
     """Metrics of a service whose shadow has answered some queries, half of them with nothing; and what was asked."""
     registry = CollectorRegistry()
     gauges = ShadowGauges(registry, manifest)
@@ -36,7 +38,7 @@ def service(manifest: Manifest, compared: int) -> Iterator[tuple[str, list[str]]
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(f"{self.command} {self.path} {self.headers.get('Authorization')}")
-            self.send_response(200)
+            self.send_response(status)
             self.end_headers()
             self.wfile.write(generate_latest(registry))
 
@@ -74,6 +76,38 @@ def test_what_another_shadow_counted_does_not_count(copy: Path, three: list[str]
         found = try_release(copy, three[0], TrialSettings((url,), 20, 0.1), None, lambda _: None)
     assert (found.compared, found.overlap) == (0, None)
     assert "tried it on 0 of 20 queries" in str(found.objection)
+
+
+def test_a_service_that_refuses_the_key_ends_the_trial(copy: Path, three: list[str]) -> None:
+    with (
+        service(verify(copy / three[0]), 0, status=403) as (url, _),
+        pytest.raises(InputError, match="403 Forbidden; put an API key with the scope metrics into TAUGATE_KEY"),
+    ):
+        try_release(copy, three[0], TrialSettings((url,), 20, 60), None, lambda _: None)
+
+
+def test_what_is_no_http_is_tried_again(copy: Path, three: list[str]) -> None:
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            while True:
+                try:
+                    client, _ = server.accept()
+                except OSError:  # closed
+                    return
+                with client:
+                    client.recv(65_536)
+                    client.sendall(b"nonsense\r\n\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        found = try_release(copy, three[0], TrialSettings((url,), 20, 0.1), None, said.append)
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    assert "nonsense; trying again" in said[-1]
+    assert f"{url} did not answer" in str(found.objection)
 
 
 @pytest.mark.parametrize(

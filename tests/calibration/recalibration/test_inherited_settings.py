@@ -1,0 +1,115 @@
+"""The settings that a recalibration takes from a manifest: on unchanged data they make the same release again."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taugate.calibration.encoding.source import AskedEncoder
+from taugate.calibration.job.job import calibrate
+from taugate.calibration.progress import Stopwatch
+from taugate.calibration.recalibration.settings import counting_traffic, inherited_encoder, inherited_settings
+from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
+from taugate.errors import InputError
+from taugate.retrieval.release.adaptation import AdaptationRecord
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.records import GateRecord
+from taugate.retrieval.release.verify import verify
+from tests.registry.conftest import copy, first
+
+__all__ = ["copy", "first"]
+
+SMALL = {"bootstraps": 50, "sample_size": 40, "holdout": 0.0}
+KINDS: dict[str, dict[str, Any]] = {
+    "papers": {"k": 3, "seed": 7, "overlap_percentile": 10.0, "metric": "ndcg"},
+    "several losses": {"max_loss": [0.2, 0.3], "confidence": 0.8, "holdout": 0.2},
+    "expected loss": {"max_loss": [0.2], "guarantee": "expected-loss", "policy": "similarity", "max_empty": 0.3},
+    "non-inferiority": {"method": "non-inferiority", "policy": "relative", "max_loss": [0.2]},
+    "strata": {"max_loss": [0.2], "strata": "metadata.kind"},
+    "refusals": {"max_answered": 0.5, "max_empty": 0.4, "confidence": 0.9},
+    "few labels": {"labels": ("human",), "max_loss": [0.3]},
+    "index": {"index": "hnsw"},
+    "index that is refused": {"index": "flat-int8", "margin": 0.0001, "gate_confidence": 0.9},
+    "projection and index": {"projection": "query-pca", "retention": 0.5, "index": "flat-int8"},
+    "any projection": {"projection": "auto", "margin": 0.2},
+}
+
+
+@pytest.fixture(scope="module")
+def data(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample with a metadata field, with queries that have no answer, and with a split of sixty judged queries."""
+    folder = Path(shutil.copytree(sample, tmp_path_factory.mktemp("data") / "zaragoza"))
+    corpus = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
+    for row, record in enumerate(corpus):
+        record["metadata"] = {"kind": "even" if row % 2 else "odd"}
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in corpus))
+    judged = (folder / "qrels" / "test.tsv").read_text().splitlines(keepends=True)
+    (folder / "qrels" / "human.tsv").write_text("".join(judged[:61]))
+    with (folder / "queries.jsonl").open("a") as queries, (folder / "qrels" / "test.tsv").open("a") as qrels:
+        for row in range(80):
+            queries.write(json.dumps({"_id": f"none-{row}", "text": f"Zebra number {row}?"}) + "\n")
+            qrels.write(f"none-{row}\t{corpus[row]['_id']}\t0\n")
+    return folder
+
+
+def made(data: Path, releases: Path, asked: AskedEncoder, settings: CalibrationSettings) -> Manifest:
+    return calibrate(str(data), releases, asked, settings, lambda _: None, Stopwatch())
+
+
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
+def test_unchanged_data_give_the_same_release(
+    options: dict[str, Any], data: Path, encoder: Path, tmp_path: Path
+) -> None:
+    split = {} if "labels" in options else {"split": "test"}
+    asked = CalibrationSettings.from_options(SMALL | split | options)
+    one = made(data, tmp_path / "one", AskedEncoder(str(encoder), new=True), asked)
+    assert one.policy.tau is not None
+    inherited = inherited_settings(one)
+    other = made(data, tmp_path / "other", inherited_encoder(tmp_path / "one" / one.release_id, one), inherited)
+    assert other.release_id[-12:] == one.release_id[-12:]
+    assert inherited_settings(other) == inherited
+
+
+def record(like: GateRecord, kind: str, candidate: str, *, admitted: bool) -> GateRecord:
+    return like.model_copy(update={"kind": kind, "candidate": candidate, "admitted": admitted, "confidence": 0.975})
+
+
+@pytest.mark.parametrize(
+    ("precision", "admitted", "expected"),
+    [("int8", True, "int8"), ("float32", True, "auto"), ("float32", False, "auto")],
+)
+def test_what_the_gate_judged_is_asked_for_again(
+    data: Path, encoder: Path, tmp_path: Path, precision: str, expected: str, *, admitted: bool
+) -> None:
+    asked = CalibrationSettings.from_options(SMALL | {"split": "test", "index": "flat-int8", "margin": 0.2})
+    release = made(data, tmp_path, AskedEncoder(str(encoder), new=True), asked)
+    like = release.gate[0]
+    gate = [record(like, "precision", "int8", admitted=admitted), record(like, "index", "flat-int8", admitted=False)]
+    encoded = release.encoder.model_copy(update={"precision": precision})
+    found = inherited_settings(release.model_copy(update={"gate": gate, "encoder": encoded})).candidates
+    assert found == CandidateSettings(precision=expected, index="flat-int8", gate=GateSettings(0.2, 0.95))  # type: ignore[arg-type]
+
+
+def test_a_threshold_that_was_given_has_no_settings(copy: Path, first: str) -> None:
+    manifest = verify(copy / first)
+    given = manifest.model_copy(update={"policy": manifest.policy.model_copy(update={"method": "fixed"})})
+    with pytest.raises(InputError, match="was given with --tau"):
+        inherited_settings(given)
+
+
+def test_the_record_of_an_adapted_encoder_goes_with_it(copy: Path, first: str) -> None:
+    record = AdaptationRecord.model_construct(recipe="whitening")
+    adapted = verify(copy / first).model_copy(update={"adaptation": record})
+    asked = inherited_encoder(copy / first, adapted)
+    assert (asked.adaptation, asked.name) == (record, str(copy / first / "encoder"))
+
+
+def test_traffic_counts_beside_what_people_judged(copy: Path, first: str) -> None:
+    settings = inherited_settings(verify(copy / first))
+    assert counting_traffic(settings, ["test", "traffic"]).labelled_splits == ("test", "traffic")
+    generated = CalibrationSettings(split="generated")
+    assert counting_traffic(generated, ["generated", "human", "traffic"]).labelled_splits == ("human", "traffic")
+    with pytest.raises(InputError, match="taugate judge"):
+        counting_traffic(generated, ["generated", "traffic"])
