@@ -75,5 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(orjson.dumps(value).decode() + "\n")
     else:
         data = quote(str(arguments.to))
-        say(f"Next: taugate calibrate {data} --releases releases --split {arguments.split}")
+        if HUMAN in splits_in(arguments.to):
+            say(f"Next: taugate calibrate {data} --releases releases --labels {HUMAN},{TRAFFIC}")
+        else:  # what a search misses, nobody sees: traffic alone says nothing of accuracy
+            say(f"Next: taugate judge {data} --releases releases, and calibrate with --labels {HUMAN},{TRAFFIC}")
     return 0

@@ -154,7 +154,7 @@ class Variable:
         for each in self.info.metadata:
             if isinstance(each, ComputedDefault):
                 return each.text
-        return "–" if self.info.default in {None, PydanticUndefined} else str(self.info.default)
+        return "–" if self.info.default in {None, "", PydanticUndefined} else str(self.info.default)
 
 
 def _variables() -> Iterator[tuple[str, Variable]]:
