@@ -15,6 +15,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from taugate.adaptation import folder as folders
 from taugate.cli import main as cli
+from taugate.registry import history
 from tests.calibration.commands import refusal
 
 pytestmark = pytest.mark.model
@@ -129,8 +130,19 @@ def test_an_encoder_that_is_not_better_is_refused_and_written(
     record = json.loads((target / "adaptation.json").read_text())
     assert record["admitted"] is False
     assert said == f"taugate: not admitted: {record['reason']}. {target} is written for inspection"
-    assert cli.main(["calibrate", str(sample), "--releases", str(tmp_path / "r"), "--encoder", str(target)]) == 0
-    assert "warning: taugate adapt did not admit the encoder" in capfd.readouterr().err
+
+    releases = tmp_path / "releases"
+    calibrate = ["calibrate", str(sample), "--releases", str(releases), "--encoder", str(target)]
+    assert cli.main(calibrate) == 4
+    said = capfd.readouterr().err
+    assert "warning: taugate adapt did not admit the encoder" in said
+    assert said.splitlines()[-1].endswith("or give --force. The release is written, but not promoted.")
+    assert not (releases / "current").exists()
+    (written,) = releases.glob("*-*")
+    assert cli.main(["release", "promote", written.name, "--releases", str(releases)]) == 4
+    assert cli.main([*calibrate, "--force"]) == 0
+    assert history.read(releases).events[-1].forced == ("encoder not admitted",)
+    assert cli.main([*calibrate, "--holdout", "0"]) == 0, "it is in service already"
 
 
 def test_a_folder_that_exists_is_left_alone(
