@@ -151,12 +151,14 @@ def _objections(manifest: Manifest, releases: Path) -> dict[str, ReleaseError]:
             PROVISIONAL,
         )
     adaptation = manifest.adaptation
-    if adaptation is not None and not adaptation.admitted and (
-        current is None or encoder_differs(releases, float32_encoder(manifest))
+    if (
+        adaptation is not None
+        and not adaptation.admitted
+        and (current is None or encoder_differs(releases, float32_encoder(manifest)))
     ):  # who serves the encoder already has decided to
         found[NOT_ADMITTED] = NotPromoted(
             f"{name}: its encoder is not shown to be better than {adaptation.base}, so `taugate adapt` did not admit "
-            f"it: {adaptation.reason}; or give --force",
+            f"it: {adaptation.reason}, or give --force",
             NOT_ADMITTED,
         )
     return found

@@ -100,12 +100,20 @@ def test_the_same_seed_gives_the_same_bytes(adapted: Path, sample: Path, spoilt:
     assert all((adapted / name).read_bytes() == (tmp_path / "again" / name).read_bytes() for name in files)
 
 
-def test_a_release_carries_the_record_and_verifies(adapted: Path, sample: Path, tmp_path: Path) -> None:
+def test_a_release_carries_the_record_and_verifies(
+    adapted: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["calibrate", str(sample), "--releases", str(tmp_path), "--encoder", str(adapted)]) == 0
     release = tmp_path / (tmp_path / "current").read_text().strip()
     manifest = json.loads((release / "manifest.json").read_text())
     assert manifest["adaptation"] == json.loads((adapted / "adaptation.json").read_text())
     assert manifest["encoder"]["dimension"] == 64
+    again = ["--releases", str(tmp_path / "again"), "--encoder", str(release / "encoder")]
+    capfd.readouterr()
+    assert cli.main(["calibrate", str(sample), *again, "--json"]) == 0
+    printed = capfd.readouterr()
+    assert json.loads(printed.out)["manifest"]["adaptation"] == manifest["adaptation"], "kept, as in a recalibration"
+    assert "learned from the split test" in printed.err
     assert cli.main(["release", "verify", release.name, "--releases", str(tmp_path)]) == 0
 
 

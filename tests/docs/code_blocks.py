@@ -132,7 +132,13 @@ class PageRun:
 
     def _execute(self, command: list[str]) -> None:
         done = subprocess.run(
-            command, cwd=self.folder, env=self._environment, capture_output=True, text=True, timeout=_BLOCK_SECONDS, check=False
+            command,
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=_BLOCK_SECONDS,
+            check=False,
         )
         assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         self.printed = done.stdout

@@ -83,7 +83,7 @@ def release() -> Call[ReleaseResponse]:
     return Call("GET", "/release", None, partial(read, ReleaseResponse))
 
 
-def _feedback(asked: dict[str, object], document_id: str, relevant: bool) -> Call[FeedbackResponse]:  # noqa: FBT001
+def _feedback(asked: dict[str, object], document_id: str, relevant: bool) -> Call[FeedbackResponse]:
     body = asked | {"document_id": document_id, "relevant": relevant}
     return Call("POST", "/feedback", body, partial(read, FeedbackResponse))
 
