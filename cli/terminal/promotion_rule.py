@@ -13,8 +13,8 @@ from taugate.registry.promotion import promote
 
 RULE_HELP = 'such as "accuracy not lower and kept share not higher"; exit code 4 where it does not hold'
 FORCE_HELP = (
-    "also a provisional release in the place of a calibrated one, one no better than chance, or one of an adapted encoder "
-    "that was not admitted"
+    "also a provisional release in the place of a calibrated one, one no better than chance, or one whose adapted "
+    "encoder is not admitted"
 )
 
 
