@@ -13,11 +13,12 @@ import orjson
 from taugate.cli.terminal.output import printable, say
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC, qrels_of
+from taugate.ingestion.dataset.lock import DatasetBusy
 
 if TYPE_CHECKING:
+    from taugate.ingestion.labels.judging import Judging
     from taugate.ingestion.labels.verdicts import Verdicts
 
-_QUERIES = 50
 _NAME = re.compile(r"[\w-][\w.-]{0,63}")  # of a judge, and of a split: both become names of files
 _MOST_LISTED = 20
 
@@ -25,22 +26,28 @@ _MOST_LISTED = 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `taugate judge` to its parser."""
     parser.description = (
-        "Judge the results of a sample of queries, one key a judgement. The sample is drawn so that a few judgements "
-        "say much about the threshold. Stop at any time: the same command goes on where you stopped."
+        "Judge the results of a sample of queries, one key for each result. The sample prefers queries with results "
+        "near the threshold. Stop at any time: the same command goes on where you stopped."
     )
     parser.add_argument("data", metavar="DATA", type=Path, help="folder of the data set, with corpus.jsonl")
     parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
-    parser.add_argument("--release", metavar="ID", help="the release whose results are judged; default the current one")
+    parser.add_argument(
+        "--release", metavar="ID", help="the release whose results are judged (default: the current one)"
+    )
     parser.add_argument(
         "--log", metavar="LOG", type=Path, action="append", default=[],
         help="query log of the service, whose queries may be judged too; may be given several times",
     )  # fmt: skip
     parser.add_argument(
-        "--n", metavar="N", type=int, default=_QUERIES, help=f"how many queries to judge (default: {_QUERIES})"
-    )
-    parser.add_argument("--more", action="store_true", help="draw another sample, although there is one")
+        "--n", metavar="N", type=int,
+        help="how many queries to judge, each with all of its results: 50 queries with 5 results each take about 250 "
+        "key presses (default: 50)",
+    )  # fmt: skip
+    parser.add_argument("--more", action="store_true", help="draw another sample of queries that are not judged yet")
     parser.add_argument(
-        "--disputed", action="store_true", help="judge only the results about which earlier judges are split"
+        "--disputed",
+        action="store_true",
+        help="ask only about results that as many of the other judges find relevant as not",
     )
     parser.add_argument("--judge", metavar="NAME", help="who judges (default: the name of the user)")
     parser.add_argument(
@@ -48,13 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--web", action="store_true", help="judge on a page in the browser of this machine")
     parser.add_argument("--port", metavar="P", type=int, default=0, help="port of the page (default: any free one)")
-    parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of every random choice (default: 0)")
+    parser.add_argument("--seed", metavar="N", type=int, help="seed of every random choice (default: 0)")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Let somebody judge, then say what the judgements come to. Returns the exit code.
+    """Let somebody judge, then say how much is judged and how far the judges agree. Returns the exit code.
 
     arguments: the parsed command line. Raises InputError or ReleaseError.
     """
@@ -65,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     data, split = arguments.data, _name("--split", arguments.split)
     if split in {GENERATED, TRAFFIC}:
-        raise InputError(f"--split {split}: is for judgements that nobody was asked for; leave --split out")
+        raise InputError(f"--split {split}: another command writes this split; leave --split out, or give another name")
     judge = _name("--judge", _user() if arguments.judge is None else arguments.judge)
     request = SampleRequest(arguments.n, arguments.seed, arguments.more)
     sources = Sources(lambda: load(find(arguments.releases, arguments.release)), arguments.log)
@@ -88,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
             else:
                 judge_in_terminal(work)
         finally:  # also after Ctrl-C
-            verdicts = work.write()
+            verdicts = _write(work)
             progress = work.session.progress()
             for line in summary(data, split, verdicts):
                 say(printable(line))
@@ -97,8 +104,22 @@ def run(arguments: argparse.Namespace) -> int:
     elif progress.done < progress.total:
         say("The same command goes on where you stopped.")
     elif verdicts.judged:
-        say(f"Next: taugate calibrate {quote(str(data))} --releases {quote(str(arguments.releases))} --labels human")
+        releases = quote(str(arguments.releases))
+        labels = "--labels human" if split == HUMAN else f"--split {quote(split)}"
+        say(f"Next: taugate calibrate {quote(str(data))} --releases {releases} {labels}")
     return 0
+
+
+def _write(work: "Judging") -> "Verdicts":
+    """Write the labels at the end. Raises DatasetBusy where another command is still writing to the data set."""
+    from taugate.ingestion.labels.judging import PATIENCE_SECONDS
+
+    try:
+        return work.write(PATIENCE_SECONDS)
+    except DatasetBusy as error:
+        raise DatasetBusy(
+            f"{error}, then run `taugate judge` again: all judgements are kept, but not all are labels yet"
+        ) from error
 
 
 def summary(data: Path, split: str, verdicts: "Verdicts") -> list[str]:
@@ -121,10 +142,8 @@ def summary(data: Path, split: str, verdicts: "Verdicts") -> list[str]:
         lines.append(f"{one} and {other} say the same of {agreed.equal:,} of {agreed.results:,} results{kappa}")
     disputed = verdicts.disagreements
     if disputed:
-        lines.append(
-            f"{len(disputed):,} results are disputed, and count as relevant until another judge settles them with "
-            "--disputed:"
-        )
+        count = "1 result is" if len(disputed) == 1 else f"{len(disputed):,} results are"
+        lines.append(f"{count} disputed; until another judge decides with --disputed, disputed results are relevant:")
     lines += [
         f"  {each.document} for “{each.text}”: relevant to {', '.join(each.relevant)}, not to "
         f"{', '.join(each.irrelevant)}"
@@ -158,7 +177,7 @@ def _rounded(kappa: float) -> str:
 
 
 def _user() -> str:
-    """Return the name of the user, without what no judge's name may have."""
+    """Return the name of the user, with a hyphen for each character that a judge's name may not have."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container without an entry for its user

@@ -241,7 +241,7 @@ def _key() -> str | None:
     if key and file:
         raise InputError(f"{KEY} and {KEY_FILE} are both set; unset one of the two")
     if not file:
-        return key or None
+        return (key or "").strip() or None
     try:
         key = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -260,8 +260,8 @@ def _confirm(arguments: argparse.Namespace, prompts: list["Prompt"]) -> None:
     cost = _price(arguments, read, written)
     price = "" if cost is None else f", at a cost of about {_amount(cost)}"
     say(
-        f"{len(prompts):,} documents go to {printable(arguments.endpoint)}: about {read:,} tokens to read and "
-        f"{written:,} to write{price}"
+        f"{len(prompts):,} documents, with the examples, go to {printable(arguments.endpoint)}: about {read:,} tokens "
+        f"to read and {written:,} to write{price}"
     )
     if arguments.yes:
         return

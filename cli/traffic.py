@@ -10,6 +10,7 @@ import orjson
 
 from taugate.cli.terminal.output import say
 from taugate.ingestion.dataset.judgements import TRAFFIC
+from taugate.ingestion.labels.raters import FEWEST_VOTES, MOST_BY_KEY
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,9 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Turn what users said of results (POST /feedback) into labelled queries. They go to the split traffic, each "
         "with a weight that makes up for what nobody saw or judged."
     )
-    parser.add_argument("logs", metavar="LOG", type=Path, nargs="+", help="query log of the service, one a replica")
+    parser.add_argument(
+        "logs", metavar="LOG", type=Path, nargs="+", help="query log of the service; name those of all replicas"
+    )
     parser.add_argument("--to", metavar="DATA", type=Path, required=True, help="folder of the data set")
-    parser.add_argument("--split", default=TRAFFIC, help="split whose judgements are written (default: traffic)")
+    parser.add_argument(
+        "--split", metavar="NAME", default=TRAFFIC, help=f"split that the judgements go to (default: {TRAFFIC})"
+    )
     parser.add_argument(
         "--collection", metavar="NAME", help="name of the data set in the log (default: that of the folder)"
     )
@@ -28,15 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--votes",
         metavar="N",
         type=int,
-        default=1,
-        help="users who have to judge a result before it counts; more where users err (default: 1)",
+        default=FEWEST_VOTES,
+        help=f"users who have to judge a result before it counts; more where users err (default: {FEWEST_VOTES})",
     )
     parser.add_argument(
         "--most-by-key",
         metavar="N",
         type=int,
-        default=1000,
-        help="judgements of one API key that are taken, a sample of them (default: 1000)",
+        default=MOST_BY_KEY,
+        help=f"take at most so many judgements of one API key, a sample (default: {MOST_BY_KEY})",
     )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.set_defaults(run=run)
@@ -57,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     seconds = time.monotonic() - started
     left_out = {reason: result.left_out[reason] for reason in REASONS if result.left_out[reason]}
-    say(f"Labelled queries from traffic in {arguments.to}: {result.queries:,}, with judgements: {result.judgements:,}.")
+    say(f"Labels from traffic in {arguments.to}. Queries: {result.queries:,}. Judgements: {result.judgements:,}.")
     for reason, count in left_out.items():
         say(f"Left out: {count:,} that {REASONS[reason]}.")
     if arguments.json:

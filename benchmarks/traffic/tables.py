@@ -24,7 +24,7 @@ This page measures whether a threshold from such labels keeps its promise, and w
 
 No choice was made on these sets.""",
     sections={"promise": promise},
-    splits=12,
+    splits=10,
 )
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ class AnsweredLog:
 def read_log(paths: Sequence[Path], release: str, k: int) -> ReleaseLog:
     """Read the lines of one release.
 
-    Queries within a filter and documents that were judged irrelevant are left out: drift is not watched by them.
+    Queries within a filter and irrelevant documents are left out, as drift does not count them.
 
     paths: files, in any order; release: its id; k: results that its queries have. Raises InputError where a line is not
     of a query log, or none is of the release.
@@ -129,17 +129,19 @@ class _Queries:
 
 
 class _Judged:
-    """Columns of judgements that grow; of several relevant documents of one reply the first, as in the service."""
+    """Columns of judgements that grow; of several relevant documents of one reply the first, as in the service.
+
+    Where users name the query in place of a reply, that is the first for each API key.
+    """
 
     def __init__(self) -> None:
-        self._replies: set[str] = set()
+        self._replies: set[str | tuple[str | None, int | None]] = set()
         self._at, self._key, self._correct = array("d"), array("Q"), array("f")
 
     def add(self, judgement: LoggedJudgement) -> None:
-        reply = judgement.query_id
+        reply = judgement.query_id or (judgement.key, judgement.query_key)
         if judgement.relevant and reply not in self._replies:
-            if reply is not None:
-                self._replies.add(reply)
+            self._replies.add(reply)
             self._key.append(judgement_key(judgement.document_id, judgement.score))
             self._at.append(judgement.at)
             self._correct.append(judgement.score)

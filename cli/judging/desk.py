@@ -1,9 +1,10 @@
-"""What the terminal and the page have in common: the keys, the words around a result, and when labels are written."""
+"""The part that terminal and page share: the keys, the words around a result, and when labels are written."""
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import groupby
 from typing import NamedTuple
 
 from taugate.ingestion.dataset.lock import DatasetBusy
@@ -12,8 +13,10 @@ from taugate.ingestion.labels.session import Question
 
 # Every key with what it does; the page has the same.
 KEYS = {"y": "relevant", "n": "not relevant", "s": "skip query", "u": "undo", "q": "stop"}
-_WORD = re.compile(r"\w+")
 _SHORTEST = 4  # letters: shorter words are in every passage, and marking them helps nobody
+# Thai and Lao, Myanmar, Khmer, Japanese and Chinese put no spaces between words.
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]")
+_GRAMMAR = re.compile("[\u3040-\u309f]+")  # Hiragana alone: endings and particles of Japanese
 
 
 class Segment(NamedTuple):
@@ -26,7 +29,7 @@ class Segment(NamedTuple):
 class Desk:
     """One judge's place of work: the result that is asked about, and what each key does to it.
 
-    work: the judge's sample. say: told, in a sentence, what the user should know.
+    work: the judge's sample. say: called with each sentence that the judge should read.
     """
 
     def __init__(self, work: Judging, say: Callable[[str], None]) -> None:
@@ -64,7 +67,7 @@ class Desk:
 
 
 def heading(question: Question) -> str:
-    """Say where a passage comes from: neither its score nor whether the threshold keeps it, which would sway a judge.
+    """Say where a passage comes from. Its score and the threshold's decision are not said: they would sway a judge.
 
     question: that is asked.
     """
@@ -74,21 +77,44 @@ def heading(question: Question) -> str:
 
 
 def segments(text: str, query: str) -> list[Segment]:
-    """Divide a text where the query's longer words begin and end.
+    """Divide a text where words of the query begin and end.
+
+    A language without spaces between words has no words to compare; there, two letters that also stand side by side in
+    the query are marked.
 
     text: to divide. query: whose words are looked for, with regard to neither case nor form.
     """
-    wanted = {word for word in map(_folded, _WORD.findall(query)) if len(word) >= _SHORTEST or word.isdecimal()}
-    pieces, end = list[Segment](), 0
-    for match in _WORD.finditer(text):
-        if _folded(match[0]) in wanted:
-            if match.start() > end:
-                pieces.append(Segment(text[end : match.start()], matched=False))
-            pieces.append(Segment(match[0], matched=True))
-            end = match.end()
-    if end < len(text):
-        pieces.append(Segment(text[end:], matched=False))
-    return pieces
+    wanted = set[str]()
+    for start, end, spaced in _runs(query):
+        run = _folded(query[start:end])
+        if not spaced:
+            wanted.update(run[place : place + 2] for place in range(len(run) - 1))
+        elif len(run) >= _SHORTEST or run.isdecimal():
+            wanted.add(run)
+    matched = [False] * len(text)
+    for start, end, spaced in _runs(text):
+        pieces = [(start, end)] if spaced else [(place, place + 2) for place in range(start, end - 1)]
+        for first, last in pieces:
+            piece = _folded(text[first:last])
+            if piece in wanted and not _GRAMMAR.fullmatch(piece):
+                matched[first:last] = [True] * (last - first)
+    groups = groupby(zip(text, matched, strict=True), key=lambda each: each[1])
+    return [Segment("".join(letter for letter, _ in group), marked) for marked, group in groups]
+
+
+def _runs(text: str) -> Iterator[tuple[int, int, bool]]:
+    """Yield start and end of each run of letters and digits, and whether its language puts spaces between words."""
+    for kind, group in groupby(range(len(text)), key=lambda place: _kind(text[place])):
+        if kind is not None:
+            places = [*group]
+            yield places[0], places[-1] + 1, kind
+
+
+def _kind(letter: str) -> bool | None:
+    """Return whether a letter's language puts spaces between words; None for what is part of no word."""
+    if letter.isalnum() or letter in "_\u200c\u200d" or unicodedata.category(letter)[0] == "M":
+        return not _UNSPACED.match(letter)
+    return None
 
 
 def _folded(word: str) -> str:

@@ -4,13 +4,13 @@ import os
 import shutil
 import sys
 import termios
-import textwrap
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from taugate.cli.judging.desk import KEYS, Desk, heading, segments
 from taugate.cli.terminal.output import printable, say
+from taugate.cli.terminal.wrapping import wrapped
 from taugate.ingestion.labels.judging import Judging
 from taugate.ingestion.labels.session import Question
 
@@ -23,8 +23,9 @@ _END_OF_INPUT = "\x04"  # Ctrl-D
 def judge_in_terminal(work: Judging) -> None:
     """Ask about one result after the other, until the sample ends or the judge stops.
 
-    Without a terminal, each line of standard input is one key. work: the judge's sample. Raises InputError where the
-    data set changes meanwhile.
+    Without a terminal, each line of standard input is one key.
+
+    work: the judge's sample. Raises InputError where the data set changes meanwhile.
     """
     styled = sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     remarks: list[str] = []
@@ -41,7 +42,7 @@ def judge_in_terminal(work: Judging) -> None:
 
 
 def screen(question: Question, progress: str, remarks: list[str], *, styled: bool) -> str:
-    """Write what the judge sees of one result.
+    """Return what the judge sees of one result.
 
     question: that is asked. progress: how far the judge is. remarks: sentences to begin with. styled: whether the
     terminal can be cleared and shows bold and underlined letters.
@@ -65,7 +66,7 @@ def _wrapped(text: str, width: int) -> list[str]:
     return [
         line
         for paragraph in text.splitlines()
-        for line in textwrap.wrap(printable(paragraph.expandtabs(4)), width) or [""]
+        for line in wrapped(printable(paragraph.expandtabs(4)), max(width, 1)) or [""]
     ]
 
 
@@ -90,7 +91,7 @@ def _keyboard() -> Iterator[Callable[[str], str]]:
         termios.tcflush(descriptor, termios.TCIFLUSH)
         _show(shown)
         while True:
-            pressed = os.read(descriptor, 32).decode("utf-8", "ignore")
+            pressed = os.read(descriptor, 32).decode("utf-8", "replace")
             if pressed in {"", _END_OF_INPUT}:
                 return ""
             if pressed[0] != "\x1b":  # an arrow, or another key that sends more than a letter

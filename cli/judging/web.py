@@ -8,6 +8,7 @@ into it as texts.
 
 import hmac
 import secrets
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -69,7 +70,7 @@ class _Server(ThreadingHTTPServer):
         """Take a judge's work, before the first request."""
         self.token = secrets.token_urlsafe(24)
         self.hosts = {f"{name}:{self.server_port}" for name in (_HOST, "localhost")}
-        self.failure: TaugateError | None = None
+        self.failure: TaugateError | OSError | None = None
         self._work = work
         self._remarks: list[str] = []
         self._desk = Desk(work, self._remarks.append)
@@ -98,12 +99,17 @@ class _Server(ThreadingHTTPServer):
                 return self._state()
             try:
                 going_on = self._desk.press(key)
-            except TaugateError as error:
+            except (TaugateError, OSError) as error:  # the data set has changed, or the disk is full
                 self.failure, going_on = error, False
             if not going_on:
                 message = "Stopped. All judgements are kept." if self.failure is None else str(self.failure)
                 return {"message": message, "progress": str(self._work.session.progress()), "stopped": True}
             return self._state()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Write nothing about a browser that hung up; other errors are written as usual."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]  # typeshed names the socket's type
 
     def _state(self) -> dict[str, Any]:
         remark = ". ".join(self._remarks)
@@ -139,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_json(self._page.state())
         elif name in _FILES:
             file, kind = _FILES[name]
-            self._send(200, kind, files(__package__).joinpath(file).read_bytes())
+            self._send(200, kind, files("taugate.cli.judging").joinpath(file).read_bytes())
         elif name is not None:
             self._send(404, "text/plain", b"not found\n")
 
@@ -192,4 +198,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Write nothing: the terminal shows the judge's address, and no line a request."""
+        """Write nothing: the terminal shows the address of the page, and not each request."""

@@ -2,10 +2,12 @@
 
 import os
 import sys
+import unicodedata
 from collections.abc import Mapping
 
 # How a line is coloured on a terminal, by what it starts with.
 _STYLES = {"warning:": "yellow", "PROVISIONAL:": "bold yellow", "taugate:": "bold red"}
+_JOINERS = "\u200c\u200d"  # zero-width non-joiner and joiner
 
 
 def say(line: str) -> None:
@@ -56,6 +58,11 @@ def in_colour() -> bool:
 def printable(text: str) -> str:
     """Replace what cannot be printed by question marks, as a terminal would obey control characters.
 
+    Spaces of any kind become plain ones, and the joiners within words of Persian and Hindi stay.
+
     text: one line of any characters, such as one from a file that others may write.
     """
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    return "".join(
+        letter if letter.isprintable() or letter in _JOINERS else " " if unicodedata.category(letter) == "Zs" else "?"
+        for letter in text
+    )

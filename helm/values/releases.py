@@ -60,7 +60,7 @@ class Releases(Group):
 
 
 class QueryLog(Group):
-    """A log of queries for `taugate drift replay` (docs/drift.md)."""
+    """A log of queries and judgements, for `taugate drift` and `taugate traffic` (docs/drift.md)."""
 
     enabled: bool = value(
         False, "off: queries are users' data; the log hashes them unless settings.query_log_texts is true"

@@ -15,12 +15,13 @@ class DatasetBusy(InputError):
 
 
 @contextmanager
-def sole_writer(data: Path) -> Iterator[None]:
+def sole_writer(data: Path, seconds: float = 0) -> Iterator[None]:
     """Keep other commands from writing to a data set.
 
-    data: its folder, which exists. Raises DatasetBusy where another command is writing to it.
+    data: its folder, which exists. seconds: how long to wait for another command that is writing to it. Raises
+    DatasetBusy where that one is not done by then.
     """
-    with exclusive_lock(data / LOCK, seconds=0) as holder:
+    with exclusive_lock(data / LOCK, seconds) as holder:
         if holder is not None:
             raise DatasetBusy(f"{data}: another command ({holder}) is writing to it; wait until it ends")
         yield

@@ -8,7 +8,7 @@ _TWO_SIDED_95 = 1.959964  # of the standard normal distribution
 
 
 class Vote(NamedTuple):
-    """What two judges say of one result: its query, and whether each of them finds the result relevant."""
+    """The answers of two judges about one result: its query, and whether each judge finds the result relevant."""
 
     query: Hashable
     one: bool
@@ -18,9 +18,9 @@ class Vote(NamedTuple):
 class Agreement(NamedTuple):
     """The agreement of two judges.
 
-    results: how many both have judged. equal: of how many they say the same. kappa: 1 where they agree on everything, 0
-    where they agree as often as chance would have it; None where one answer is all that either gives. lower, upper:
-    95 % interval of kappa; None where it cannot be estimated.
+    results: how many both have judged. equal: how many of these they agree on. kappa: 1 where they agree on everything,
+    0 where they agree as often as by chance; None where both give the same one answer throughout. lower, upper: 95 %
+    interval of kappa; None where it cannot be estimated.
     """
 
     results: int

@@ -1,10 +1,11 @@
-"""What one judge said, a line for each key press, so that nothing is lost if the process is killed.
+"""The journal of one judge: a line for each key press, so that a killed process loses nothing.
 
 A judgement is of a query's text and a document's text, whatever their ids. So it stays valid in a later sample, for
 another release and after the corpus has changed, as long as both texts are the same.
 """
 
 import hashlib
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -22,14 +23,13 @@ from taugate.retrieval.documents.store import Document
 from taugate.storage.files import append_lines
 from taugate.storage.locks import EXCLUSIVE, acquire
 
-# "both texts" are this number of hexadecimal digits in a journal.
-_DIGITS = 32
+_DIGITS = 32  # hexadecimal digits that stand for a pair of texts
 
 
 def pair_of(query: str, document: Document) -> str:
-    """Return digits that stand for a query's text and a document's: equal for equal texts.
+    """Return hexadecimal digits that stand for a query's text and a document's: equal texts have equal digits.
 
-    query: the text. document: that is judged.
+    query: text of the query. document: the judged passage.
     """
     parts = [query, document.title or "", document.text]
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
@@ -38,9 +38,9 @@ def pair_of(query: str, document: Document) -> str:
 class Entry(BaseModel):
     """One key press.
 
-    at: Unix time in seconds. round: number of the sample. action: judge a result, skip a query, or take the last
-    judgement or skip back. query, document: their ids, empty where the action has none. pair: of a judgement, see
-    `pair_of`. relevant: the judgement; None for other actions.
+    at: Unix time in seconds. round: number of the sample. action: judge a result, skip a query, or undo the last
+    judgement or skip. query, document: their ids, empty where the action has none. pair: stands for the texts of a
+    judgement, see `pair_of`. relevant: the judgement; None for other actions.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
@@ -56,9 +56,9 @@ class Entry(BaseModel):
 
 @dataclass
 class Journal:
-    """The key presses of one judge that hold: those that were taken back are left out.
+    """The key presses of one judge, without those that were undone.
 
-    judge: the name. entries: in the order of time. `judgements` and `skipped` are views of them.
+    judge: the name. entries: the key presses in the order of time.
     """
 
     judge: str
@@ -94,7 +94,7 @@ class Journal:
             self.entries.pop()
 
     def judgements(self) -> dict[str, bool]:
-        """Return whether each pair is relevant; of a pair that was judged twice, the later judgement."""
+        """Return, for each pair, whether it is relevant; the latest judgement counts."""
         return {each.pair: each.relevant for each in self.entries if each.relevant is not None}
 
     def skipped(self, number: int) -> set[str]:
@@ -114,7 +114,9 @@ class OpenJournal:
 
     def append(self, entry: Entry) -> None:
         """Write a key press to the disk, then apply it. Raises OSError where the disk is full; then nothing changes."""
-        append_lines(self._descriptor, orjson.dumps(entry.model_dump(exclude_defaults=True)) + b"\n")
+        # In ASCII, so that a line that is torn anywhere is still text.
+        line = json.dumps(entry.model_dump(exclude_defaults=True), separators=(",", ":"))
+        append_lines(self._descriptor, f"{line}\n".encode("ascii"))
         os.fsync(self._descriptor)
         self.journal.add(entry)
 

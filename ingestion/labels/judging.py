@@ -1,4 +1,4 @@
-"""Judging a split of a data set: the sample is drawn or continued, and what is judged is written to the qrels."""
+"""Judge a split of a data set: draw a sample or continue with it, and write the judgements to the split."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +17,7 @@ from taugate.ingestion.labels.sample import (
     Draw,
     Round,
     check_corpus,
+    check_queries,
     corpus_digest,
     draw_round,
     latest_round,
@@ -29,17 +30,21 @@ from taugate.retrieval.documents.store import Document
 from taugate.retrieval.release.reader import Release
 
 Say = Callable[[str], None]
+_QUERIES = 50  # of a sample, where nobody says how many
+# Drawing a sample takes longer, but a judge who writes labels, or `taugate queries` that makes crops, is done by then.
+PATIENCE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class SampleRequest:
     """The sample that a user asks for.
 
-    n: how many queries. seed: of every random choice. more: draw a new sample although there is one.
+    n: how many queries, None for as many as the sample has that is being judged, or 50. seed: of every random choice,
+    None for that of this sample, or 0. more: draw a new sample although there is one.
     """
 
-    n: int = 50
-    seed: int = 0
+    n: int | None = None
+    seed: int | None = None
     more: bool = False
 
 
@@ -58,37 +63,38 @@ def sample_to_judge(data: Path, split: str, request: SampleRequest, sources: Sou
     """Return the sample that is being judged, or draw the first or another one.
 
     data: folder of the data set. split: that the judgements go to. request: size and seed of a new sample. sources: of
-    a new sample. say: told what happens. Raises InputError where a sample of another size or seed is being judged,
-    where the data set is no longer that of the sample or of the release, and where no query is left.
+    a new sample. say: called with each message to the user. Raises InputError where a sample of another size or seed is
+    being judged, where the data set is no longer that of the sample or of the release, and where no query is left.
     """
-    if request.n < 1:
+    if request.n is not None and request.n < 1:
         raise InputError(f"--n {request.n}: give a number of queries, 1 or more")
     if not data.is_dir():
         raise InputError(f"{data}: no such directory; give the folder that holds {CORPUS}")
     if request.more:
         _write_what_is_left(data, split)
-    with sole_writer(data):
+    with sole_writer(data, PATIENCE_SECONDS):
         latest = latest_round(data, split)
         if latest is not None and not request.more:
-            if (latest.n, latest.seed) != (request.n, request.seed):
+            if request.n not in {None, latest.n} or request.seed not in {None, latest.seed}:
                 raise InputError(
-                    f"{data}: sample {latest.number} was drawn with --n {latest.n} --seed {latest.seed}; give the same "
-                    "to continue it, or add --more to draw another one"
+                    f"{data}: sample {latest.number} was drawn with --n {latest.n} --seed {latest.seed}; leave both "
+                    "out to continue it, or add --more to draw another one"
                 )
             check_corpus(data, latest)
-            _check_queries(data, latest)
+            check_queries(data, QueryFile.read(data), latest)
             return latest
         earlier = {line.query: line.judgement.weight for line in judgement_lines(data / qrels_of(split))}
         release = sources.release()
         if release.manifest.data.sha256["corpus"] != corpus_digest(data):
             raise InputError(
-                f"{data / CORPUS}: is not the corpus of release {release.manifest.release_id}, whose results are to be "
-                f"judged; make a release of it first: taugate update {data}"
+                f"{data / CORPUS}: release {release.manifest.release_id} was made of another corpus; make a release of "
+                f"this one first: taugate update {data} --releases DIR"
             )
         candidates = population(data, earlier, logged(sources.logs, release.manifest.data.name))
         for remark in candidates.remarks:
             say(f"warning: {remark}")
-        draw = Draw(1 if latest is None else latest.number + 1, request.n, request.seed)
+        number = 1 if latest is None else latest.number + 1
+        draw = Draw(number, _QUERIES if request.n is None else request.n, request.seed or 0)
         drawn = draw_round(draw, release, candidates, earlier, say)
         save_round(data, split, drawn)
         return drawn
@@ -111,10 +117,10 @@ class Judging:
         """Combine what all judges of the sample have said so far."""
         return Verdicts.of(self.session.sample, self.documents, read_journals(self.data, self.split))
 
-    def write(self) -> Verdicts:
-        """Write what is judged to the data set. Raises InputError as `write_verdicts` does."""
+    def write(self, seconds: float = 0) -> Verdicts:
+        """Write what is judged to the data set. seconds and errors: as `write_verdicts` has them."""
         verdicts = self.verdicts()
-        write_verdicts(self.data, self.split, verdicts)
+        write_verdicts(self.data, self.split, verdicts, seconds)
         return verdicts
 
 
@@ -133,9 +139,9 @@ def judging(data: Path, split: str, sample: Round, judge: str, *, only_disputed:
             others = [each for each in read_journals(data, split) if each.judge != judge]
             pairs = {question.pair for question, _ in disputed(sample, documents, others)}
             if not pairs:
-                raise InputError(f"{data}: the other judges disagree about no result of sample {sample.number}")
+                raise InputError(f"{data}: no result of sample {sample.number} is disputed; leave --disputed out")
         work = Judging(data, split, Session(sample, documents, journal, pairs), documents)
-        work.write()
+        work.write(PATIENCE_SECONDS)
         yield work
 
 
@@ -149,15 +155,11 @@ def read_passages(data: Path, sample: Round) -> dict[str, Document]:
 def _write_what_is_left(data: Path, split: str) -> None:
     """Write what a killed process has left of the latest sample, so that the next one is joined to all of it."""
     latest = latest_round(data, split)
-    if latest is not None and latest.corpus == corpus_digest(data):
-        write_verdicts(data, split, Verdicts.of(latest, read_passages(data, latest), read_journals(data, split)))
-
-
-def _check_queries(data: Path, sample: Round) -> None:
-    texts = QueryFile.read(data).texts()
-    for query in sample.queries:
-        if texts.get(query.id, query.text if query.new else None) != query.text:
-            raise InputError(
-                f"{data}: query {query.id!r} has changed since sample {sample.number} was drawn; all judgements are "
-                "kept, and --more draws a new sample"
-            )
+    if latest is None or latest.corpus != corpus_digest(data):
+        return
+    try:
+        check_queries(data, QueryFile.read(data), latest)
+    except InputError:  # as a new sample is to be drawn for that very reason
+        return
+    verdicts = Verdicts.of(latest, read_passages(data, latest), read_journals(data, split))
+    write_verdicts(data, split, verdicts, PATIENCE_SECONDS)

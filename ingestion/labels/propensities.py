@@ -36,10 +36,12 @@ def enough_votes(probabilities: Iterable[float], votes: int) -> float:
     """
     below = np.zeros(votes)  # the probabilities of 0, 1, … votes so far
     below[0] = 1.0
+    enough = 0.0  # added up, as 1 less the rest may round to 0
     for each in probabilities:
+        enough += float(below[-1]) * each
         below[1:] = below[1:] * (1 - each) + below[:-1] * each
         below[0] *= 1 - each
-    return max(1.0 - float(below.sum()), 0.0)
+    return enough
 
 
 def most_weight(weights: Collection[float]) -> float:

@@ -7,9 +7,10 @@ from statistics import median
 
 from taugate.drift.observations import query_key
 
-# Of a loss of 5 % these give ±1.4 points (1.96 · √(.05 · .95 / 1000)). More by one key would add its habits, not much
-# precision.
+# They give a loss of 5 % to within ±1.4 points (1.96 · √(.05 · .95 / 1000)). More by one key would add its habits, and
+# little precision.
 MOST_BY_KEY = 1000
+FEWEST_VOTES = 1
 # With fewer judgements a key has no share worth the name, and with fewer keys there is nothing to compare it with.
 FEWEST_JUDGEMENTS, FEWEST_KEYS = 20, 5
 # Distance from the median in robust standard deviations (Iglewicz and Hoaglin, "How to Detect and Handle Outliers",
@@ -22,7 +23,7 @@ _MAD = 1.4826  # turns the median deviation of a normal variable into its standa
 class Vote:
     """A judgement of a result by a user.
 
-    at: Unix time in seconds. reply: id of the reply that showed it. key: name of the API key, None without keys. query:
+    at: Unix time in seconds. reply: id of the reply that showed it. key: name of the user's API key, or None. query:
     key of the query's text. document: id of the passage. relevant: what the user says.
     """
 
@@ -40,10 +41,10 @@ class Vote:
 
 
 def outlying_keys(votes: Sequence[Vote], shown: Mapping[str, int]) -> set[str]:
-    """Return the keys that say almost only the one or the other, or judge far more of what they see than other keys do.
+    """Return the keys that call far more or fewer results relevant than others do, or judge far more of what they see.
 
-    Nothing is said of keys with fewer than 20 judgements, nor where fewer than 5 keys have as many. A share has to be
-    further from the median than chance explains.
+    Keys with fewer than 20 judgements are never outlying, and no key is where fewer than 5 have as many. A share has to
+    be further from the median than chance explains.
 
     votes: each judgement once. shown: how many results each key was shown.
     """
@@ -72,9 +73,9 @@ def limit_by_key(votes: Iterable[Vote], most: int) -> list[Vote]:
 
 
 def majority(votes: Collection[Vote]) -> bool | None:
-    """Return what most voters say of one result, None where as many say the one as the other.
+    """Return what most voters say of one result, None for a tie.
 
-    Of several judgements by one voter the latest counts.
+    Only the latest judgement of each voter counts.
     """
     latest = {vote.voter: vote.relevant for vote in sorted(votes, key=lambda vote: vote.at)}
     relevant = sum(latest.values())

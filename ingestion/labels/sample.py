@@ -13,7 +13,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import CORPUS, Origin
+from taugate.ingestion.dataset.beir import CORPUS, QUERIES, Origin
+from taugate.ingestion.dataset.editing import QueryFile
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.labels.population import Candidate, Population
 from taugate.ingestion.labels.results import lexical_candidates, search
@@ -181,6 +182,21 @@ def check_corpus(data: Path, sample: Round) -> None:
             f"{data / CORPUS}: has changed since sample {sample.number} was drawn; all judgements are kept, and --more "
             "draws a new sample from a release of the new corpus"
         )
+
+
+def check_queries(data: Path, queries: QueryFile, sample: Round) -> None:
+    """Check that the queries of a sample are those that the data set has now.
+
+    data: folder of the data set. queries: that it has. sample: the round. Raises InputError where a query of the sample
+    has another text or is gone; one of a log need not be in the data set yet.
+    """
+    texts = queries.texts()
+    for query in sample.queries:
+        if texts.get(query.id, query.text if query.new else None) != query.text:
+            raise InputError(
+                f"{data / QUERIES}: query {query.id!r} has changed or is gone since sample {sample.number} was drawn; "
+                "all judgements are kept, and --more draws a new sample"
+            )
 
 
 def _file(data: Path, split: str, number: int) -> Path:

@@ -1,4 +1,4 @@
-"""One judge and one sample: which result comes next, what the judge says, and how far it is."""
+"""One judge's way through a sample: the next result, the judgements, and the progress."""
 
 import statistics
 from collections.abc import Collection, Iterator, Mapping
@@ -33,9 +33,8 @@ class Question(NamedTuple):
 class Progress(NamedTuple):
     """How far a judge is.
 
-    done: queries that are judged or skipped, or disputed results that are judged. total: how many there are. unit: what
-    is counted. judgements: how many results were judged. minutes: how long the rest takes; None while too little is
-    known.
+    done: queries, or disputed results, that are judged or skipped. total: how many there are. unit: name of what is
+    counted. judgements: how many results were judged. minutes: how long the rest takes; None while too little is known.
     """
 
     done: int
@@ -53,8 +52,8 @@ class Progress(NamedTuple):
 class Session:
     """A judge's way through a sample.
 
-    sample: the round. documents: every passage that it names. open_journal: takes what the judge says. disputed: the
-    pairs that are asked about, where only some are; None for all.
+    sample: the round. documents: every passage that it names. open_journal: where key presses are written. disputed:
+    pairs of the disputed results, to ask about these alone; None to ask about all results.
     """
 
     def __init__(
@@ -121,7 +120,11 @@ class Session:
             each_takes = len(judged) / (done - len(skipped)) if done > len(skipped) else None
         else:
             unit, total, each_takes = "disputed results", len(self._disputed), 1.0
-            done = len(journal.judgements().keys() & set(self._disputed))
+            judgements, skipped = journal.judgements(), journal.skipped(self.sample.number)
+            asked = {
+                each.pair: each.query.id for query in self.sample.queries for each in self._asked(query, judgements)
+            }
+            done = sum(pair in judgements or query in skipped for pair, query in asked.items())
         gaps = [later.at - earlier.at for earlier, later in pairwise(entries)]
         gaps = [gap for gap in gaps if 0 <= gap <= _PAUSE_SECONDS]
         minutes = None
@@ -134,9 +137,9 @@ class Session:
 
 
 def questions(query: SampledQuery, documents: Documents, judgements: Mapping[str, bool]) -> Iterator[Question]:
-    """Yield what a judge is asked about a query: all of its results, and where none is relevant what they may miss.
+    """Yield what a judge is asked about a query: all results and, if none is relevant, passages that the search missed.
 
-    Passages that the search did not return are asked about until one is relevant: then the miss is known.
+    The first of these passages that is relevant ends the query.
 
     query: of the sample. documents: every passage that it names. judgements: what the judge has said, by pair; read as
     the questions are taken, so that each may depend on the answer to the one before.

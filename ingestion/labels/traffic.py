@@ -1,6 +1,7 @@
 """Labelled queries from judged traffic: what users said of the results that the service showed them."""
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,30 +12,31 @@ from taugate.drift.query_log import LoggedJudgement, LoggedQuery, read_query_log
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import CORPUS
 from taugate.ingestion.dataset.editing import NewQuery, QueryFile, replace_queries
-from taugate.ingestion.dataset.judgements import TRAFFIC, Judgement, JudgementLine
+from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC, Judgement, JudgementLine
 from taugate.ingestion.dataset.lines import read_objects, required_id
 from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.labels.propensities import enough_votes, judged_by_place, most_weight
-from taugate.ingestion.labels.raters import MOST_BY_KEY, Vote, limit_by_key, majority, outlying_keys
-
-FEWEST_VOTES = 1
+from taugate.ingestion.labels.raters import FEWEST_VOTES, MOST_BY_KEY, Vote, limit_by_key, majority, outlying_keys
 
 # Why judgements become no labels: the name in the result, and the sentence for people.
 REASONS: Mapping[str, str] = {
-    "other_collection": "are about another collection",
+    "other_collection": "are about another data set (--collection names the one to learn from)",
     "unknown_reply": "are about a reply that none of the logs has; name the log of every replica",
     "hashed": "are about queries of which the log has only the hash (TAUGATE_QUERY_LOG_TEXTS)",
-    "filtered": "are about replies within a filter, where other results are the best",
+    "filtered": "are about replies within a filter, which has a top-K of its own",
     "threshold": "are about requests with a threshold of their own",
     "grouped": "are about replies grouped by document, which reach further down the list",
     "not_shown": "are about documents that the reply did not show",
     "unknown_document": "are about documents that the corpus no longer has",
-    "outlying_key": "are by keys that judge unlike all others",
-    "capped": "are beyond the limit of their key",
-    "few_votes": "are about results that too few users judged",
+    "outlying_key": "are by keys that judge unlike all others, or of replies to such keys",
+    "capped": "are beyond the limit of their key (--most-by-key)",
+    "few_votes": "are about results that too few users judged (--votes)",
     "tied": "are about results that as many users call relevant as not",
     "no_answer": "are about queries without a relevant result, of which not all were judged",
 }
+
+
+_SPLIT = re.compile(r"[\w-][\w.-]{0,63}")  # the name of a file
 
 
 class NothingLearnedError(InputError):
@@ -57,8 +59,8 @@ class TrafficLabels:
 class _Ask(NamedTuple):
     """A reply that was sent.
 
-    key: name of the API key. propensities: of the results, by document, in the order of the reply. complete: whether
-    the reply showed all of the top-K.
+    key: name of the API key, None without keys. propensities: of the results, by document, in the order of the reply.
+    complete: whether the reply showed all of the top-K.
     """
 
     reply: str
@@ -72,7 +74,7 @@ class _Ask(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A result that was judged: the grade by majority, and the probability that it was shown and judged."""
+    """A result that was judged: its grade, by majority, and the probability that it was shown and judged."""
 
     document: str
     grade: int
@@ -96,10 +98,15 @@ def learn_from_traffic(
     logs: query logs of the service, version 2, in any order. data: folder of the data set. split: whose qrels are
     written. collection: name of the data set in the log, None for that of the folder. most_by_key: judgements of one
     API key that are taken. votes: users who have to judge a result before it is a label. Raises InputError where a log
-    or the data set cannot be read, NothingLearnedError where no judgement becomes a label; nothing is written then.
+    or the data set cannot be read or an argument is wrong, NothingLearnedError where no judgement becomes a label;
+    nothing is written then.
     """
     if votes < 1 or most_by_key < 1:
-        raise InputError("--votes and --most-by-key are 1 or more")
+        raise InputError("--votes and --most-by-key have to be 1 or more")
+    if not _SPLIT.fullmatch(split):
+        raise InputError(f"--split {split!r}: use up to 64 letters, digits, dots, hyphens and underscores")
+    if split in (HUMAN, GENERATED):
+        raise InputError(f"--split {split}: its judgements come from elsewhere; name another split, such as {TRAFFIC}")
     if not data.is_dir():
         raise InputError(f"{data}: no such directory; give the folder that holds {CORPUS}")
     left_out: Counter[str] = Counter()
@@ -125,12 +132,16 @@ def learn_from_traffic(
 class _Traffic:
     """Replies and the judgements of them, by query.
 
-    texts: of the queries, by the key of the text. asks: replies to each query. votes: judgements of them.
+    texts: of the queries, by the key of the text.
     """
 
     def __init__(self) -> None:
         self.texts: dict[int, str] = {}
         self._asks: dict[int, list[_Ask]] = defaultdict(list)
+        self._queries: dict[str, int] = {}  # by the reply
+        # Why replies cannot be learned from, by their id, and by query and key for judgements that name no reply.
+        self._unusable: dict[str | tuple[int, str | None], str] = {}
+        self._hashed: set[int] = set()  # queries whose text no log has
         self._votes: list[Vote] = []
 
     @classmethod
@@ -138,53 +149,57 @@ class _Traffic:
         """Read the lines of a collection; the parameters are those of `learn_from_traffic`, the others are counted."""
         traffic = cls()
         judged: list[LoggedJudgement] = []
-        unusable: dict[str, str] = {}  # why, by the reply
-        queries: dict[str, int] = {}  # by the reply
         for line in read_query_log(logs):
             record = line.record
             if isinstance(record, LoggedJudgement):
                 judged.append(record)
             elif reason := _unusable(record, collection):
-                unusable[record.query_id] = reason
+                traffic._unusable[record.query_id] = traffic._unusable[record.query_key, record.key] = reason
             else:
                 traffic._add(record)
-                queries[record.query_id] = record.query_key
+        traffic._set_hashed_apart()
         for each in judged:
-            reason = traffic._judge(each, collection, queries, unusable, documents)
+            reason = traffic._judge(each, collection, documents)
             if reason is not None:
                 left_out[reason] += 1
         return traffic
 
     def _add(self, query: LoggedQuery) -> None:
-        self.texts[query.query_key] = query.query
+        if query.has_text:
+            self.texts[query.query_key] = query.query
+        self._queries[query.query_id] = query.query_key
         propensities = {each.id: each.propensity for each in query.shown}
-        complete = len(query.shown) >= len(query.topk)
+        complete = {*range(1, len(query.topk) + 1)} <= {each.rank for each in query.shown}
         self._asks[query.query_key].append(_Ask(query.query_id, query.key, propensities, complete))
 
-    def _judge(
-        self,
-        judged: LoggedJudgement,
-        collection: str,
-        queries: Mapping[str, int],
-        unusable: Mapping[str, str],
-        documents: set[str],
-    ) -> str | None:
+    def _set_hashed_apart(self) -> None:
+        """Leave out queries that are hashes wherever they stand: an old line may have lost a text that a later has."""
+        self._hashed = self._asks.keys() - self.texts.keys()
+        for query in self._hashed:
+            del self._asks[query]
+
+    def _judge(self, judged: LoggedJudgement, collection: str, documents: set[str]) -> str | None:
         """Take a judgement, or return the reason against it."""
         if judged.collection != collection:
             return "other_collection"
         if judged.document_id not in documents:
             return "unknown_document"
-        query = judged.query_key if judged.query_id is None else queries.get(judged.query_id)
-        if query is None or query not in self._asks:
-            return "unknown_reply" if judged.query_id is None else unusable.get(judged.query_id, "unknown_reply")
-        asks = [ask for ask in self._asks[query] if judged.document_id in ask.propensities]
-        if judged.query_id is None:  # the latest reply to that key that showed it, or to any
-            asks = [ask for ask in asks if ask.key == judged.key][-1:] or asks[-1:]
-        else:
+        query = judged.query_key if judged.query_id is None else self._queries.get(judged.query_id)
+        if query in self._hashed:
+            return "hashed"
+        asks = [] if query is None else self._asks.get(query, [])
+        if judged.query_id is not None:
             asks = [ask for ask in asks if ask.reply == judged.query_id]
-        if not asks:
-            return "not_shown"
-        self._votes.append(Vote(judged.at, asks[0].reply, judged.key, query, judged.document_id, judged.relevant))
+            why_not = self._unusable.get(judged.query_id)
+        else:
+            why_not = None if query is None else self._unusable.get((query, judged.key))
+        found = [ask for ask in asks if judged.document_id in ask.propensities]
+        if judged.query_id is None:  # the latest reply to that key; to any, where the key asked nothing else by itself
+            own = [ask for ask in found if ask.key == judged.key]
+            found = own[-1:] or ([] if why_not else found[-1:])
+        if query is None or not found:
+            return why_not or ("not_shown" if asks else "unknown_reply")
+        self._votes.append(Vote(judged.at, found[0].reply, judged.key, query, judged.document_id, judged.relevant))
         return None
 
     def labels(self, most_by_key: int, votes: int, left_out: Counter[str]) -> dict[int, list[_Row]]:
@@ -221,7 +236,8 @@ class _Traffic:
             if ask.key is not None:
                 shown[ask.key] += len(ask.propensities)
         outlying = outlying_keys(each_once, shown)
-        believed = [vote for vote in each_once if vote.key not in outlying]
+        not_believed = {ask.reply for ask in self._all_asks() if ask.key in outlying}
+        believed = [vote for vote in each_once if vote.key not in outlying and vote.reply not in not_believed]
         left_out["outlying_key"] += len(each_once) - len(believed)
         for query, asks in self._asks.items():
             self._asks[query] = [ask for ask in asks if ask.key not in outlying]
@@ -252,7 +268,8 @@ class _Traffic:
             if document in ask.propensities:
                 propensity = max(propensity, ask.propensities[document])
                 missed[ask.voter] *= 1 - by_place[[*ask.propensities].index(document)]
-        return propensity * enough_votes((1 - each for each in missed.values()), votes)
+        # Fewer may have asked than judged: a reply can be judged with another key.
+        return propensity * enough_votes((1 - each for each in missed.values()), min(votes, len(missed)))
 
     def _all_judged(self, query: int, rows: Sequence[_Row]) -> bool:
         judged = {row.document for row in rows}
@@ -271,22 +288,30 @@ def _unusable(query: LoggedQuery, collection: str) -> str | None:
         return "filtered"
     if query.threshold is not None:
         return "threshold"
-    if query.group_by is not None:
-        return "grouped"
-    return None if query.has_text else "hashed"
+    return "grouped" if query.group_by is not None else None
 
 
 def _lines(rows: Mapping[str, Sequence[_Row]]) -> Iterator[JudgementLine]:
     """Yield the lines of the qrels, each with its weight."""
     weights = {name: [*_weights(each)] for name, each in rows.items()}
-    most = most_weight([min(each) for each in weights.values()])
+    most = most_weight([_weight_of_query(each, weights[name]) for name, each in rows.items()])
     for name, each in rows.items():
         for row, weight in zip(each, weights[name], strict=True):
             yield JudgementLine(name, row.document, Judgement(row.grade, min(weight, most)))
 
 
+def _weight_of_query(rows: Sequence[_Row], weights: Sequence[float]) -> float:
+    """Return the weight that whoever reads the rows gives their query: the smallest of its relevant results."""
+    relevant = [weight for row, weight in zip(rows, weights, strict=True) if row.grade]
+    return min(relevant or weights)
+
+
 def _weights(rows: Sequence[_Row]) -> Iterator[float]:
-    """Yield the weight of each row: of a query without a relevant result, the inverse of that all were judged."""
+    """Yield the weight of each row, the inverse of its probability.
+
+    A query without a relevant result is there only because all of its results were judged: their probabilities are
+    multiplied.
+    """
     together = math.prod(row.probability for row in rows)
     answered = any(row.grade for row in rows)
     for row in rows:

@@ -1,4 +1,4 @@
-"""What the judges of a sample say together, and how it becomes the judgements of a split."""
+"""Combine what the judges of a sample say, and write it to a split as labels."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from taugate.ingestion.dataset.judgements import Judgement, JudgementLine, qrels
 from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.labels.agreement import Agreement, Vote, agreement
 from taugate.ingestion.labels.journal import Journal
-from taugate.ingestion.labels.sample import Round, SampledQuery, check_corpus, rounds_folder
+from taugate.ingestion.labels.sample import Round, SampledQuery, check_corpus, check_queries, rounds_folder
 from taugate.ingestion.labels.sampling import NAMES, weights
 from taugate.ingestion.labels.session import Documents, Question, all_questions, finished
 
@@ -95,17 +95,19 @@ def read_journals(data: Path, split: str) -> list[Journal]:
     return [Journal.read(path) for path in sorted(rounds_folder(data, split).glob("*.jsonl"))]
 
 
-def write_verdicts(data: Path, split: str, verdicts: Verdicts) -> None:
+def write_verdicts(data: Path, split: str, verdicts: Verdicts, seconds: float = 0) -> None:
     """Write the judgements of a sample to the split, and queries of a log that are judged to queries.jsonl.
 
     The whole sample is written again each time, as its weights depend on how many queries are judged.
 
-    data: folder of the data set. split: that is judged. verdicts: of all judges. Raises InputError where the corpus is
-    no longer that of the sample, or another command is writing; then nothing is written.
+    data: folder of the data set. split: that is judged. verdicts: of all judges. seconds: how long to wait for another
+    command that is writing to the data set. Raises InputError where the corpus or a query is no longer that of the
+    sample, and DatasetBusy where another command is still writing; then nothing is written.
     """
-    with sole_writer(data):
+    with sole_writer(data, seconds):
         check_corpus(data, verdicts.sample)
         before = QueryFile.read(data)
+        check_queries(data, before, verdicts.sample)
         known = {each.identifier for each in before.lines}
         lines = judgement_lines(data / qrels_of(split))
         rows = [

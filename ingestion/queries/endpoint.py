@@ -1,6 +1,7 @@
 """A language model behind an OpenAI-compatible HTTP endpoint: POST {url}/chat/completions."""
 
 import random
+import re
 import threading
 import time
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ TIMEOUT_SECONDS = 120.0  # of one request: a model on a processor may take most 
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0  # seconds between two tries; they double
 _LONGEST_RETRY_AFTER = 600.0  # seconds; an endpoint that asks for more has no quota left
 _MOST_BYTES = 4 << 20  # of an answer: it holds one line of text
+_KEY = re.compile(r"[!-~]+")  # what a header may hold after "Bearer "
 _TRANSIENT = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 
 
@@ -37,14 +39,14 @@ class Endpoint:
     def __init__(
         self, url: str, model: str, key: str | None, timeout: float = TIMEOUT_SECONDS, first_wait: float = _FIRST_WAIT
     ) -> None:
-        self.name, self.identity, self.parallel = model, f"chat {model}", PARALLEL
         self._url = f"{_checked(url).removesuffix('/chat/completions')}/chat/completions"
-        self._first_wait = first_wait
+        # The URL too: at another server, the same name may stand for another model.
+        self.name, self.identity, self.parallel = model, f"chat {self._url} {model}", PARALLEL
+        self._key, self._first_wait = key, first_wait
+        if key and not _KEY.fullmatch(key):  # httpx2 would repeat it in its own error
+            raise InputError("TAUGATE_LLM_KEY: holds a space, a line break or a letter with an accent; copy it again")
         headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-        try:
-            self._http = httpx2.Client(headers=headers, timeout=timeout)
-        except (UnicodeEncodeError, httpx2.InvalidURL) as error:
-            raise InputError("TAUGATE_LLM_KEY: holds characters that no HTTP header may have; copy it again") from error
+        self._http = httpx2.Client(headers=headers, timeout=timeout)
         self._not_before = 0.0  # no request before this time: one that was told to wait speaks for all of them
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -74,7 +76,7 @@ class Endpoint:
                 if status == 200 and (reply := self._parse(headers, content, seconds)):
                     return reply
                 if status != 200 and status not in _TRANSIENT:
-                    raise InputError(f"{self._url}: {_refusal(status, content)}")
+                    raise InputError(f"{self._url}: {self._refusal(status, content)}")
                 failure = "the answer was cut off" if status == 200 else f"status {status}"
                 self._hold(_retry_after(headers))
             if attempt + 1 < TRIES:
@@ -120,6 +122,27 @@ class Endpoint:
                 "--endpoint"
             ) from None
 
+    def _refusal(self, status: int, content: bytes) -> str:
+        """Say what a status means and what to do.
+
+        The server's own words are repeated where the answer is JSON, without the key, which some servers repeat.
+        """
+        try:
+            error: Any = orjson.loads(content)["error"]
+            said = str(error["message"] if isinstance(error, dict) else error)
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            said = ""
+        said = (said.replace(self._key, "…") if self._key else said)[:200]
+        advice = {
+            401: "check the key in TAUGATE_LLM_KEY or TAUGATE_LLM_KEY_FILE",
+            402: "the account has no credit",
+            403: "this key may not use the model",
+            404: "check --endpoint, whose path usually ends with /v1, and --model",
+        }.get(
+            status, "check --endpoint and --model" if not 300 <= status < 400 else "give --endpoint the URL it moved to"
+        )
+        return f"answers with status {status}{f' ({said})' if said else ''}; {advice}"
+
     def close(self) -> None:
         """See LanguageModel.close."""
         self._closed.set()
@@ -144,15 +167,19 @@ class Endpoint:
 
 
 def _checked(url: str) -> str:
+    if "@" in url or "?" in url or "#" in url:  # not repeated: it may hold a password or a key
+        raise InputError(
+            "--endpoint: the URL may hold no password, and nothing after ? or #; put the key into the file that "
+            "TAUGATE_LLM_KEY_FILE names"
+        )
+    wrong = InputError(f"--endpoint {url}: not an HTTP URL; give one such as http://localhost:8080/v1")
     try:
         parsed = urlsplit(url)
         valid = parsed.scheme in {"http", "https"} and bool(parsed.hostname) and parsed.port != 0
-    except ValueError:
-        valid = False
+    except ValueError as error:
+        raise wrong from error
     if not valid:
-        raise InputError(f"--endpoint {url}: not an HTTP URL; give one such as http://localhost:8080/v1")
-    if parsed.username or parsed.password:
-        raise InputError("--endpoint: holds a password; put the key into the file that TAUGATE_LLM_KEY_FILE names")
+        raise wrong
     return url.rstrip("/")
 
 
@@ -166,19 +193,3 @@ def _retry_after(headers: Mapping[str, str]) -> float:
     except ValueError:
         return 0.0
     return max(0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
-
-
-def _refusal(status: int, content: bytes) -> str:
-    """Return what a status means, and what to do; content: the answer, whose error is repeated where it is JSON."""
-    try:
-        error: Any = orjson.loads(content)["error"]
-        said = str(error["message"] if isinstance(error, dict) else error)[:200]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        said = ""
-    advice = {
-        401: "check the key in TAUGATE_LLM_KEY or TAUGATE_LLM_KEY_FILE",
-        402: "the account has no credit",
-        403: "this key may not use the model",
-        404: "check --endpoint, whose path usually ends with /v1, and --model",
-    }.get(status, "check --endpoint and --model" if not 300 <= status < 400 else "give --endpoint the URL it moved to")
-    return f"answers with status {status}{f' ({said})' if said else ''}; {advice}"

@@ -31,7 +31,7 @@ class LocalModel:
         # Read when OpenMP is loaded: its threads sleep at a barrier instead of spinning. On a busy machine with two
         # processors a reply takes an eighth of the time.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-        import xllamacpp
+        import xllamacpp  # pyright: ignore[reportMissingImports] (comes with the extra `generate`)
 
         file = packaged_model() if path is None else _named(path)
         self.name, self.identity, self.parallel = file.stem, f"completion {sha256_file(file)}", 1

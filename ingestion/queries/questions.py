@@ -32,7 +32,7 @@ from taugate.ingestion.queries.prompt import (
     read_examples,
     shortened,
 )
-from taugate.ingestion.queries.question import QuestionRule
+from taugate.ingestion.queries.question_rule import QuestionRule
 from taugate.ingestion.queries.replies import LanguageModel, Reply, ReplyCache
 
 _TRIED = 20  # labelled queries among which three with documents of their own are looked for
@@ -175,7 +175,7 @@ class Questions:
 
 
 def select(plan: QuestionPlan, replies: dict[Prompt, Reply]) -> Questions:
-    """Take the questions out of replies, and count what is none. replies: to each prompt of the plan."""
+    """Take the questions from the replies, and count the losses by reason. replies: to each prompt of the plan."""
     result = Questions()
     others = {normalized(text) for text in plan.before.texts(other_than="llm").values()}
     for identifier, prompt in zip(plan.identifiers, plan.prompts, strict=True):

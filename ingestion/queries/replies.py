@@ -1,4 +1,4 @@
-"""What a language model has answered, kept on disk, so that a run that was stopped goes on where it was."""
+"""Keep the replies of a language model on disk, so that a run that was stopped goes on from there."""
 
 import sqlite3
 from hashlib import sha256

@@ -83,23 +83,32 @@ def check_size(wanted: Filter) -> Filter:
 
 
 def write_filter(wanted: Filter) -> dict[str, Any]:
-    """Return the JSON of a filter. `read_filter` parses it to the same filter, or to one that means the same.
+    """Return the JSON of a filter. `read_filter` parses it to a filter that selects the same documents.
+
+    JSON names a field once. Conditions that need its name again are moved into a `$not`, which takes up to two
+    conditions more for each: a filter that was near the limit may be over it then.
 
     wanted: the filter, however it was made.
     """
-    parts = [_written(condition) for condition in wanted]
     written: dict[str, Any] = {}
-    for name, asked in parts:
-        there = written.get(name, {})
-        if there and not (isinstance(there, dict) and isinstance(asked, dict) and not there.keys() & asked.keys()):
-            # A field cannot stand there twice: A and B are not (not A, or not B).
-            return {_NOT: {_ANY: [{_NOT: {each: asked}} for each, asked in parts]}}
-        written[name] = {**there, **asked} if there else asked
+    negated: list[dict[str, Any]] = []  # filters of which none may hold
+    for condition in wanted:
+        name, asked = _written(condition)
+        if name == _NOT:
+            negated.append(asked)
+        elif name not in written:
+            written[name] = asked
+        elif isinstance(asked, dict) and isinstance(written[name], dict) and not asked.keys() & written[name].keys():
+            written[name] = written[name] | asked
+        else:
+            negated.append({_NOT: {name: asked}})
+    if negated:
+        written[_NOT] = negated[0] if len(negated) == 1 else {_ANY: negated}
     return written
 
 
 def _written(condition: Condition) -> tuple[str, Any]:
-    """Return the key of a condition and what stands behind it."""
+    """Return the name that a condition has in JSON, and what stands behind it."""
     if isinstance(condition, AnyOf):
         return _ANY, [write_filter(each) for each in condition.filters]
     if isinstance(condition, Not):

@@ -1,14 +1,13 @@
 """Replaces old texts in the query log by their hashes, while all workers go on writing to it.
 
-A copy without the old texts is made first, while lines are appended to the log. The log is then locked, the lines that
-came meanwhile are copied as well, and the copy takes its place. Writers wait for the lock, and see that another file
-has the name.
+A copy without the old texts is made first, while others append lines to the log. Then the log is locked, the lines
+that came meanwhile are copied as well, and the copy takes the log's place. A writer that waited for the lock sees that
+the name belongs to another file, and opens that one.
 """
 
+import fcntl
 import os
-import shutil
 import stat
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -55,22 +54,25 @@ def forget_old_texts(log: Path, days: float, now: float) -> int:
 
 
 def _replace(log: Path, before: float) -> int:
-    descriptor, name = tempfile.mkstemp(prefix=f".{log.name}.", dir=log.parent)
-    copy = Path(name)
+    # One name for all times: what a killed process leaves, with its texts, goes at the next turn.
+    copy = log.with_name(f".{log.name}.copy")
+    copy.unlink(missing_ok=True)
     try:
-        with log.open("r+b") as locked:
-            _lock(locked)
-            end = os.fstat(locked.fileno()).st_size  # up to here the lines are whole, and stay
+        descriptor = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as new, log.open("r+b") as old:
+            os.fchmod(new.fileno(), stat.S_IMODE(os.fstat(old.fileno()).st_mode))
+            _lock(old)
+            end = os.fstat(old.fileno()).st_size  # up to here the lines are whole, and stay
+            fcntl.flock(old, fcntl.LOCK_UN)
             changed = _copy(old, new, end, before)
             if not changed:
                 return 0
-            os.fchmod(new.fileno(), stat.S_IMODE(os.fstat(old.fileno()).st_mode))
             _lock(old)
-            if not is_at(old.fileno(), log):  # moved away meanwhile, as by logrotate
+            come = os.fstat(old.fileno()).st_size - end
+            # Moved away or cut meanwhile, as by logrotate: what is copied is no longer what the name stands for.
+            if not is_at(old.fileno(), log) or come < 0:
                 return 0
-            old.seek(end)
-            shutil.copyfileobj(old, new)
+            new.write(os.pread(old.fileno(), come, end))  # past what `old` may have read ahead
             new.flush()
             os.fsync(new.fileno())
             copy.replace(log)
@@ -83,8 +85,7 @@ def _replace(log: Path, before: float) -> int:
 def _copy(old: BinaryIO, new: BinaryIO, end: int, before: float) -> int:
     """Copy the lines up to `end`, without the texts of those from before a time; returns how many lost theirs."""
     changed = 0
-    while old.tell() < end:
-        line = old.readline(end - old.tell())
+    while line := old.readline(end - old.tell()):  # nothing comes at the end, nor where the log was cut meanwhile
         shorter = _without_text(line, before)
         changed += shorter != line
         new.write(shorter)

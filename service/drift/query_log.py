@@ -3,7 +3,7 @@
 import logging
 import os
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -92,6 +92,7 @@ def judgements(judged: Sequence[JudgedResult]) -> Judgements:
 
 _log = logging.getLogger("taugate.drift")
 _LOCK_SECONDS = 30.0  # other workers append to the same file, each for a millisecond every few seconds
+_CACHED_REPLIES = 1 << 12  # what they showed; a known reply goes out again and again, and faster than it is read
 _CACHED_IDS = 1 << 16  # of documents: reading one takes as long as writing the rest of a result
 
 
@@ -105,6 +106,7 @@ class QueryLog:
         self._k = release.reference.top.shape[1]
         documents = release.documents
         self._id_at = lru_cache(_CACHED_IDS)(lambda position: documents[position].id)
+        self._results = lru_cache(_CACHED_REPLIES)(self._shown)
         self._writable = True
 
     def write(self, served: Sequence[ServedReply], judged: Sequence[JudgedResult]) -> None:
@@ -112,6 +114,8 @@ class QueryLog:
 
         An error is logged when it begins, and again after writing was possible meanwhile.
         """
+        if not served and not judged:
+            return  # which says nothing of the file
         try:
             self._append(b"".join([*map(self._query, served), *map(self._judgement, judged)]))
         except OSError as error:
@@ -139,16 +143,19 @@ class QueryLog:
                 kept=int(observed[0]) if observed else 0,
                 topk=observed[1 : 1 + self._k],
                 random=observed[1 + self._k :],
-                shown=[*self._shown(served)],
+                shown=self._results(served.shown, served.places),
             )
         )
 
-    def _shown(self, served: ServedReply) -> Iterator[ShownResult]:
-        number = len(served.shown) // 8
-        positions, scores = array("i", served.shown[: 4 * number]), array("f", served.shown[4 * number :])
-        ranks, propensities = array("i", served.places[: 4 * number]), array("f", served.places[4 * number :])
-        for position, score, rank, propensity in zip(positions, scores, ranks, propensities, strict=True):
-            yield ShownResult(id=self._id_at(position), rank=rank, score=score, propensity=propensity)
+    def _shown(self, shown: bytes, places: bytes) -> list[ShownResult]:
+        """Read what a reply showed; see Reply."""
+        number = len(shown) // 8
+        positions, scores = array("i", shown[: 4 * number]), array("f", shown[4 * number :])
+        ranks, propensities = array("i", places[: 4 * number]), array("f", places[4 * number :])
+        return [
+            ShownResult(id=self._id_at(position), rank=rank, score=score, propensity=propensity)
+            for position, score, rank, propensity in zip(positions, scores, ranks, propensities, strict=True)
+        ]
 
     def _judgement(self, judged: JudgedResult) -> bytes:
         text = judged.query
@@ -168,7 +175,7 @@ class QueryLog:
         )
 
     def _append(self, lines: bytes) -> None:
-        while lines:
+        while True:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
             try:
                 with suppress(OSError):  # a file system without locks

@@ -271,18 +271,19 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
     feedback_seconds: float = Field(default=3600, ge=1, description="how long /feedback accepts a reply's query_id")
     explore_share: Annotated[float, Field(ge=0, le=MOST_EXPLORED)] = Field(
         default=0.0,
-        description="share of the results below the threshold that are shown all the same, so that users judge them "
+        description="probability with which each result below the threshold is shown all the same, to be judged "
         f"(docs/how-to/learn-from-traffic.md); at most {MOST_EXPLORED:g}",
     )
     query_log: Path | None = Field(
-        default=None, description="file to which every query is appended, for `taugate drift replay`"
+        default=None,
+        description="file to which every query and judgement is appended, for `taugate drift` and `taugate traffic`",
     )
     query_log_texts: bool = Field(
         default=False, description="whether the query log holds the texts of queries, not hashes of them"
     )
     query_log_days: Annotated[float, Field(gt=0)] | None = Field(
         default=None,
-        description="age in days at which texts in the query log are replaced by their hashes; unset: never",
+        description="age in days at which hashes replace the texts in the query log; unset: never",
     )
 
 

@@ -13,6 +13,7 @@ from taugate.registry.catalog import find
 from taugate.retrieval.exploration import Exploration
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
+from taugate.service.cache.cache import CacheKeys
 from tests.prometheus_process import until
 from tests.service_process import ServiceProcess
 
@@ -144,8 +145,6 @@ def test_what_is_explored_is_marked_counted_and_logged(exploring: ServiceProcess
     ids=["asked not to", "threshold", "filter", "grouped"],
 )
 def test_where_nothing_is_explored(exploring: ServiceProcess, fields: dict) -> None:
-    known = exploring.http.get("/release").json()["manifest"]
-    assert known
     for query in QUERIES[:60]:
         assert not explored(asked(exploring, query, **fields))
 
@@ -168,6 +167,9 @@ def test_exploration_does_not_reach_explanations(exploring: ServiceProcess) -> N
     assert (said["kept"], said["rule"]) == (False, "threshold"), json.dumps(said)
 
 
-def test_equal_queries_have_equal_keys_only_where_they_explore_alike() -> None:
-    plain = Query("q", 5)
-    assert repr(plain) != repr(replace(plain, exploration=Exploration(SHARE, "r")))
+def test_equal_queries_have_equal_keys_only_where_they_explore_alike(release: Release) -> None:
+    keys, plain = CacheKeys(release), Query("q", 5)
+    explored = replace(plain, exploration=Exploration(SHARE, "r"))
+    same = replace(plain, exploration=Exploration(SHARE, "r"))
+    assert keys.reply(explored, include_text=True) == keys.reply(same, include_text=True)
+    assert keys.reply(explored, include_text=True) != keys.reply(plain, include_text=True)

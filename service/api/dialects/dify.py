@@ -1,5 +1,6 @@
 """POST /dify/retrieval: Dify's External Knowledge API, so that Taugate is a knowledge base in its workflows."""
 
+from contextlib import suppress
 from typing import Any, Literal, NoReturn
 
 from fastapi import FastAPI, Request
@@ -18,7 +19,8 @@ from taugate.service.api.schemas import QueryText, SearchRequest
 from taugate.service.api.search import SearchRoutes
 from taugate.service.errors import Invalid
 
-_BOUNDS = {">": "gt", "≥": "gte", "<": "lt", "≤": "lte", "after": "gt", "before": "lt"}
+_BOUNDS = {">": "gt", "≥": "gte", "<": "lt", "≤": "lte", "before": "lt", "after": "gt"}
+_OPERATORS = ("is", "is not", "=", "≠", *_BOUNDS, "in", "not in")
 _Scalar = str | int | float | bool
 
 
@@ -36,7 +38,7 @@ class RetrievalSetting(_Lenient):
 
 
 class MetadataComparison(_Lenient):
-    """A comparison of metadata fields with a value; it holds where it holds for one of the fields."""
+    """A comparison of metadata fields with a value; with several fields, one that meets it is enough."""
 
     name: str | list[str] = Field(min_length=1)
     comparison_operator: str
@@ -103,7 +105,7 @@ def add_dify_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) 
         dify_retrieval,
         limiter.charge,
         tags=["dialects"],
-        responses=replies(200, DifyRecords) | errors(400, 404, 413, 422, 429, 503, 504),
+        responses=replies(200, DifyRecords) | errors(400, 404, 413, 422, 429, 500, 503, 504),
     )
 
 
@@ -134,6 +136,8 @@ def _any_field(asked: MetadataComparison) -> Filter:
 
 def _comparison(name: str, asked: MetadataComparison) -> Filter:
     operator, value = asked.comparison_operator, asked.value
+    if operator not in _OPERATORS:
+        _refuse(name, f"the operator {operator[:20]!r} cannot be translated; use {', '.join(_OPERATORS)}")
     if value is None or (isinstance(value, list) and operator not in {"in", "not in"}):
         _refuse(name, f"{operator[:20]!r} needs {'a value' if value is None else 'one value, not a list'}")
     match operator:
@@ -149,20 +153,17 @@ def _comparison(name: str, asked: MetadataComparison) -> Filter:
             values = value if isinstance(value, list) else [each.strip() for each in str(value).split(",")]
             found = condition(name, values)
             return found if operator == "in" else negated(found)
-    if operator in _BOUNDS:
-        return condition(name, {_BOUNDS[operator]: _number(name, operator, value)})
-    known = "is, is not, =, ≠, >, <, ≥, ≤, before, after, in, not in"
-    _refuse(name, f"the operator {operator[:20]!r} cannot be translated; use {known}")
+    return condition(name, {_BOUNDS[operator]: _number(name, operator, value)})
 
 
 def _number(name: str, operator: str, value: object) -> float:
     """Return a number, which Dify's forms may send as text."""
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        return float(value)  # type: ignore[arg-type]  # what is no number raises
-    except (TypeError, ValueError):
-        _refuse(name, f"{operator} needs a number")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return float(value)
+    _refuse(name, f"{operator} needs a number")
 
 
 def _refuse(name: str, message: str) -> NoReturn:

@@ -1,11 +1,11 @@
 """POST /v1/vector_stores/{id}/search: OpenAI's search of a vector store, for its SDKs, LiteLLM and other clients."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.documents.filters import Filter
@@ -22,6 +22,20 @@ from taugate.service.settings import MOST_QUERIES
 
 _MOST_RESULTS = 50  # as OpenAI has it
 _Scalar = str | int | float | bool
+_Comparison = Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"]
+_Compound = Literal["and", "or"]
+_TYPES = ", ".join((*get_args(_Comparison), *get_args(_Compound)))
+
+
+def _kind(asked: object) -> str | None:
+    """Tell the models of filters apart: pydantic's own message would repeat what the caller sent."""
+    named = asked.get("type") if isinstance(asked, dict) else None
+    return "comparison" if named in get_args(_Comparison) else "compound" if named in get_args(_Compound) else None
+
+
+_BY_TYPE = Discriminator(
+    _kind, custom_error_type="filter_type", custom_error_message=f"this filter cannot be translated; use {_TYPES}"
+)
 
 
 class _Lenient(BaseModel):
@@ -33,7 +47,7 @@ class _Lenient(BaseModel):
 class ComparisonFilter(_Lenient):
     """A comparison of one attribute, which is a metadata field, with a value."""
 
-    type: Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"]
+    type: _Comparison
     key: str
     value: _Scalar | list[_Scalar]
 
@@ -41,8 +55,13 @@ class ComparisonFilter(_Lenient):
 class CompoundFilter(_Lenient):
     """Filters of which all hold, or at least one."""
 
-    type: Literal["and", "or"]
-    filters: Annotated[list["ComparisonFilter | CompoundFilter"], Field(min_length=1)]
+    type: _Compound
+    filters: Annotated[list["_AnyFilter"], Field(min_length=1)]
+
+
+_AnyFilter = Annotated[
+    Annotated[ComparisonFilter, Tag("comparison")] | Annotated[CompoundFilter, Tag("compound")], _BY_TYPE
+]
 
 
 class RankingOptions(_Lenient):
@@ -55,7 +74,7 @@ class VectorStoreQuery(_Lenient):
     """A search of a vector store. `max_num_results` defaults to the K that the threshold was calibrated at."""
 
     query: QueryText | Annotated[list[QueryText], Field(min_length=1, max_length=MOST_QUERIES)]
-    filters: ComparisonFilter | CompoundFilter | None = None
+    filters: _AnyFilter | None = None
     max_num_results: Annotated[int, Field(ge=1, le=_MOST_RESULTS)] | None = None
     ranking_options: RankingOptions | None = None
 
@@ -119,7 +138,7 @@ def add_openai_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter
         search_vector_store,
         limiter.charge,
         tags=["dialects"],
-        responses=replies(200, VectorStoreResults) | errors(400, 404, 413, 422, 429, 503, 504),
+        responses=replies(200, VectorStoreResults) | errors(400, 404, 413, 422, 429, 500, 503, 504),
         openapi_extra={"parameters": [parameter | {"example": CURRENT}]},
     )
 

@@ -6,10 +6,12 @@ null or 0 leaves τ in force, and a positive one drops further results.
 
 from typing import Any
 
+from pydantic_core import PydanticCustomError
+
 from taugate.retrieval.documents.filter_schema import check_size, read_filter
 from taugate.retrieval.documents.filters import AnyOf, Filter, Not, all_of
 
-_RESERVED = ("$or", "$not")  # combine filters, and are no fields
+_RESERVED = ("$or", "$not")  # fields that `read_filter` would take for something else
 
 
 def dialect_score(result: dict[str, Any]) -> float:
@@ -37,7 +39,7 @@ def condition(field: str, asked: object) -> Filter:
     field: its name; asked: the condition as a filter of /search has it.
     """
     if field in _RESERVED:
-        asked, field = {}, field[1:]  # refused below: there is no such field, and no operator
+        raise PydanticCustomError("filter", "{name} combines filters and is no field", {"name": field})
     return read_filter({field: asked}) or ()
 
 

@@ -31,6 +31,16 @@ def test_a_judgement_has_the_key_that_the_service_gives_it(service: Service, tmp
     assert log.judged.key.tolist() == keys
 
 
+def test_without_a_reply_the_first_relevant_result_counts_for_each_query_and_key(
+    service: Service, tmp_path: Path
+) -> None:
+    queries = service.queries([START])
+    named = service.judged(queries)[0] | {"query_id": None, "query": "Which?", "document_id": "first"}
+    judged = [named, named | {"document_id": "second"}, named | {"key": "other"}, named | {"query": "Another?"}]
+    log = read_log([write(tmp_path / "log", [*queries, *judged])], service.release, 5)
+    assert log.judged.key.tolist() == 3 * [judgement_key("first", float(named["score"]))]
+
+
 def test_lines_are_put_in_the_order_of_time(service: Service, tmp_path: Path) -> None:
     queries = service.queries([START + at for at in (3, 1, 2)])
     judged = service.judged(queries)

@@ -146,7 +146,7 @@ def test_two_judges(command: list[str], monkeypatch: pytest.MonkeyPatch, capsys:
     assert re.search(
         r"ana and ben say the same of \d+ of 20 results; Cohen's kappa is -?\d\.\d\d \(95 % interval", told
     )
-    assert re.search(r"\n\d+ results are disputed, and count as relevant until another judge settles them", told)
+    assert re.search(r"\n\d+ results are disputed; until another judge decides with --disputed", told)
     assert re.search(r"\n  \S+ for “.+”: relevant to (ana|ben), not to (ana|ben)\n", told)
     count = int(re.findall(r"(\d+) results are disputed", told)[0])
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n" * 50))
@@ -159,7 +159,7 @@ def test_two_judges(command: list[str], monkeypatch: pytest.MonkeyPatch, capsys:
     assert "cleo say" not in told  # of results that were chosen for being disputed
     assert cli.main([*command, "--judge", "cleo", "--disputed"]) == 0
     assert cli.main([*command, "--judge", "dora", "--disputed"]) == 2
-    assert "the other judges disagree about no result of sample 1" in capsys.readouterr().err
+    assert "no result of sample 1 is disputed; leave --disputed out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_two_judges(command: list[str], monkeypatch: pytest.MonkeyPatch, capsys:
     [
         (["--judge", "../ana"], "--judge '../ana': use up to 64 letters, digits, dots, hyphens and underscores"),
         (["--split", ""], "--split '': use up to 64 letters"),
-        (["--split", "traffic"], "--split traffic: is for judgements that nobody was asked for"),
+        (["--split", "traffic"], "--split traffic: another command writes this split"),
         (["--n", "0"], "--n 0: give a number of queries, 1 or more"),
         (["--log", "nowhere.log"], "nowhere.log: no such file"),
         (["--release", "2099"], "holds no release '2099'"),

@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from taugate.drift.query_log import LoggedQuery, line_bytes
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.ingestion.dataset.lock import DatasetBusy, sole_writer
-from taugate.ingestion.labels.judging import Judging, SampleRequest, Sources, judging, sample_to_judge
+from taugate.ingestion.labels.judging import PATIENCE_SECONDS, Judging, SampleRequest, Sources, judging, sample_to_judge
 from taugate.ingestion.labels.sample import Round
 from taugate.registry.catalog import find
 from taugate.retrieval.release.reader import Release, load
@@ -161,6 +163,10 @@ def test_two_judges_agree_or_not(data: Path, release: Release) -> None:
     assert (disputed.query, disputed.document) == (sample.queries[0].id, doubtful)
     assert sorted([*disputed.relevant, *disputed.irrelevant]) == ["ana", "ben"]
     assert [row[2] for row in rows(data) if row[:2] == [disputed.query, doubtful]] == ["1"]  # at least half say so
+    with judging(data, "human", sample, "dora", only_disputed=True) as work:
+        work.session.skip(work.session.question())
+        assert work.session.question() is None
+        assert work.session.progress()[:3] == (1, 1, "disputed results")
     with judging(data, "human", sample, "cleo") as work:
         judge_all(work, lambda *_: False)
         work.write()
@@ -250,7 +256,7 @@ def test_a_corpus_that_changes_meanwhile_loses_nothing(data: Path, release: Rele
             work.write()
     with pytest.raises(InputError, match="has changed since sample 1 was drawn"):
         drawn(data, release)
-    with pytest.raises(InputError, match="is not the corpus of release .*; make a release of it first"):
+    with pytest.raises(InputError, match="release .* was made of another corpus; make a release of this one first"):
         drawn(data, release, more=True)
     (data / "corpus.jsonl").write_bytes(before)
     again = drawn(data, release, more=True)  # the same queries with the same texts: nothing is asked twice
@@ -264,13 +270,37 @@ def test_a_query_that_changes_meanwhile(data: Path, release: Release) -> None:
     queries = (data / "queries.jsonl").read_text(encoding="utf-8").splitlines()
     changed = [line if json.loads(line)["_id"] != name else json.dumps({"_id": name, "text": "?"}) for line in queries]
     (data / "queries.jsonl").write_text("\n".join(changed) + "\n", encoding="utf-8")
-    with pytest.raises(InputError, match=f"query '{name}' has changed since sample 1 was drawn"):
+    with pytest.raises(InputError, match=f"query '{name}' has changed or is gone since sample 1 was drawn"):
         drawn(data, release)
+
+
+def test_a_query_that_is_removed_meanwhile_leaves_no_dangling_judgement(data: Path, release: Release) -> None:
+    sample = drawn(data, release)
+    with judging(data, "human", sample, "ana") as work:
+        judge_all(work, answers)
+        lines = (data / "queries.jsonl").read_bytes().splitlines(keepends=True)
+        name = sample.queries[0].id
+        kept = [line for line in lines if json.loads(line)["_id"] != name]
+        (data / "queries.jsonl").write_bytes(b"".join(kept))
+        with pytest.raises(InputError, match=f"queries.jsonl: query '{name}' has changed or is gone"):
+            work.write()
+    assert not (data / "qrels" / "human.tsv").exists()
+    assert len((data / "judgements" / "human" / "ana.jsonl").read_bytes().splitlines()) >= 6 * 5
+    again = drawn(data, release, more=True)
+    assert name not in {query.id for query in again.queries}
+
+
+def test_a_sample_goes_on_without_its_size_and_seed(data: Path, release: Release) -> None:
+    sample = drawn(data, release, 6)
+    sources = Sources(lambda: release)
+    assert sample_to_judge(data, "human", SampleRequest(), sources, print) == sample
+    more = sample_to_judge(data, "human", SampleRequest(more=True), sources, print)
+    assert (more.number, more.n, more.seed) == (2, 50, 0)
 
 
 def test_another_size_or_seed_needs_another_sample(data: Path, release: Release) -> None:
     drawn(data, release, 6)
-    with pytest.raises(InputError, match="sample 1 was drawn with --n 6 --seed 0; give the same to continue it"):
+    with pytest.raises(InputError, match="sample 1 was drawn with --n 6 --seed 0; leave both out to continue it"):
         drawn(data, release, 7)
     with pytest.raises(InputError, match="--n 0: give a number of queries, 1 or more"):
         drawn(data, release, 0)
@@ -282,7 +312,12 @@ def test_while_another_command_writes(data: Path, release: Release) -> None:
         judge_all(work, answers, 12)
         with sole_writer(data), pytest.raises(DatasetBusy, match="is writing to it; wait until it ends"):
             work.write()
-        work.write()
+        with ExitStack() as other:
+            other.enter_context(sole_writer(data))
+            ends = threading.Timer(0.3, other.close)
+            ends.start()
+            work.write(PATIENCE_SECONDS)  # once the other has ended
+            ends.join()
     assert rows(data)
 
 

@@ -155,6 +155,55 @@ def test_feedback_without_a_reply_is_about_the_latest_that_showed_the_document(d
     assert result.left_out == {"not_shown": 1, "unknown_reply": 1}
 
 
+def test_feedback_without_a_reply_is_not_about_replies_that_cannot_be_learned_from(data: Path) -> None:
+    log = TrafficLog()
+    log.asked("Filtered?", ["d1"], key="shop", topk=[], random=[])
+    log.asked("Filtered?", ["d1"], key="other")
+    log.asked(hashed("Hashed?"), ["d1"], key="shop")
+    for query in ("Filtered?", hashed("Hashed?")):
+        log.judged(None, "d1", query=query, key="shop")
+    log.judged(None, "d1", query="Filtered?", key="other")
+    assert learn(log, data).left_out == {"filtered": 1, "hashed": 1}
+
+
+def test_a_text_that_a_later_line_has_names_the_query_of_a_hashed_one(data: Path) -> None:
+    log = TrafficLog()
+    log.judged(log.asked(hashed("Again?"), ["d1"]), "d1")
+    log.asked("Again?", ["d1"])
+    assert learn(log, data).left_out == {}
+    assert {*rows(data)} == {(name("Again?"), "d1")}
+
+
+def test_a_reply_that_is_judged_with_other_keys(data: Path) -> None:
+    """As where one key searches and others send feedback."""
+    log = TrafficLog()
+    reply = log.asked("Which?", ["d1"], key="site")
+    for key in ("one", "two"):
+        log.judged(reply, "d1", key=key)
+    assert learn(log, data, votes=2).queries == 1
+    assert rows(data)[name("Which?"), "d1"][1] >= 1
+
+
+def test_replies_to_an_outlying_key_teach_nothing_whoever_judges_them(data: Path) -> None:
+    log = TrafficLog()
+    crowd(log)
+    for number in range(60):
+        reply = log.asked(f"clicked {number}", ["d1", "d2"], key="clicks")
+        log.judged(reply, "d1", key="clicks")
+    log.judged(reply, "d2", key="key0")
+    assert learn(log, data).left_out["outlying_key"] == 61
+
+
+def test_the_top_is_judged_whole_only_where_each_of_its_results_is(data: Path) -> None:
+    """A request for more than K results shows as many below them as are missing among them."""
+    log = TrafficLog()
+    reply = log.asked("Deep?", ["d1", "d2", "d7"], k=9, ranks=[1, 2, 7])
+    for document in ("d1", "d2", "d7"):
+        log.judged(reply, document, False)
+    log.judged(log.asked("Answered?", ["d1"]), "d1")
+    assert learn(log, data).left_out == {"no_answer": 3}
+
+
 LEFT_OUT: dict[str, tuple[Callable[[TrafficLog], None], str]] = {
     "within a filter": (lambda log: log.judged(log.asked("q", ["d1"], topk=[], random=[]), "d1"), "filtered"),
     "another threshold": (lambda log: log.judged(log.asked("q", ["d1"], threshold=0.1), "d1"), "threshold"),
@@ -246,6 +295,16 @@ def test_torn_and_foreign_lines(data: Path, capsys: pytest.CaptureFixture[str]) 
     assert cli.main(["traffic", str(path), "--to", str(data)]) == 2
     assert f"{path}:3: not JSON" in capsys.readouterr().err
     assert (data / "qrels" / "traffic.tsv").read_bytes() == before
+
+
+@pytest.mark.parametrize("split", ["", "a/b", "../test", "human", "generated"])
+def test_a_split_that_is_no_name_or_has_other_judgements_is_refused(data: Path, split: str) -> None:
+    log = TrafficLog()
+    log.judged(log.asked("q", ["d1"]), "d1")
+    before = sorted(data.rglob("*"))
+    with pytest.raises(InputError, match="--split"):
+        learn(log, data, split=split)
+    assert sorted(data.rglob("*")) == before
 
 
 def test_a_log_without_a_judgement(data: Path) -> None:

@@ -16,9 +16,15 @@ class TrafficLog:
         self._collection = collection
 
     def asked(
-        self, query: str, shown: Sequence[str], *, explored: dict[str, float] | None = None, **fields: object
+        self,
+        query: str,
+        shown: Sequence[str],
+        *,
+        explored: dict[str, float] | None = None,
+        ranks: Sequence[int] | None = None,
+        **fields: object,
     ) -> str:
-        """Log a reply to a query; explored: propensities of documents. Returns its id."""
+        """Log a reply to a query; explored: propensities of documents; ranks: of those shown. Returns its id."""
         identifier = f"{len(self.lines):032x}"
         propensities = explored or {}
         record = {
@@ -37,7 +43,7 @@ class TrafficLog:
             "random": [0.1],
             "shown": [
                 ShownResult(id=each, rank=rank, score=1 - rank / 10, propensity=propensities.get(each, 1.0))
-                for rank, each in enumerate(shown, 1)
+                for rank, each in zip(ranks or range(1, len(shown) + 1), shown, strict=True)
             ],
         }
         self.lines.append(line_bytes(LoggedQuery(**record | fields)))  # type: ignore[arg-type]  # of the test's choice

@@ -113,7 +113,11 @@ def test_nobody_listens() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["localhost:8080", "ftp://host/v1", "http://", "http://[", "http://h:x", "http://user:secret@host/v1"]
+    "url",
+    [
+        *("localhost:8080", "ftp://host/v1", "http://", "http://[", "http://h:x"),
+        *("http://user:secret@host/v1", "ftp://user:secret@host", "http://host/v1?key=secret", "http://host/v1#secret"),
+    ],
 )
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(InputError, match="--endpoint") as caught:
@@ -121,10 +125,24 @@ def test_what_is_no_url_is_refused(url: str) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_key_that_no_header_holds_is_refused_and_not_shown() -> None:
-    with pytest.raises(InputError, match="TAUGATE_LLM_KEY") as caught:
-        Endpoint("http://localhost/v1", "m", "schlüssel\nzwei")
-    assert "schl" not in str(caught.value)
+@pytest.mark.parametrize("key", ["secrét", "secret\nline", "secret\n", "two secret", "\x00secret"])
+def test_a_key_that_no_header_holds_is_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(InputError, match="TAUGATE_LLM_KEY: holds a space") as caught:
+        Endpoint("http://localhost/v1", "m", key)
+    assert "secr" not in str(caught.value)
+
+
+def test_a_server_that_repeats_the_key(model: FakeModel) -> None:
+    model.faults = [status(401, f'{{"error": {{"message": "{"x" * 197} secret is wrong"}}}}')]
+    with pytest.raises(InputError, match="status 401") as caught:
+        endpoint(model).ask(PROMPT)
+    assert "sec" not in str(caught.value).partition("check the key")[0]
+
+
+def test_one_name_at_two_servers_is_two_models() -> None:
+    one, two = (Endpoint(f"http://{host}/v1", "m", None) for host in ("one", "two"))
+    assert one.identity != two.identity
+    assert one.identity == Endpoint("http://one/v1/chat/completions", "m", "key").identity
 
 
 def test_a_closed_endpoint_waits_no_longer(model: FakeModel) -> None:

@@ -65,7 +65,7 @@ def test_questions_are_written_with_who_wrote_them(tmp_path: Path, model: FakeMo
     assert value["first_words"] == {"What": 8}
     assert (value["model"], value["examples"]) == ("m", "built in")
     assert value["question_rule"] == "English: a question mark, or a question word at its start"
-    assert "8 documents go to" in err
+    assert "8 documents, with the examples, go to" in err
     lines = (data / "queries.jsonl").read_text().splitlines()
     assert lines[0] == '{"_id": "h",  "text": "Who?"}'
     first = {"_id": "llm:d0", "text": "What is name0 of the tower?", "origin": "llm", "model": "m"}

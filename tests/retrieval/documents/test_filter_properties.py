@@ -8,12 +8,14 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
 
 from taugate.errors import InputError
-from taugate.retrieval.documents.filters import on_fields
+from taugate.retrieval.documents.filter_schema import MOST_CONDITIONS, read_filter, write_filter
+from taugate.retrieval.documents.filters import AnyOf, Filter, Not, OneOf, Range, all_of, on_fields
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
 from taugate.service.api.schemas import SearchRequest
@@ -35,6 +37,21 @@ LISTS = st.lists(ASKED, min_size=1, max_size=4)
 NEGATIONS = st.fixed_dictionaries({"ne": ASKED}, optional={"nin": LISTS}) | st.fixed_dictionaries({"nin": LISTS})
 CONDITIONS = st.one_of(ASKED, LISTS, BOUNDS, NEGATIONS, st.builds(dict.__or__, BOUNDS, NEGATIONS))
 ANY_JSON = st.recursive(ASKED | st.none(), lambda each: st.lists(each) | st.dictionaries(TEXTS, each), max_leaves=6)
+
+# Filters that JSON cannot say word for word, as it names a field once: of one field, and of few values that collide.
+FEW_VALUES = st.sampled_from([0, 1, 2.5, "", "a", False, True])
+ONE_OF = st.builds(lambda values: OneOf.of("a", *values), st.lists(FEW_VALUES, min_size=1, max_size=3))
+NUMBERS = st.sampled_from([0, 1, 2.5])
+RANGES = st.builds(lambda low: Range("a", gte=low), NUMBERS) | st.builds(lambda high: Range("a", lt=high), NUMBERS)
+FILTERS: st.SearchStrategy[Filter] = st.recursive(
+    st.lists(ONE_OF | RANGES, min_size=1, max_size=3).map(lambda each: all_of(*each)),
+    lambda inner: st.builds(
+        lambda one, others: all_of(*one, *others),
+        inner,
+        inner.map(lambda each: (Not(each),)) | st.lists(inner, min_size=1, max_size=3).map(AnyOf.of),
+    ),
+    max_leaves=5,
+)
 
 
 def values_of(records: list[dict[str, Any]]) -> list[Any]:
@@ -138,6 +155,20 @@ def test_a_filter_means_what_plain_python_means(records: list[dict[str, Any]], d
         return
     expected = [holds(record, wanted) for record in records]
     assert metadata.where(conditions).tolist() == expected
+
+
+@given(FILTERS)
+@example(all_of(OneOf.of("a", 0), Not((OneOf.of("a", "a"),))))
+@example(all_of(Not((Range("a", lt=1),)), Not((OneOf.of("a", 0), Range("a", gte=0)))))
+def test_a_written_filter_selects_the_same_documents(wanted: Filter) -> None:
+    metadata = Metadata.of(documents([{"a": value} for value in (None, 0, 1, 2.5, 3, "", "a", False, True)]))
+    try:
+        again = read_filter(orjson.loads(orjson.dumps(write_filter(wanted))))
+    except PydanticCustomError as error:
+        assert f"at most {MOST_CONDITIONS}" in error.message()
+        assume(False)
+    assert again
+    assert metadata.where(again).tolist() == metadata.where(wanted).tolist()
 
 
 @given(CORPORA)

@@ -203,12 +203,21 @@ def compared(comparison: dict[str, Any]) -> dict[str, Any]:
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
-    (OPENAI, {"filters": {"type": "like", "key": "category", "value": "a"}}, "filters"),
+    (
+        OPENAI,
+        {"filters": {"type": "like", "key": "category", "value": "a"}},
+        "filters: this filter cannot be translated",
+    ),
+    (
+        OPENAI,
+        {"filters": {"type": "and", "filters": [{"type": "eq", "key": "a", "value": "a"}, {"type": "not"}]}},
+        "filters.compound.filters.1: this filter cannot be translated; use eq, ne,",
+    ),
     (OPENAI, {"filters": {"type": "in", "key": "category", "value": "a"}}, "filters: category: in needs a list"),
     (OPENAI, {"filters": {"type": "eq", "key": "category", "value": ["a"]}}, "filters: category: eq needs one value"),
     (OPENAI, {"filters": {"type": "eq", "key": "zebra", "value": "a"}}, "no document has the field zebra"),
     (OPENAI, {"filters": {"type": "gt", "key": "category", "value": "a"}}, "filters: category: gt needs a finite"),
-    (OPENAI, {"filters": {"type": "eq", "key": "$or", "value": "a"}}, "filters: "),
+    (OPENAI, {"filters": {"type": "eq", "key": "$or", "value": "a"}}, "filters: $or combines filters"),
     (OPENAI, {"query": " "}, "query"),
     (OPENAI, {"query": []}, "query"),
     (
@@ -226,6 +235,11 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         compared({"name": "category", "comparison_operator": "is"}),
         "'is' needs a value",
     ),
+    (
+        DIFY,
+        compared({"name": "category", "comparison_operator": "not empty", "value": None}),
+        "the operator 'not empty' cannot be translated",
+    ),
     (DIFY, compared({"name": [], "comparison_operator": "is", "value": "a"}), "name"),
 ]
 
@@ -233,10 +247,17 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("path", "fields", "message"), WRONG, ids=[each[2] for each in WRONG])
 def test_what_cannot_be_translated(speaking: ServiceProcess, path: str, fields: dict[str, Any], message: str) -> None:
     reply = ask(speaking, path, {"knowledge_id": "current", "query": QUERY, **fields})
+    assert reply.status_code == 422, reply.text
     assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid")
     assert message in reply.json()["error"]["message"]
     if path == DIFY:
         assert reply.json()["error_code"] == 422 and reply.json()["error_msg"] == reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("operator", ["=", "≠", ">"])
+def test_an_integer_of_any_length_is_a_number(speaking: ServiceProcess, operator: str) -> None:
+    reply = dify(speaking, **compared({"name": "category", "comparison_operator": operator, "value": 10**400}))
+    assert reply["reason"] == (None if operator == "≠" else "no_documents_match_filter")
 
 
 def test_only_the_release_in_service(speaking: ServiceProcess) -> None:

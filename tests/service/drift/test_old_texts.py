@@ -13,6 +13,7 @@ from taugate.drift.query_log import hashed_filter
 from taugate.registry.catalog import find
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
+from taugate.service.drift import old_texts
 from taugate.service.drift.old_texts import forget_old_texts
 from taugate.service.drift.query_log import QueryLog, ServedReply
 from tests.prometheus_process import until
@@ -67,6 +68,38 @@ def test_where_there_is_nothing_to_do(tmp_path: Path) -> None:
     before = log.stat().st_ino
     assert forget_old_texts(log, 7, NOW) == 0
     assert log.stat().st_ino == before
+
+
+def test_what_a_killed_process_left_goes(tmp_path: Path) -> None:
+    log, left = tmp_path / "log", tmp_path / ".log.copy"
+    log.write_bytes(line(NOW, "recent"))
+    left.write_bytes(line(1.0, "a text that nobody would look for"))
+    assert forget_old_texts(log, 7, NOW) == 0
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("how", ["cut", "cut and written to", "moved away"])
+def test_a_log_that_is_rotated_meanwhile_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """logrotate cuts a log (copytruncate) or moves it away, while its lines are copied."""
+    log, recent = tmp_path / "log", line(NOW, "recent")
+    log.write_bytes(b"".join(line(1.0, f"old {number}") for number in range(10_000)))
+    expected = b"" if how == "cut" else recent
+
+    def rotate(query: str) -> str:
+        if query == "old 0":
+            if how == "moved away":
+                log.rename(tmp_path / "log.1")
+            else:
+                os.truncate(log, 0)
+            with log.open("ab") as file:
+                file.write(expected)
+        return hashed(query)
+
+    monkeypatch.setattr(old_texts, "hashed", rotate)
+    assert forget_old_texts(log, 7, NOW) == 0
+    assert log.read_bytes() == expected
 
 
 def test_no_line_is_lost_while_others_write(release: Release, tmp_path: Path) -> None:

@@ -183,6 +183,7 @@ def test_a_log_that_cannot_be_written_is_said_once_and_stops_nothing(
     log = QueryLog(folder / "queries.jsonl", load(find(releases)), texts=False)
     for _ in range(3):
         log.write([seen(1.0)], [])
+        log.write([], [])
     assert [record.message for record in caplog.records] == ["the query log cannot be written"]
     folder.mkdir()
     log.write([seen(1.0)], [])

@@ -1,4 +1,4 @@
-"""What counts as a question, by a rule for each language.
+"""Decide what counts as a question, with a rule for each language.
 
 A query need not be a question, but a model that was asked for one and wrote something else has failed: it went on with
 the document, or gave an answer. The rule has to be lenient in languages that it does not know.

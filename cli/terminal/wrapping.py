@@ -1,0 +1,63 @@
+"""Break text into lines for a terminal, in which a letter takes two columns, one or none."""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+
+_WORD = re.compile(r"(\s*)(\S+)")
+_MOST_CLOSING = 3  # characters of a letter with its closing marks: a row of dots may be broken
+
+
+def columns(text: str) -> int:
+    """Return how many columns a text takes: two for each wide letter of Chinese, Japanese and Korean, none for a mark.
+
+    text: of any characters, without a line break.
+    """
+    return sum(map(_columns, text))
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Break one paragraph into lines, between words where it has spaces, and before a wide letter elsewhere.
+
+    A word that is longer than a line is broken between two letters, but never between a letter and the marks on it.
+
+    text: without a line break. width: columns of a line, 1 or more. Returns the lines; none for an empty text.
+    """
+    lines, line, used = list[str](), "", 0
+    for space, piece in _pieces(text, width):
+        takes = columns(piece)
+        if line and used + len(space) + takes > width:
+            lines.append(line)
+            line, used = piece, takes
+        else:
+            line, used = (line + space + piece, used + len(space) + takes) if line else (piece, takes)
+    return [*lines, line] if line else lines
+
+
+def _pieces(text: str, width: int) -> Iterator[tuple[str, str]]:
+    """Yield what a line may not be broken within, with the space that goes before it within a line."""
+    for match in _WORD.finditer(text):
+        space, word = " " if match[1] else "", match[2]
+        breakable = columns(word) > width or any(_columns(letter) == 2 for letter in word)
+        for piece in _letters(word) if breakable else [word]:
+            yield space, piece
+            space = ""
+
+
+def _letters(word: str) -> Iterator[str]:
+    """Yield each letter with the marks on it; a closing mark such as a full stop stays with the letter before it."""
+    letter = ""
+    for each in word:
+        closes = len(letter) < _MOST_CLOSING and unicodedata.category(each) in {"Pe", "Pf", "Po"}
+        if letter and _columns(each) and not closes:
+            yield letter
+            letter = ""
+        letter += each
+    if letter:
+        yield letter
+
+
+def _columns(letter: str) -> int:
+    if unicodedata.category(letter) in {"Mn", "Me", "Cf"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in {"W", "F"} else 1
