@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 from pathlib import Path
 
 import torch
@@ -26,6 +27,8 @@ def check_target(target: Path) -> None:
     parent = next(path for path in target.absolute().parents if path.exists())
     if not parent.is_dir():
         raise InputError(f"{parent}: is a file; name another folder with --to")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(f"{parent}: is not writable; name another folder with --to, or correct its permissions")
 
 
 def write_encoder(base: Path, name: str, learned: LinearMap, record: AdaptationRecord, target: Path) -> None:

@@ -106,6 +106,11 @@ def _read(
     for folder in folders:
         folder.mkdir()
     evaluation = read_dataset(data, settings.eval_split or default_split(str(data), say), folders[0])
+    if len({query.weight for query in evaluation.answerable}) > 1:
+        say(
+            f"warning: the queries of split {evaluation.split} have weights, which admission does not use: the gain is "
+            "that of the judged queries, not of all"
+        )
     if split is None:
         say("no split train: learning from crops of the documents")
         return evaluation, None

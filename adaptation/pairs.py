@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from taugate.adaptation.parts import TRAIN, UNSEEN, VALIDATION, CorpusParts
 from taugate.calibration.metrics.documents import Parents
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
+from taugate.ingestion.dataset.beir import PEOPLE, Dataset, LabelledQuery
 from taugate.ingestion.queries.crop import crop, sampling_key
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.release.adaptation import PairsRecord
@@ -62,7 +62,7 @@ class AdaptationQueries:
     @property
     def evidence(self) -> Literal["human", "generated"]:
         """Return whether people asked the queries that decide on admission."""
-        return "human" if all(query.origin == "human" for query in self.unseen) else "generated"
+        return "human" if all(query.origin in PEOPLE for query in self.unseen) else "generated"
 
     @property
     def record(self) -> PairsRecord:
@@ -83,7 +83,7 @@ class AdaptationQueries:
 
 def decisive(queries: Sequence[LabelledQuery]) -> list[LabelledQuery]:
     """Return the queries that people asked; all of them where nobody did."""
-    human = [query for query in queries if query.origin == "human"]
+    human = [query for query in queries if query.origin in PEOPLE]
     return human or list(queries)
 
 

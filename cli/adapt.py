@@ -86,4 +86,4 @@ def _report(record: AdaptationRecord, data: Path, target: Path, seconds: float, 
 
 
 def _points(share: float) -> str:
-    return f"{100 * share:+.1f}"
+    return f"{round(100 * share, 1) + 0.0:+.1f}"  # never -0.0

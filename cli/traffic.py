@@ -9,7 +9,7 @@ from shlex import quote
 import orjson
 
 from taugate.cli.terminal.output import say
-from taugate.ingestion.dataset.judgements import TRAFFIC
+from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC, splits_in
 from taugate.ingestion.labels.raters import FEWEST_VOTES, MOST_BY_KEY
 
 

@@ -17,6 +17,7 @@ from taugate.storage.files import atomic_write, sync_folder
 
 # Rules that can be set aside, as the history names them.
 POLICY, ENCODER, CHANCE, PROVISIONAL = "policy none", "new encoder", "accuracy not above chance", "provisional"
+NOT_ADMITTED = "encoder not admitted"
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ def promote(
 
     releases: the releases directory. name: the release's id, or the beginning of one. trusted: keys of which one must
     have signed the release; None asks for no signature. force: promote also a release whose policy is none, which drops
-    nothing, one whose accuracy is not shown to be above chance, and a provisional one in the place of a calibrated one.
+    nothing, one whose accuracy is not shown to be above chance, a provisional one in the place of a calibrated one, and
+    one of an adapted encoder that `taugate adapt` did not admit.
     new_encoder: promote also a release of another encoder than the current one's. rule: the rule that the release was
     found to meet, for the history; it holds for the one current release that it names.
 
@@ -156,6 +158,17 @@ def _objections(manifest: Manifest, releases: Path) -> dict[str, ReleaseError]:
             f"{name}: provisional, and the current release {current} is calibrated: {record.because(k)}, or give "
             "--force",
             PROVISIONAL,
+        )
+    adaptation = manifest.adaptation
+    if (
+        adaptation is not None
+        and not adaptation.admitted
+        and (current is None or encoder_differs(releases, float32_encoder(manifest)))
+    ):  # who serves the encoder already has decided to
+        found[NOT_ADMITTED] = NotPromoted(
+            f"{name}: its encoder is not shown to be better than {adaptation.base}, so `taugate adapt` did not admit "
+            f"it: {adaptation.reason}, or give --force",
+            NOT_ADMITTED,
         )
     return found
 

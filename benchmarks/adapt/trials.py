@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from benchmarks.markdown import share, table
+from benchmarks.markdown import Target, share, table
 from taugate.adaptation.job import learn_and_judge
 from taugate.adaptation.pairs import AdaptationQueries
 from taugate.adaptation.settings import AdaptationSettings
@@ -81,6 +81,15 @@ def trials(
             gains = [found[-1].gain(recipe) for recipe in ("whitening", "adapter")]
             print(name, seed, gains, adapted.record.admitted, f"{found[-1].seconds:.0f} s", file=sys.stderr, flush=True)
     return found
+
+
+def gain_target(name: str, found: Sequence[Trial], at_least: float) -> Target:
+    """Compare the mean gain of the recipes that were chosen with a target.
+
+    name: of the row; found: its trials; at_least: points of NDCG@10.
+    """
+    gains = [each.gain(each.record.recipe) or 0.0 for each in found]
+    return Target(f"{name}, points of NDCG@10", statistics.mean(gains), at_least)
 
 
 def by_paper(source: Path, target: Path) -> None:

@@ -125,9 +125,8 @@ draws.
 The public labels have errors of their own. In covidqa_chunks and cosqa, many results without a label are right answers. They count as
 false finds here, and a person would still be glad to see them.
 
-The list helps where a query has one or two right answers: 45 to 100 % of the listed labels of the first kind were moved, and 11 to
-100 % of the second kind. In cranfield, msmarco_dl_mini and vaswani_npl a query has 7 to 58 relevant documents. One label that moves among
-them leaves no trace, and the list is little better than chance.
+The list helps most where a query has one or two right answers. In cranfield, msmarco_dl_mini and vaswani_npl a query has 7 to 58 relevant
+documents. One label that moves among them leaves no trace, and the list is little better than chance.
 
 {targets(wanted)}
 

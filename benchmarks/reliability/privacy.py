@@ -44,6 +44,7 @@ _LENGTH = 18  # letters of a word: none occurs by chance in a gigabyte
 PLACES = (
     "query", "batch", "filter value", "filter field", "feedback", "feedback text", "explained query",
     "explained document", "unknown field", "broken body", "wrong encoding", "path", "query string", "header",
+    "vector store", "Dify",
 )  # fmt: skip
 
 
@@ -174,6 +175,13 @@ def requests(words: Words) -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "POST", "/search", {"content": words["wrong encoding"].encode("utf-16")}
     yield "POST", "/search", {"json": {"query": words["broken body"] * 1000}}
     yield "POST", "/search", {"json": {"query": words["broken body"], "k": 10**9}}
+    openai, dify = words["vector store"], words["Dify"]
+    compared = {"type": "eq", "key": "category", "value": openai}
+    yield "POST", "/v1/vector_stores/current/search", {"json": {"query": [openai, f"a {openai}"]}}
+    yield "POST", "/v1/vector_stores/current/search", {"json": {"query": "roof", "filters": compared}}
+    yield "POST", f"/v1/vector_stores/{openai}/search", {"json": {"query": openai}}
+    yield "POST", "/dify/retrieval", {"json": {"knowledge_id": "current", "query": dify}}
+    yield "POST", "/dify/retrieval", {"json": {"knowledge_id": dify, "query": dify}}
     yield "GET", f"/{words['path']}", {}
     yield "POST", f"/search/{words['path']}", {"json": {"query": "roof"}}
     yield "POST", "/search", {"json": {"query": "roof"}, "params": {"q": words["query string"]}}
@@ -186,12 +194,15 @@ def requests(words: Words) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def send(http: httpx.Client, words: Words) -> list[int]:
-    """Send all requests, and feedback on a real reply; returns the statuses."""
+    """Send all requests, and feedback on real replies, by their ids and by their texts; returns the statuses."""
     statuses = [http.request(method, path, **more).status_code for method, path, more in requests(words)]
     reply = http.post("/search", json={"query": f"{words['query']} roof", "min_results": 1}).json()
     judged = {"query_id": reply["query_id"], "document_id": reply["results"][0]["id"]}
     verdicts = ({**judged, "relevant": relevant} for relevant in (True, False))
-    return [*statuses, *(http.post("/feedback", json=verdict).status_code for verdict in verdicts)]
+    asked = {"query": f"What does a roof for a {words['feedback text']} cost?"}
+    shown = http.post("/search", json=asked).json()["results"]
+    by_text = ({**asked, "document_id": each["id"], "relevant": True} for each in shown[:1])
+    return [*statuses, *(http.post("/feedback", json=verdict).status_code for verdict in (*verdicts, *by_text))]
 
 
 def open_files(process: int) -> Iterator[tuple[str, bytes]]:
@@ -235,6 +246,8 @@ def observe(releases: Path, work: Path, words: Sequence[Words], **environment_of
             "TAUGATE_SHADOW_SHARE": "1",
             "TAUGATE_WORKERS": "2",
             "TAUGATE_CANARY_SECONDS": "1",
+            "TAUGATE_EXPLORE_SHARE": "0.1",
+            "TAUGATE_DIALECTS": "openai,dify",
         } | environment_of_service
         service = stack.enter_context(ServiceProcess(releases, **variables)).ready()  # type: ignore[arg-type]  # no variable is called port or stderr
         for each in words:

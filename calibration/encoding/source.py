@@ -11,7 +11,6 @@ from taugate.errors import EncoderError, InputError
 from taugate.registry.promotion import current_encoder_name, encoder_differs
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.encoder.encoder import OnnxEncoder
-from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.storage.files import sha256_files, sha256_json
 from taugate.storage.folders import cache_folder, publish, staging_folder
 
@@ -30,13 +29,11 @@ class AskedEncoder:
     """An encoder as it was asked for.
 
     name: of a model, or its path; new: whether it may be another than the current release's. It may where somebody
-    named it, or where nothing is promoted: a default must not change what is served; adaptation: record of the encoder
-    of a release, whose folder does not hold it, None where the encoder's own folder is to be asked.
+    named it, or where nothing is promoted: a default must not change what is served.
     """
 
     name: str
     new: bool
-    adaptation: AdaptationRecord | None = None
 
     def check_name(self, releases: Path) -> None:
         """Raise InputError, before any work, where the current release's encoder has another name.

@@ -33,8 +33,8 @@ from taugate.registry import writer
 from taugate.registry.catalog import current_id
 from taugate.registry.lock import calibration_lock
 from taugate.retrieval.encoder.encoder import OnnxEncoder
-from taugate.retrieval.release.adaptation import read_adaptation
-from taugate.retrieval.release.layout import FLOAT32_FOLDER
+from taugate.retrieval.release.adaptation import AdaptationRecord, read_adaptation
+from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, MANIFEST
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify
 
@@ -102,9 +102,9 @@ def calibrate(
         with watch.stage("export"):
             encoder = _baseline(OnnxEncoder.load(exported_encoder(asked.name)), asked.name)
         asked.check(releases, encoder)
-        adaptation = asked.adaptation or read_adaptation(Path(asked.name))
-        if adaptation is not None and not adaptation.admitted:
-            say(f"warning: taugate adapt did not admit the encoder {asked.name}: {adaptation.reason}")
+        adaptation = _adaptation(Path(asked.name))
+        if adaptation is not None:
+            _warn(adaptation, asked.name, dataset.split, say)
         inherited = _inherited(releases, encoder, settings)
         if inherited is not None:
             settings = replace(settings, rule=settings.rule.kept_from(inherited.chosen_by))
@@ -160,6 +160,24 @@ def _baseline(encoder: OnnxEncoder, name: str) -> OnnxEncoder:
             f"float32 encoder it was made from, the folder {FLOAT32_FOLDER} beside it in the release, and --precision"
         )
     return encoder
+
+
+def _adaptation(encoder: Path) -> AdaptationRecord | None:
+    """Read the record of an adapted encoder: beside the model, or in the manifest of the release that has it."""
+    if (encoder.parent / MANIFEST).is_file() and encoder.name in {ENCODER_FOLDER, FLOAT32_FOLDER}:
+        return verify(encoder.parent).adaptation
+    return read_adaptation(encoder)
+
+
+def _warn(adaptation: AdaptationRecord, name: str, split: str, say: Callable[[str], None]) -> None:
+    """Warn of an adapted encoder that was not admitted, or that has seen the queries."""
+    if not adaptation.admitted:
+        say(f"warning: taugate adapt did not admit the encoder {name}: {adaptation.reason}")
+    if adaptation.pairs.split == split:
+        say(
+            f"warning: the encoder {name} learned from the split {split}, so figures measured on its queries look too "
+            "good; calibrate on a split that it did not learn from"
+        )
 
 
 def _inherited(releases: Path, encoder: OnnxEncoder, settings: CalibrationSettings) -> Inherited | None:

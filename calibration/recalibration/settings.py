@@ -69,7 +69,7 @@ def counting_traffic(settings: CalibrationSettings, splits: Collection[str]) -> 
 def inherited_encoder(folder: Path, manifest: Manifest) -> AskedEncoder:
     """Return the float32 encoder that is in the folder of a release; folder: of the release; manifest: of the same."""
     name = ENCODER_FOLDER if manifest.float32_encoder is None else FLOAT32_FOLDER
-    return AskedEncoder(str(folder / name), new=True, adaptation=manifest.adaptation)
+    return AskedEncoder(str(folder / name), new=True)
 
 
 def _rule(manifest: Manifest) -> ThresholdRule:

@@ -55,7 +55,7 @@ def _worth(of: str, found: MachineWorth) -> str:
         return f"For {of}, the labels decide alone: they are too few to check the machine, or it would not help."
     return (
         f"For {of}, the machine explains {100 * found.r2:.0f} % of the differences between queries (R²). Both together "
-        f"are worth {found.labels:.0f} labels alone."
+        f"tell as much as {found.labels:.0f} labels would alone."
     )
 
 

@@ -12,7 +12,10 @@ from taugate.errors import InputError, NotPromoted, TaugateError
 from taugate.registry.promotion import promote
 
 RULE_HELP = 'such as "accuracy not lower and kept share not higher"; exit code 4 where it does not hold'
-FORCE_HELP = "also a provisional release in the place of a calibrated one, or one no better than chance"
+FORCE_HELP = (
+    "also a provisional release in the place of a calibrated one, one no better than chance, or one whose adapted "
+    "encoder is not admitted"
+)
 
 
 def add_promotion_options(parser: argparse.ArgumentParser) -> None:
@@ -30,8 +33,8 @@ def add_promotion_options(parser: argparse.ArgumentParser) -> None:
 class PromotionRequest:
     """A user's request to promote the new release, with its condition, or to leave the current one.
 
-    wanted: whether to promote at all; rule: what has to hold, None for nothing; force: promote also a provisional
-    release in the place of a calibrated one, or one no better than chance.
+    wanted: whether to promote at all; rule: what has to hold, None for nothing; force: promote also what `promote`
+    refuses for its evidence.
     """
 
     wanted: bool

@@ -23,6 +23,7 @@ _OFF_TOPIC = Path(__file__).with_name("off_topic.txt")
 
 # Who asked a query: a person, a rule that crops documents, a language model, or a user of the running service.
 Origin = Literal["human", "crop", "llm", "traffic"]
+PEOPLE: frozenset[Origin] = frozenset({"human", "traffic"})  # origins of queries that people asked
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
 
 

@@ -6,10 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset, LabelledQuery, OpenDataset, OtherQueries
+from taugate.ingestion.dataset.beir import PEOPLE, Dataset, LabelledQuery, OpenDataset, OtherQueries
 from taugate.ingestion.dataset.judgements import GENERATED, TRAFFIC, qrels_of, splits_in
-
-_PEOPLE = frozenset({"human", "traffic"})  # origins
 
 
 def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[[str], None]) -> Dataset:
@@ -29,8 +27,8 @@ def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[
     made = 0
     for split in splits:
         queries, _ = opened.labelled(split)
-        asked = [query for query in queries if query.origin in _PEOPLE and query.id not in judged]
-        made += sum(query.origin not in _PEOPLE for query in queries)
+        asked = [query for query in queries if query.origin in PEOPLE and query.id not in judged]
+        made += sum(query.origin not in PEOPLE for query in queries)
         total = sum(query.weight for query in asked)
         judged |= {query.id: replace(query, weight=query.weight * len(asked) / total) for query in asked}
         if split == TRAFFIC:
@@ -55,7 +53,7 @@ def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[
         others=OtherQueries(
             splits=tuple(splits),
             unjudged=[
-                query.text for name, query in opened.queries.items() if query.origin in _PEOPLE and name not in judged
+                query.text for name, query in opened.queries.items() if query.origin in PEOPLE and name not in judged
             ],
             generated=[query for query in generated if query.relevant],
             seen_only=frozenset(seen_only),

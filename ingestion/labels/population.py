@@ -8,10 +8,8 @@ from typing import NamedTuple
 from taugate.drift.observations import hashed
 from taugate.drift.query_log import LoggedQuery, read_query_log
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Origin
+from taugate.ingestion.dataset.beir import PEOPLE, Origin
 from taugate.ingestion.dataset.editing import QueryFile
-
-ASKED: tuple[Origin, ...] = ("human", "traffic")  # origins of queries that people asked
 
 
 class Candidate(NamedTuple):
@@ -77,7 +75,7 @@ def population(data: Path, judged: Collection[str], asked: Population) -> Popula
     """
     known = QueryFile.read(data).lines
     texts = {each.text for each in known}
-    human = [Candidate(each.identifier, each.text, each.origin) for each in known if each.origin in ASKED]
+    human = [Candidate(each.identifier, each.text, each.origin) for each in known if each.origin in PEOPLE]
     left = [each for each in human if each.id not in judged]
     left += [each for each in asked.queries if each.text not in texts]
     if left:

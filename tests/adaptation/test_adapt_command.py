@@ -15,6 +15,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from taugate.adaptation import folder as folders
 from taugate.cli import main as cli
+from taugate.registry import history
 from tests.calibration.commands import refusal
 
 pytestmark = pytest.mark.model
@@ -99,12 +100,20 @@ def test_the_same_seed_gives_the_same_bytes(adapted: Path, sample: Path, spoilt:
     assert all((adapted / name).read_bytes() == (tmp_path / "again" / name).read_bytes() for name in files)
 
 
-def test_a_release_carries_the_record_and_verifies(adapted: Path, sample: Path, tmp_path: Path) -> None:
+def test_a_release_carries_the_record_and_verifies(
+    adapted: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["calibrate", str(sample), "--releases", str(tmp_path), "--encoder", str(adapted)]) == 0
     release = tmp_path / (tmp_path / "current").read_text().strip()
     manifest = json.loads((release / "manifest.json").read_text())
     assert manifest["adaptation"] == json.loads((adapted / "adaptation.json").read_text())
     assert manifest["encoder"]["dimension"] == 64
+    again = ["--releases", str(tmp_path / "again"), "--encoder", str(release / "encoder")]
+    capfd.readouterr()
+    assert cli.main(["calibrate", str(sample), *again, "--json"]) == 0
+    printed = capfd.readouterr()
+    assert json.loads(printed.out)["manifest"]["adaptation"] == manifest["adaptation"], "kept, as in a recalibration"
+    assert "learned from the split test" in printed.err
     assert cli.main(["release", "verify", release.name, "--releases", str(tmp_path)]) == 0
 
 
@@ -129,8 +138,19 @@ def test_an_encoder_that_is_not_better_is_refused_and_written(
     record = json.loads((target / "adaptation.json").read_text())
     assert record["admitted"] is False
     assert said == f"taugate: not admitted: {record['reason']}. {target} is written for inspection"
-    assert cli.main(["calibrate", str(sample), "--releases", str(tmp_path / "r"), "--encoder", str(target)]) == 0
-    assert "warning: taugate adapt did not admit the encoder" in capfd.readouterr().err
+
+    releases = tmp_path / "releases"
+    calibrate = ["calibrate", str(sample), "--releases", str(releases), "--encoder", str(target)]
+    assert cli.main(calibrate) == 4
+    said = capfd.readouterr().err
+    assert "warning: taugate adapt did not admit the encoder" in said
+    assert said.splitlines()[-1].endswith("or give --force. The release is written, but not promoted.")
+    assert not (releases / "current").exists()
+    (written,) = releases.glob("*-*")
+    assert cli.main(["release", "promote", written.name, "--releases", str(releases)]) == 4
+    assert cli.main([*calibrate, "--force"]) == 0
+    assert history.read(releases).events[-1].forced == ("encoder not admitted",)
+    assert cli.main([*calibrate, "--holdout", "0"]) == 0, "it is in service already"
 
 
 def test_a_folder_that_exists_is_left_alone(

@@ -15,7 +15,8 @@ from taugate.retrieval.release.adaptation import ADAPTATION, read_adaptation
 
 def test_queries_of_people_decide_where_there_are_any() -> None:
     human, crop = LabelledQuery("a", "text", {0: 1}), LabelledQuery("b", "text", {0: 1}, origin="crop")
-    assert decisive([human, crop]) == [human]
+    traffic = LabelledQuery("c", "text", {2: 1}, origin="traffic")
+    assert decisive([human, crop, traffic]) == [human, traffic]
     assert decisive([crop]) == [crop]
 
 

@@ -59,6 +59,11 @@ def test_feedback_explain_and_release(client: TaugateClient) -> None:
     judged = reply.results[0].id
     assert client.feedback(reply.query_id, judged, relevant=True).status == "accepted"
     assert client.feedback(reply.query_id, judged, relevant=True).status == "repeated"
+    other = reply.results[1].id
+    assert client.feedback_on_query(QUESTION, other, relevant=True).status == "accepted"
+    assert client.feedback_on_query(QUESTION, other, relevant=True).status == "repeated"
+    with pytest.raises(InvalidRequest):
+        client.feedback_on_query(QUESTION, "no such document", relevant=True)
     explained = client.explain(QUESTION, judged, k=1)
     assert (explained.kept, explained.rank, explained.rule) == (True, 1, "kept")
     release = client.release()
@@ -74,6 +79,8 @@ def test_the_asynchronous_client_answers_alike(service: ServiceProcess, client: 
             assert batch.results == replies[0].results
             judged = batch.results[1].id
             assert (await asked.feedback(batch.query_id, judged, relevant=False)).status == "accepted"
+            other = batch.results[2].id
+            assert (await asked.feedback_on_query(QUESTION, other, relevant=False)).status == "accepted"
             assert (await asked.explain(QUESTION, judged)).kept
             assert (await asked.release()).release == batch.release
             with pytest.raises(InvalidRequest):
@@ -138,7 +145,8 @@ def test_models_have_every_field_of_the_api(model: str) -> None:
     assert {each.name for each in known if each.default is MISSING} <= described, "a field that no reply has"
 
 
-def test_options_are_those_of_the_api() -> None:
+def test_options_are_those_of_the_api(client: TaugateClient) -> None:
+    assert client.search(QUESTION, explore=False).results
     assert SearchOptions.__annotations__.keys() | {"query"} == SCHEMAS["SearchRequest"]["properties"].keys()
     assert (
         ExplainOptions.__annotations__.keys() | {"query", "document_id"}

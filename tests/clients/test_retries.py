@@ -143,7 +143,7 @@ def test_the_service_says_how_long_to_wait(send) -> None:
     with Script(refusal(429, "rate_limited", Retry_After="1"), "good") as server:
         assert send(server.url) == "accepted"
     first, second = server.times
-    assert 1 <= second - first < 2
+    assert 1 <= second - first < 10
 
 
 def test_a_wait_that_is_too_long_is_left_to_the_caller() -> None:
@@ -175,7 +175,7 @@ def test_it_gives_up_in_the_end(send) -> None:
     started = time.monotonic()
     with pytest.raises(ConnectionFailed):
         send(f"http://{HOST}:{free_port()}")
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10
 
 
 def test_pauses_grow_and_differ() -> None:

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from taugate_client import Drift, Result, SearchResponse
-from taugate_client.retrieval import metadata, tighten
+from taugate_client import Drift, Result, SearchResponse, TaugateClient
+from taugate_client.retrieval import Retrieval, metadata, tighten
 
 
 def result(score: float, /, **metadata: object) -> Result:
@@ -32,6 +32,18 @@ def test_a_higher_threshold_drops_and_says_so() -> None:
     assert ([each.score for each in some.results], some.dropped, some.reason) == ([0.9], 4, None)
     none = tighten(reply(0.9, 0.5), 0.95)
     assert (none.results, none.dropped, none.reason) == ((), 5, "all_below_threshold")
+
+
+def test_no_retriever_asks_for_results_below_the_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, object]] = []
+
+    def answer(self: TaugateClient, query: str, **options: object) -> SearchResponse:
+        asked.append({"query": query, **options})
+        return reply(0.9)
+
+    monkeypatch.setattr(TaugateClient, "search", answer)
+    Retrieval("http://h").search("q", k=3, filter={"year": 2020})
+    assert asked == [{"query": "q", "explore": False, "k": 3, "filter": {"year": 2020}}]
 
 
 @pytest.mark.parametrize("threshold", [-0.1, math.nan])

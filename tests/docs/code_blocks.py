@@ -38,7 +38,8 @@ EXTRAS = {
     )
     for name, folder in (("taugate", ROOT), ("taugate-client", CLIENT))
 }
-_READY_SECONDS = 120  # of which encoding the sample for the first time takes most
+_READY_SECONDS = 300  # of which encoding the sample for the first time takes most
+_BLOCK_SECONDS = 300  # for one block, on a machine that does other things as well
 _SERVES = re.compile(r"^(\w+=\S+ )*(taugate serve|taugate quickstart(?!.*--no-serve)|make quickstart$)")
 
 
@@ -131,7 +132,13 @@ class PageRun:
 
     def _execute(self, command: list[str]) -> None:
         done = subprocess.run(
-            command, cwd=self.folder, env=self._environment, capture_output=True, text=True, timeout=120, check=False
+            command,
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=_BLOCK_SECONDS,
+            check=False,
         )
         assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         self.printed = done.stdout

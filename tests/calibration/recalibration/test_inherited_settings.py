@@ -99,13 +99,6 @@ def test_a_threshold_that_was_given_has_no_settings(copy: Path, first: str) -> N
         inherited_settings(given)
 
 
-def test_the_record_of_an_adapted_encoder_goes_with_it(copy: Path, first: str) -> None:
-    record = AdaptationRecord.model_construct(recipe="whitening")
-    adapted = verify(copy / first).model_copy(update={"adaptation": record})
-    asked = inherited_encoder(copy / first, adapted)
-    assert (asked.adaptation, asked.name) == (record, str(copy / first / "encoder"))
-
-
 def test_traffic_counts_beside_what_people_judged(copy: Path, first: str) -> None:
     settings = inherited_settings(verify(copy / first))
     assert counting_traffic(settings, ["test", "traffic"]).labelled_splits == ("test", "traffic")

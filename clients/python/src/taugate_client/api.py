@@ -63,9 +63,13 @@ def search_batch(queries: Iterable[str | SearchRequest]) -> Call[list[SearchResp
 
 
 def feedback(query_id: str, document_id: str, *, relevant: bool) -> Call[FeedbackResponse]:
-    """Judge a result. The service counts the same judgement once, so that it is safe to send it again."""
-    body = {"query_id": query_id, "document_id": document_id, "relevant": relevant}
-    return Call("POST", "/feedback", body, partial(read, FeedbackResponse))
+    """Judge a result of a reply. The service counts the same judgement once, so that it is safe to send it again."""
+    return _feedback({"query_id": query_id}, document_id, relevant)
+
+
+def feedback_on_query(query: str, document_id: str, *, relevant: bool) -> Call[FeedbackResponse]:
+    """Judge a result of a search for a text. The same judgement counts once, as of `feedback`."""
+    return _feedback({"query": query}, document_id, relevant)
 
 
 def explain(query: str, document_id: str, **options: Unpack[ExplainOptions]) -> Call[ExplainResponse]:
@@ -77,6 +81,11 @@ def explain(query: str, document_id: str, **options: Unpack[ExplainOptions]) -> 
 def release() -> Call[ReleaseResponse]:
     """Ask which release is in service."""
     return Call("GET", "/release", None, partial(read, ReleaseResponse))
+
+
+def _feedback(asked: dict[str, object], document_id: str, relevant: bool) -> Call[FeedbackResponse]:
+    body = asked | {"document_id": document_id, "relevant": relevant}
+    return Call("POST", "/feedback", body, partial(read, FeedbackResponse))
 
 
 def _read_batch(body: object) -> list[SearchResponse]:

@@ -114,6 +114,14 @@ class TaugateClient(_Connection):
         """
         return self._send(api.feedback(query_id, document_id, relevant=relevant))
 
+    def feedback_on_query(self, query: str, document_id: str, *, relevant: bool) -> FeedbackResponse:
+        """Tell the service whether a document answers a query, without the reply that showed it.
+
+        query: the text; document_id: the `id` or `document_id` of one of the results that a search for it, without
+        options, returns now. Raises InvalidRequest for another document. The key needs the scope `search`, too.
+        """
+        return self._send(api.feedback_on_query(query, document_id, relevant=relevant))
+
     def explain(self, query: str, document_id: str, **options: Unpack[ExplainOptions]) -> ExplainResponse:
         """Return why a document is, or is not, among the results. options: of the search; see ExplainOptions."""
         return self._send(api.explain(query, document_id, **options))
@@ -168,6 +176,10 @@ class AsyncTaugateClient(_Connection):
     async def feedback(self, query_id: str, document_id: str, *, relevant: bool) -> FeedbackResponse:
         """Tell the service whether a result answers its query, as TaugateClient.feedback does."""
         return await self._send(api.feedback(query_id, document_id, relevant=relevant))
+
+    async def feedback_on_query(self, query: str, document_id: str, *, relevant: bool) -> FeedbackResponse:
+        """Tell the service whether a document answers a query, as TaugateClient.feedback_on_query does."""
+        return await self._send(api.feedback_on_query(query, document_id, relevant=relevant))
 
     async def explain(self, query: str, document_id: str, **options: Unpack[ExplainOptions]) -> ExplainResponse:
         """Return why a document is, or is not, among the results, as TaugateClient.explain does."""

@@ -31,9 +31,14 @@ class ExplainOptions(TypedDict, total=False):
 
 
 class SearchOptions(ExplainOptions, total=False):
-    """The options of a search. include_text: False leaves titles and texts out of the reply."""
+    """The options of a search.
+
+    include_text: False leaves titles and texts out of the reply. explore: False keeps out the few results below the
+    threshold that a service may show to have them judged.
+    """
 
     include_text: bool
+    explore: bool
 
 
 class SearchRequest(SearchOptions, total=False):
@@ -57,8 +62,8 @@ class Result:
 
     id, document_id: of the passage and of its document, equal for a whole document. rank: its place before the cut,
     from 1. score: cosine similarity to the query. relevance: the probability that it is relevant, None if the release
-    has no model for that. below_threshold: only `min_results` keeps it. metadata: the document's own.
-    explored: shown below the threshold on purpose, so that people judge such results, too.
+    has no model for that. below_threshold: it did not pass; `min_results` keeps it, or exploration shows it. metadata:
+    the document's own. explored: shown below the threshold on purpose, so that people judge such results, too.
     """
 
     id: str

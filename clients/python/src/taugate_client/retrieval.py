@@ -87,7 +87,7 @@ def reason_of_empty(reply: SearchResponse) -> dict[str, object]:
 
 
 def _options(k: int | None, filter: Filter | None) -> SearchOptions:
-    options: SearchOptions = {}
+    options: SearchOptions = {"explore": False}  # a framework hands all results to a model, and has no mark for these
     if k is not None:
         options["k"] = k
     if filter:
