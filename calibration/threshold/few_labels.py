@@ -76,8 +76,8 @@ class FewLabels:
         answerable = np.arange(len(queries)) < len(judged)
         if not (complete & answerable).any():
             raise InputError(
-                f"no query of split {others.splits[0]} has a relevant document: without one, nothing is known of the "
-                "answers that the search misses; judge more queries"
+                f"no query with a relevant document was judged whole in split {others.splits[0]}, so nothing is known "
+                "of the answers that the search misses; judge some queries with taugate judge"
             )
         top = TopK(
             np.concatenate([judged.top.scores, unanswerable.scores]),
@@ -92,16 +92,18 @@ class FewLabels:
             relevance = scorer.score(np.concatenate([encoded.answerable, encoded.unanswerable]), top)
             unjudged = ScoredResults(found.scores, scorer.score(encoded.unjudged, found))
         labels = clusters(queries)
+        relevant = np.concatenate([judged.relevant, np.zeros(unanswerable.scores.shape, dtype=np.bool_)])
         return cls(
             AskedQueries(
                 judged=ScoredResults(top.scores, relevance),
                 documents=labels,
                 weights=np.array([query.weight for query in queries]),
                 answerable=answerable,
+                found=relevant.any(axis=1),
                 complete=complete,
                 unjudged=unjudged,
             ),
-            relevant=np.concatenate([judged.relevant, np.zeros(unanswerable.scores.shape, dtype=np.bool_)]),
+            relevant=relevant,
             units=SamplingUnits.from_labels(labels),
             judged=judged,
             splits=others.splits,

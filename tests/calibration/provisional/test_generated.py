@@ -83,7 +83,7 @@ def test_without_a_table_nothing_is_said_of_people(
     data, encoder = small(tmp_path, 60)
     _, manifest, error = calibrate(generated(data), tmp_path / "r", encoder)
     assert manifest["calibration"]["bias"] is None
-    assert "How many of people's questions do has not been measured on public" in error
+    assert "How many of people's questions do is unknown" in error
     assert "expect" not in error.split("accuracy@5")[0]
 
 
