@@ -145,10 +145,12 @@ def _read(data: str, settings: CalibrationSettings, spool: Path, say: Callable[[
         dataset = read_dataset(folder, split, spool)
     weights = {query.weight for query in dataset.answerable + dataset.unanswerable}
     if len(weights) > 1:
-        named = "" if split == HUMAN else f"--split {split} "
+        named = {HUMAN: "--labels human", TRAFFIC: "--labels human,traffic"}.get(
+            split, f"--split {split} --labels human"
+        )
         raise InputError(
             f"{data}: the queries of split {split} have weights, as they were not sampled alike; calibrate with "
-            f"{named}--labels human, which uses the weights"
+            f"{named}, which uses the weights"
         )
     return dataset
 

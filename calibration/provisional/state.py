@@ -29,8 +29,8 @@ class AvailableEvidence:
     """The evidence that a data set offers for a threshold. It is known before anything is encoded.
 
     human: answerable queries that people asked, users of the running service included. generated: answerable queries
-    that a rule or a language model made. documents: N, in the corpus. k: K of the top-K. written: generated queries that
-    a language model wrote.
+    that a rule or a language model made. documents: N, in the corpus. k: K of the top-K. written: those that a
+    language model wrote.
     """
 
     human: int

@@ -27,9 +27,9 @@ def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRec
     sentences = [f"{percent(found)} of {who} find their answer in {results}."]
     if record.bias is None:
         sentences.append(
-            "How many of people's questions do is unknown: it was measured for cropped queries alone. Where "
-            "`taugate queries` kept only the model's questions that find their document (the round trip), they find it "
-            "again, and this share says nothing about the search."
+            "For questions that people ask, this share is unknown: the difference was measured for cropped queries "
+            "alone. If `taugate queries` kept only those of a model's questions that find their document (the round "
+            "trip), they find it again, and the share says nothing about the search."
         )
     else:
         sentences.append(f"For questions that people ask, expect {_of_people(found, record.bias, share)}.")

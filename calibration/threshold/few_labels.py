@@ -170,9 +170,12 @@ class FewLabels:
             "ndcg": self._compare(whole, partial(_gain_at, _no_cut(None))),
             "ndcg_at_tau": self._compare(left, partial(_gain_at, threshold)),
         }
+        found = {name: _estimate(each.both) for name, each in estimates.items()}
+        for name in ("accuracy", "ndcg"):
+            found[f"{name}_at_tau"] = _at_most(found[f"{name}_at_tau"], found[name])
         return measured.model_copy(
             update={
-                **{name: _estimate(found.both) for name, found in estimates.items()},
+                **found,
                 "kept_fraction": float(np.average(answerable.mean(axis=1), weights=weights)),
             }
         )
@@ -306,6 +309,12 @@ def _interval(found: ShareEstimates) -> Interval:
 
 def _estimate(found: ShareEstimates) -> Estimate:
     return Estimate(**_interval(found).model_dump())
+
+
+def _at_most(found: Estimate, without_cut: Estimate) -> Estimate:
+    """Limit an estimate after the cut by the one before, from which it was made separately; a cut adds nothing."""
+    ends = {name: min(getattr(found, name), getattr(without_cut, name)) for name in ("mean", "lower", "upper")}
+    return Estimate(**ends)
 
 
 def _worth(found: Comparison) -> MachineWorth:
