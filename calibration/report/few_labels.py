@@ -47,7 +47,10 @@ def worth(record: LabelsRecord) -> str:
         return ""
     said = [_worth("accuracy", record.accuracy, record.alone.accuracy, record.both.accuracy)]
     if TRAFFIC in record.splits:
-        said.append("For the loss, the labels decide alone, because queries that users judged are no random sample.")
+        said.append(
+            "Queries from traffic count for the loss and for τ, and not for accuracy. They are no random sample, so the "
+            "labels decide alone there."
+        )
     elif record.both.loss.upper > 0:  # there is a cut
         said.append(_worth("the loss", record.loss, record.alone.loss, record.both.loss))
     return " ".join(said)

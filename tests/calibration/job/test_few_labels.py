@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from taugate.calibration.recalibration.settings import inherited_settings
+from taugate.cli import main as cli
 from taugate.ingestion.queries.generate import generate_crops
+from taugate.registry.catalog import current_id
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import load
 from tests.calibration.commands import Capture, arguments, refusal, small
@@ -216,6 +219,23 @@ def test_queries_that_nobody_judged_are_searched_as_the_service_searches(
     assert manifest["projection"]["dimension"] < manifest["encoder"]["dimension"]
     assert manifest["labels"]["unjudged"] == 453
     assert manifest["labels"]["machine_only"] != plain["labels"]["machine_only"]
+
+
+def test_an_update_keeps_what_its_threshold_rests_on(
+    tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture
+) -> None:
+    """A recalibration reads from it that weights count."""
+    data = judged(cropped, tmp_path, 40)
+    lines = [f"{row}\t{2 + number % 2}" for number, row in enumerate(rows_of(data, "human").values())]
+    write_qrels(data, "human", lines, f"{HEADER}\tweight")
+    _, before, _ = calibrate(data, tmp_path / "r", encoder, "--labels", "human", "--max-loss", "0.3")
+    with (data / "corpus.jsonl").open("a", encoding="utf-8") as corpus:
+        corpus.write(json.dumps({"_id": "new", "text": "Permits for cranes are given by the city."}) + "\n")
+    assert cli.main(["update", str(data), "--releases", str(tmp_path / "r"), "--force"]) == 0
+    updated = load(tmp_path / "r" / str(current_id(tmp_path / "r"))).manifest
+    assert updated.release_id != before["release_id"]
+    assert updated.labels == Manifest.model_validate(before).labels
+    assert inherited_settings(updated, with_traffic=False).labels == ("human",)
 
 
 def test_too_few_labels_for_the_loss_write_a_release_without_a_threshold(
