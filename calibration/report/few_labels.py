@@ -48,8 +48,8 @@ def worth(record: LabelsRecord) -> str:
     said = [_worth("accuracy", record.accuracy, record.alone.accuracy, record.both.accuracy)]
     if TRAFFIC in record.splits:
         said.append(
-            "Queries from traffic count for the loss and for τ, and not for accuracy. They are no random sample, so the "
-            "labels decide alone there."
+            "Queries from traffic count for the loss and for τ, and not for accuracy. They are no random sample, so "
+            "the labels decide alone there."
         )
     elif record.both.loss.upper > 0:  # there is a cut
         said.append(_worth("the loss", record.loss, record.alone.loss, record.both.loss))
