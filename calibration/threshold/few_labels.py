@@ -99,7 +99,7 @@ class FewLabels:
                 documents=labels,
                 weights=np.array([query.weight for query in queries]),
                 answerable=answerable,
-                found=relevant.any(axis=1),
+                found=np.asarray(relevant.any(axis=1)),
                 complete=complete,
                 unjudged=unjudged,
             ),
