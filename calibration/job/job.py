@@ -26,7 +26,7 @@ from taugate.calibration.study.study import study
 from taugate.calibration.threshold.strata import QueryStrata
 from taugate.errors import EncoderError, InputError, ReleaseError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.dataset.judgements import GENERATED, HUMAN
+from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
 from taugate.ingestion.dataset.location import default_split, local_folder
 from taugate.ingestion.dataset.people import read_people
 from taugate.registry import writer
@@ -138,17 +138,19 @@ def calibrate(
 def _read(data: str, settings: CalibrationSettings, spool: Path, say: Callable[[str], None]) -> Dataset:
     """Read the split that is calibrated on, or what people judged and asked."""
     if splits := settings.labelled_splits:
-        with local_folder(data, *splits, optional=(GENERATED,)) as folder:
+        with local_folder(data, *splits, optional=(GENERATED, TRAFFIC)) as folder:
             return read_people(folder, splits, spool, say)
     split = settings.split or default_split(data, say)
     with local_folder(data, split) as folder:
         dataset = read_dataset(folder, split, spool)
     weights = {query.weight for query in dataset.answerable + dataset.unanswerable}
     if len(weights) > 1:
-        named = "" if split == HUMAN else f"--split {split} "
+        named = {HUMAN: "--labels human", TRAFFIC: "--labels human,traffic"}.get(
+            split, f"--split {split} --labels human"
+        )
         raise InputError(
             f"{data}: the queries of split {split} have weights, as they were not sampled alike; calibrate with "
-            f"{named}--labels human, which uses the weights"
+            f"{named}, which uses the weights"
         )
     return dataset
 

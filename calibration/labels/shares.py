@@ -29,8 +29,9 @@ class JudgedSample:
     float64, f, what the machine says of each outcome, on any scale; documents: (n,) int64 cluster of each query,
     equal for queries about the same document (`taugate.calibration.metrics.clusters`); weights: (n,) float64 above 0,
     proportional to the inverse of each query's probability of being judged, None where all are equal; answerable: (n,)
-    bool, a, False for a query without an answer, which has no outcome; None where each query has an answer. Raises
-    ValueError where shapes or values are others.
+    bool, a, False for a query without an answer, which has no outcome; None where each query has an answer; bases: (n,)
+    float64, which take the place of a in the share where the number of answerable queries is itself estimated
+    (`taugate.calibration.labels.asked`), None where a is known. Raises ValueError where shapes or values are others.
     """
 
     outcomes: Float64
@@ -38,6 +39,7 @@ class JudgedSample:
     documents: Labels
     weights: Float64 | None = None
     answerable: NDArray[np.bool_] | None = None
+    bases: Float64 | None = None
 
     def __post_init__(self) -> None:
         if self.outcomes.ndim != 2 or not self.outcomes.size:
@@ -59,6 +61,11 @@ class JudgedSample:
                 raise ValueError("no judged query is answerable")
             if self.outcomes[~self.answerable].any():
                 raise ValueError("a query without an answer has an outcome")
+        if self.bases is not None:
+            if self.bases.shape != self.documents.shape:
+                raise ValueError(f"there are bases of {len(self.bases)} queries, and {len(self.documents)} queries")
+            if not self.relative_weights @ self.bases > 0:
+                raise ValueError("the bases do not add up to more than 0")
 
     @property
     def relative_weights(self) -> Float64:
@@ -76,8 +83,16 @@ class JudgedSample:
 
     @property
     def base(self) -> Float64:
-        """The base of each share, (n,) float64: 1 for an answerable query, else 0."""
+        """The base of each share, (n,) float64: 1 for an answerable query and else 0, or what takes their place."""
+        if self.bases is not None:
+            return self.bases
         return np.ones(len(self.documents)) if self.answerable is None else self.answerable.astype(np.float64)
+
+    @property
+    def counted(self) -> NDArray[np.bool_]:
+        """The queries that the shares are of, (n,) bool: the answerable ones."""
+        counted: NDArray[np.bool_] = self.base != 0
+        return counted
 
     @property
     def having(self) -> Float64:
@@ -88,7 +103,7 @@ class JudgedSample:
     @property
     def lacking(self) -> Float64:
         """The number of answerable queries without each outcome, whatever their weights, (c,) float64."""
-        counts: Float64 = self.base.sum() - self.having
+        counts: Float64 = self.counted.sum() - self.having
         return counts
 
     @property
@@ -148,20 +163,57 @@ def labels_alone(judged: JudgedSample, confidence: float) -> ShareEstimates:
     - Korn and Graubard's: p(1 − p) / variance of p, the variance linearised (Cochran, Sampling Techniques, 1977, §6.3).
       It is the smaller one where queries with great weights are as likely as others to decide the share.
 
-    The interval is exact where weights are equal and no two queries share a document.
+    The interval is exact where weights are equal and no two queries share a document. Where bases are estimated, a
+    large share of the queries with the outcome may have been seen with a small probability, and too few of them to show
+    their variance. So their number gives the degrees of freedom, and the interval holds Fay and Feuer's
+    (`weighted_rate_limits`).
 
     judged: what people judged; confidence: of each two-sided interval, in 0…1.
     """
     value = judged.shares
-    weights = judged.relative_weights * judged.base
-    counted = judged.base > 0
-    effect = design_effect(judged.documents[counted], weights[counted])
-    squares = np.square(weights) @ np.square(judged.outcomes - value)
+    w = judged.relative_weights
+    weights = w * judged.counted
+    effect = design_effect(judged.documents[judged.counted], w[judged.counted])
+    squares = np.square(w) @ np.square(judged.outcomes - value * judged.base[:, None])
     kish = weights.sum() ** 2 / (effect * np.square(weights).sum())
-    spread = value * (1 - value) * weights.sum() ** 2
+    spread = value * (1 - value) * (w @ judged.base) ** 2
     worth = np.minimum(kish, np.divide(spread, effect * squares, out=np.full_like(value, kish), where=squares > 0))
+    if judged.bases is not None:
+        worth *= _of_few_outcomes(judged, w, confidence)
     lower, upper = clopper_pearson(value, worth, confidence)
+    if judged.bases is not None:
+        least = weighted_rate_limits(judged.outcomes, w / (w @ judged.base), confidence)
+        lower, upper = np.minimum(lower, least[0]), np.maximum(upper, np.minimum(least[1], 1.0))
     return ShareEstimates(value, lower, upper, worth, np.zeros_like(value))
+
+
+def _of_few_outcomes(judged: JudgedSample, weights: Float64, confidence: float) -> Float64:
+    """Return by how much less the variance of each share is known than from many queries with the outcome, (c,) in 0…1.
+
+    Korn and Graubard's factor: the squared ratio of the quantiles of Student's t with n − 1 degrees of freedom, and
+    with one fewer than the queries with the outcome are worth.
+    """
+    tail, n = (1 + confidence) / 2, len(judged.documents)
+    total, squares = weights @ judged.outcomes, np.square(weights) @ judged.outcomes
+    worth = np.divide(np.square(total), squares, out=np.full_like(total, n), where=squares > 0)
+    few: Float64 = special.stdtrit(max(n - 1, 1), tail) / special.stdtrit(np.maximum(worth - 1, 1.0), tail)
+    return np.square(few)
+
+
+def weighted_rate_limits(outcomes: Float64, weights: Float64, confidence: float) -> tuple[Float64, Float64]:
+    """Return the ends of Fay and Feuer's interval of a weighted sum of rare outcomes (Statistics in Medicine 16, 1997).
+
+    The upper end allows for one more query of the greatest weight, as the gamma distribution of Poisson counts does.
+
+    outcomes: (n, c) float64 in 0…1; weights: (n,) float64, whose sum over the queries with an outcome is the share;
+    confidence: of the two-sided interval, in 0…1. Returns two (c,) float64.
+    """
+    tail, greatest = (1 - confidence) / 2, weights.max()
+    share, variance = weights @ outcomes, np.square(weights) @ outcomes
+    more, wider = share + greatest, variance + greatest**2
+    seen = np.where(share > 0, share, 1.0), np.where(share > 0, variance, 1.0)
+    lower = np.where(share > 0, special.gammaincinv(seen[0] ** 2 / seen[1], tail) * seen[1] / seen[0], 0.0)
+    return lower, special.gammaincinv(more**2 / wider, 1 - tail) * wider / more
 
 
 def clopper_pearson(share: Float64, labels: Float64, confidence: float) -> tuple[Float64, Float64]:

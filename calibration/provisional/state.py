@@ -29,13 +29,15 @@ class AvailableEvidence:
     """The evidence that a data set offers for a threshold. It is known before anything is encoded.
 
     human: answerable queries that people asked, users of the running service included. generated: answerable queries
-    that a rule or a language model made. documents: N, in the corpus. k: K of the top-K.
+    that a rule or a language model made. documents: N, in the corpus. k: K of the top-K. written: those that a
+    language model wrote.
     """
 
     human: int
     generated: int
     documents: int
     k: int
+    written: int = 0
 
     @classmethod
     def count(cls, dataset: Dataset, k: int) -> Self:
@@ -44,7 +46,8 @@ class AvailableEvidence:
         dataset: labelled queries and documents. k: K of the top-K.
         """
         generated = count_generated(dataset.answerable)
-        return cls(len(dataset.answerable) - generated, generated, len(dataset.documents), k)
+        written = sum(query.origin == "llm" for query in dataset.answerable)
+        return cls(len(dataset.answerable) - generated, generated, len(dataset.documents), k, written)
 
     @property
     def reasons(self) -> list[StateReason]:
@@ -91,7 +94,7 @@ def calibration_record(
         reasons=reasons,
         human=evidence.human,
         generated=evidence.generated,
-        bias=measured_bias() if evidence.generated else None,
+        bias=measured_bias() if evidence.generated and not evidence.written else None,  # measured on crops alone
         accuracy=against_chance(int(hits.sum()), len(hits), chance),
     )
 

@@ -26,7 +26,11 @@ def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRec
     share = record.generated / asked
     sentences = [f"{percent(found)} of {who} find their answer in {results}."]
     if record.bias is None:
-        sentences.append("How many of people's questions do has not been measured on public data sets.")
+        sentences.append(
+            "For questions that people ask, this share is unknown: the difference was measured for cropped queries "
+            "alone. If `taugate queries` kept only those of a model's questions that find their document (the round "
+            "trip), they find it again, and the share says nothing about the search."
+        )
     else:
         sentences.append(f"For questions that people ask, expect {_of_people(found, record.bias, share)}.")
         if policy.tau is not None and policy.method == "bootstrap":  # the bias was measured with such thresholds alone
@@ -40,10 +44,12 @@ def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRec
             "and human questions were measured: 19 of 20 new data sets should lie within."
         )
     if policy.tau is not None and policy.statement is not None:
-        sentences.append(
-            "The guarantee holds for questions generated like these, and for no others: on most of the public data "
-            "sets, such a threshold took more answers from people's questions than it guaranteed."
+        limit = "The guarantee holds for questions generated like these, and for no others"
+        measured = (
+            ": on most of the public data sets, such a threshold took more answers from people's questions than it "
+            "guaranteed"
         )
+        sentences.append(f"{limit}{measured if record.bias else ''}.")
     return " ".join(sentences)
 
 

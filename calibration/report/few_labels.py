@@ -3,14 +3,15 @@
 from dataclasses import dataclass
 
 from taugate.calibration.charts.numbers import NOTHING, fixed, spread
+from taugate.ingestion.dataset.judgements import TRAFFIC
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.labels import LabelsRecord, MachineRecord, MachineWorth, SourceRecord
 
 _MACHINES = {
     "generated": "The machine is a model of relevance, fitted on generated queries.",
     "similarity": (
-        "The machine is the similarity itself, as no generated queries are there to fit a model on; `taugate queries` "
-        "makes some."
+        "The machine is the similarity itself, because there are too few generated queries to fit a model on; `taugate "
+        "queries` makes some."
     ),
 }
 
@@ -36,7 +37,7 @@ def evidence(record: LabelsRecord) -> str:
     if record.effective < 0.95 * record.judged:
         judged += f" (their weights make them worth {record.effective:.0f})"
     if record.machine is None:
-        return f"{judged}. No other query that people asked is there, so the labels decide alone."
+        return f"{judged}. There is no other query that people asked, so the labels decide alone."
     return f"{judged}, and {record.unjudged:,} others that people asked. {_MACHINES[record.machine]}"
 
 
@@ -44,18 +45,24 @@ def worth(record: LabelsRecord) -> str:
     """Say what the machine adds to the labels; record: of the labels."""
     if record.machine is None:
         return ""
-    found = [("accuracy", record.accuracy)]
-    if record.both.loss.upper > 0:  # there is a cut
-        found.append(("the loss", record.loss))
-    return " ".join(_worth(of, each) for of, each in found)
+    said = [_worth("accuracy", record.accuracy, record.alone.accuracy, record.both.accuracy)]
+    if TRAFFIC in record.splits:
+        said.append(
+            "Queries from traffic count for the loss and for τ, and not for accuracy. They are no random sample, so "
+            "the labels decide alone there."
+        )
+    elif record.both.loss.upper > 0:  # there is a cut
+        said.append(_worth("the loss", record.loss, record.alone.loss, record.both.loss))
+    return " ".join(said)
 
 
-def _worth(of: str, found: MachineWorth) -> str:
+def _worth(of: str, found: MachineWorth, alone: Interval, both: Interval) -> str:
     if not found.weight:
         return f"For {of}, the labels decide alone: they are too few to check the machine, or it would not help."
+    wider = (both.upper - both.lower) / (alone.upper - alone.lower) - 1
     return (
-        f"For {of}, the machine explains {100 * found.r2:.0f} % of the differences between queries (R²). Both together "
-        f"tell as much as {found.labels:.0f} labels would alone."
+        f"For {of}, the machine explains {100 * found.r2:.0f} % of the differences between queries (R²). The interval "
+        f"is {100 * abs(wider):.0f} % {'wider' if wider > 0 else 'narrower'} than that of the labels alone."
     )
 
 

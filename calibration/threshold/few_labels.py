@@ -76,8 +76,8 @@ class FewLabels:
         answerable = np.arange(len(queries)) < len(judged)
         if not (complete & answerable).any():
             raise InputError(
-                f"no query of split {others.splits[0]} has a relevant document: without one, nothing is known of the "
-                "answers that the search misses; judge more queries"
+                f"no query with a relevant document was judged whole in split {others.splits[0]}, so nothing is known "
+                "of the answers that the search misses; judge some queries with taugate judge"
             )
         top = TopK(
             np.concatenate([judged.top.scores, unanswerable.scores]),
@@ -92,16 +92,18 @@ class FewLabels:
             relevance = scorer.score(np.concatenate([encoded.answerable, encoded.unanswerable]), top)
             unjudged = ScoredResults(found.scores, scorer.score(encoded.unjudged, found))
         labels = clusters(queries)
+        relevant = np.concatenate([judged.relevant, np.zeros(unanswerable.scores.shape, dtype=np.bool_)])
         return cls(
             AskedQueries(
                 judged=ScoredResults(top.scores, relevance),
                 documents=labels,
                 weights=np.array([query.weight for query in queries]),
                 answerable=answerable,
+                found=np.asarray(relevant.any(axis=1)),
                 complete=complete,
                 unjudged=unjudged,
             ),
-            relevant=np.concatenate([judged.relevant, np.zeros(unanswerable.scores.shape, dtype=np.bool_)]),
+            relevant=relevant,
             units=SamplingUnits.from_labels(labels),
             judged=judged,
             splits=others.splits,
@@ -168,9 +170,12 @@ class FewLabels:
             "ndcg": self._compare(whole, partial(_gain_at, _no_cut(None))),
             "ndcg_at_tau": self._compare(left, partial(_gain_at, threshold)),
         }
+        found = {name: _estimate(each.both) for name, each in estimates.items()}
+        for name in ("accuracy", "ndcg"):
+            found[f"{name}_at_tau"] = _at_most(found[f"{name}_at_tau"], found[name])
         return measured.model_copy(
             update={
-                **{name: _estimate(found.both) for name, found in estimates.items()},
+                **found,
                 "kept_fraction": float(np.average(answerable.mean(axis=1), weights=weights)),
             }
         )
@@ -304,6 +309,12 @@ def _interval(found: ShareEstimates) -> Interval:
 
 def _estimate(found: ShareEstimates) -> Estimate:
     return Estimate(**_interval(found).model_dump())
+
+
+def _at_most(found: Estimate, without_cut: Estimate) -> Estimate:
+    """Limit an estimate after the cut by the one before, from which it was made separately; a cut adds nothing."""
+    ends = {name: min(getattr(found, name), getattr(without_cut, name)) for name in ("mean", "lower", "upper")}
+    return Estimate(**ends)
 
 
 def _worth(found: Comparison) -> MachineWorth:

@@ -275,6 +275,7 @@ def _kept_facts(parent: Manifest, admitted: Admitted, record: UpdateRecord) -> d
         "strata": parent.strata,
         "update": record,
         "adaptation": parent.adaptation,
+        "labels": parent.labels,
     }
     if parent.calibration is not None:  # its evidence is what τ rests on: an update measures nothing that replaces it
         facts["calibration"] = parent.calibration

@@ -104,7 +104,8 @@ class LabelledQuery:
 class OtherQueries:
     """The queries of a data set beside those that people judged (`taugate.ingestion.dataset.people`).
 
-    splits: the splits that were read as one. unjudged: texts of the queries that people asked and nobody judged.
+    splits: the splits that were read as one. unjudged: texts of other queries that people asked, which nobody judged
+    whole.
     generated: answerable queries that a rule or a language model made. seen_only: ids of judged queries of which only
     what the service showed was judged, so that none of them can be a miss.
     """

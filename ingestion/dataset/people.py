@@ -7,7 +7,9 @@ from pathlib import Path
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import PEOPLE, Dataset, LabelledQuery, OpenDataset, OtherQueries
+from taugate.ingestion.dataset.editing import judgement_lines
 from taugate.ingestion.dataset.judgements import GENERATED, TRAFFIC, qrels_of, splits_in
+from taugate.ingestion.dataset.lines import stored_file
 
 
 def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[[str], None]) -> Dataset:
@@ -16,6 +18,9 @@ def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[
     A query that a rule or a language model made is left out, whoever judged it: it belongs to another population. A
     query that two splits judge counts in the first alone. The weights of each split are scaled to a mean of 1, as the
     splits were sampled in different ways.
+
+    Users see only what the service shows. Where none of that was relevant, the query may still have an answer, so it is
+    left out. A query that is here only because users judged it is no random one, and is not among the unjudged.
 
     folder: of the data set. splits: names of files in qrels/; the first names the split of the result. spool: an empty
     folder for the documents, which has to outlive the result. say: told what was left out. Raises InputError, one
@@ -29,10 +34,11 @@ def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[
         queries, _ = opened.labelled(split)
         asked = [query for query in queries if query.origin in PEOPLE and query.id not in judged]
         made += sum(query.origin not in PEOPLE for query in queries)
+        if split == TRAFFIC:
+            asked = [query for query in asked if query.relevant]
+            seen_only |= {query.id for query in asked}
         total = sum(query.weight for query in asked)
         judged |= {query.id: replace(query, weight=query.weight * len(asked) / total) for query in asked}
-        if split == TRAFFIC:
-            seen_only |= {query.id for query in asked}
     in_order = [judged[name] for name in opened.queries if name in judged]
     answerable = [query for query in in_order if query.relevant]
     if not answerable:
@@ -43,6 +49,13 @@ def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[
     if made:
         say(f"left out of the judged queries, as generated: {made:,}; people ask other questions")
     generated = opened.labelled(GENERATED)[0] if GENERATED in splits_in(folder) else []
+    by_users = {line.query for line in judgement_lines(stored_file(folder / qrels_of(TRAFFIC)))}
+    unjudged = [
+        query.text
+        for name, query in opened.queries.items()
+        if (query.origin == "human" and (name not in judged or name in seen_only))
+        or (query.origin == "traffic" and name not in judged and name not in by_users)
+    ]
     return Dataset(
         name=folder.resolve().name,
         split=splits[0],
@@ -52,9 +65,7 @@ def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[
         sha256=_digests(opened, splits),
         others=OtherQueries(
             splits=tuple(splits),
-            unjudged=[
-                query.text for name, query in opened.queries.items() if query.origin in PEOPLE and name not in judged
-            ],
+            unjudged=unjudged,
             generated=[query for query in generated if query.relevant],
             seen_only=frozenset(seen_only),
         ),

@@ -222,7 +222,8 @@ class CalibrationRecord(Record):
 
     state: provisional for any of the reasons. reasons: why it is provisional, else empty. human, generated: how many
     answerable queries come from people, and from a generator. bias: figures on generated queries less those
-    on human ones; None without generated ones, and where it was not measured. accuracy: compared with chance.
+    on human ones; None without generated ones, and where a language model wrote any, as it was measured on crops alone.
+    accuracy: compared with chance.
     """
 
     state: State
@@ -268,7 +269,7 @@ def why_provisional(reasons: Collection[StateReason], human: int, generated: int
         found.append(_generated(human, generated))
         found.append(
             f"label {FEWEST_QUERIES} or more questions that people asked, in qrels/human.tsv, and calibrate again with "
-            "--split human"
+            "--labels human"
             if few
             else f"put the {human:,} queries of people into a split of their own, and calibrate again with --split NAME"
         )

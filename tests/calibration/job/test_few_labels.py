@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from taugate.calibration.recalibration.settings import inherited_settings
+from taugate.cli import main as cli
 from taugate.ingestion.queries.generate import generate_crops
+from taugate.registry.catalog import current_id
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import load
 from tests.calibration.commands import Capture, arguments, refusal, small
@@ -151,13 +154,34 @@ def test_traffic_counts_for_the_loss_and_never_for_accuracy(
     write_qrels(data, "traffic", [f"{row}\t3.5" for row in [*others, *twice]], f"{HEADER}\tweight")
     _, manifest, _ = calibrate(data, tmp_path / "r", encoder, "--labels", "human,traffic", "--max-loss", "0.3")
     found = manifest["labels"]
-    assert (found["splits"], found["judged"], found["unjudged"]) == (["human", "traffic"], 100, 403)
+    assert (found["splits"], found["judged"], found["unjudged"]) == (["human", "traffic"], 100, 463)
     assert found["alone"]["accuracy"]["mean"] == human["labels"]["alone"]["accuracy"]["mean"]
+    assert found["both"]["accuracy"] == human["labels"]["both"]["accuracy"]
+    assert (found["loss"]["weight"], found["both"]["loss"]) == (0, found["alone"]["loss"])
     assert manifest["calibration"]["accuracy"] == human["calibration"]["accuracy"]
     assert manifest["policy"]["certificates"][0]["queries"] == 100
     assert manifest["calibration"]["human"] == 100
     assert manifest["data"]["split"] == "human"
     assert manifest["data"]["sha256"]["qrels"] != human["data"]["sha256"]["qrels"]
+
+
+def test_traffic_without_a_relevant_result_shows_nothing(
+    tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture
+) -> None:
+    """Users did not see the other documents. What is there because users judged it is no random query."""
+    data = judged(cropped, tmp_path, 40)
+    rows, people = rows_of(data), rows_of(data, "human")
+    asked = [name for name in rows if name not in people][:20]
+    queries = data / "queries.jsonl"
+    lines = [json.loads(line) for line in queries.read_text(encoding="utf-8").splitlines()]
+    lines = [line | {"origin": "traffic"} if line["_id"] in asked else line for line in lines]
+    queries.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    shown = [*(rows[name] for name in asked[:15]), *(rows[name].removesuffix("1") + "0" for name in asked[15:])]
+    write_qrels(data, "traffic", shown)
+    _, both, _ = calibrate(data, tmp_path / "both", encoder, "--labels", "human,traffic")
+    assert (both["labels"]["judged"], both["labels"]["unjudged"], both["data"]["unanswerable"]) == (55, 443, 0)
+    _, human, _ = calibrate(data, tmp_path / "human", encoder, "--labels", "human")
+    assert (human["labels"]["judged"], human["labels"]["unjudged"]) == (40, 443)
 
 
 def test_generated_queries_are_left_out_whoever_judged_them(
@@ -195,6 +219,23 @@ def test_queries_that_nobody_judged_are_searched_as_the_service_searches(
     assert manifest["projection"]["dimension"] < manifest["encoder"]["dimension"]
     assert manifest["labels"]["unjudged"] == 453
     assert manifest["labels"]["machine_only"] != plain["labels"]["machine_only"]
+
+
+def test_an_update_keeps_what_its_threshold_rests_on(
+    tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture
+) -> None:
+    """A recalibration reads from it that weights count."""
+    data = judged(cropped, tmp_path, 40)
+    lines = [f"{row}\t{2 + number % 2}" for number, row in enumerate(rows_of(data, "human").values())]
+    write_qrels(data, "human", lines, f"{HEADER}\tweight")
+    _, before, _ = calibrate(data, tmp_path / "r", encoder, "--labels", "human", "--max-loss", "0.3")
+    with (data / "corpus.jsonl").open("a", encoding="utf-8") as corpus:
+        corpus.write(json.dumps({"_id": "new", "text": "Permits for cranes are given by the city."}) + "\n")
+    assert cli.main(["update", str(data), "--releases", str(tmp_path / "r"), "--force"]) == 0
+    updated = load(tmp_path / "r" / str(current_id(tmp_path / "r"))).manifest
+    assert updated.release_id != before["release_id"]
+    assert updated.labels == Manifest.model_validate(before).labels
+    assert inherited_settings(updated, with_traffic=False).labels == ("human",)
 
 
 def test_too_few_labels_for_the_loss_write_a_release_without_a_threshold(

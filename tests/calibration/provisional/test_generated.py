@@ -83,7 +83,7 @@ def test_without_a_table_nothing_is_said_of_people(
     data, encoder = small(tmp_path, 60)
     _, manifest, error = calibrate(generated(data), tmp_path / "r", encoder)
     assert manifest["calibration"]["bias"] is None
-    assert "How many of people's questions do has not been measured on public" in error
+    assert "For questions that people ask, this share is unknown" in error
     assert "expect" not in error.split("accuracy@5")[0]
 
 
@@ -95,6 +95,18 @@ def test_a_few_generated_queries_among_human_ones(tmp_path: Path, calibrate: Cap
     assert (record["reasons"], record["human"], record["generated"]) == (["generated_queries"], 40, 20)
     assert "put the 40 queries of people into a split of their own" in error.splitlines()[0]
     assert "the questions (20 of 60 generated) find" in error
+
+
+@pytest.mark.usefixtures("measured")
+def test_the_bias_of_crops_is_not_lent_to_the_questions_of_a_model(tmp_path: Path, calibrate: Capture) -> None:
+    data, encoder = small(tmp_path, 60)
+    generated(data)
+    queries = data / "queries.jsonl"
+    queries.write_text(queries.read_text(encoding="utf-8").replace('"crop"', '"llm"', 1), encoding="utf-8")
+    _, manifest, error = calibrate(data, tmp_path / "r", encoder)
+    assert (manifest["calibration"]["bias"], manifest["calibration"]["generated"]) == (None, 60)
+    assert "For questions that people ask, this share is unknown" in error
+    assert "(the round trip)" in error
 
 
 @pytest.mark.usefixtures("measured")
