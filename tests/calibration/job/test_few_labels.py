@@ -235,7 +235,7 @@ def test_an_update_keeps_what_its_threshold_rests_on(
     updated = load(tmp_path / "r" / str(current_id(tmp_path / "r"))).manifest
     assert updated.release_id != before["release_id"]
     assert updated.labels == Manifest.model_validate(before).labels
-    assert inherited_settings(updated, with_traffic=False).labels == ("human",)
+    assert inherited_settings(updated).labels == ("human",)
 
 
 def test_too_few_labels_for_the_loss_write_a_release_without_a_threshold(

@@ -13,7 +13,6 @@ from taugate.calibration.progress import Stopwatch
 from taugate.calibration.recalibration.settings import counting_traffic, inherited_encoder, inherited_settings
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.errors import InputError
-from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.records import GateRecord
 from taugate.retrieval.release.verify import verify
