@@ -149,6 +149,12 @@ _CONTENT: list[Content] = [
         each("taugate_canary_difference", "instance"),
     ),
     lines("Judgements", "POST /feedback, a second.", rates("taugate_feedback_total", "outcome"), "ops"),
+    lines(
+        "Explored results",
+        "Results below the threshold that were shown to be judged (TAUGATE_EXPLORE_SHARE), a second.",
+        rates("taugate_explored_total", "job"),
+        "ops",
+    ),
 ]
 
 

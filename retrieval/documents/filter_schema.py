@@ -24,13 +24,18 @@ _Scalar = str | int | float | bool
 _Values = Annotated[list[_Scalar], Field(min_length=1, max_length=MOST_VALUES)]
 
 
-def _without_default(schema: dict[str, Any]) -> None:
-    del schema["default"]
+def _optional(**further: Any) -> Any:  # noqa: ANN401 (as `Field` itself)
+    """Declare a field that may be left out, and has no value then; further: keywords of JSON Schema."""
+
+    def without_default(schema: dict[str, Any]) -> None:
+        del schema["default"]
+        schema |= further
+
+    return Field(None, json_schema_extra=without_default)
 
 
-def _optional() -> Any:  # noqa: ANN401 (as `Field` itself)
-    """Declare a field that may be left out, and has no value then."""
-    return Field(None, json_schema_extra=_without_default)
+# A filter within another needs a condition.
+_Inner = Annotated["FilterObject", Field(json_schema_extra={"minProperties": 1})]
 
 
 class FieldOperators(BaseModel):
@@ -53,8 +58,8 @@ class FilterObject(BaseModel):
     # pydantic reads the type of all other fields here, which its own declaration does not foresee.
     __pydantic_extra__: dict[str, _Scalar | _Values | FieldOperators]  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    any_of: Annotated[list["FilterObject"], Field(alias=_ANY, title="Any of", min_length=1)] = _optional()
-    negated: Annotated["FilterObject", Field(alias=_NOT, title="Not")] = _optional()
+    any_of: Annotated[list[_Inner], Field(alias=_ANY, title="Any of", min_length=1)] = _optional()
+    negated: Annotated["FilterObject", Field(alias=_NOT, title="Not")] = _optional(minProperties=1)
 
 
 def read_filter(value: object) -> Filter | None:

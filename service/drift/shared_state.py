@@ -65,10 +65,9 @@ class FileState(SharedState):
                 if not acquire(file.fileno(), EXCLUSIVE, _LOCK_SECONDS):
                     return False
                 made = work(file.read() or None)
-                if made is not None:
-                    file.seek(0)
-                    file.truncate()
-                    file.write(made)
+                if made is not None:  # written over the old one in one call: killed before or after it, there is one
+                    os.pwrite(descriptor, made, 0)
+                    os.ftruncate(descriptor, len(made))
             except OSError:  # no locks, or no room: half a state is none that is restored
                 return False
             return True

@@ -30,9 +30,12 @@ DATA = {
 }
 RELEASE, K = "20260101T000000Z-0123456789ab", 2
 LOG = (
-    b'{"at":1.5,"query":"0123456789abcdef","release":"%s","kept":1,"topk":[0.5,0.25],"random":[0.0]}\n'
-    % RELEASE.encode()
-    + b'{"at":2,"document_id":"d","release":"%s","correct":0.5}\n' % RELEASE.encode()
+    b'{"v":2,"at":1.5,"query_id":"%s","query":"0123456789abcdef","key":null,"collection":"set","release":"%s",'
+    b'"filter":{"year":1},"k":2,"threshold":null,"group_by":null,"kept":1,"topk":[0.5,0.25],"random":[0.0],'
+    b'"shown":[{"id":"d","rank":1,"score":0.5,"propensity":1.0}]}\n'
+    % (b"0" * 32, RELEASE.encode())
+    + b'{"v":2,"at":2,"query_id":"%s","query":null,"document_id":"d","relevant":true,"rank":null,"score":0.5,'
+    b'"key":"app","collection":"set","release":"%s"}\n' % (b"0" * 32, RELEASE.encode())
 )
 SHOWN = np.array([3, 1], dtype=np.int32).tobytes() + np.array([0.5, 0.25], dtype=np.float32).tobytes()
 SEARCHES = (
