@@ -28,7 +28,7 @@ def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRec
     if record.bias is None:
         sentences.append(
             "For questions that people ask, this share is unknown: the difference was measured for cropped queries "
-            "alone. If `taugate queries` kept only those of a model's questions that find their document (the round "
+            "alone. If taugate queries kept only those of a model's questions that find their document (the round "
             "trip), they find it again, and the share says nothing about the search."
         )
     else:

@@ -10,8 +10,8 @@ from taugate.retrieval.release.labels import LabelsRecord, MachineRecord, Machin
 _MACHINES = {
     "generated": "The machine is a model of relevance, fitted on generated queries.",
     "similarity": (
-        "The machine is the similarity itself, because there are too few generated queries to fit a model on; `taugate "
-        "queries` makes some."
+        "The machine is the similarity itself, because there are too few generated queries to fit a model on; taugate "
+        "queries makes some."
     ),
 }
 
