@@ -1,1 +1,1 @@
-"""Encoders that are adapted to a domain, and admitted only where they are shown to be better."""
+"""Adapt an encoder to a domain, and admit it only if it is shown to be better."""

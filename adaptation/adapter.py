@@ -42,7 +42,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class ContrastivePairs:
-    """Queries with the document that answers each, among documents that do not.
+    """Queries, each with a document that answers it, among documents that serve as negatives.
 
     queries: (n, d) and documents: (m, d) float32; answers: (n,) int64, rows of `documents`; ignored: (n, m), true where
     a document answers the query as well, so that it counts neither for nor against it.
@@ -88,7 +88,7 @@ class ContrastivePairs:
         return float(loss.detach())
 
     def identity(self) -> torch.Tensor:
-        """Return the matrix that descent begins from, (d, d)."""
+        """Return the initial weights, the identity matrix, (d, d)."""
         return torch.eye(self.queries.shape[1], requires_grad=True)
 
 
@@ -128,7 +128,7 @@ def fit(pairs: ContrastivePairs, steps: int) -> Iterator[Checkpoint]:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Compute on one thread, as the last bits of a sum depend on how it is split."""
+    """Limit PyTorch to one thread: the last bits of a sum depend on how it is split."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -41,7 +41,7 @@ class Admission:
 
     @property
     def gain(self) -> AdaptationGain:
-        """Return the gains of the chosen recipe, with their limits."""
+        """Return the gains of the chosen recipe with their confidence limits."""
         return AdaptationGain(accuracy=_gain(self.chosen.accuracy), ndcg=_gain(self.chosen.ndcg))
 
     @classmethod
@@ -100,7 +100,7 @@ def _reason(record: GateRecord, units: SamplingUnits, *, better: bool) -> str:
 
 
 def _recall(trial: SearchTrial, pairs: EncodedPairs) -> float:
-    """Return the mean share of a query's relevant documents that are among its first 100 passages."""
+    """Return mean recall@100: the share of relevant documents among the first 100 passages of a query."""
     positions = trial.exact.search(trial.vectors, min(_RECALL_DEPTH, len(trial.documents))).positions
     found = grades_of(trial.queries, positions, pairs.parents) >= 1
     if pairs.parents is not None:

@@ -32,7 +32,7 @@ def check_target(target: Path) -> None:
 
 
 def write_encoder(base: Path, name: str, learned: LinearMap, record: AdaptationRecord, target: Path) -> None:
-    """Write model and record, complete or not at all.
+    """Write the model and its record, either both or neither.
 
     The map is a Dense module with a bias, between the normalisation of the base and one of its own: it was learned from
     unit vectors.

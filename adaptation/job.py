@@ -124,7 +124,7 @@ def _encode(
     say: Callable[[str], None],
     watch: Stopwatch,
 ) -> EncodedPairs:
-    """Encode documents and queries with the base encoder; what its cache knows is not encoded again."""
+    """Encode documents and queries with the base encoder, or read their embeddings from the cache."""
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
 
     def of_queries(asked: Sequence[LabelledQuery]) -> Float32:

@@ -1,4 +1,4 @@
-"""Queries to learn from and to choose by: labelled ones, or crops of the documents where nobody has labelled any."""
+"""Training and validation queries: labelled ones or, where there are none, crops of the documents."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class AdaptationQueries:
 
     @property
     def evidence(self) -> Literal["human", "generated"]:
-        """Return whether people asked the queries that decide on admission."""
+        """Return "human" if people asked the queries that decide on admission, else "generated"."""
         return "human" if all(query.origin in PEOPLE for query in self.unseen) else "generated"
 
     @property
@@ -88,7 +88,7 @@ def decisive(queries: Sequence[LabelledQuery]) -> list[LabelledQuery]:
 
 
 def _crops(documents: DocumentStore, passages: NDArray[np.int64], most: int, seed: int) -> Iterator[LabelledQuery]:
-    """Yield a crop of each of a sample of passages, in the order of the corpus; passages too short give none."""
+    """Yield crops of a random sample of passages, in the order of the corpus, skipping those that are too short."""
     parents: Parents = documents.parents
     keys = sorted((sampling_key(documents[position].id, seed), position) for position in passages.tolist())
     for position in sorted(position for _, position in keys[:most]):

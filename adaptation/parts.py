@@ -36,7 +36,7 @@ class CorpusParts:
         evaluation: Sequence[LabelledQuery],
         seed: int,
     ) -> Self:
-        """Divide a corpus at random.
+        """Split a corpus at random into three parts.
 
         Documents that only training queries ask for are learned from, or chosen by; those that only evaluation queries
         ask for stay unseen. Those that both ask for, or neither, are divided. With the same queries on both sides, that
@@ -79,7 +79,7 @@ class CorpusParts:
 
 
 def _groups(passages: int, parents: Parents, queries: Sequence[LabelledQuery]) -> NDArray[np.int64]:
-    """Number the groups of passages that must stay together, (N,)."""
+    """Assign each passage to a group that must not be divided, (N,)."""
     owners = np.repeat(np.arange(len(queries)), [len(query.relevant) for query in queries])
     answers = np.array([position for query in queries for position in query.relevant], dtype=np.int64)
     chunks = np.arange(passages)

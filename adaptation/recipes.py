@@ -23,10 +23,10 @@ _STREAM = 3  # of the seed, for the pairs of the adapter
 
 @dataclass(frozen=True)
 class EncodedPairs:
-    """The vectors of an adaptation by the base encoder.
+    """Documents and queries, encoded by the base encoder.
 
-    queries: what they are of; documents: (N, d); train, validation, unseen: (n, d) float32, of the queries; parents: of
-    the corpus.
+    queries: the queries of each part; documents: (N, d); train, validation, unseen: (n, d) float32 vectors of the
+    queries; parents: of the corpus.
     """
 
     queries: AdaptationQueries
