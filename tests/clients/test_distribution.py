@@ -22,6 +22,7 @@ FRAMEWORKS = {
     "langchain_taugate": {"langchain_core", "pydantic"},
     "llama_index": {"llama_index", "llama_index_instrumentation"},
     "haystack_integrations": {"haystack"},
+    "taugate_mcp": {"mcp", "mcp_types", "pydantic", "starlette", "uvicorn"},
 }
 
 
@@ -43,7 +44,7 @@ def test_it_is_small_and_complete(wheel: Path) -> None:
     assert wheel.stat().st_size < 60_000
     modules = {path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("*.py")}
     typed = {path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("py.typed")}
-    assert len(typed) == 4
+    assert len(typed) == 5
     found = {name for name in names(wheel) if ".dist-info/" not in name}
     assert found == modules | typed
     assert {PurePosixPath(name).parts[0] for name in found} == set(FRAMEWORKS)
@@ -58,9 +59,15 @@ def test_shared_namespaces_are_left_to_all(wheel: Path) -> None:
 def test_it_brings_its_http_library_and_nothing_more(metadata: Message) -> None:
     required = metadata.get_all("Requires-Dist", [])
     assert [each for each in required if "extra ==" not in each] == ["httpx2<3,>=2.9"]
-    assert set(metadata.get_all("Provides-Extra", [])) == {"langchain", "llamaindex", "haystack"}
-    for extra in ("langchain", "llamaindex", "haystack"):
+    assert set(metadata.get_all("Provides-Extra", [])) == {"langchain", "llamaindex", "haystack", "mcp"}
+    for extra in ("langchain", "llamaindex", "haystack", "mcp"):
         assert len([each for each in required if f'extra == "{extra}"' in each]) == 1
+
+
+def test_it_has_the_command_of_the_mcp_server(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt"))
+        assert "taugate-mcp = taugate_mcp.command:main\n" in archive.read(name).decode()
 
 
 def test_its_version_is_that_of_the_service(metadata: Message) -> None:

@@ -35,7 +35,7 @@ class Retrieval:
         k, filter: as of SearchOptions. threshold: None or 0 keeps what the service returns; for a positive one see
         `tighten`.
         """
-        return _log_empty(tighten(self._client.search(query, **_options(k, filter)), threshold))
+        return _log_empty(tighten(self._client.search(query, **options(k, filter)), threshold))
 
     async def search_async(
         self,
@@ -51,7 +51,7 @@ class Retrieval:
             client = AsyncTaugateClient(self._url, self._key)
             running = {each: kept for each, kept in self._of_loop.items() if not each.is_closed()}
             self._of_loop = {**running, loop: client}
-        return _log_empty(tighten(await client.search(query, **_options(k, filter)), threshold))
+        return _log_empty(tighten(await client.search(query, **options(k, filter)), threshold))
 
 
 def tighten(reply: SearchResponse, threshold: float | None) -> SearchResponse:
@@ -86,13 +86,14 @@ def reason_of_empty(reply: SearchResponse) -> dict[str, object]:
     return {name: getattr(reply, name) for name in names}
 
 
-def _options(k: int | None, filter: Filter | None) -> SearchOptions:
-    options: SearchOptions = {"explore": False}  # a framework hands all results to a model, and has no mark for these
+def options(k: int | None, filter: Filter | None) -> SearchOptions:
+    """Return the options of a search whose results go to a model. k, filter: as of SearchOptions; None: the default."""
+    chosen: SearchOptions = {"explore": False}  # a framework hands all results to a model, and has no mark for these
     if k is not None:
-        options["k"] = k
+        chosen["k"] = k
     if filter:
-        options["filter"] = filter
-    return options
+        chosen["filter"] = filter
+    return chosen
 
 
 def _log_empty(reply: SearchResponse) -> SearchResponse:

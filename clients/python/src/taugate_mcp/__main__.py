@@ -1,0 +1,6 @@
+"""`python -m taugate_mcp` is `taugate-mcp`."""
+
+from taugate_mcp.command import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())
