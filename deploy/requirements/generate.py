@@ -14,6 +14,7 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
 SERVICE = ["signing", "storage", "traces"]  # extras of pyproject.toml that the image has
+CLIENT = "clients/python/pyproject.toml"  # of which the image mcp has the extra of this name
 CALIBRATION = [*SERVICE, "calibration", "sample"]
 # PyTorch and what its build with CUDA asks for: a file of its own, as its build for the CPU asks for none of it.
 TORCH = ("torch", "cuda-", "nvidia-", "triton")
@@ -24,6 +25,7 @@ def main() -> None:
     _write("service.txt", _compiled(["pyproject.toml", *_extras(SERVICE)], _blocks("service.txt")))
     _write("gpu.txt", _compiled(["deploy/requirements/gpu.in"], _blocks("gpu.txt")))
     _write("build.txt", _compiled(["deploy/requirements/build.in"], _blocks("build.txt")))
+    _write("mcp.txt", _compiled([CLIENT, "--extra=mcp"], _blocks("mcp.txt")))
     before = _blocks("calibration.txt") | _blocks("torch.txt")
     everything = _compiled(["pyproject.toml", *_extras(CALIBRATION)], before)
     torch = {name: block for name, block in everything.items() if name.startswith(TORCH)}

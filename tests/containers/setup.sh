@@ -6,7 +6,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 if docker info >/dev/null 2>&1; then
   docker pull --quiet "$(sed -n 's/^ARG PYTHON=//p' deploy/docker/Dockerfile)"  # of which a build leaves no image behind
-  docker compose --profile demo build "$@"
+  docker compose --profile demo --profile mcp build "$@"
   exec docker build . -f deploy/docker/Dockerfile --target sbom --output build/sbom
 fi
 lab=${CONTAINER_LAB_TOOL:-../shared/tools/container-lab}
@@ -25,7 +25,7 @@ set --
 for folder in $(python3 -m pip config list | grep -oE "(file:/)?/[^' ]+" | sed 's|^file://||; s|/simple$||'); do
   [ -d "$folder" ] && set -- "$@" -v "$folder:$folder:ro"
 done
-for target in service calibration; do
+for target in service calibration mcp; do
   "$lab" build . -f deploy/docker/Dockerfile --target "$target" --format docker "$@" \
     -t "$(in_compose "taugate/$target" | head -n 1)"
 done

@@ -13,6 +13,8 @@ import yaml
 
 from taugate.service.access.keys import keys_from_entries, parse_entries
 from taugate.service.settings import VARIABLES
+from taugate_mcp.command import KEY_FILE, parser
+from taugate_mcp.transports import GRACE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
@@ -50,6 +52,22 @@ def test_the_service_is_asked_for_its_health_as_the_image_has_it() -> None:
     assert SERVICES["service"]["healthcheck"]["test"] == ["CMD", *asked]
 
 
+def test_the_mcp_server_is_off_unless_asked_for_and_starts_as_compose_says() -> None:
+    mcp = SERVICES["mcp"]
+    assert mcp["profiles"] == ["mcp"]
+    dockerfile = (ROOT / "deploy" / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    stage = dockerfile.partition("FROM runtime AS mcp\n")[2].partition("\nFROM ")[0]
+    asked, *_ = re.findall(r"HEALTHCHECK .* CMD (\[.*\])", stage)
+    assert mcp["healthcheck"]["test"] == ["CMD", *json.loads(asked)]
+    (entry,) = re.findall(r"ENTRYPOINT (\[.*\])", stage)
+    given = parser().parse_args([*json.loads(entry)[1:], *mcp["command"]])
+    assert (given.transport, given.port) == ("http", 8765)
+    assert given.url == "http://service:8000"
+    assert set(mcp["environment"]) == {KEY_FILE}
+    assert COMPOSE["secrets"][mcp["secrets"][0]["source"]]["file"] == "./secrets/app.key"
+    assert int(mcp["stop_grace_period"].removesuffix("s")) > GRACE_SECONDS
+
+
 def test_grafana_installs_and_asks_for_nothing_by_itself() -> None:
     environment = SERVICES["grafana"]["environment"]
     assert environment["GF_PLUGINS_PREINSTALL_DISABLED"] == "true"
@@ -59,7 +77,7 @@ def test_grafana_installs_and_asks_for_nothing_by_itself() -> None:
 def test_no_port_is_published_but_by_the_override_and_on_loopback() -> None:
     assert [name for name, service in SERVICES.items() if "ports" in service] == []
     published = [port for service in OVERRIDE["services"].values() for port in service["ports"]]
-    assert set(OVERRIDE["services"]) == {"service", "prometheus", "alertmanager", "grafana"}
+    assert set(OVERRIDE["services"]) == {"service", "mcp", "prometheus", "alertmanager", "grafana"}
     assert [port for port in published if not port.startswith("127.0.0.1:")] == []
 
 

@@ -116,6 +116,13 @@ def test_they_have_what_pyproject_asks_for_and_all_that_follows_and_nothing_else
     assert faults(direct, locked(*files)) == (set(), set()), "run `make requirements`"
 
 
+def test_the_image_of_the_mcp_server_has_the_client_and_its_extra() -> None:
+    project = tomllib.loads((ROOT / generate.CLIENT).read_text(encoding="utf-8"))["project"]
+    listed = [*project["dependencies"], *project["optional-dependencies"]["mcp"]]
+    direct = [each for each in map(Requirement, listed) if needed(each, set())]
+    assert faults(direct, locked("mcp.txt")) == (set(), set()), "run `make requirements`"
+
+
 def test_what_builds_and_what_a_gpu_needs_is_locked_as_asked_for() -> None:
     for name in ("build", "gpu"):
         lock = locked(f"{name}.txt")

@@ -25,7 +25,7 @@ class _CannotStart(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. arguments: those of the process, unless given. Returns the exit status."""
-    given = _parser().parse_args(arguments)
+    given = parser().parse_args(arguments)
     # Before the SDK does it: warnings on stderr, one line each.
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
@@ -80,7 +80,8 @@ def _key() -> str | None:
     return key
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the options."""
     parser = argparse.ArgumentParser(
         prog="taugate-mcp",
         description="Let agents search a Taugate service through the Model Context Protocol.",

@@ -17,7 +17,7 @@ from starlette.routing import Route
 MCP_PATH = "/mcp"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _MAX_BODY = 128 * 1024  # bytes: twice the default of TAUGATE_MAX_BODY_BYTES, as MCP wraps the request
-_GRACE_SECONDS = 15  # for requests in flight: longer than the client's timeout of 10 s
+GRACE_SECONDS = 15  # for requests in flight: longer than the client's timeout of 10 s
 
 
 async def serve_stdio(server: MCPServer) -> None:
@@ -39,7 +39,7 @@ async def serve_http(server: MCPServer, listener: socket.socket, hosts: Sequence
         server_header=False,
         proxy_headers=False,
         limit_concurrency=1000,
-        timeout_graceful_shutdown=_GRACE_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
     )
     # uvicorn raises the signal that stopped it once more, which would make a clean end look like a kill.
     signal.signal(signal.SIGTERM, _ignore)
