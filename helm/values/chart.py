@@ -4,6 +4,7 @@ from pydantic import Field
 
 from helm.values.access import Keys, TrustedKeys
 from helm.values.base import Account, AsInKubernetes, Group, Image, Name, Resources, Texts, Toleration, group, value
+from helm.values.mcp import Mcp
 from helm.values.monitoring import Metrics, Tests
 from helm.values.network import Ingress, Listen, NetworkPolicy, Service
 from helm.values.recalibration import Recalibration
@@ -31,6 +32,8 @@ class ChartValues(Group):
     redis: Redis = group(Redis())
 
     recalibration: Recalibration = group(Recalibration())
+
+    mcp: Mcp = group(Mcp())
 
     listen: Listen = group(Listen())
     service: Service = group(Service())

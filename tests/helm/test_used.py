@@ -28,6 +28,7 @@ SETTINGS: list[Values] = [
     merged(KEYS, at("redis", {"enabled": True, "passwordSecret": {"existingSecret": "redis"}})),
     merged(VARIANTS["object-storage"], at("recalibration.job.enabled", True)),
     VARIANTS["all"],
+    merged(KEYS, at("mcp", {"enabled": True, "keySecret": {"existingSecret": "agents-key"}})),
 ]
 
 # What no rule below finds: texts of a form of their own, lists, and Kubernetes' own objects.
@@ -50,6 +51,9 @@ OTHER: dict[str, object] = {
     "resources.limits": {"memory": "3Gi"},
     "redis.resources.requests": {"memory": "3Gi"},
     "redis.resources.limits": {"memory": "3Gi"},
+    "mcp.ingressFrom": [{"podSelector": {"matchLabels": {"app": "other"}}}],
+    "mcp.resources.requests": {"memory": "3Gi"},
+    "mcp.resources.limits": {"memory": "3Gi"},
     "recalibration.resources.requests": {"memory": "3Gi"},
     "recalibration.resources.limits": {"memory": "3Gi"},
     "autoscaling.minReplicas": 3,

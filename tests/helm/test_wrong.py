@@ -176,6 +176,18 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
         "leave out",
         URL,
     ),
+    "agents without a key": (
+        at("mcp.enabled", True),
+        "mcp.enabled needs an API key",
+        "mcp.keySecret.existingSecret",
+        at("mcp.keySecret.existingSecret", "agents-key"),
+    ),
+    "two keys of agents": (
+        at("mcp", {"key": "taugate_abc", "keySecret": {"existingSecret": "agents-key"}}),
+        "both given",
+        "keep one",
+        at("mcp.key", None),
+    ),
     "scraping without a key": (
         at("metrics.serviceMonitor.enabled", True),
         "would be refused",

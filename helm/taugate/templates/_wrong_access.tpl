@@ -51,3 +51,13 @@ redis.enabled needs a password: give redis.password, as of `openssl rand -hex 24
 redis.password and redis.passwordSecret.existingSecret are both given: keep one
 {{- end }}
 {{- end }}
+
+{{- define "taugate.wrong.mcp" -}}
+{{- $mcp := .Values.mcp }}
+{{- if and $mcp.enabled (include "taugate.hasKeys" .) (not $mcp.key) (not $mcp.keySecret.existingSecret) }}
+mcp.enabled needs an API key, as there are API keys: put one of the scopes search and feedback into a Secret and name it in mcp.keySecret.existingSecret
+{{- end }}
+{{- if and $mcp.key $mcp.keySecret.existingSecret }}
+mcp.key and mcp.keySecret.existingSecret are both given: keep one
+{{- end }}
+{{- end }}

@@ -1,0 +1,31 @@
+"""The MCP server in front of the service."""
+
+from pydantic import Field
+
+from helm.values.base import AsInKubernetes, Group, Image, Port, Resources, SecretEntry, value
+from helm.values.network import HostName
+
+
+class Mcp(Group):
+    """An MCP server: agents search through it (docs/how-to/mcp.md), and whoever reaches it uses its key."""
+
+    enabled: bool = value(False, "off: it lets callers search without a key of their own")
+    image: Image = value(Image(repository="taugate/mcp"), "image of the MCP server")
+    replicas: int = value(1, "number of pods; they keep nothing, so any of them answers any request", ge=1)
+    key: str | None = value(
+        None, "its API key, of the scopes search and feedback, as `taugate key new` prints it", pattern=r"^[!-~]+$"
+    )
+    key_secret: SecretEntry = value(SecretEntry(), "a Secret with that key, instead of mcp.key")
+    port: Port = value(80, "port of its Service; its path is /mcp")
+    allowed_hosts: list[HostName] = Field(
+        default=[],
+        description="further host names that agents may use, such as that of a gateway; localhost and the names of its "
+        "Service are always allowed",
+    )
+    ingress_from: list[AsInKubernetes] = value(
+        [], "with networkPolicy.enabled: which agents reach it, as `from` of a NetworkPolicy; empty: everybody"
+    )
+    resources: Resources = value(
+        Resources(requests={"cpu": "100m", "memory": "96Mi"}, limits={"memory": "192Mi"}),
+        "it only passes on; 80 MB at rest",
+    )
