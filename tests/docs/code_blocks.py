@@ -82,6 +82,11 @@ class PageRun:
         taugate = programs / "taugate"
         taugate.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m taugate "$@"\n', encoding="utf-8")
         taugate.chmod(0o755)
+        mcp = programs / "taugate-mcp"  # an MCP client hands on PATH, and no PYTHONPATH
+        mcp.write_text(
+            f'#!/bin/sh\nPYTHONPATH="{CLIENT / "src"}" exec "{sys.executable}" -m taugate_mcp "$@"\n', encoding="utf-8"
+        )
+        mcp.chmod(0o755)
         (programs / "python3").symlink_to(sys.executable)
         self._environment = os.environ | {
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
