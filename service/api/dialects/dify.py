@@ -20,6 +20,8 @@ from taugate.service.api.search import SearchRoutes
 from taugate.service.errors import Invalid
 
 _BOUNDS = {">": "gt", "≥": "gte", "<": "lt", "≤": "lte", "before": "lt", "after": "gt"}
+# Dify's, too, and without a counterpart in Taugate: a message may name these, and no text of a caller's own.
+_UNTRANSLATABLE = ("contains", "not contains", "start with", "end with", "empty", "not empty")
 _OPERATORS = ("is", "is not", "=", "≠", *_BOUNDS, "in", "not in")
 _Scalar = str | int | float | bool
 
@@ -137,9 +139,11 @@ def _any_field(asked: MetadataComparison) -> Filter:
 def _comparison(name: str, asked: MetadataComparison) -> Filter:
     operator, value = asked.comparison_operator, asked.value
     if operator not in _OPERATORS:
-        _refuse(name, f"the operator {operator[:20]!r} cannot be translated; use {', '.join(_OPERATORS)}")
+        known = operator in _UNTRANSLATABLE
+        wrong = f"the operator {operator!r} cannot be translated" if known else "this operator is none of Dify's"
+        _refuse(name, f"{wrong}; use {', '.join(_OPERATORS)}")
     if value is None or (isinstance(value, list) and operator not in {"in", "not in"}):
-        _refuse(name, f"{operator[:20]!r} needs {'a value' if value is None else 'one value, not a list'}")
+        _refuse(name, f"{operator!r} needs {'a value' if value is None else 'one value, not a list'}")
     match operator:
         case "is":
             return condition(name, value)

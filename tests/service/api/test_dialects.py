@@ -240,6 +240,11 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         compared({"name": "category", "comparison_operator": "not empty", "value": None}),
         "the operator 'not empty' cannot be translated",
     ),
+    (
+        DIFY,
+        compared({"name": "category", "comparison_operator": "sesame", "value": "b"}),
+        "metadata_condition: category: this operator is none of Dify's; use is,",
+    ),
     (DIFY, compared({"name": [], "comparison_operator": "is", "value": "a"}), "name"),
 ]
 
@@ -250,6 +255,7 @@ def test_what_cannot_be_translated(speaking: ServiceProcess, path: str, fields: 
     assert reply.status_code == 422, reply.text
     assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid")
     assert message in reply.json()["error"]["message"]
+    assert "sesame" not in reply.text
     if path == DIFY:
         assert reply.json()["error_code"] == 422 and reply.json()["error_msg"] == reply.json()["error"]["message"]
 
