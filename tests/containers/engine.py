@@ -14,7 +14,7 @@ from typing import Any, Self
 import httpx
 
 ROOT = Path(__file__).resolve().parents[2]
-SERVICES = ["service", "redis", "prometheus", "alertmanager"]  # a container lab has no Grafana
+SERVICES = ["service", "mcp", "redis", "prometheus", "alertmanager"]  # a container lab has no Grafana
 
 
 @cache
@@ -75,7 +75,7 @@ class Project:
         self.folder, self.name = folder, "taugate-test"
         (folder / "data").mkdir()
         finished(["sh", str(folder / "deploy" / "compose" / "secrets.sh")])
-        names = ["TAUGATE_HOST_PORT", "PROMETHEUS_HOST_PORT", "ALERTMANAGER_HOST_PORT"]
+        names = ["TAUGATE_HOST_PORT", "MCP_HOST_PORT", "PROMETHEUS_HOST_PORT", "ALERTMANAGER_HOST_PORT"]
         self.ports = dict(zip(names, _free_ports(len(names)), strict=True))
 
     @classmethod
@@ -87,9 +87,9 @@ class Project:
         return cls(folder)
 
     def compose(self, *arguments: str, check: bool = True, timeout: float = 600) -> subprocess.CompletedProcess[str]:
-        """A compose command with both jobs' profiles, which do nothing until they are run."""
+        """A compose command with all profiles; the jobs do nothing until they are run."""
         program = ["docker", "compose"] if engine() == "docker" else ["podman-compose"]
-        profiles = ["--profile", "demo", "--profile", "calibrate"]
+        profiles = ["--profile", "demo", "--profile", "calibrate", "--profile", "mcp"]
         environment = os.environ | {name: str(port) for name, port in self.ports.items()}
         command = [*program, "--project-name", self.name, *profiles, *arguments]
         return finished(command, check=check, timeout=timeout, cwd=self.folder, env=environment)

@@ -1,10 +1,12 @@
 """docker-compose.yml started for real: a search, Prometheus with rules, a second release, and a clean end."""
 
+import asyncio
 import json
 from pathlib import Path
 
 import httpx
 import pytest
+from mcp import Client
 
 from taugate.ingestion.dataset.sample import write_sample
 from tests.containers.engine import SERVICES, Project, run, until
@@ -32,6 +34,17 @@ def prometheus(project: Project, path: str) -> dict[str, list[dict[str, object]]
 def test_a_search_is_answered_and_only_with_a_key(up: Project) -> None:
     assert search(up).json()["results"][0]["id"] == "dolda-fel-013"
     assert httpx.post(f"{up.url('taugate')}/search", json=QUERY).status_code == 401
+
+
+def test_an_agent_searches_through_the_mcp_server(up: Project) -> None:
+    until(lambda: httpx.get(f"{up.url('mcp')}/livez").status_code == 200)
+
+    async def best() -> str:
+        async with Client(f"{up.url('mcp')}/mcp") as client:
+            found = await client.call_tool("search", QUERY)
+            return str(found.structured_content["passages"][0]["id"])
+
+    assert asyncio.run(best()) == "dolda-fel-013"
 
 
 def test_prometheus_scrapes_every_target(up: Project) -> None:

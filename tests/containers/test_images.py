@@ -94,6 +94,15 @@ def test_it_has_no_pytorch_no_pip_and_no_compiler() -> None:
     assert run(*entry, code.format(["torch", "transformers", "pip"])).stdout.strip() == "[None, None, None] None"
 
 
+def test_the_mcp_server_is_the_client_and_no_service() -> None:
+    code = "import importlib.util as u; print([u.find_spec(n) is None for n in {}])"
+    names = ["taugate", "numpy", "faiss", "onnxruntime", "pip"]
+    assert inside("mcp", code.format(names)).strip() == str([True] * len(names))
+    mcp, base = inspected(image("mcp")), inspected(base_image())
+    assert mcp["Config"]["User"] == "10001:10001"
+    assert mcp["Size"] - base["Size"] <= 100_000_000
+
+
 def inside(target: str, code: str) -> str:
     return run("run", "--rm", "--entrypoint", "python", image(target), "-c", code).stdout
 
@@ -111,11 +120,14 @@ def test_it_is_small_and_says_what_it_is() -> None:
     assert {f"org.opencontainers.image.{name}" for name in ("title", "version", "licenses", "revision")} <= set(labels)
 
 
-@pytest.mark.parametrize("target", ["service", "calibration"])
+@pytest.mark.parametrize("target", ["service", "calibration", "mcp"])
 def test_each_image_has_a_list_of_what_is_installed(target: str) -> None:
     bom = json.loads(inside(target, "print(open('/opt/taugate/sbom.cdx.json').read())"))
     assert bom["bomFormat"] == "CycloneDX"
     named = {(each["name"].lower(), each["version"]) for each in bom["components"]}
     code = "import importlib.metadata as m; print(*(f'{d.name.lower()}={d.version}' for d in m.distributions()))"
     listed = inside(target, code).split()
-    assert named == {(name, version) for name, version in (each.split("=") for each in listed)} - {("taugate", VERSION)}
+    assert named == {(name, version) for name, version in (each.split("=") for each in listed)} - {
+        ("taugate", VERSION),
+        ("taugate-client", VERSION),
+    }
