@@ -1,6 +1,5 @@
 """Routes for whoever runs the service: probes, metrics, the release in service, reloading it, and openapi.json."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import orjson
@@ -9,10 +8,12 @@ from fastapi.responses import Response
 from prometheus_client.exposition import choose_encoder
 from starlette.routing import Route
 
+from taugate.service.access.authorization import REFERENCE_PATH
 from taugate.service.api.openapi import errors, replies
 from taugate.service.api.replies import EncodedJsonResponse
-from taugate.service.api.schemas import Health, ReleaseResponse, ReloadResponse
+from taugate.service.api.schemas import Health, ReferenceResponse, ReleaseResponse, ReloadResponse
 from taugate.service.errors import NotReady
+from taugate.service.lifecycle.reference import ComputedOnce
 from taugate.service.lifecycle.serving import ReloadResult, Serving
 from taugate.service.metrics import Metrics
 
@@ -54,6 +55,11 @@ def operations_routes(
             manifest=manifest.model_dump(),
         )
 
+    @router.get(REFERENCE_PATH, responses=replies(200, ReferenceResponse) | errors(503))
+    async def reference() -> Response:
+        """The similarities at calibration, and what other thresholds would have kept and lost."""
+        return EncodedJsonResponse(await serving.active.reference.get())
+
     @router.get(
         "/metrics",
         operation_id="metrics",
@@ -84,14 +90,11 @@ def add_openapi_route(app: FastAPI) -> None:
 
     app: gets the route, and describes itself.
     """
-    document: asyncio.Future[bytes] | None = None
+    document = ComputedOnce(lambda: orjson.dumps(app.openapi()))  # takes some 25 ms
 
     async def openapi(request: Request) -> Response:
-        nonlocal document
         request.scope["route"] = route
-        if document is None:  # made for whoever asks first, in a thread, since it takes some 25 ms
-            document = asyncio.ensure_future(asyncio.to_thread(lambda: orjson.dumps(app.openapi())))
-        return EncodedJsonResponse(await asyncio.shield(document))
+        return EncodedJsonResponse(await document.get())
 
     route = Route("/openapi.json", openapi)
     app.router.routes.append(route)

@@ -259,6 +259,43 @@ class ReleaseResponse(BaseModel):
     manifest: dict[str, Any]
 
 
+class CurvePoint(BaseModel):
+    """A threshold, and what a cut at it does to the calibration queries."""
+
+    tau: float = Field(description="what the policy compares with: similarity, or its share of the best")
+    kept: float = Field(ge=0, le=1, description="share of the top-K results of all calibration queries that reach it")
+    loss: float = Field(
+        ge=0,
+        le=1,
+        description="share of the answerable calibration queries with a relevant document in their top-K, and none in "
+        "what is kept of it",
+    )
+
+
+_Quantiles = Annotated[list[float], Field(min_length=101, max_length=101)]
+
+
+class ReferenceResponse(BaseModel):
+    """The calibration of the release in service, as a picture shows it.
+
+    `topk`, `correct` and `random` are percentiles 0 to 100 of the similarities of calibration queries with their top-K,
+    with the most similar relevant document and with a random document.
+    """
+
+    release: str
+    policy: PolicyKind
+    threshold: float | None = Field(description="of the policy; null where it keeps everything")
+    queries: int = Field(ge=1, description="answerable calibration queries")
+    k: int = Field(ge=1, description="results of each")
+    topk: _Quantiles
+    correct: _Quantiles
+    random: _Quantiles
+    curve: list[CurvePoint] = Field(
+        description="by rising threshold, at most 203 points; empty for the policy `probability`, as releases keep no "
+        "relevance of calibration queries"
+    )
+
+
 class ReloadResponse(BaseModel):
     """The release in service now and the one before; `unchanged`: it was the current one already.
 
