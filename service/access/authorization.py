@@ -19,7 +19,7 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.service.access.keys import ApiKey, KeyScope, digest, keys_required, read_keys
 from taugate.service.errors import Forbidden, Unauthorized
 from taugate.service.metrics import Metrics
-from taugate.service.settings import DIALECTS, Dialect, Settings
+from taugate.service.settings import PARTS, Part, Settings
 
 _FileStamp = tuple[int, int, int]  # modification time, inode, size: a file that replaces another has a new inode
 _log = logging.getLogger("taugate.access")
@@ -28,6 +28,8 @@ BATCH_PATH = "/search/batch"
 VECTOR_STORE_PATH = "/v1/vector_stores/{vector_store_id}/search"
 _VECTOR_STORE = re.compile(r"/v1/vector_stores/[^/]+/search")
 DIFY_PATH = "/dify/retrieval"
+REFERENCE_PATH = "/release/reference"
+PLAYGROUND_PATH = "/playground"
 _POLL_SECONDS = 2.0  # between two stats of the file: a key that is taken away is refused that soon
 _MAX_SHOWN_CHARS = 100  # of a name that a message repeats
 _CACHED_HOSTS = 128  # more names than any deployment has
@@ -44,14 +46,14 @@ class PathRule:
 
     path: as requests have it, or as the route has it where a part of it varies; scope: the scope that the key needs,
     None where any key will do; public: no key is needed; filtered: replies stay within the filter of the key, which may
-    use filtered paths alone; dialect: that has to be on for the path to exist, None where it always does.
+    use filtered paths alone; part: that has to be on for the path to exist, None where it always does.
     """
 
     path: str
     scope: KeyScope | None = None
     public: bool = False
     filtered: bool = False
-    dialect: Dialect | None = None
+    part: Part | None = None
 
 
 PATH_RULES = {
@@ -61,11 +63,13 @@ PATH_RULES = {
         PathRule(BATCH_PATH, "search", filtered=True),
         PathRule("/explain", "search", filtered=True),
         PathRule("/feedback", "feedback", filtered=True),
-        PathRule(VECTOR_STORE_PATH, "search", filtered=True, dialect="openai"),
-        PathRule(DIFY_PATH, "search", filtered=True, dialect="dify"),
+        PathRule(VECTOR_STORE_PATH, "search", filtered=True, part="openai"),
+        PathRule(DIFY_PATH, "search", filtered=True, part="dify"),
         PathRule("/metrics", "metrics"),
         PathRule("/admin/reload", "admin"),
         PathRule("/release"),
+        PathRule(REFERENCE_PATH, "search"),
+        *(PathRule(f"{PLAYGROUND_PATH}{file}", public=True, part="playground") for file in ("", "/app.css", "/app.js")),
         PathRule("/livez", public=True),
         PathRule("/readyz", public=True),
         PathRule("/openapi.json", public=True),
@@ -74,18 +78,18 @@ PATH_RULES = {
 _ADMIN_RULE = PathRule(_ADMIN_PREFIX, "admin")
 
 
-def path_rule(path: str, dialects: Collection[Dialect] = DIALECTS) -> PathRule | None:
+def path_rule(path: str, parts: Collection[Part] = PARTS) -> PathRule | None:
     """Find the rule of a path; None where there is no such path.
 
     path: as it came, not the route that it leads to: a route's pattern also matches a path that ends with a line feed;
-    dialects: those that are on.
+    parts: those that are on.
     """
     rule = PATH_RULES.get(path)
     if rule is None and path.startswith(_ADMIN_PREFIX):
         rule = _ADMIN_RULE
     if rule is None and _VECTOR_STORE.fullmatch(path):
         rule = PATH_RULES[VECTOR_STORE_PATH]
-    return None if rule is None or (rule.dialect and rule.dialect not in dialects) else rule
+    return None if rule is None or (rule.part and rule.part not in parts) else rule
 
 
 class Authorizer:

@@ -6,7 +6,6 @@ they would only cost every request tens of milliseconds.
 """
 
 import hashlib
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,7 +154,7 @@ def check_access(settings: Settings) -> None:
     """
     if keys_required(settings):
         read_keys(settings)
-    elif not (settings.access.allow_unauthenticated or _is_loopback(settings.listen.host)):
+    elif not (settings.access.allow_unauthenticated or settings.listen.on_loopback):
         raise InputError(
             f"other machines reach {settings.listen.host or 'all addresses'}, and there are no keys: name a file of "
             "them with TAUGATE_KEYS_FILE (`taugate key new` makes one), or let anyone in with "
@@ -170,11 +169,3 @@ def _read_file(path: Path) -> bytes:
         raise InputError(
             f"{path}: {error.strerror}; TAUGATE_KEYS_FILE has to name a file of keys, as `taugate key new` makes one"
         ) from error
-
-
-def _is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches an address; a name other than localhost may stand for any address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

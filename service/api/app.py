@@ -20,6 +20,7 @@ from taugate.service.api.explain import add_explain_route
 from taugate.service.api.feedback import add_feedback_route
 from taugate.service.api.guard import Guard
 from taugate.service.api.openapi import describe, operation_id
+from taugate.service.api.playground.routes import add_playground_routes
 from taugate.service.api.replies import add_error_handlers
 from taugate.service.api.request_context import RequestContext
 from taugate.service.api.routes import add_openapi_route, operations_routes
@@ -89,6 +90,8 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     add_feedback_route(app, settings, serving, metrics, limiter)
     app.include_router(operations_routes(serving, reloading.reload, metrics))
     add_openapi_route(app)
+    if settings.listen.has_playground:
+        add_playground_routes(app)
     add_error_handlers(app)
     # Each is called by the one below it.
     app.add_middleware(BodyLimits, settings=settings)

@@ -26,7 +26,7 @@ class Guard:
         """
         self._app, self._authorizer, self._refused = app, authorizer, metrics.refused
         self._hosts, self._max_header_bytes = AllowedHosts(settings), settings.connections.max_header_bytes
-        self._dialects = settings.requests.dialect_names
+        self._parts = settings.parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request that may not pass, and hand on any other with its key in its state.
@@ -37,7 +37,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         path, headers = scope["path"], request_headers(scope)
-        rule = path_rule(path, self._dialects)
+        rule = path_rule(path, self._parts)
         try:
             self._check_head(scope, headers)
             self._hosts.check(headers.get(b"host", b""))

@@ -151,7 +151,10 @@ class RequestContext:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], *SECURITY_HEADERS, (b"x-request-id", request_id.encode())]
+                headers = message["headers"]
+                own = {name for name, _ in headers}  # a page has a policy of its own: of two, both would hold
+                general = (each for each in SECURITY_HEADERS if each[0] not in own)
+                message["headers"] = [*headers, *general, (b"x-request-id", request_id.encode())]
             await send(message)
 
         try:

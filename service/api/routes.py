@@ -1,6 +1,5 @@
 """Routes for whoever runs the service: probes, metrics, the release in service, reloading it, and openapi.json."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import orjson
@@ -9,10 +8,13 @@ from fastapi.responses import Response
 from prometheus_client.exposition import choose_encoder
 from starlette.routing import Route
 
+from taugate.service.access.authorization import REFERENCE_PATH
 from taugate.service.api.openapi import errors, replies
 from taugate.service.api.replies import EncodedJsonResponse
-from taugate.service.api.schemas import Health, ReleaseResponse, ReloadResponse
+from taugate.service.api.schemas import Health, LiveDrift, ReferenceResponse, ReleaseResponse, ReloadResponse
+from taugate.service.drift.watch import DriftWatch
 from taugate.service.errors import NotReady
+from taugate.service.lifecycle.reference import ComputedOnce
 from taugate.service.lifecycle.serving import ReloadResult, Serving
 from taugate.service.metrics import Metrics
 
@@ -41,7 +43,8 @@ def operations_routes(
     @router.get("/release", responses=replies(200, ReleaseResponse) | errors(503))
     async def release() -> ReleaseResponse:
         """The release in service, with its manifest."""
-        loaded = serving.active.release
+        active = serving.active
+        loaded, watch = active.release, active.drift
         manifest = loaded.manifest
         if serving.loaded_at is None:
             raise NotReady("the release is being loaded")
@@ -51,8 +54,14 @@ def operations_routes(
             shadow=serving.shadowing.release_id,
             loaded_at=serving.loaded_at.isoformat(),
             precision=loaded.precision,
+            drift=None if watch is None else _live_drift(watch),
             manifest=manifest.model_dump(),
         )
+
+    @router.get(REFERENCE_PATH, responses=replies(200, ReferenceResponse) | errors(503))
+    async def reference() -> Response:
+        """The similarities at calibration, and what other thresholds would have kept and lost."""
+        return EncodedJsonResponse(await serving.active.reference.get())
 
     @router.get(
         "/metrics",
@@ -79,19 +88,21 @@ def operations_routes(
     return router
 
 
+def _live_drift(watch: DriftWatch) -> LiveDrift:
+    overlap = watch.overlap
+    return LiveDrift(**orjson.loads(watch.report), coe=overlap.coe, coe_expected=overlap.expected_coe, roe=overlap.roe)
+
+
 def add_openapi_route(app: FastAPI) -> None:
     """Add GET /openapi.json, which is written once: anybody may ask for it often, and FastAPI would write it anew.
 
     app: gets the route, and describes itself.
     """
-    document: asyncio.Future[bytes] | None = None
+    document = ComputedOnce(lambda: orjson.dumps(app.openapi()))  # takes some 25 ms
 
     async def openapi(request: Request) -> Response:
-        nonlocal document
         request.scope["route"] = route
-        if document is None:  # made for whoever asks first, in a thread, since it takes some 25 ms
-            document = asyncio.ensure_future(asyncio.to_thread(lambda: orjson.dumps(app.openapi())))
-        return EncodedJsonResponse(await asyncio.shield(document))
+        return EncodedJsonResponse(await document.get())
 
     route = Route("/openapi.json", openapi)
     app.router.routes.append(route)

@@ -15,6 +15,7 @@ from taugate.service.drift.alarms import NO_DRIFT
 from taugate.service.drift.watch import DriftWatch
 from taugate.service.errors import NotReady, ReloadFailed
 from taugate.service.lifecycle.loading import Load, ReleaseLoader
+from taugate.service.lifecycle.reference import ComputedOnce, reference_report
 from taugate.service.lifecycle.shadowing import Shadowing
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.queue import Admission
@@ -66,6 +67,7 @@ class ActiveRelease:
     def __init__(self, search: CachedSearch, drift: DriftWatch | None) -> None:
         """search: of the release; drift: None where traffic is not watched."""
         self.search, self.drift = search, drift
+        self.reference = ComputedOnce(lambda: reference_report(self.release))
         self.in_flight = InFlight()
 
     @property

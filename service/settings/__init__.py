@@ -1,7 +1,17 @@
 """The settings of the service: TAUGATE_* variables, read when it starts."""
 
-from taugate.service.settings.groups import DIALECTS, MOST_QUERIES, Dialect
+from taugate.service.settings.groups import DIALECTS, MOST_QUERIES, PARTS, Dialect, Part
 from taugate.service.settings.reading import read_settings
 from taugate.service.settings.settings import VARIABLES, Settings, Variable
 
-__all__ = ["DIALECTS", "MOST_QUERIES", "VARIABLES", "Dialect", "Settings", "Variable", "read_settings"]
+__all__ = [
+    "DIALECTS",
+    "MOST_QUERIES",
+    "PARTS",
+    "VARIABLES",
+    "Dialect",
+    "Part",
+    "Settings",
+    "Variable",
+    "read_settings",
+]

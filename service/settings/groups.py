@@ -4,6 +4,7 @@ docs/settings.md, with a group's title and docstring above its variables, and th
 from these declarations.
 """
 
+import ipaddress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -30,6 +31,9 @@ from taugate.storage.folders import cache_folder
 # APIs of others that the service can answer as well.
 Dialect = Literal["openai", "dify"]
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
+# Parts of the service that can be off, whose paths do not exist then.
+Part = Dialect | Literal["playground"]
+PARTS: frozenset[Part] = frozenset({*DIALECTS, "playground"})
 MOST_QUERIES = 1024  # what TAUGATE_MAX_BATCH may be set to
 REFUSED = "refused_setting"  # type of the errors of this module's own rules, whose text is a whole message
 
@@ -144,6 +148,23 @@ class ListenSettings(SettingGroup, title="Address"):
 
     host: str = Field(default="127.0.0.1", description="address to listen on; 0.0.0.0 is every IPv4 address")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on")
+    playground: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="whether the page at /playground is served: on, off, or auto, where only this machine reaches HOST",
+    )
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only this machine reaches the address; a name other than localhost may stand for any address."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @property
+    def has_playground(self) -> bool:
+        """Whether the playground is served."""
+        return self.on_loopback if self.playground == "auto" else self.playground == "on"
 
 
 class ComputeSettings(SettingGroup, title="Processes and threads"):

@@ -20,6 +20,7 @@ from taugate.service.settings.groups import (
     DriftSettings,
     LifecycleSettings,
     ListenSettings,
+    Part,
     ReleaseSettings,
     RequestSettings,
     SettingGroup,
@@ -97,6 +98,12 @@ class Settings(BaseSettings):
     def groups(cls) -> dict[str, type[SettingGroup]]:
         """The model of each group, by the group's name."""
         return {name: cast("type[SettingGroup]", field.annotation) for name, field in cls.model_fields.items()}
+
+    @property
+    def parts(self) -> frozenset[Part]:
+        """The parts of the service that are on, of those that can be off."""
+        playground: frozenset[Part] = frozenset({"playground"} if self.listen.has_playground else ())
+        return playground.union(self.requests.dialect_names)
 
     def by_variable(self) -> dict[str, Any]:
         """The value of each variable, by its name in lower case and without TAUGATE_."""

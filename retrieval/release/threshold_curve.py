@@ -1,0 +1,59 @@
+"""What other thresholds would have kept and lost of the calibration queries, from the similarities a release keeps."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from taugate.retrieval.policy.policy import PolicyKind, relative
+from taugate.retrieval.release.query_arrays import Reference
+from taugate.retrieval.vectors.similarity import Float32
+
+PERCENTILES = range(101)
+
+
+class CurvePoint(NamedTuple):
+    """A threshold, and what a cut at it does to the calibration queries.
+
+    tau: threshold, in units of the policy's decision score, a float32. kept: share of the results of all queries that
+    reach it. loss: share of the queries that have a relevant document in their top-K, and none in what is kept of it.
+    """
+
+    tau: float
+    kept: float
+    loss: float
+
+
+def quantiles(similarities: Float32) -> list[float]:
+    """Return the percentiles 0, 1, …, 100 of similarities, of any shape, by linear interpolation."""
+    return [float(each) for each in np.percentile(similarities, PERCENTILES)]
+
+
+def threshold_curve(reference: Reference, kind: PolicyKind, tau: float | None) -> list[CurvePoint]:
+    """Return the curve of thresholds of a policy, by rising threshold, in 203 points at most.
+
+    Its points are the percentiles of the decision scores of the top-K, those of the correct documents that were found,
+    τ itself, and one above all scores: kept falls from 1 to 0, and loss rises from 0 to the accuracy without a
+    threshold. As a cut by similarity, or by its share of the best, keeps the first results of a query, a query loses
+    its answer where its most similar relevant document goes.
+
+    reference: q queries with their top-K. kind: of the policy. tau: of the policy, None for none. The curve of
+    `probability` is empty: a release keeps no relevance of its calibration queries.
+    """
+    if kind == "probability":
+        return []
+    top, correct = reference.top, reference.correct
+    # Both are the one similarity of the pair, so that a document that was found is there to the last bit.
+    hits = (top == correct[:, None]).any(axis=1)
+    if kind == "relative":
+        correct = relative(np.column_stack([top[:, 0], correct]))[:, 1]
+        top = relative(top)
+    found = correct[hits]
+    taus = [np.percentile(each, PERCENTILES) for each in (top, found) if each.size]
+    taus.append(np.array([np.nextafter(top.max(), np.float32(np.inf))]))
+    if tau is not None:
+        taus.append(np.array([tau]))
+    thresholds = np.unique(np.concatenate(taus).astype(np.float32))
+    below = np.searchsorted(np.sort(top, axis=None), thresholds)  # what is equal to a threshold is kept
+    lost = np.searchsorted(np.sort(found), thresholds)
+    columns = thresholds, 1 - below / top.size, lost / len(top)
+    return [CurvePoint(*point) for point in zip(*(each.tolist() for each in columns), strict=True)]

@@ -1,0 +1,75 @@
+"""The curve of thresholds is what a cut at each of them does, counted query by query."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from taugate.registry.catalog import find
+from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.release.query_arrays import Reference
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.threshold_curve import quantiles, threshold_curve
+
+
+def drawn(queries: int, k: int, seed: int) -> Reference:
+    """Similarities of queries of which two thirds find their correct document, with some ties."""
+    rng = np.random.default_rng(seed)
+    top = -np.sort(-rng.uniform(-0.2, 1, (queries, k)).round(2).astype(np.float32), axis=1)
+    found = rng.random(queries) < 2 / 3
+    correct = np.where(found, top[np.arange(queries), rng.integers(0, k, queries)], top[:, -1] - np.float32(0.005))
+    kept = np.zeros(queries, dtype=np.int64)
+    return Reference(top, correct.astype(np.float32), rng.uniform(-1, 1, queries).astype(np.float32), kept, kept > 0)
+
+
+def counted(reference: Reference, kind: PolicyKind, tau: float) -> tuple[float, float]:
+    """Kept and loss at a threshold, a query at a time."""
+    results = kept = lost = 0
+    for scores, correct in zip(reference.top.tolist(), reference.correct.tolist(), strict=True):
+        best = scores[0] if kind == "relative" else 1.0
+        decide = (
+            (lambda score, best=best: np.float32(score / best) if best > 0 else np.float32(0))
+            if (kind == "relative")
+            else np.float32
+        )
+        results += len(scores)
+        kept += sum(bool(decide(score) >= np.float32(tau)) for score in scores)
+        lost += correct in scores and not decide(correct) >= np.float32(tau)
+    return kept / results, lost / len(reference)
+
+
+@pytest.mark.parametrize("kind", ["similarity", "relative", "none"])
+@pytest.mark.parametrize(("queries", "k"), [(200, 5), (1, 1), (3, 40)])
+def test_each_point_is_what_a_cut_there_does(kind: PolicyKind, queries: int, k: int) -> None:
+    reference = drawn(queries, k, queries + k)
+    curve = threshold_curve(reference, kind, 0.35)
+    for point in curve:
+        assert (point.kept, point.loss) == pytest.approx(counted(reference, kind, point.tau), abs=1e-12)
+    assert np.float32(0.35) in [point.tau for point in curve], "τ itself is on it"
+    taus, kept, loss = (np.array(column) for column in zip(*curve, strict=True))
+    assert (np.diff(taus) > 0).all() and (np.diff(kept) <= 0).all() and (np.diff(loss) >= 0).all()
+    assert (kept[-1], len(curve) <= 203) == (0, True)
+    if kind != "relative":
+        assert (kept[0], loss[0]) == (1, 0)
+    assert loss[-1] == np.mean([correct in row for row, correct in zip(reference.top, reference.correct, strict=True)])
+
+
+def test_a_policy_of_relevance_has_no_curve() -> None:
+    assert threshold_curve(drawn(20, 5, 0), "probability", 0.5) == []
+
+
+def test_quantiles_are_percentiles() -> None:
+    values = np.arange(101, dtype=np.float32)[::-1]
+    assert quantiles(values) == pytest.approx(range(101))
+
+
+def test_the_point_of_a_release_is_its_own_figures(releases: Path) -> None:
+    folder = find(releases)
+    release = load(folder, 1)
+    manifest = release.manifest
+    assert manifest.policy.tau is not None
+    at = {point.tau: point for point in threshold_curve(release.reference, manifest.policy.kind, manifest.policy.tau)}
+    point, measured = at[float(np.float32(manifest.policy.tau))], manifest.metrics["calibration"]
+    assert point.kept == pytest.approx(measured.kept_fraction, abs=1e-12)
+    found = max(each.loss for each in at.values())
+    assert point.loss == pytest.approx(found - release.reference.correct_kept.mean(), abs=1e-12)
