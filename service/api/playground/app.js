@@ -17,6 +17,9 @@ export function percent(share) {
   return `${shown > 0 && shown < 9.95 ? shown.toFixed(1) : Math.round(shown)}\u00a0%`;
 }
 
+/** Write an interval of shares: 72–88 %. */
+export const between = ({ lower, upper }) => `${percent(lower).replace("\u00a0%", "")}–${percent(upper)}`;
+
 /** Write how far two similarities are apart. */
 export function distance(one, other) {
   const apart = Math.abs(one - other);
@@ -57,7 +60,7 @@ export function compared(result, policy, best) {
   return policy === "relative" ? Math.fround(result.score / best) : result.score;
 }
 
-/** Tell whether a result is kept; tau: null is the service's own verdict. */
+/** Tell whether a result is kept; tau: null is the verdict of the service. */
 export function isKept(result, reply, tau) {
   if (tau === null) return !result.below_threshold;
   return Math.fround(compared(result, reply.policy, reply.best_score)) >= Math.fround(tau);
@@ -167,17 +170,21 @@ const interval = ({ mean, lower, upper }) =>
     draw("rect", { class: "area correct", x: 100 * lower, width: Math.max(100 * (upper - lower), 0.5), y: 3, height: 8 }),
     draw("rect", { class: "dot in", x: 100 * mean - 0.4, width: 0.8, y: 2, height: 10 }));
 
-/** Show a notice above everything else, or take it away; tone: warn, bad or plain; aside: not read out, as it changes. */
-function notice(name, tone, words, aside = "", ...buttons) {
+/**
+ * Show a notice above everything else, or take it away where there are no words.
+ * @param {"warn"|"bad"|"plain"} tone @param {string} [aside] changes often, so that it is not read out
+ * @param {[string, Function]} [action] words of a button, and what it does
+ */
+function notice(name, tone, words, aside = "", action) {
   let shown = part(`notice-${name}`);
-  if (!words) return void shown?.remove();
+  if (!words) return shown?.remove();
   if (shown?.dataset.words !== words) {
-    const fresh = make("div", { id: `notice-${name}`, class: "notice", role: tone === "plain" ? "status" : "alert", "data-tone": tone },
-      make("p", {}, make("span", {}, words), make("span", { "aria-hidden": "true" })), ...buttons);
-    fresh.dataset.words = words;
-    if (shown) shown.replaceWith(fresh);
-    else part("notices").append(fresh);
-    shown = fresh;
+    shown?.remove();
+    const said = make("p", {}, make("span", {}, words), make("span", { "aria-hidden": "true" }));
+    const role = tone === "plain" ? "status" : "alert";
+    const attributes = { id: `notice-${name}`, class: "notice", role, "data-tone": tone, "data-words": words };
+    shown = make("div", attributes, said, action && button(...action));
+    part("notices").append(shown);
   }
   shown.querySelector("p").lastElementChild.textContent = aside && ` ${aside}`;
 }
@@ -242,27 +249,28 @@ async function patiently(path, body, { signal, acting } = {}) {
   }
 }
 
-let paused = null; // the pause that all wait for
+let paused = null; // the pause that all wait for, and how to end it
 
 function pause(error, seconds) {
+  if (paused) return paused.promise;
   const away = error instanceof Unreachable || error.status === 502;
   service(away ? "away" : "busy");
-  paused ??= new Promise((resolve) => {
-    const until = performance.now() + seconds * 1000;
-    const words = away
-      ? `The service at ${BASE.host} does not answer. What you typed is kept, and sent when it is back.`
-      : `The service asks for patience: ${error.message}.`;
-    const end = () => { clearInterval(counting); paused = null; resolve(); };
-    const tell = () => {
-      const left = Math.ceil((until - performance.now()) / 1000);
-      if (left <= 0) return end();
-      notice("connection", away ? "bad" : "warn", words, `Trying again in ${left} s.`, button("Try now", () => end()));
-    };
-    const counting = setInterval(tell, 250);
-    tell();
-    part("notice-connection").querySelector("button").onclick = end;
+  const words = away
+    ? `The service at ${BASE.host} does not answer. What you typed is kept, and sent when it is back.`
+    : `The service asks for patience: ${error.message}.`;
+  const until = performance.now() + seconds * 1000;
+  const tell = () => {
+    const left = Math.ceil((until - performance.now()) / 1000);
+    if (left <= 0) paused.end();
+    else notice("connection", away ? "bad" : "warn", words, `Trying again in ${left} s.`, ["Try now", () => paused?.end()]);
+  };
+  const counting = setInterval(tell, 250);
+  const promise = new Promise((resolve) => {
+    paused = { end: () => { clearInterval(counting); paused = null; resolve(); } };
   });
-  return paused;
+  paused.promise = promise;
+  tell();
+  return promise;
 }
 
 let entered = null; // what waits for a key, and how to wake it
@@ -270,11 +278,12 @@ let entered = null; // what waits for a key, and how to wake it
 function anotherKey(error, acting) {
   service("key");
   const open = () => { part("access").open = true; part("key").focus(); };
-  notice("key", "bad", `${error.message[0].toUpperCase()}${error.message.slice(1)}. What you typed is kept.`, "", button("Enter a key", open));
+  const words = `${error.message[0].toUpperCase()}${error.message.slice(1)}. What you typed is kept.`;
+  notice("key", "bad", words, "", ["Enter a key", open]);
   if (acting) open();
   if (!entered) {
-    let wake;
-    entered = { promise: new Promise((resolve) => { wake = resolve; }), wake: () => { entered = null; wake(); } };
+    entered = {};
+    entered.promise = new Promise((resolve) => { entered.wake = () => { entered = null; resolve(); }; });
   }
   return entered.promise;
 }
@@ -303,10 +312,10 @@ const state = {
   release: null, reference: null, gauges: null, // as the service tells
   tau: null, // the threshold that was chosen; null is the calibrated one
   reply: null, all: null, // to the last search: as an application gets it, and with what was dropped
-  judged: new Map(), language: "curl",
+  search: null, judged: new Map(), fields: new Set(), language: "curl",
 };
 const calibratedTau = () => state.release?.manifest.policy.tau ?? null;
-const tauInForce = () => state.tau ?? calibratedTau();
+const tauInForce = () => state.tau ?? (state.search?.threshold === undefined ? state.reply?.threshold : null) ?? calibratedTau();
 const policyKind = () => state.release?.manifest.policy.kind ?? "similarity";
 
 const REASONS = {
@@ -321,125 +330,117 @@ const SIGNALS = {
 
 /** Ask for the release and its gauges, and for its distributions where the release is new. */
 async function refresh() {
-  const ask = async (path) => {
-    try { return await patiently(path); } catch (error) { return error; }
-  };
-  const release = await ask("release");
-  const another = state.release === null || release.release !== state.release.release;
-  if (!(release instanceof Error)) {
-    state.release = release;
-    service("ready");
-  }
+  const ask = (path) => patiently(path).catch((error) => error);
+  const release = await ask("release"), failed = release instanceof Error;
+  const another = state.release === null || (!failed && release.release !== state.release.release);
+  if (!failed) state.release = release;
   if (another) {
-    state.tau = null;
-    const reference = await ask("release/reference");
-    state.reference = reference instanceof Error ? null : reference;
-    part("effect").textContent = reference instanceof Error ? `The distributions cannot be shown: ${reference.message}.` : "";
+    const reference = await ask("release/reference"), hidden = reference instanceof Error;
+    state.reference = hidden ? null : reference;
+    if (hidden) part("effect").textContent = `The distributions cannot be shown: ${reference.message}.`;
     showRelease(release);
+    showThreshold();
   }
   const metrics = await ask("metrics");
   state.gauges = metrics instanceof Error ? null : readMetrics(metrics);
+  service("ready");
   showDrift(metrics);
   warn();
-  if (another) showThreshold();
 }
 
 /** Say what nobody may overlook. */
 function warn() {
-  const calibration = state.release?.manifest.calibration;
-  const provisional = (state.release?.calibration ?? state.reply?.calibration) === "provisional";
-  const why = (calibration?.reasons ?? []).map((reason) => REASONS[reason] ?? reason.replaceAll("_", " ")).join("; ");
-  notice("provisional", "warn", provisional && `Provisional: too little evidence stands behind this threshold${why && ` (${why})`}. Do not rely on its figures.`);
-  notice("uncut", "warn", state.release && policyKind() === "none" && "This release has no threshold: none could be certified. Nothing is dropped.");
-  const signals = new Set(state.reply?.drift.alarm ? state.reply.drift.signals : []);
-  for (const { labels, value } of state.gauges?.taugate_drift_alarm ?? []) if (value) signals.add(labels.signal);
+  const { release, reply, gauges } = state, reasons = release?.manifest.calibration?.reasons ?? [];
+  const why = reasons.map((reason) => REASONS[reason] ?? reason.replaceAll("_", " ")).join("; ");
+  const provisional = (release?.calibration ?? reply?.calibration) === "provisional";
+  notice("provisional", "warn", provisional && `Provisional: too little evidence stands behind this threshold${
+    why && `, as ${why}`}. Do not rely on its figures.`);
+  notice("uncut", "warn", release && policyKind() === "none"
+    && "This release has no threshold: none could be certified. Nothing is dropped.");
+  const signals = new Set(reply?.drift.alarm ? reply.drift.signals : []);
+  for (const { labels, value } of gauges?.taugate_drift_alarm ?? []) if (value) signals.add(labels.signal);
   const named = [...signals].map((signal) => SIGNALS[signal] ?? signal).join(", ");
-  notice("drift", "bad", named && `Drift alarm: ${named}. What was measured at calibration may not hold for this traffic.`, "",
-    button("See the gauges", () => part("drift").scrollIntoView({ block: "center" })));
+  notice("drift", "bad", named && `Drift alarm: ${named}. What was measured at calibration may not hold for this traffic.`,
+    "", ["See the gauges", () => part("drift").scrollIntoView({ block: "center" })]);
 }
 
 // ---- Ask ----
 
-/** Read the form. Returns null, and says so under the filter, where that is not JSON. @returns {?Search} */
+/** Read the form. Throws SyntaxError where the filter is not JSON. @returns {Search} */
 function readSearch() {
   const search = { query: part("question").value.trim() };
   const k = part("k").valueAsNumber, filter = part("filter").value.trim();
   if (!Number.isNaN(k)) search.k = k;
   if (part("grouped").checked) search.group_by = "document";
-  part("filter-error").textContent = "";
-  part("options-set").textContent = k || filter || search.group_by ? " (in use)" : "";
-  try {
-    if (filter) search.filter = JSON.parse(filter);
-  } catch (error) {
-    part("filter-error").textContent = `The filter is not JSON: ${error.message}.`;
-    return null;
-  }
+  if (filter) search.filter = JSON.parse(filter);
   if (state.tau !== null) search.threshold = state.tau;
   return search;
+}
+
+/** Read the form, or say under the filter what is wrong with it and return null. */
+function checkedSearch() {
+  part("filter-error").textContent = "";
+  try {
+    return readSearch();
+  } catch (error) {
+    complain("filter", `The filter is not JSON: ${error.message}.`);
+    return null;
+  }
+}
+
+function complain(about, words) {
+  const filter = about === "filter";
+  if (filter) part("options").open = true;
+  part(filter ? "filter-error" : "verdict").textContent = words;
 }
 
 let asking = new AbortController();
 
 async function ask(event) {
   event?.preventDefault();
-  const search = readSearch();
-  if (!search) return void (part("options").open = true);
-  if (!search.query) return void part("question").focus();
-  asking.abort();
+  const search = checkedSearch();
+  if (!search) return;
+  if (!search.query) {
+    part("question").focus();
+    return;
+  }
+  asking.abort(); // only the last question counts
   asking = new AbortController();
   const { signal } = asking, send = part("ask-form").querySelector("button.main");
+  const find = (fields) => patiently("search", { ...search, explore: false, ...fields }, { signal, acting: true });
   send.textContent = "Asking …";
   try {
-    const reply = await patiently("search", { ...search, explore: false }, { signal, acting: true });
-    // The same search once more, with what it drops: the first reply is what an application gets.
-    const all = reply.dropped ? await patiently("search", { ...search, explore: false, min_results: reply.considered }, { signal, acting: true }) : reply;
+    const reply = await find({});
+    // Once more, with what the threshold drops: the first reply is what an application gets.
+    const all = reply.dropped ? await find({ min_results: reply.considered }) : reply;
     Object.assign(state, { reply, all, search });
     state.judged.clear();
-    for (const name of new Set(all.results.flatMap((each) => Object.keys(each.metadata)))) {
-      if (![...part("fields").children].some((each) => each.value === name)) part("fields").append(make("option", { value: name }));
-    }
+    for (const result of all.results) for (const name of Object.keys(result.metadata)) state.fields.add(name);
+    part("fields").textContent = state.fields.size ? `Fields of the results so far: ${[...state.fields].join(", ")}.` : "";
     showAnswer();
     showThreshold();
-    warn();
-    if (!state.release || reply.release !== state.release.release || reply.drift.alarm) refresh();
+    refresh();
   } catch (error) {
     if (signal.aborted) return;
-    const about = error.message.startsWith("filter") ? "filter-error" : "verdict";
-    if (about === "filter-error") part("options").open = true;
-    part(about).textContent = `The service refused this: ${error.message}.`;
+    complain(error.message.startsWith("filter") ? "filter" : "", `Not answered: ${error.message}.`);
   }
   send.textContent = "Ask";
 }
 
-/** Add a condition of the small form to the filter. */
-function addCondition() {
-  const name = part("condition-field").value.trim(), operator = part("condition-operator").value, typed = part("condition-value").value.trim();
-  if (!name || !typed) return void part(name ? "condition-value" : "condition-field").focus();
-  let value = typed;
-  try { value = JSON.parse(typed); } catch { /* a text */ }
-  if (typeof value === "object") value = typed;
-  const before = readSearch()?.filter ?? {}, bound = !["eq", "ne"].includes(operator);
-  const same = bound && typeof before[name] === "object" && !Array.isArray(before[name]) ? before[name] : {};
-  part("filter").value = JSON.stringify({ ...before, [name]: operator === "eq" ? value : { ...same, [operator]: value } });
-  part("condition-value").value = "";
-  showCode();
-}
-
 // ---- Results ----
 
-const keptNow = () => state.all.results.filter((each) => isKept(each, state.all, state.tau));
-
 function showAnswer() {
-  const { reply, all } = state;
+  const { reply, all, tau } = state;
   if (!reply) return;
-  const kept = keptNow(), dropped = all.results.filter((each) => !kept.includes(each));
-  part("answer-hint").hidden = true;
+  const [kept, dropped] = [true, false].map((side) => all.results.filter((each) => isKept(each, all, tau) === side));
+  part("answer-hint").textContent = "To judge, press the buttons, or y and n on a result that has the focus.";
   part("kept").replaceChildren(...kept.map((each) => resultItem(each, true)));
   part("dropped-part").hidden = !dropped.length;
   part("dropped-title").textContent = `Dropped: ${dropped.length} of ${all.results.length}`;
   part("dropped").replaceChildren(...dropped.map((each) => resultItem(each, false)));
-  const asked = reply.threshold ?? null, unmoved = tauInForce() === null || asked === null || Math.fround(asked) === Math.fround(tauInForce());
-  part("verdict").replaceChildren(`${verdict(reply, kept)} `, chip(reply, unmoved));
+  const first = () => document.querySelector(".result").focus();
+  part("verdict").replaceChildren(`${verdict(reply, kept)} `, chip(reply), " ",
+    all.results.length ? button("Judge the results", first, { class: "link" }) : "");
 }
 
 /** Say in a sentence what came of a search. */
@@ -457,40 +458,43 @@ function verdict(reply, kept) {
   return `${kept.length} of ${n} results ${kept.length === 1 ? "passes" : "pass"} the threshold${at}.`;
 }
 
-function chip(reply, unmoved) {
+function chip(reply) {
+  const { filter, k } = state.search;
   const [tone, words] = reply.drift.alarm ? ["bad", "Drift alarm"]
     : reply.calibration === "provisional" ? ["warn", "Provisional"]
-    : state.tau !== null || !unmoved ? ["plain", "Not calibrated: τ was moved"]
+    : state.tau !== null ? ["plain", "Not calibrated: τ was moved"]
     : reply.calibrated ? ["good", "Calibrated"]
-    : ["plain", `Not covered by the calibration${state.search.filter ? ": a filter is set" : state.search.k ? ": another k is set" : ""}`];
+    : ["plain", `Not covered by the calibration${filter ? ": a filter is set" : k ? ": another k is set" : ""}`];
   return make("span", { class: "chip", "data-tone": tone }, words);
 }
 
-/** @param {Result} result */
+/** @param {Result} result @param {boolean} kept */
 function resultItem(result, kept) {
-  const { policy, best_score } = state.all, value = compared(result, policy, best_score), tau = tauInForce();
-  const text = result.text ?? "", long = text.length > 320;
-  const passage = make("p", { class: `passage${long ? " long" : ""}`, dir: "auto" }, text);
-  const more = long && button("Show all", () => {
+  const value = compared(result, state.all.policy, state.all.best_score), tau = tauInForce(), passed = value >= tau;
+  const margin = tau !== null && value !== null
+    && [`${!kept && passed ? "refused, " : ""}${passed ? "above" : "below"} τ by`, distance(value, tau)];
+  const [titled, texted] = ["title", "text"].map((name) => `result-${result.rank}-${name}`);
+  const passage = make("p", { class: "passage", dir: "auto", id: texted }, result.text ?? "");
+  const long = passage.textContent.length > 320 && button("Show all", () => {
     const cut = passage.classList.toggle("long");
-    more.textContent = cut ? "Show all" : "Show less";
-    more.setAttribute("aria-expanded", !cut);
+    long.textContent = cut ? "Show all" : "Show less";
+    long.setAttribute("aria-expanded", !cut);
   }, { class: "link", "aria-expanded": "false" });
-  const refused = !kept && tau !== null && value >= tau; // the query as a whole was
-  const margin = tau === null || value === null ? null : [kept && value >= tau ? "above τ by" : refused ? "refused, above τ by" : "below τ by", distance(value, tau)];
-  const judge = (relevant, words) =>
-    button(words, () => judgeResult(result, relevant, item), { "aria-pressed": String(state.judged.get(result.id) === relevant), "data-relevant": relevant });
-  const said = make("span", { role: "status", class: "quiet" });
-  const item = make("li", { class: "result", tabindex: "0", "aria-label": `Result ${result.rank}. Press y if it is relevant, n if not.`, onkeydown: judgeByKey },
-    make("h3", { dir: "auto" }, make("span", { class: "rank" }, `${result.rank}  `), result.title || result.id),
-    passage, more,
+  passage.classList.toggle("long", Boolean(long));
+  const judge = (relevant, words) => button(words, () => judgeResult(result, relevant, item),
+    { "aria-pressed": String(state.judged.get(result.id) === relevant), "data-relevant": relevant });
+  const why = () => { part("document").value = result.id; explain(); part("why").scrollIntoView({ block: "nearest" }); };
+  const known = [["id", result.id], ...Object.entries(result.metadata)];
+  const item = make("article", { class: "result", tabindex: "0", "aria-labelledby": titled, "aria-describedby": texted,
+    "aria-keyshortcuts": "y n", onkeydown: judgeByKey },
+    make("h3", { dir: "auto", id: titled }, make("span", { class: "rank" }, `${result.rank}  `), result.title || result.id),
+    passage, long,
     figures(["Score", fixed(result.score)], result.relevance !== null && ["Relevance", percent(result.relevance)], margin),
-    make("p", { class: "chips" }, ...[["id", result.id], ...Object.entries(result.metadata)].map(([name, each]) =>
+    make("p", { class: "chips" }, ...known.map(([name, each]) =>
       make("span", { class: "chip" }, `${name}: ${Array.isArray(each) ? each.join(", ") : each}`))),
     make("div", { class: "actions" }, judge(true, "Relevant"), judge(false, "Not relevant"),
-      !kept && button("Why?", () => { part("document").value = result.id; explain(); part("why").scrollIntoView({ block: "nearest" }); }, { class: "link" }), said));
-  item.said = said;
-  return item;
+      !kept && button("Why?", why, { class: "link" }), make("span", { role: "status", class: "quiet" })));
+  return make("li", {}, item);
 }
 
 function judgeByKey(event) {
@@ -508,37 +512,44 @@ async function judgeResult(result, relevant, item) {
   const before = state.judged.get(result.id), { query_id } = state.all;
   const press = (verdict) => {
     state.judged.set(result.id, verdict);
-    for (const each of item.querySelectorAll("[data-relevant]")) each.setAttribute("aria-pressed", String(each.dataset.relevant === String(verdict)));
+    for (const each of item.querySelectorAll("[data-relevant]")) {
+      each.setAttribute("aria-pressed", String(each.dataset.relevant === String(verdict)));
+    }
   };
+  const said = item.querySelector("[role=status]");
   press(relevant);
-  item.said.textContent = "Sending …";
+  said.textContent = "Sending …";
   try {
     await patiently("feedback", { query_id, document_id: result.id, relevant }, { acting: true });
-    item.said.textContent = relevant ? "Judged relevant." : "Judged not relevant.";
+    said.textContent = relevant ? "Judged relevant." : "Judged not relevant.";
   } catch (error) {
     press(before);
-    item.said.textContent = error.status === 404 ? "This reply is too old to be judged: ask again." : `Not judged: ${error.message}.`;
+    said.textContent = error.status === 404 ? "This reply is too old to be judged: ask again." : `Not judged: ${error.message}.`;
   }
 }
 
 // ---- The threshold, on the distributions of the release ----
 
 const SETS = [["correct", "Correct documents"], ["topk", "Top-K results"], ["random", "Random documents"]];
-const LINES = [["kept-line", "Results kept"], ["loss-line", "Queries that lose their answer"]];
-const PAD = 22;
+const LINES = [["kept-line", "Results kept", "kept"], ["loss-line", "Queries that lose their answer", "loss"]];
+const PAD = 22; // pixels beside the drawing
+
+/** Tell whether the policy compares something else than similarity, from 0 to 1. */
+const compares = () => ["relative", "probability"].includes(policyKind());
 
 /** Return the range of τ: that of all similarities, or of the curve where the policy compares something else. */
 function tauRange() {
   const { reference } = state, values = (state.all?.results ?? []).map((each) => each.score);
-  if (["relative", "probability"].includes(policyKind())) return [0, 1];
+  if (compares()) return [0, 1];
   values.push(...SETS.flatMap(([name]) => [reference[name][0], reference[name].at(-1)]));
   return [Math.floor(Math.min(...values) * 20) / 20, Math.ceil(Math.max(...values) * 20) / 20];
 }
 
+/** Take another threshold; null: the calibrated one, for which the service is asked again, as it may refuse a query. */
 function setTau(value) {
-  const [low, high] = tauRange(), calibrated = calibratedTau();
-  const tau = Math.min(high, Math.max(low, Math.round(value * 1000) / 1000));
-  state.tau = calibrated !== null && Math.abs(tau - calibrated) < 0.0006 ? null : tau;
+  const [low, high] = tauRange();
+  state.tau = value === null ? null : Math.min(high, Math.max(low, Math.round(value * 1000) / 1000));
+  if (value === null && state.search?.threshold !== undefined) ask();
   showThreshold();
   showAnswer();
 }
@@ -548,61 +559,58 @@ function showThreshold() {
   const { reference } = state;
   for (const id of ["figure", "figure-table", "legend", "threshold-controls"]) part(id).hidden = !reference;
   if (!reference) return;
-  const tau = tauInForce(), [low, high] = tauRange(), slider = part("slider");
-  const point = tau === null ? null : onCurve(reference.curve, tau), set = tau ?? low;
+  const tau = tauInForce(), [low, high] = tauRange(), set = tau ?? low;
+  const point = tau === null ? null : onCurve(reference.curve, tau);
   const effect = tau === null ? "No threshold is in force. Move the slider to try one."
-    : point ? `At τ = ${fixed(tau)} you keep ${percent(point.kept)} of the results and lose the answers to ${percent(point.loss)} of the calibration queries.`
-    : `τ = ${fixed(tau)}. The release does not tell what other thresholds keep.`;
+    : point ? `At τ = ${fixed(tau)} you keep ${percent(point.kept)} of the results and lose the answers to ${
+      percent(point.loss)} of the calibration queries.`
+    : `τ = ${fixed(tau)}. This release does not tell what other thresholds keep.`;
   part("effect").textContent = effect;
   if (document.activeElement !== part("tau")) part("tau").value = fixed(set);
-  Object.assign(part("tau"), { min: low, max: high });
   part("tau-reset").disabled = state.tau === null;
-  for (const [name, value] of Object.entries({ valuemin: low, valuemax: high, valuenow: set.toFixed(3), valuetext: effect })) slider.setAttribute(`aria-${name}`, value);
+  const values = { valuemin: low, valuemax: high, valuenow: set.toFixed(3), valuetext: effect };
+  for (const [name, value] of Object.entries(values)) part("slider").setAttribute(`aria-${name}`, value);
   drawFigure(low, high, set);
   showFigureTable();
 }
 
 /** Draw the densities, the results of the last search as dots, and what thresholds keep and lose, with τ through all. */
 function drawFigure(low, high, tau) {
-  const { reference } = state, own = ["relative", "probability"].includes(policyKind());
-  const width = part("figure").clientWidth || 320, tall = width > 420;
-  const [dHigh, cHigh] = tall ? [150, 76] : [116, 60];
-  const base = 24 + dHigh, top = base + (own ? 62 : 34), bottom = top + cHigh, height = bottom + 44;
+  const { reference, all } = state, own = compares(), sets = SETS.map(([name]) => reference[name]);
+  const width = part("figure").clientWidth || 320, [tall, short] = width > 420 ? [150, 76] : [116, 60];
+  const base = 24 + tall, top = base + (own ? 62 : 34), bottom = top + short, height = bottom + 44, above = own ? top : 24;
   const scale = (from, to) => (x) => PAD + ((x - from) / (to - from)) * (width - 2 * PAD);
-  const ends = own ? [Math.min(...SETS.map(([name]) => reference[name][0])), Math.max(...SETS.map(([name]) => reference[name].at(-1)))] : [low, high];
-  const x = scale(low, high), similarityX = scale(...ends), above = own ? top : 24;
-  const axis = (at, from, to, place) => ticks(from, to, width / 60).map((value) =>
-    draw("text", { x: place(value), y: at, "text-anchor": "middle" }, value.toFixed(to - from < 0.2 ? 2 : 1)));
+  const ends = own ? [Math.min(...sets.flat()), Math.max(...sets.flat())] : [low, high];
+  const x = scale(low, high), similarityX = scale(...ends), calibrated = calibratedTau(), inForce = tauInForce() !== null;
+  const path = (points) => `M${points.map(([a, b]) => `${a.toFixed(1)} ${b.toFixed(1)}`).join("L")}`;
+  const line = (name, x1, y1, x2, y2) => draw("line", { class: name, x1, y1, x2, y2 });
+  const write = (words, at, y, anchor, name) => draw("text", { x: at, y, "text-anchor": anchor, class: name }, words);
+  const axis = (y, from, to, place) => [line("axis", PAD, y, width - PAD, y), ...ticks(from, to, width / 60).map((value) =>
+    write(value.toFixed(to - from < 0.2 ? 2 : 1), place(value), y + 34, "middle"))];
 
   const xs = Array.from({ length: 141 }, (_, i) => ends[0] + ((ends[1] - ends[0]) * i) / 140);
-  const densities = SETS.map(([name]) => [name, density(reference[name], xs)]).reverse();
-  const peak = Math.max(...densities.flatMap(([, ys]) => ys));
-  const path = (points) => `M${points.map(([a, b]) => `${a.toFixed(1)} ${b.toFixed(1)}`).join("L")}`;
-  const curves = densities.flatMap(([name, ys]) => {
-    const line = path(xs.map((each, i) => [similarityX(each), base - (dHigh * ys[i]) / peak]));
-    return [draw("path", { class: `area ${name}`, d: `${line}V${base}H${PAD}Z` }), draw("path", { class: `curve ${name}`, d: line })];
+  const densities = sets.map((each) => density(each, xs)), peak = Math.max(...densities.flat());
+  const hills = SETS.flatMap(([name], i) => {
+    const hill = path(densities[i].map((y, j) => [similarityX(xs[j]), base - (tall * y) / peak]));
+    return [draw("path", { class: `area ${name}`, d: `${hill}V${base}H${PAD}Z` }), draw("path", { class: `curve ${name}`, d: hill })];
   });
-  const inside = reference.curve.filter((point) => point.tau >= low && point.tau <= high);
-  const ends2 = [low, high].map((each) => ({ ...onCurve(reference.curve, each), tau: each }));
-  const points = reference.curve.length ? [ends2[0], ...inside, ends2[1]] : [];
-  const lines = LINES.map(([name], i) => points.length && draw("path", { class: `curve ${name}`,
-    d: path(points.map((point) => [x(point.tau), bottom - cHigh * (i ? point.loss : point.kept)])) }));
-  const dots = (state.all?.results ?? []).map((each) =>
-    draw("circle", { class: `dot${isKept(each, state.all, state.tau) ? " in" : ""}`, cx: similarityX(each.score), cy: base + 14, r: 5 }));
+  const points = [low, ...reference.curve.map((point) => point.tau).filter((each) => each > low && each < high), high]
+    .map((each) => ({ ...onCurve(reference.curve, each), tau: each }));
+  const lines = !reference.curve.length ? [] : LINES.map(([name, , field]) =>
+    draw("path", { class: `curve ${name}`, d: path(points.map((point) => [x(point.tau), bottom - short * point[field]])) }));
+  const labels = !lines.length ? [] : [write("results kept", PAD + 4, top + 16, "start"),
+    write("answers lost", width - PAD, bottom - short * points.at(-1).loss - 6, "end")];
+  const dots = (all?.results ?? []).map((each) => draw("circle",
+    { class: `dot${isKept(each, all, state.tau) ? " in" : ""}`, cx: similarityX(each.score), cy: base + 14, r: 5 }));
 
-  const calibrated = calibratedTau(), at = x(tau), shown = tauInForce() !== null;
-  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" },
-    ...curves,
-    shown && draw("rect", { class: "below", x: PAD, y: above, width: Math.max(at - PAD, 0), height: bottom - above }),
-    draw("line", { class: "axis", x1: PAD, x2: width - PAD, y1: base, y2: base }), ...dots,
-    ...(own ? axis(base + 40, ...ends, similarityX) : []),
-    ...[0, 0.5, 1].map((share) => draw("line", { class: "grid", x1: PAD, x2: width - PAD, y1: bottom - cHigh * share, y2: bottom - cHigh * share })),
-    ...lines.filter(Boolean),
-    draw("line", { class: "axis", x1: PAD, x2: width - PAD, y1: bottom, y2: bottom }), ...axis(bottom + 34, low, high, x),
-    state.tau !== null && calibrated !== null && draw("line", { class: "tau-calibrated", x1: x(calibrated), x2: x(calibrated), y1: above - 6, y2: bottom }),
-    shown && draw("line", { class: "tau-line", x1: at, x2: at, y1: above - 8, y2: bottom }),
-    shown && draw("text", { class: "strong", x: Math.min(Math.max(at, PAD + 24), width - PAD - 24), y: above - 12, "text-anchor": "middle" }, `τ ${fixed(tau)}`));
-  part("figure").querySelector("svg").replaceWith(svg);
+  const at = x(tau), shade = { class: "below", x: PAD, y: above, width: Math.max(at - PAD, 0), height: bottom - above };
+  const marks = !inForce ? [] : [line("tau-line", at, above - 8, at, bottom),
+    write(`τ ${fixed(tau)}`, Math.min(Math.max(at, PAD + 24), width - PAD - 24), above - 12, "middle", "strong")];
+  if (state.tau !== null && calibrated !== null) marks.unshift(line("tau-calibrated", x(calibrated), above - 6, x(calibrated), bottom));
+  part("figure").querySelector("svg").replaceWith(draw("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" },
+    ...hills, inForce && draw("rect", shade), ...(own ? axis(base, ...ends, similarityX) : [line("axis", PAD, base, width - PAD, base)]),
+    ...dots, ...[0.5, 1].map((share) => line("grid", PAD, bottom - short * share, width - PAD, bottom - short * share)),
+    ...lines, ...labels, ...axis(bottom, low, high, x), ...marks));
   Object.assign(part("slider").style, { left: `${at}px`, top: `${bottom - 22}px` });
 }
 
@@ -614,21 +622,24 @@ function showFigureTable() {
     table("Percentiles of the similarities at calibration", ["Percentile", ...SETS.map(([, words]) => words)],
       rows.map((row) => [String(row), ...SETS.map(([name]) => fixed(reference[name][row]))])),
     table("What a threshold keeps and loses", ["τ", ...LINES.map(([, words]) => words)],
-      reference.curve.filter((_, i) => i % step === 0).map((point) => [fixed(point.tau), percent(point.kept), percent(point.loss)])));
+      reference.curve.filter((_, i) => i % step === 0)
+        .map((point) => [fixed(point.tau), percent(point.kept), percent(point.loss)])));
 }
 
 function moveByKey(event) {
   const [low, high] = tauRange(), now = tauInForce() ?? low;
-  const to = { ArrowLeft: now - 0.005, ArrowDown: now - 0.005, ArrowRight: now + 0.005, ArrowUp: now + 0.005,
-    PageDown: now - 0.05, PageUp: now + 0.05, Home: low, End: high }[event.key];
+  const by = { ArrowLeft: -0.005, ArrowDown: -0.005, ArrowRight: 0.005, ArrowUp: 0.005, PageDown: -0.05, PageUp: 0.05 };
+  const to = { Home: low, End: high }[event.key] ?? (event.key in by ? now + by[event.key] : undefined);
   if (to === undefined) return;
   event.preventDefault();
   setTau(to);
 }
 
 function moveByPointer(event) {
-  if (event.type === "pointerdown") event.currentTarget.setPointerCapture(event.pointerId);
-  else if (!event.currentTarget.hasPointerCapture(event.pointerId)) return;
+  if (event.type === "pointerdown") {
+    event.currentTarget.setPointerCapture(event.pointerId);
+    part("slider").focus({ preventScroll: true });
+  } else if (!event.currentTarget.hasPointerCapture(event.pointerId)) return;
   const box = part("figure").getBoundingClientRect(), [low, high] = tauRange();
   setTau(low + ((event.clientX - box.left - PAD) / (box.width - 2 * PAD)) * (high - low));
 }
@@ -637,23 +648,27 @@ function moveByPointer(event) {
 
 async function explain(event) {
   event?.preventDefault();
-  const search = readSearch(), document_id = part("document").value.trim();
-  if (!document_id) return void part("document").focus();
-  if (!search?.query) return void part("explanation").replaceChildren(hint("Type the question first, at the top of the page."));
-  part("explanation").replaceChildren(hint("Asking …"));
+  const search = checkedSearch(), document_id = part("document").value.trim();
+  const tell = (...said) => part("explanation").replaceChildren(...said.filter(Boolean));
+  if (!document_id) part("document").focus();
+  if (!document_id || !search) return;
+  if (!search.query) return tell(hint("Type the question first, at the top of the page."));
+  tell(hint("Asking …"));
   try {
     const found = await patiently("explain", { ...search, document_id }, { acting: true });
-    part("explanation").replaceChildren(...[make("p", {}, make("strong", {}, found.kept ? "It is among the results. " : "It is left out. "), found.why),
+    tell(make("p", {}, make("strong", {}, found.kept ? "It is among the results. " : "It is left out. "), found.why),
       found.truncated && make("p", {}, "Its text is longer than the encoder reads; the end of it cannot be found."),
-      figures(found.rank !== null && ["Rank", `${found.rank} of ${found.ranked}`], found.score !== null && ["Score", fixed(found.score)],
-        found.relevance !== null && ["Relevance", percent(found.relevance)], found.threshold !== null && ["τ", fixed(found.threshold)])].filter(Boolean));
+      found.rank !== null && figures(["Rank", `${found.rank} of ${found.ranked}`], ["Score", fixed(found.score)],
+        found.relevance !== null && ["Relevance", percent(found.relevance)], ["τ", fixed(found.threshold)]));
   } catch (error) {
-    part("explanation").replaceChildren(make("p", { class: "error" }, `${error.message}.`));
+    tell(make("p", { class: "error" }, `${error.message}.`));
   }
 }
 
 function showCode() {
-  const search = readSearch() ?? { query: part("question").value.trim() };
+  let search;
+  try { search = readSearch(); } catch { return; } // the filter is being typed
+  part("options-set").textContent = search.k || search.filter || search.group_by ? " (in use)" : "";
   search.query ||= "How do I pay?";
   part("snippet").textContent = languages[state.language](search, BASE.href.replace(/\/$/, ""), key !== "");
   for (const each of part("languages").children) each.setAttribute("aria-pressed", String(each.textContent === state.language));
@@ -686,11 +701,11 @@ function showRelease(release) {
   };
   const shares = (name, measured) => {
     const found = measured?.[name];
-    return found ? `${percent(found.mean)} (${percent(found.lower)} to ${percent(found.upper)})` : "–";
+    return found ? `${percent(found.mean)} (${between(found)})` : "–";
   };
   part("release-facts").replaceChildren(
     make("dl", { class: "facts" }, ...Object.entries(facts).filter(([, value]) => value).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])),
-    table("Measured at calibration, with 95 % intervals", ["", "0 to 1", "Calibration", ...(held ? ["Held out"] : [])],
+    table("Measured at calibration, with 95 % intervals", ["Metric", "", "Calibration", ...(held ? ["Held out"] : [])],
       METRICS.filter(([name]) => manifest.metrics.calibration[name]).map(([name, words]) =>
         [words, interval(manifest.metrics.calibration[name]), shares(name, manifest.metrics.calibration), ...(held ? [shares(name, held)] : [])])));
 }
@@ -707,16 +722,16 @@ function showDrift(metrics) {
   const overlap = ["coe", "roe"].map((name) => {
     const band = Object.fromEntries(["lower", "mean", "upper"].map((bound) => [bound, of(`${name}_reference`, bound) ?? 0]));
     const live = drift[`taugate_${name}`]?.[0]?.value ?? NaN;
-    return [name.toUpperCase(), interval(band), `${percent(band.lower)} to ${percent(band.upper)}`, Number.isNaN(live) ? "not yet" : percent(live)];
+    return [name.toUpperCase(), interval(band), between(band), Number.isNaN(live) ? "not yet" : percent(live)];
   });
   part("gauges").replaceChildren(
-    table("Evidence of drift: 100 % raises an alarm", ["Signal", "0 to 100 %", "Evidence", "Alarm"], drift.taugate_drift_alarm.map(({ labels: { signal }, value }) =>
+    table("Evidence of drift: 100 % raises an alarm", ["Signal", "", "Evidence", "Alarm"], drift.taugate_drift_alarm.map(({ labels: { signal }, value }) =>
       [SIGNALS[signal] ?? signal, bar(signal), percent(evidence(signal)), value ? make("b", { class: "chip", "data-tone": "bad" }, "on") : "off"])),
-    table("How well the encoder tells documents apart", ["", "0 to 1", "At calibration", "Now"], overlap));
+    table("How well the encoder tells documents apart", ["Metric", "", "At calibration", "Now"], overlap));
 }
 
 function startPlayground() {
-  part("legend").replaceChildren(...[...SETS, ...LINES].map(([name, words]) =>
+  part("legend").replaceChildren(...SETS.map(([name, words]) =>
     make("li", {}, draw("svg", { viewBox: "0 0 26 12", "aria-hidden": "true" }, draw("line", { class: `curve ${name}`, x1: 0, x2: 26, y1: 6, y2: 6 })), words)));
   part("languages").replaceChildren(...Object.keys(languages).map((name) => button(name, () => { state.language = name; showCode(); })));
   const listen = (id, type, listener) => part(id).addEventListener(type, listener);
@@ -724,7 +739,6 @@ function startPlayground() {
   listen("ask-form", "input", showCode);
   listen("question", "input", ({ target }) => { target.style.height = "auto"; target.style.height = `${target.scrollHeight + 2}px`; });
   listen("question", "keydown", (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) ask(event); });
-  listen("condition-add", "click", addCondition);
   listen("key-form", "submit", useKey);
   listen("why-form", "submit", explain);
   listen("copy", "click", copy);
@@ -732,7 +746,7 @@ function startPlayground() {
   listen("figure", "pointerdown", moveByPointer);
   listen("figure", "pointermove", moveByPointer);
   listen("tau", "input", ({ target }) => { if (!Number.isNaN(target.valueAsNumber)) setTau(target.valueAsNumber); });
-  listen("tau-reset", "click", () => { state.tau = null; part("slider").focus(); showThreshold(); showAnswer(); });
+  listen("tau-reset", "click", () => { part("slider").focus(); setTau(null); });
   new ResizeObserver(() => { if (state.reference) drawFigure(...tauRange(), tauInForce() ?? tauRange()[0]); }).observe(part("threshold"));
   showCode();
   refresh();
