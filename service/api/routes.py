@@ -11,7 +11,8 @@ from starlette.routing import Route
 from taugate.service.access.authorization import REFERENCE_PATH
 from taugate.service.api.openapi import errors, replies
 from taugate.service.api.replies import EncodedJsonResponse
-from taugate.service.api.schemas import Health, ReferenceResponse, ReleaseResponse, ReloadResponse
+from taugate.service.api.schemas import Health, LiveDrift, ReferenceResponse, ReleaseResponse, ReloadResponse
+from taugate.service.drift.watch import DriftWatch
 from taugate.service.errors import NotReady
 from taugate.service.lifecycle.reference import ComputedOnce
 from taugate.service.lifecycle.serving import ReloadResult, Serving
@@ -42,7 +43,8 @@ def operations_routes(
     @router.get("/release", responses=replies(200, ReleaseResponse) | errors(503))
     async def release() -> ReleaseResponse:
         """The release in service, with its manifest."""
-        loaded = serving.active.release
+        active = serving.active
+        loaded, watch = active.release, active.drift
         manifest = loaded.manifest
         if serving.loaded_at is None:
             raise NotReady("the release is being loaded")
@@ -52,6 +54,7 @@ def operations_routes(
             shadow=serving.shadowing.release_id,
             loaded_at=serving.loaded_at.isoformat(),
             precision=loaded.precision,
+            drift=None if watch is None else _live_drift(watch),
             manifest=manifest.model_dump(),
         )
 
@@ -83,6 +86,11 @@ def operations_routes(
         return ReloadResponse(status=status, release=result.release, previous=result.previous, shadow=result.shadow)
 
     return router
+
+
+def _live_drift(watch: DriftWatch) -> LiveDrift:
+    overlap = watch.overlap
+    return LiveDrift(**orjson.loads(watch.report), coe=overlap.coe, coe_expected=overlap.expected_coe, roe=overlap.roe)
 
 
 def add_openapi_route(app: FastAPI) -> None:

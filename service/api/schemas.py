@@ -19,6 +19,7 @@ from taugate.retrieval.documents.store import MetadataValue
 from taugate.retrieval.explanation import Rule
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.query import GroupBy, Reason
+from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.records import State
 from taugate.service.settings import MOST_QUERIES
 
@@ -145,6 +146,17 @@ class Drift(BaseModel):
     signals: list[str] = Field(description="the alarms that are on, as in `taugate_drift_alarm{signal}`")
 
 
+class LiveDrift(Drift):
+    """Drift alarms, and the overlap of the latest queries of the process that answers.
+
+    The same at calibration is in `manifest.metrics`. Each is null while too little was seen.
+    """
+
+    coe: Interval | None = Field(description="COE of documents that were judged relevant")
+    coe_expected: Interval | None = Field(description="of the calibration's correct documents, against live queries")
+    roe: Interval | None = Field(description="ROE of random documents")
+
+
 class SearchResponse(BaseModel):
     """The documents that were kept, and the threshold they passed. `reason` says why `results` is empty."""
 
@@ -248,7 +260,7 @@ class FeedbackResponse(BaseModel):
 class ReleaseResponse(BaseModel):
     """The release in service: its id and state, when it was loaded, the precision of its encoder, and its manifest.
 
-    `shadow`: the release that is tried beside it.
+    `shadow`: the release that is tried beside it; `drift`: null where traffic is not watched.
     """
 
     release: str
@@ -256,6 +268,7 @@ class ReleaseResponse(BaseModel):
     shadow: str | None
     loaded_at: str = Field(json_schema_extra={"format": "date-time"})
     precision: Literal["float32", "int8"]
+    drift: LiveDrift | None
     manifest: dict[str, Any]
 
 

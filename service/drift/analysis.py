@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from taugate.drift.distances import kolmogorov_smirnov, population_stability, wasserstein
 from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Judgements, Observations
-from taugate.drift.overlap import live_overlap
+from taugate.drift.overlap import LiveOverlap, live_overlap
 from taugate.drift.signals import cohens_h, theta_of
 from taugate.drift.window import SlidingWindow
 from taugate.retrieval.release.reader import Release
@@ -48,7 +48,10 @@ _FORGET_SECONDS = 600.0  # between two looks whether old texts are to go: of all
 
 
 class LiveWindow:
-    """The latest queries and judgements, and what they say together. Belongs to one thread at a time."""
+    """The latest queries and judgements, and what they say together. Belongs to one thread at a time.
+
+    overlap: live COE and ROE, which any thread may read.
+    """
 
     def __init__(self, release: Release, settings: Settings, gauges: DriftGauges, monitor: Monitor) -> None:
         """release: whose reference they are compared with; settings: the size of the window; gauges: show it.
@@ -61,6 +64,7 @@ class LiveWindow:
         self._queries = SlidingWindow[Observations](most, seconds)
         self._judged = SlidingWindow[Judgements](most, seconds)
         self._rng = np.random.default_rng()
+        self.overlap = LiveOverlap(None, None, None)
 
     def add_queries(self, seen: Observations) -> None:
         """Add queries, as they were answered."""
@@ -73,15 +77,17 @@ class LiveWindow:
         self._judged.append(seen)
 
     def show(self, now: float) -> None:
-        """Set the gauges to what the window says at a Unix time."""
+        """Set the gauges and `overlap` to what the window says at a Unix time."""
         queries, judged = self._queries.at(now), self._judged.at(now)
         if not queries:
+            self.overlap = LiveOverlap(None, None, None)
             return
         reference, seen = self._reference, Observations.joined(queries)
         correct = Judgements.joined(judged) if judged else Judgements.none()
         compared = seen.top[self._rng.permutation(len(seen))[:_MAX_COMPARED]].ravel()
+        self.overlap = live_overlap(seen, correct, reference, self._drawn)
         self._gauges.set_window(
-            live_overlap(seen, correct, reference, self._drawn),
+            self.overlap,
             {"topk": seen.top.size, "random": seen.random.size, "correct": len(correct)},
             {name: test(compared, reference.top.ravel()) for name, test in _TESTS.items()},
             self._effects(seen, correct),
@@ -153,6 +159,11 @@ class TrafficAnalysis:
         if now >= self._asked_at + self._canary_seconds:
             self._asked_at = now
             self._ask_canaries()
+
+    @property
+    def overlap(self) -> LiveOverlap:
+        """Live COE and ROE, as the gauges show them; any thread may read it."""
+        return self._live.overlap
 
     def count_lost(self, queries: int) -> None:
         """Count queries that were answered faster than they could be analyzed."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from taugate.drift.overlap import LiveOverlap
 from taugate.retrieval.query import Query
 from taugate.service.drift.analysis import TrafficAnalysis
 from taugate.service.drift.feedback import Feedback
@@ -67,6 +68,11 @@ class DriftWatch:
     def report(self) -> bytes:
         """The field `drift` of replies, as JSON."""
         return self._analysis.alarms.report
+
+    @property
+    def overlap(self) -> LiveOverlap:
+        """COE and ROE of this process's latest queries and judgements, some seconds old."""
+        return self._analysis.overlap
 
     async def close(self, *, forget: bool = False) -> None:
         """Analyze what is left, and take the metrics back; forget: the release has left, and its alarms with it."""

@@ -21,7 +21,7 @@ CLOSED = [
     *[("GET", "/metrics", SCRAPER), ("POST", "/admin/reload", OPS), ("GET", "/admin/anything", OPS)],
 ]
 OTHERS = {APP, JUDGE, SCRAPER, OPS}
-OPEN = ["/livez", "/readyz", "/openapi.json"]
+OPEN = ["/livez", "/readyz", "/openapi.json", "/playground", "/playground/app.css", "/playground/app.js"]
 
 
 def app(**settings: Any) -> FastAPI:

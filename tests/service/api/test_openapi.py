@@ -25,7 +25,8 @@ def test_each_path_is_routed_once_and_each_operation_has_a_short_name() -> None:
     )
     operations = [operation for path in openapi_document()["paths"].values() for operation in path.values()]
     assert {operation["operationId"] for operation in operations} == {
-        *("search", "search_batch", "explain", "feedback", "reload", "livez", "readyz", "release", "metrics")
+        *("search", "search_batch", "explain", "feedback", "reload", "livez", "readyz", "release", "reference"),
+        *("metrics", "playground", "playground_style", "playground_script"),
     }
 
 
