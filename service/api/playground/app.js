@@ -1,15 +1,14 @@
 // The page of /playground, and of `taugate judge --web`. It asks only the server that it came from, keeps nothing after
-// it is closed, and puts every text into the page as a text. From top to bottom: computing, building elements, asking
-// the service, the views, judging, start.
+// it is closed, and puts every text into the page as a text.
 
 /** @typedef {{tau: number, kept: number, loss: number}} CurvePoint */
-/** @typedef {{id: string, document_id: string, rank: number, score: number, relevance: ?number, below_threshold: boolean,
- *   title: ?string, text: ?string, metadata: Object}} Result */
+/** @typedef {{id: string, rank: number, score: number, relevance: ?number, below_threshold: boolean, title: ?string,
+ *   text: ?string, metadata: Object}} Result */
 /** @typedef {{query: string, k?: number, group_by?: string, filter?: Object, threshold?: number}} Search */
 
 // ---- Computing: functions of their arguments alone ----
 
-export const fixed = (number, digits = 3) => (number === null || Number.isNaN(number) ? "–" : number.toFixed(digits));
+export const fixed = (number) => (number === null ? "–" : number.toFixed(3));
 
 /** Write a share of 0…1 in per cent, with a decimal below ten: 61 %, 1.8 %. */
 export function percent(share) {
@@ -21,17 +20,12 @@ export function percent(share) {
 export const between = ({ lower, upper }) => `${percent(lower).replace("\u00a0%", "")}–${percent(upper)}`;
 
 /** Write how far two similarities are apart. */
-export function distance(one, other) {
-  const apart = Math.abs(one - other);
-  return apart < 0.001 ? "less than 0.001" : apart.toFixed(3);
-}
+export const distance = (one, other) => Math.abs(one - other) < 0.001 ? "less than 0.001" : fixed(Math.abs(one - other));
 
 /**
  * Estimate a density from quantiles: Gaussian kernels on 400 values drawn evenly from them, as wide as Silverman's rule
  * of thumb asks (Density Estimation, 1986, equation 3.31).
- * @param {number[]} quantiles evenly spaced, of the probabilities 0 to 1
- * @param {number[]} xs where the density is wanted
- * @returns {number[]} the density at each of them
+ * @param {number[]} quantiles of evenly spaced probabilities, 0 to 1 @param {number[]} xs where the density is wanted
  */
 export function density(quantiles, xs) {
   const at = (share) => {
@@ -47,12 +41,10 @@ export function density(quantiles, xs) {
 }
 
 /**
- * Look up what a threshold keeps and loses: what the next higher point of the curve does, as the cut falls just below it.
+ * Look up what a threshold keeps and loses: between two points, what the higher one does.
  * @param {CurvePoint[]} curve by rising threshold @param {number} tau @returns {?CurvePoint} null without a curve
  */
-export function onCurve(curve, tau) {
-  return curve.find((point) => point.tau >= Math.fround(tau)) ?? curve.at(-1) ?? null;
-}
+export const onCurve = (curve, tau) => curve.find((point) => point.tau >= Math.fround(tau)) ?? curve.at(-1) ?? null;
 
 /** Return what a policy compares with τ, in float32 as the service does. */
 export function compared(result, policy, best) {
@@ -68,33 +60,20 @@ export function isKept(result, reply, tau) {
 
 /** Return round numbers for an axis. */
 export function ticks(low, high, most) {
-  const step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1].find((each) => (high - low) / each <= most) ?? high - low;
+  const step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5].find((each) => (high - low) / each <= most) ?? 1;
   const first = Math.ceil(low / step - 1e-9);
   return Array.from({ length: Math.floor(high / step + 1e-9) - first + 1 }, (_, i) => (first + i) * step);
 }
 
-/** Read Prometheus's text format: {name: [{labels, value}]}. */
-export function readMetrics(text) {
-  const found = {};
-  for (const [, name, labels, value] of text.matchAll(/^(\w+)(?:\{(.*)\})? (\S+)$/gm)) {
-    const pairs = [...(labels ?? "").matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)].map((each) => [each[1], each[2]]);
-    (found[name] ??= []).push({ labels: Object.fromEntries(pairs), value: Number(value) });
-  }
-  return found;
-}
-
-const pythonName = new Map([[true, "True"], [false, "False"], [null, "None"]]);
+const PYTHON_NAMES = new Map([[true, "True"], [false, "False"], [null, "None"]]);
 
 /** Write a JSON value as a literal of Python. */
 export function pythonLiteral(value) {
-  if (pythonName.has(value)) return pythonName.get(value);
+  if (PYTHON_NAMES.has(value)) return PYTHON_NAMES.get(value);
   if (Array.isArray(value)) return `[${value.map(pythonLiteral).join(", ")}]`;
   if (typeof value !== "object") return JSON.stringify(value);
-  return `{${Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}: ${pythonLiteral(each)}`).join(", ")}}`;
+  return `{${Object.entries(value).map(([name, each]) => `${pythonLiteral(name)}: ${pythonLiteral(each)}`).join(", ")}}`;
 }
-
-const pythonArguments = (options) =>
-  Object.entries(options).map(([name, value]) => `, ${name}=${pythonLiteral(value)}`).join("");
 
 /**
  * Write a search as code, in each language that the page offers.
@@ -102,47 +81,47 @@ const pythonArguments = (options) =>
  */
 export const languages = {
   curl(search, url, keyed) {
-    const body = JSON.stringify(search).replaceAll("'", "'\\''");
     const key = keyed ? ' \\\n  -H "Authorization: Bearer $TAUGATE_KEY"' : "";
+    const body = JSON.stringify(search).replaceAll("'", "'\\''");
     return `curl -s ${url}/search${key} \\\n  -H 'Content-Type: application/json' \\\n  -d '${body}'`;
   },
   Python({ query, ...options }, url, keyed) {
-    return `${keyed ? "# The key is read from the environment variable TAUGATE_KEY.\n" : ""}from taugate_client import TaugateClient
+    return `${keyed ? KEY_NOTE : ""}from taugate_client import TaugateClient
 
 with TaugateClient("${url}") as taugate:
-    reply = taugate.search(${JSON.stringify(query)}${pythonArguments(options)})
+    reply = taugate.search(${callWith(query, options)})
     for result in reply.results:
         print(result.score, result.text)
     if not reply.results:
         print("nothing found:", reply.reason)`;
   },
   LangChain({ query, group_by, ...options }, url, keyed) {
-    const notes = [
-      keyed && "The key is read from the environment variable TAUGATE_KEY.",
-      group_by && "This retriever counts chunks, not documents.",
-      options.threshold !== undefined && "Here a threshold only tightens: below the calibrated one it changes nothing.",
-    ];
-    return `${notes.filter(Boolean).map((note) => `# ${note}\n`).join("")}from langchain_taugate import TaugateRetriever
+    const notes = (keyed ? KEY_NOTE : "") + (group_by ? "# This retriever counts chunks, not documents.\n" : "")
+      + (options.threshold === undefined ? "" : "# Below the calibrated τ, a threshold changes nothing here.\n");
+    return `${notes}from langchain_taugate import TaugateRetriever
 
 retriever = TaugateRetriever(url="${url}")
-for document in retriever.invoke(${JSON.stringify(query)}${pythonArguments(options)}):
+for document in retriever.invoke(${callWith(query, options)}):
     print(document.metadata["score"], document.page_content)`;
   },
 };
+const KEY_NOTE = "# The key comes from the environment variable TAUGATE_KEY.\n";
+const callWith = (query, options) =>
+  [JSON.stringify(query), ...Object.entries(options).map(([name, each]) => `${name}=${pythonLiteral(each)}`)].join(", ");
 
 // ---- Building elements ----
 
 const part = (id) => document.getElementById(id);
-const SVG = document.querySelector("svg")?.namespaceURI;
+const SVG = document.querySelector("svg").namespaceURI;
 
-/** Make a function that builds elements: attributes by name, `on…` a listener; null and false leave one out. */
+/** Make a function that builds elements: attributes by name, `on…` a listener; what is null or false is left out. */
 const builder = (create) => (tag, attributes = {}, ...children) => {
-  const element = create(tag);
+  const element = create(tag), given = (value) => value !== null && value !== undefined && value !== false;
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (value !== null && value !== false && value !== undefined) element.setAttribute(name, value === true ? "" : value);
+    else if (given(value)) element.setAttribute(name, value);
   }
-  element.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(...children.filter(given));
   return element;
 };
 const make = builder((tag) => document.createElement(tag));
@@ -150,24 +129,26 @@ const draw = builder((tag) => document.createElementNS(SVG, tag));
 
 const button = (words, onclick, attributes = {}) => make("button", { type: "button", onclick, ...attributes }, words);
 const hint = (words) => make("p", { class: "hint" }, words);
-const figures = (...pairs) =>
-  make("p", { class: "figures" }, ...pairs.filter(Boolean).map(([name, value]) => make("span", {}, `${name} `, make("b", {}, value))));
+const chip = (words, tone = "plain") => make("span", { class: "chip", "data-tone": tone }, words);
+const figures = (...pairs) => make("p", { class: "figures" },
+  ...pairs.filter(Boolean).map(([name, value]) => make("span", {}, `${name} `, make("b", {}, value))));
 
-/** Build a table; rows: cells, of which an element stands in the column that is drawn. */
+/** Build a table; an element among the cells of a row is a drawing. */
 function table(caption, head, rows) {
-  const cell = (value, i) =>
-    i === 0 ? make("th", { scope: "row" }, value) : make("td", { class: value instanceof Element ? "drawn" : null }, value);
+  const cell = (value, i) => i === 0 ? make("th", { scope: "row" }, value)
+    : make("td", { class: value instanceof Element && "drawn" }, value);
+  const column = (name) => make(name ? "th" : "td", { scope: name && "col", class: !name && "drawn" }, name);
   return make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": caption },
     make("table", {}, make("caption", {}, caption),
-      make("thead", {}, make("tr", {}, ...head.map((name) => make("th", { scope: "col" }, name)))),
+      make("thead", {}, make("tr", {}, ...head.map(column))),
       make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map(cell))))));
 }
 
-/** Draw an interval with its mean on a line from 0 to 1. */
+/** Draw an interval and its mean between 0 and 1. */
 const interval = ({ mean, lower, upper }) =>
   draw("svg", { viewBox: "0 0 100 14", preserveAspectRatio: "none", "aria-hidden": "true" },
     draw("line", { class: "grid", x1: 0, x2: 100, y1: 7, y2: 7 }),
-    draw("rect", { class: "area correct", x: 100 * lower, width: Math.max(100 * (upper - lower), 0.5), y: 3, height: 8 }),
+    draw("rect", { class: "area correct", x: 100 * lower, width: 100 * (upper - lower), y: 3, height: 8 }),
     draw("rect", { class: "dot in", x: 100 * mean - 0.4, width: 0.8, y: 2, height: 10 }));
 
 /**
@@ -175,76 +156,78 @@ const interval = ({ mean, lower, upper }) =>
  * @param {"warn"|"bad"|"plain"} tone @param {string} [aside] changes often, so that it is not read out
  * @param {[string, Function]} [action] words of a button, and what it does
  */
-function notice(name, tone, words, aside = "", action) {
+function notice(name, tone, words, aside = "", action = null) {
   let shown = part(`notice-${name}`);
-  if (!words) return shown?.remove();
   if (shown?.dataset.words !== words) {
     shown?.remove();
+    if (!words) return;
     const said = make("p", {}, make("span", {}, words), make("span", { "aria-hidden": "true" }));
     const role = tone === "plain" ? "status" : "alert";
     const attributes = { id: `notice-${name}`, class: "notice", role, "data-tone": tone, "data-words": words };
     shown = make("div", attributes, said, action && button(...action));
     part("notices").append(shown);
   }
-  shown.querySelector("p").lastElementChild.textContent = aside && ` ${aside}`;
+  if (shown) shown.querySelector("p").lastElementChild.textContent = aside && ` ${aside}`;
 }
 
 // ---- Asking the service ----
 
 const BASE = new URL(".", location.href);
-const SLOW_SECONDS = 2, LOST_SECONDS = 30, PAUSES = [1, 2, 4, 8]; // the service itself gives up after 5 s by default
-let key = ""; // in this variable alone: no storage, no address, no cookie has it
+const SLOW_SECONDS = 2, LOST_SECONDS = 30; // the service itself gives up after 5 s by default
+const PAUSES = [1, 2, 4, 8]; // seconds before each new attempt, and the last for all that follow
+let key = ""; // in this variable alone: no storage, no address and no cookie has it
 
+class Unreachable extends Error {}
 class Refused extends Error {
   constructor(status, error, seconds) {
     super(error?.message ?? `the service answered with status ${status}`);
-    Object.assign(this, { status, code: error?.code ?? "", seconds });
+    Object.assign(this, { status, seconds });
   }
 }
-class Unreachable extends Error {}
 
-/** Send one request and return its JSON, or its text. Throws Refused, Unreachable, or that it was aborted. */
+/** Send one request and return its JSON. Throws Refused, Unreachable, or that it was aborted. */
 async function call(path, body, signal) {
   const began = performance.now(), lost = AbortSignal.timeout(LOST_SECONDS * 1000);
   const slow = setInterval(() => {
     const seconds = Math.round((performance.now() - began) / 1000);
-    if (seconds >= SLOW_SECONDS) notice("slow", "plain", "The service is slow to answer. You need not do anything.", `Waiting for ${seconds} s.`);
+    if (seconds >= SLOW_SECONDS) notice("slow", "plain", "The service is slow to answer.", `Waiting for ${seconds} s.`);
   }, 1000);
-  let reply, text;
   try {
-    reply = await fetch(new URL(path, BASE), {
+    const reply = await fetch(new URL(path, BASE), {
       method: body ? "POST" : "GET",
       headers: { ...(body && { "Content-Type": "application/json" }), ...(key && { Authorization: `Bearer ${key}` }) },
       body: body && JSON.stringify(body), cache: "no-store", credentials: "omit",
       signal: signal ? AbortSignal.any([signal, lost]) : lost,
     });
-    text = await reply.text();
+    const text = await reply.text(), json = reply.headers.get("Content-Type")?.startsWith("application/json");
+    if (reply.ok) return JSON.parse(text);
+    const seconds = Number(reply.headers.get("Retry-After")) || undefined;
+    throw new Refused(reply.status, json ? JSON.parse(text).error : undefined, seconds);
   } catch (error) {
-    if (signal?.aborted) throw error;
-    throw new Unreachable(lost.aborted ? `no answer within ${LOST_SECONDS} seconds` : "no answer");
+    if (signal?.aborted || error instanceof Refused) throw error;
+    throw new Unreachable("no answer");
   } finally {
     clearInterval(slow);
     notice("slow");
   }
-  const json = reply.headers.get("Content-Type")?.startsWith("application/json");
-  if (reply.ok) return json ? JSON.parse(text) : text;
-  const seconds = Number(reply.headers.get("Retry-After")) || undefined;
-  throw new Refused(reply.status, json ? JSON.parse(text).error : undefined, seconds);
 }
 
-/** Call until there is an answer: after a pause where the service is away or busy, with another key where it asks for one. */
+/**
+ * Call until there is an answer: after a pause where the service is away or busy, with another key where it refuses one.
+ * @param {{signal?: AbortSignal, acting?: boolean}} options acting: for somebody who waits for it
+ */
 async function patiently(path, body, { signal, acting } = {}) {
   for (let attempt = 0; ; attempt++) {
     signal?.throwIfAborted();
     try {
       const reply = await call(path, body, signal);
-      service("ready");
+      tellService("ready");
       return reply;
     } catch (error) {
-      if (error instanceof Refused && error.status === 401) await anotherKey(error, acting);
-      else if (error instanceof Unreachable || [429, 502, 503].includes(error.status)) {
-        await pause(error, error.seconds ?? PAUSES[Math.min(attempt, PAUSES.length - 1)]);
-      } else throw error;
+      const busy = error instanceof Unreachable || [429, 502, 503].includes(error.status);
+      if (error.status === 401) await anotherKey(error, acting);
+      else if (busy) await pause(error, error.seconds ?? PAUSES[Math.min(attempt, PAUSES.length - 1)]);
+      else throw error;
     }
   }
 }
@@ -253,22 +236,18 @@ let paused = null; // the pause that all wait for, and how to end it
 
 function pause(error, seconds) {
   if (paused) return paused.promise;
-  const away = error instanceof Unreachable || error.status === 502;
-  service(away ? "away" : "busy");
+  const away = error instanceof Unreachable || error.status === 502, until = performance.now() + seconds * 1000;
+  tellService(away ? "away" : "busy");
   const words = away
     ? `The service at ${BASE.host} does not answer. What you typed is kept, and sent when it is back.`
     : `The service asks for patience: ${error.message}.`;
-  const until = performance.now() + seconds * 1000;
   const tell = () => {
-    const left = Math.ceil((until - performance.now()) / 1000);
+    const left = Math.ceil((until - performance.now()) / 1000), now = ["Try now", () => paused?.end()];
     if (left <= 0) paused.end();
-    else notice("connection", away ? "bad" : "warn", words, `Trying again in ${left} s.`, ["Try now", () => paused?.end()]);
+    else notice("connection", away ? "bad" : "warn", words, `Trying again in ${left} s.`, now);
   };
-  const counting = setInterval(tell, 250);
-  const promise = new Promise((resolve) => {
-    paused = { end: () => { clearInterval(counting); paused = null; resolve(); } };
-  });
-  paused.promise = promise;
+  const counting = setInterval(tell, 250), { promise, resolve } = Promise.withResolvers();
+  paused = { promise, end: () => { clearInterval(counting); paused = null; resolve(); } };
   tell();
   return promise;
 }
@@ -276,15 +255,12 @@ function pause(error, seconds) {
 let entered = null; // what waits for a key, and how to wake it
 
 function anotherKey(error, acting) {
-  service("key");
+  tellService("key");
   const open = () => { part("access").open = true; part("key").focus(); };
   const words = `${error.message[0].toUpperCase()}${error.message.slice(1)}. What you typed is kept.`;
   notice("key", "bad", words, "", ["Enter a key", open]);
   if (acting) open();
-  if (!entered) {
-    entered = {};
-    entered.promise = new Promise((resolve) => { entered.wake = () => { entered = null; resolve(); }; });
-  }
+  entered ??= Promise.withResolvers();
   return entered.promise;
 }
 
@@ -294,29 +270,31 @@ function useKey(event) {
   part("key").value = "";
   part("access").open = false;
   notice("key");
-  if (entered) entered.wake();
+  if (entered) entered.resolve();
   else refresh();
+  entered = null;
+  showCode();
 }
 
-function service(condition) {
+function tellService(condition) {
   if (condition === "ready") notice("connection");
-  const words = { ready: "Ready", away: "No answer", busy: "Busy", key: "Needs a key" }[condition];
+  const told = condition !== "ready" ? { away: "No answer", busy: "Busy", key: "Needs a key" }[condition]
+    : `Ready${state.release ? ` · release ${state.release.release}` : ""}`;
   part("service").dataset.state = condition;
-  const told = state.release && condition === "ready" ? `${words} · release ${state.release.release}` : words;
   if (part("service").textContent !== told) part("service").textContent = told;
 }
 
 // ---- What the page knows ----
 
 const state = {
-  release: null, reference: null, gauges: null, // as the service tells
+  release: null, reference: null, // as the service tells them
   tau: null, // the threshold that was chosen; null is the calibrated one
-  reply: null, all: null, // to the last search: as an application gets it, and with what was dropped
-  search: null, judged: new Map(), fields: new Set(), language: "curl",
+  search: null, reply: null, all: null, // the last search, its reply, and the reply with what the threshold dropped
+  judged: new Map(), fields: new Set(), language: "curl",
 };
-const calibratedTau = () => state.release?.manifest.policy.tau ?? null;
-const tauInForce = () => state.tau ?? (state.search?.threshold === undefined ? state.reply?.threshold : null) ?? calibratedTau();
-const policyKind = () => state.release?.manifest.policy.kind ?? "similarity";
+const policy = () => state.release?.manifest.policy ?? { kind: "similarity", tau: null };
+const asked = () => (state.search?.threshold === undefined ? state.reply?.threshold : null); // of a stratum, it may be
+const tauInForce = () => state.tau ?? asked() ?? policy().tau;
 
 const REASONS = {
   generated_queries: "its queries were generated, not asked by people",
@@ -328,7 +306,7 @@ const SIGNALS = {
   empty_responses: "empty responses", dropped_share: "dropped results", canary: "golden queries",
 };
 
-/** Ask for the release and its gauges, and for its distributions where the release is new. */
+/** Ask for the release and its drift, and for its distributions where the release is new. */
 async function refresh() {
   const ask = (path) => patiently(path).catch((error) => error);
   const release = await ask("release"), failed = release instanceof Error;
@@ -338,30 +316,28 @@ async function refresh() {
     const reference = await ask("release/reference"), hidden = reference instanceof Error;
     state.reference = hidden ? null : reference;
     if (hidden) part("effect").textContent = `The distributions cannot be shown: ${reference.message}.`;
-    showRelease(release);
     showThreshold();
   }
-  const metrics = await ask("metrics");
-  state.gauges = metrics instanceof Error ? null : readMetrics(metrics);
-  service("ready");
-  showDrift(metrics);
+  tellService("ready");
+  showRelease(release);
+  showDrift(release);
   warn();
 }
 
 /** Say what nobody may overlook. */
 function warn() {
-  const { release, reply, gauges } = state, reasons = release?.manifest.calibration?.reasons ?? [];
-  const why = reasons.map((reason) => REASONS[reason] ?? reason.replaceAll("_", " ")).join("; ");
+  const { release, reply } = state, reasons = release?.manifest.calibration?.reasons ?? [];
+  const why = reasons.map((reason) => REASONS[reason] ?? reason).join("; ");
   const provisional = (release?.calibration ?? reply?.calibration) === "provisional";
   notice("provisional", "warn", provisional && `Provisional: too little evidence stands behind this threshold${
     why && `, as ${why}`}. Do not rely on its figures.`);
-  notice("uncut", "warn", release && policyKind() === "none"
+  notice("uncut", "warn", release && policy().kind === "none"
     && "This release has no threshold: none could be certified. Nothing is dropped.");
-  const signals = new Set(reply?.drift.alarm ? reply.drift.signals : []);
-  for (const { labels, value } of gauges?.taugate_drift_alarm ?? []) if (value) signals.add(labels.signal);
+  const signals = new Set([release?.drift, reply?.drift].flatMap((drift) => (drift?.alarm ? drift.signals : [])));
   const named = [...signals].map((signal) => SIGNALS[signal] ?? signal).join(", ");
+  const gauges = ["See the gauges", () => part("drift").scrollIntoView({ block: "center" })];
   notice("drift", "bad", named && `Drift alarm: ${named}. What was measured at calibration may not hold for this traffic.`,
-    "", ["See the gauges", () => part("drift").scrollIntoView({ block: "center" })]);
+    "", gauges);
 }
 
 // ---- Ask ----
@@ -377,21 +353,16 @@ function readSearch() {
   return search;
 }
 
-/** Read the form, or say under the filter what is wrong with it and return null. */
+/** Read the form; where that fails, say why beside the filter and return null. */
 function checkedSearch() {
   part("filter-error").textContent = "";
-  try {
-    return readSearch();
-  } catch (error) {
-    complain("filter", `The filter is not JSON: ${error.message}.`);
-    return null;
-  }
+  try { return readSearch(); } catch (error) { return complain("filter", `The filter is not JSON: ${error.message}.`); }
 }
 
 function complain(about, words) {
-  const filter = about === "filter";
-  if (filter) part("options").open = true;
-  part(filter ? "filter-error" : "verdict").textContent = words;
+  if (about === "filter") part("options").open = true;
+  part(about === "filter" ? "filter-error" : "verdict").textContent = words;
+  return null;
 }
 
 let asking = new AbortController();
@@ -399,11 +370,7 @@ let asking = new AbortController();
 async function ask(event) {
   event?.preventDefault();
   const search = checkedSearch();
-  if (!search) return;
-  if (!search.query) {
-    part("question").focus();
-    return;
-  }
+  if (!search?.query) return search && part("question").focus();
   asking.abort(); // only the last question counts
   asking = new AbortController();
   const { signal } = asking, send = part("ask-form").querySelector("button.main");
@@ -413,10 +380,10 @@ async function ask(event) {
     const reply = await find({});
     // Once more, with what the threshold drops: the first reply is what an application gets.
     const all = reply.dropped ? await find({ min_results: reply.considered }) : reply;
-    Object.assign(state, { reply, all, search });
+    Object.assign(state, { search, reply, all });
     state.judged.clear();
     for (const result of all.results) for (const name of Object.keys(result.metadata)) state.fields.add(name);
-    part("fields").textContent = state.fields.size ? `Fields of the results so far: ${[...state.fields].join(", ")}.` : "";
+    part("fields").textContent = `Fields of the results so far: ${[...state.fields].join(", ") || "none"}.`;
     showAnswer();
     showThreshold();
     refresh();
@@ -438,34 +405,30 @@ function showAnswer() {
   part("dropped-part").hidden = !dropped.length;
   part("dropped-title").textContent = `Dropped: ${dropped.length} of ${all.results.length}`;
   part("dropped").replaceChildren(...dropped.map((each) => resultItem(each, false)));
-  const first = () => document.querySelector(".result").focus();
-  part("verdict").replaceChildren(`${verdict(reply, kept)} `, chip(reply), " ",
-    all.results.length ? button("Judge the results", first, { class: "link" }) : "");
+  const judge = () => document.querySelector(".result").focus();
+  part("verdict").replaceChildren(`${verdict(reply, all, kept)} `, stateOf(reply), " ",
+    all.results.length ? button("Judge the results", judge, { class: "link" }) : "");
 }
 
 /** Say in a sentence what came of a search. */
-function verdict(reply, kept) {
-  const tau = tauInForce(), n = reply.considered, at = tau === null ? "" : ` τ = ${fixed(tau)}`;
+function verdict(reply, all, kept) {
+  const tau = tauInForce(), n = reply.considered, best = n && fixed(compared(all.results[0], reply.policy, reply.best_score));
   if (!n) return "No document matches the filter.";
   if (reply.reason === "unanswerable" && state.tau === null) {
-    return `Refused: the documents seem to hold no answer to this question. The best of ${n} results has ${fixed(reply.best_score)}.`;
+    return `Refused: the documents seem to hold no answer. The best of ${n} results has ${best}.`;
   }
-  if (!kept.length) {
-    const best = compared(state.all.results[0], reply.policy, reply.best_score);
-    return `Nothing passes the threshold${at}. The best of ${n} results has ${fixed(best)}, which is ${distance(best, tau)} below it.`;
-  }
-  if (reply.policy === "none" && state.tau === null) return `${n} results, none dropped: this release has no threshold.`;
-  return `${kept.length} of ${n} results ${kept.length === 1 ? "passes" : "pass"} the threshold${at}.`;
+  if (tau === null) return `${n} results, none dropped: this release has no threshold.`;
+  if (kept.length) return `${kept.length} of ${n} results ${kept.length === 1 ? "passes" : "pass"} the threshold τ\u00a0=\u00a0${fixed(tau)}.`;
+  return `Nothing passes the threshold τ\u00a0=\u00a0${fixed(tau)}. The best of ${n} results has ${best}, ${distance(best, tau)} below it.`;
 }
 
-function chip(reply) {
+function stateOf(reply) {
+  if (reply.drift.alarm) return chip("Drift alarm", "bad");
+  if (reply.calibration === "provisional") return chip("Provisional", "warn");
+  if (state.tau !== null) return chip("Not calibrated: τ was moved");
+  if (reply.calibrated) return chip("Calibrated", "good");
   const { filter, k } = state.search;
-  const [tone, words] = reply.drift.alarm ? ["bad", "Drift alarm"]
-    : reply.calibration === "provisional" ? ["warn", "Provisional"]
-    : state.tau !== null ? ["plain", "Not calibrated: τ was moved"]
-    : reply.calibrated ? ["good", "Calibrated"]
-    : ["plain", `Not covered by the calibration${filter ? ": a filter is set" : k ? ": another k is set" : ""}`];
-  return make("span", { class: "chip", "data-tone": tone }, words);
+  return chip(`Not covered by the calibration${filter ? ": a filter is set" : k ? ": another k is set" : ""}`);
 }
 
 /** @param {Result} result @param {boolean} kept */
@@ -474,53 +437,48 @@ function resultItem(result, kept) {
   const margin = tau !== null && value !== null
     && [`${!kept && passed ? "refused, " : ""}${passed ? "above" : "below"} τ by`, distance(value, tau)];
   const [titled, texted] = ["title", "text"].map((name) => `result-${result.rank}-${name}`);
-  const passage = make("p", { class: "passage", dir: "auto", id: texted }, result.text ?? "");
-  const long = passage.textContent.length > 320 && button("Show all", () => {
-    const cut = passage.classList.toggle("long");
-    long.textContent = cut ? "Show all" : "Show less";
-    long.setAttribute("aria-expanded", !cut);
-  }, { class: "link", "aria-expanded": "false" });
-  passage.classList.toggle("long", Boolean(long));
+  const long = result.text?.length > 320;
+  const passage = make("p", { class: `passage${long ? " long" : ""}`, dir: "auto", id: texted }, result.text ?? "");
+  const unfold = ({ target }) => { target.textContent = passage.classList.toggle("long") ? "Show all" : "Show less"; };
   const judge = (relevant, words) => button(words, () => judgeResult(result, relevant, item),
-    { "aria-pressed": String(state.judged.get(result.id) === relevant), "data-relevant": relevant });
+    { "aria-pressed": String(state.judged.get(result.id) === relevant), "data-relevant": String(relevant) });
   const why = () => { part("document").value = result.id; explain(); part("why").scrollIntoView({ block: "nearest" }); };
-  const known = [["id", result.id], ...Object.entries(result.metadata)];
   const item = make("article", { class: "result", tabindex: "0", "aria-labelledby": titled, "aria-describedby": texted,
     "aria-keyshortcuts": "y n", onkeydown: judgeByKey },
     make("h3", { dir: "auto", id: titled }, make("span", { class: "rank" }, `${result.rank}  `), result.title || result.id),
-    passage, long,
+    passage, long && button("Show all", unfold, { class: "link" }),
     figures(["Score", fixed(result.score)], result.relevance !== null && ["Relevance", percent(result.relevance)], margin),
-    make("p", { class: "chips" }, ...known.map(([name, each]) =>
-      make("span", { class: "chip" }, `${name}: ${Array.isArray(each) ? each.join(", ") : each}`))),
+    make("p", { class: "chips" }, ...Object.entries({ id: result.id, ...result.metadata }).map(([name, each]) =>
+      chip(`${name}: ${Array.isArray(each) ? each.join(", ") : each}`))),
     make("div", { class: "actions" }, judge(true, "Relevant"), judge(false, "Not relevant"),
-      !kept && button("Why?", why, { class: "link" }), make("span", { role: "status", class: "quiet" })));
+      !kept && button("Why?", why, { class: "link" }), make("span", { role: "status", class: "hint" })));
   return make("li", {}, item);
 }
 
 function judgeByKey(event) {
   if (event.target !== event.currentTarget || event.ctrlKey || event.altKey || event.metaKey || event.repeat) return;
-  const relevant = { y: true, n: false }[event.key.toLowerCase()];
-  if (relevant === undefined) return;
+  const pressed = event.target.querySelector(`[data-relevant=${{ y: true, n: false }[event.key.toLowerCase()]}]`);
+  if (!pressed) return;
   event.preventDefault();
-  event.target.querySelector(`[data-relevant=${relevant}]`).click();
+  pressed.click();
   const items = [...document.querySelectorAll(".result")];
   items[items.indexOf(event.target) + 1]?.focus();
 }
 
 /** Send a judgement; one that is sent twice counts once, so it may be sent again after a broken connection. */
 async function judgeResult(result, relevant, item) {
-  const before = state.judged.get(result.id), { query_id } = state.all;
+  const before = state.judged.get(result.id), said = item.querySelector("[role=status]");
   const press = (verdict) => {
     state.judged.set(result.id, verdict);
     for (const each of item.querySelectorAll("[data-relevant]")) {
       each.setAttribute("aria-pressed", String(each.dataset.relevant === String(verdict)));
     }
   };
-  const said = item.querySelector("[role=status]");
   press(relevant);
   said.textContent = "Sending …";
   try {
-    await patiently("feedback", { query_id, document_id: result.id, relevant }, { acting: true });
+    const judgement = { query_id: state.all.query_id, document_id: result.id, relevant };
+    await patiently("feedback", judgement, { acting: true });
     said.textContent = relevant ? "Judged relevant." : "Judged not relevant.";
   } catch (error) {
     press(before);
@@ -531,17 +489,16 @@ async function judgeResult(result, relevant, item) {
 // ---- The threshold, on the distributions of the release ----
 
 const SETS = [["correct", "Correct documents"], ["topk", "Top-K results"], ["random", "Random documents"]];
-const LINES = [["kept-line", "Results kept", "kept"], ["loss-line", "Queries that lose their answer", "loss"]];
-const PAD = 22; // pixels beside the drawing
+const LINES = [["kept", "Results kept"], ["loss", "Queries that lose their answer"]];
+const PAD = 22; // pixels at both sides of the drawing
 
-/** Tell whether the policy compares something else than similarity, from 0 to 1. */
-const compares = () => ["relative", "probability"].includes(policyKind());
+/** Tell whether the policy compares something else than similarities, from 0 to 1. */
+const hasOwnScale = () => ["relative", "probability"].includes(policy().kind);
 
-/** Return the range of τ: that of all similarities, or of the curve where the policy compares something else. */
+/** Return the range that τ may be moved in. */
 function tauRange() {
-  const { reference } = state, values = (state.all?.results ?? []).map((each) => each.score);
-  if (compares()) return [0, 1];
-  values.push(...SETS.flatMap(([name]) => [reference[name][0], reference[name].at(-1)]));
+  if (hasOwnScale()) return [0, 1];
+  const values = SETS.flatMap(([name]) => state.reference[name]).concat((state.all?.results ?? []).map((each) => each.score));
   return [Math.floor(Math.min(...values) * 20) / 20, Math.ceil(Math.max(...values) * 20) / 20];
 }
 
@@ -561,27 +518,32 @@ function showThreshold() {
   if (!reference) return;
   const tau = tauInForce(), [low, high] = tauRange(), set = tau ?? low;
   const point = tau === null ? null : onCurve(reference.curve, tau);
-  const effect = tau === null ? "No threshold is in force. Move the slider to try one."
-    : point ? `At τ = ${fixed(tau)} you keep ${percent(point.kept)} of the results and lose the answers to ${
-      percent(point.loss)} of the calibration queries.`
-    : `τ = ${fixed(tau)}. This release does not tell what other thresholds keep.`;
+  let effect = "No threshold is in force. Move the slider to try one.";
+  if (tau !== null) effect = `At τ\u00a0=\u00a0${fixed(tau)}, this release does not tell what is kept and lost.`;
+  if (point) effect = `At τ\u00a0=\u00a0${fixed(tau)} you keep ${percent(point.kept)} of the results, and lose the answers to ${
+    percent(point.loss)} of the calibration queries.`;
   part("effect").textContent = effect;
   if (document.activeElement !== part("tau")) part("tau").value = fixed(set);
   part("tau-reset").disabled = state.tau === null;
-  const values = { valuemin: low, valuemax: high, valuenow: set.toFixed(3), valuetext: effect };
+  const values = { valuemin: low, valuemax: high, valuenow: fixed(set), valuetext: effect };
   for (const [name, value] of Object.entries(values)) part("slider").setAttribute(`aria-${name}`, value);
   drawFigure(low, high, set);
-  showFigureTable();
+  const steps = reference.curve.filter((_, i) => i % Math.ceil(reference.curve.length / 12) === 0);
+  part("figure-table").replaceChildren(part("figure-table").firstElementChild,
+    table("Percentiles of the similarities at calibration", ["Percentile", ...SETS.map(([, words]) => words)],
+      [1, 5, 25, 50, 75, 95, 99].map((row) => [String(row), ...SETS.map(([name]) => fixed(reference[name][row]))])),
+    table("What a threshold keeps and loses", ["τ", ...LINES.map(([, words]) => words)],
+      steps.map((each) => [fixed(each.tau), percent(each.kept), percent(each.loss)])));
 }
 
 /** Draw the densities, the results of the last search as dots, and what thresholds keep and lose, with τ through all. */
 function drawFigure(low, high, tau) {
-  const { reference, all } = state, own = compares(), sets = SETS.map(([name]) => reference[name]);
+  const { reference, all } = state, own = hasOwnScale(), sets = SETS.map(([name]) => reference[name]);
   const width = part("figure").clientWidth || 320, [tall, short] = width > 420 ? [150, 76] : [116, 60];
   const base = 24 + tall, top = base + (own ? 62 : 34), bottom = top + short, height = bottom + 44, above = own ? top : 24;
-  const scale = (from, to) => (x) => PAD + ((x - from) / (to - from)) * (width - 2 * PAD);
   const ends = own ? [Math.min(...sets.flat()), Math.max(...sets.flat())] : [low, high];
-  const x = scale(low, high), similarityX = scale(...ends), calibrated = calibratedTau(), inForce = tauInForce() !== null;
+  const scale = (from, to) => (x) => PAD + ((x - from) / (to - from)) * (width - 2 * PAD);
+  const x = scale(low, high), similarityX = scale(...ends);
   const path = (points) => `M${points.map(([a, b]) => `${a.toFixed(1)} ${b.toFixed(1)}`).join("L")}`;
   const line = (name, x1, y1, x2, y2) => draw("line", { class: name, x1, y1, x2, y2 });
   const write = (words, at, y, anchor, name) => draw("text", { x: at, y, "text-anchor": anchor, class: name }, words);
@@ -592,45 +554,37 @@ function drawFigure(low, high, tau) {
   const densities = sets.map((each) => density(each, xs)), peak = Math.max(...densities.flat());
   const hills = SETS.flatMap(([name], i) => {
     const hill = path(densities[i].map((y, j) => [similarityX(xs[j]), base - (tall * y) / peak]));
-    return [draw("path", { class: `area ${name}`, d: `${hill}V${base}H${PAD}Z` }), draw("path", { class: `curve ${name}`, d: hill })];
+    const area = draw("path", { class: `area ${name}`, d: `${hill}V${base}H${PAD}Z` });
+    return [area, draw("path", { class: `curve ${name}`, d: hill })];
   });
-  const points = [low, ...reference.curve.map((point) => point.tau).filter((each) => each > low && each < high), high]
-    .map((each) => ({ ...onCurve(reference.curve, each), tau: each }));
-  const lines = !reference.curve.length ? [] : LINES.map(([name, , field]) =>
-    draw("path", { class: `curve ${name}`, d: path(points.map((point) => [x(point.tau), bottom - short * point[field]])) }));
-  const labels = !lines.length ? [] : [write("results kept", PAD + 4, top + 16, "start"),
-    write("answers lost", width - PAD, bottom - short * points.at(-1).loss - 6, "end")];
   const dots = (all?.results ?? []).map((each) => draw("circle",
     { class: `dot${isKept(each, all, state.tau) ? " in" : ""}`, cx: similarityX(each.score), cy: base + 14, r: 5 }));
 
-  const at = x(tau), shade = { class: "below", x: PAD, y: above, width: Math.max(at - PAD, 0), height: bottom - above };
-  const marks = !inForce ? [] : [line("tau-line", at, above - 8, at, bottom),
-    write(`τ ${fixed(tau)}`, Math.min(Math.max(at, PAD + 24), width - PAD - 24), above - 12, "middle", "strong")];
-  if (state.tau !== null && calibrated !== null) marks.unshift(line("tau-calibrated", x(calibrated), above - 6, x(calibrated), bottom));
-  part("figure").querySelector("svg").replaceWith(draw("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" },
-    ...hills, inForce && draw("rect", shade), ...(own ? axis(base, ...ends, similarityX) : [line("axis", PAD, base, width - PAD, base)]),
-    ...dots, ...[0.5, 1].map((share) => line("grid", PAD, bottom - short * share, width - PAD, bottom - short * share)),
-    ...lines, ...labels, ...axis(bottom, low, high, x), ...marks));
-  Object.assign(part("slider").style, { left: `${at}px`, top: `${bottom - 22}px` });
-}
+  const inside = reference.curve.map((point) => point.tau).filter((each) => each > low && each < high);
+  const points = [low, ...inside, high].map((each) => ({ ...onCurve(reference.curve, each), tau: each }));
+  const lines = !reference.curve.length ? [] : [
+    ...LINES.map(([name]) => draw("path", { class: `curve ${name}`, d: path(points.map((p) => [x(p.tau), bottom - short * p[name]])) })),
+    write("results kept", PAD + 4, top + 16, "start"),
+    write("answers lost", width - PAD, bottom - short * points.at(-1).loss - 6, "end")];
+  const grid = [0.5, 1].map((share) => line("grid", PAD, bottom - short * share, width - PAD, bottom - short * share));
 
-/** Fill the table that says what the drawing shows. */
-function showFigureTable() {
-  const { reference } = state, rows = [1, 5, 25, 50, 75, 95, 99];
-  const step = Math.max(1, Math.ceil(reference.curve.length / 12));
-  part("figure-table").replaceChildren(part("figure-table").firstElementChild,
-    table("Percentiles of the similarities at calibration", ["Percentile", ...SETS.map(([, words]) => words)],
-      rows.map((row) => [String(row), ...SETS.map(([name]) => fixed(reference[name][row]))])),
-    table("What a threshold keeps and loses", ["τ", ...LINES.map(([, words]) => words)],
-      reference.curve.filter((_, i) => i % step === 0)
-        .map((point) => [fixed(point.tau), percent(point.kept), percent(point.loss)])));
+  const at = x(tau), shade = { class: "below", x: PAD, y: above, width: Math.max(at - PAD, 0), height: bottom - above };
+  const [marks, calibrated] = [[], policy().tau];
+  if (state.tau !== null && calibrated !== null) marks.push(line("tau-calibrated", x(calibrated), above - 6, x(calibrated), bottom));
+  if (tauInForce() !== null) marks.push(line("tau-line", at, above - 8, at, bottom),
+    write(`τ ${fixed(tau)}`, Math.min(Math.max(at, PAD + 24), width - PAD - 24), above - 12, "middle", "strong"));
+  part("figure").querySelector("svg").replaceWith(
+    draw("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" }, ...hills,
+      tauInForce() !== null && draw("rect", shade), ...dots, ...grid, ...lines, ...axis(bottom, low, high, x),
+      ...(own ? axis(base, ...ends, similarityX) : [line("axis", PAD, base, width - PAD, base)]), ...marks));
+  Object.assign(part("slider").style, { left: `${at}px`, top: `${bottom - 22}px` });
 }
 
 function moveByKey(event) {
   const [low, high] = tauRange(), now = tauInForce() ?? low;
   const by = { ArrowLeft: -0.005, ArrowDown: -0.005, ArrowRight: 0.005, ArrowUp: 0.005, PageDown: -0.05, PageUp: 0.05 };
-  const to = { Home: low, End: high }[event.key] ?? (event.key in by ? now + by[event.key] : undefined);
-  if (to === undefined) return;
+  const to = { Home: low, End: high }[event.key] ?? now + by[event.key];
+  if (Number.isNaN(to)) return;
   event.preventDefault();
   setTau(to);
 }
@@ -639,6 +593,7 @@ function moveByPointer(event) {
   if (event.type === "pointerdown") {
     event.currentTarget.setPointerCapture(event.pointerId);
     part("slider").focus({ preventScroll: true });
+    event.preventDefault(); // which would give the focus away again
   } else if (!event.currentTarget.hasPointerCapture(event.pointerId)) return;
   const box = part("figure").getBoundingClientRect(), [low, high] = tauRange();
   setTau(low + ((event.clientX - box.left - PAD) / (box.width - 2 * PAD)) * (high - low));
@@ -678,76 +633,69 @@ async function copy() {
   try {
     await navigator.clipboard.writeText(part("snippet").textContent);
     part("copied").textContent = "Copied.";
-  } catch {
+  } catch { // not allowed, or not encrypted
     getSelection().selectAllChildren(part("snippet"));
     part("copied").textContent = "Selected: press Ctrl+C to copy.";
   }
   setTimeout(() => { part("copied").textContent = ""; }, 4000);
 }
 
-const METRICS = [["accuracy", "Accuracy, uncut"], ["accuracy_at_tau", "Accuracy at τ"], ["ndcg", "NDCG, uncut"], ["ndcg_at_tau", "NDCG at τ"], ["coe", "COE"], ["roe", "ROE"]];
+const METRICS = {
+  accuracy: "Accuracy, uncut", accuracy_at_tau: "Accuracy at τ", ndcg: "NDCG, uncut", ndcg_at_tau: "NDCG at τ",
+  coe: "COE", roe: "ROE",
+};
 
 function showRelease(release) {
-  if (release instanceof Error) return void part("release-facts").replaceChildren(hint(`The release cannot be shown: ${release.message}.`));
-  const { manifest } = release, { policy } = manifest, held = manifest.metrics.heldout;
-  const number = (value) => value.toLocaleString("en");
+  const show = (...shown) => part("release-facts").replaceChildren(...shown);
+  if (release instanceof Error) return show(hint(`The release cannot be shown: ${release.message}.`));
+  const { manifest } = release, { calibration, heldout } = manifest.metrics, { tau, kind, k, method, guarantee } = manifest.policy;
   const facts = {
-    State: make("span", { class: "chip", "data-tone": release.calibration === "provisional" ? "warn" : "good" }, release.calibration),
-    Release: release.release, Documents: number(manifest.data.documents),
-    Threshold: policy.tau === null ? "none" : `τ = ${fixed(policy.tau)}, on ${policy.kind}, for K = ${policy.k}`,
-    Method: policy.method, Evidence: policy.guarantee, Encoder: `${manifest.encoder.name} (${release.precision})`,
-    Queries: `${number(manifest.data.answerable)} with an answer, ${number(manifest.data.unanswerable)} without`,
-    "Tried beside it": release.shadow, Loaded: new Date(release.loaded_at).toLocaleString(),
+    State: chip(release.calibration, release.calibration === "provisional" ? "warn" : "good"),
+    Release: release.release, Documents: manifest.data.documents.toLocaleString("en"),
+    Threshold: tau === null ? "none" : `τ\u00a0=\u00a0${fixed(tau)}, on ${kind}, for K = ${k}`, Method: method, Evidence: guarantee,
+    Queries: `${manifest.data.answerable.toLocaleString("en")} with an answer, ${manifest.data.unanswerable} without`,
+    Encoder: `${manifest.encoder.name} (${release.precision})`, "Tried beside it": release.shadow,
+    Loaded: new Date(release.loaded_at).toLocaleString(),
   };
-  const shares = (name, measured) => {
-    const found = measured?.[name];
-    return found ? `${percent(found.mean)} (${between(found)})` : "–";
-  };
-  part("release-facts").replaceChildren(
-    make("dl", { class: "facts" }, ...Object.entries(facts).filter(([, value]) => value).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])),
-    table("Measured at calibration, with 95 % intervals", ["Metric", "", "Calibration", ...(held ? ["Held out"] : [])],
-      METRICS.filter(([name]) => manifest.metrics.calibration[name]).map(([name, words]) =>
-        [words, interval(manifest.metrics.calibration[name]), shares(name, manifest.metrics.calibration), ...(held ? [shares(name, held)] : [])])));
+  const given = Object.entries(facts).filter(([, value]) => value);
+  const measured = (found) => (found ? `${percent(found.mean)} (${between(found)})` : "–");
+  const rows = Object.entries(METRICS).filter(([name]) => calibration[name]).map(([name, words]) =>
+    [words, interval(calibration[name]), measured(calibration[name]), ...(heldout ? [measured(heldout[name])] : [])]);
+  show(make("dl", { class: "facts" }, ...given.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])),
+    table("Measured, with 95 % intervals", ["Metric", "", "Calibration", ...(heldout ? ["Held out"] : [])], rows));
 }
 
-function showDrift(metrics) {
-  const drift = state.gauges, of = (name, label) => drift?.[`taugate_${name}`]?.find((each) => Object.values(each.labels).includes(label))?.value;
-  if (!drift?.taugate_drift_alarm) {
-    const why = metrics instanceof Error ? `The gauges cannot be shown: ${metrics.message}.` : "Drift is not watched here (TAUGATE_DRIFT is false).";
-    return void part("gauges").replaceChildren(hint(`${why} Alarms of a reply are shown above all the same.`));
-  }
-  const evidence = (signal) => Math.min(Math.max(of("drift_evidence", signal) ?? 0, 0), 1);
-  const bar = (signal) => draw("svg", { viewBox: "0 0 100 14", preserveAspectRatio: "none", "aria-hidden": "true" },
-    draw("line", { class: "grid", x1: 0, x2: 100, y1: 7, y2: 7 }), draw("rect", { class: "dot in", x: 0, y: 4, height: 6, width: 100 * evidence(signal) }));
-  const overlap = ["coe", "roe"].map((name) => {
-    const band = Object.fromEntries(["lower", "mean", "upper"].map((bound) => [bound, of(`${name}_reference`, bound) ?? 0]));
-    const live = drift[`taugate_${name}`]?.[0]?.value ?? NaN;
-    return [name.toUpperCase(), interval(band), between(band), Number.isNaN(live) ? "not yet" : percent(live)];
-  });
-  part("gauges").replaceChildren(
-    table("Evidence of drift: 100 % raises an alarm", ["Signal", "", "Evidence", "Alarm"], drift.taugate_drift_alarm.map(({ labels: { signal }, value }) =>
-      [SIGNALS[signal] ?? signal, bar(signal), percent(evidence(signal)), value ? make("b", { class: "chip", "data-tone": "bad" }, "on") : "off"])),
-    table("How well the encoder tells documents apart", ["Metric", "", "At calibration", "Now"], overlap));
+function showDrift(release) {
+  const show = (...shown) => part("gauges").replaceChildren(...shown);
+  if (release instanceof Error) return show(hint("An alarm of a reply is shown at the top of the page all the same."));
+  if (!release.drift) return show(hint("Traffic is not watched here: TAUGATE_DRIFT is false."));
+  const { alarm, signals, coe, coe_expected, roe } = release.drift, { calibration } = release.manifest.metrics;
+  const live = [["COE, judged", calibration.coe, coe], ["COE, expected", calibration.coe, coe_expected], ["ROE", calibration.roe, roe]];
+  show(make("p", {}, alarm ? chip("Alarm", "bad") : chip("No alarm", "good"),
+    alarm && ` ${signals.map((signal) => SIGNALS[signal] ?? signal).join(", ")}`),
+  table("How well the encoder tells documents apart", ["Metric", "", "Calibration", "Now"], live.map(([name, before, now]) =>
+    [name, interval(now ?? before), before ? between(before) : "–", now ? `${percent(now.mean)} (${between(now)})` : "not yet"])));
 }
 
 function startPlayground() {
-  part("legend").replaceChildren(...SETS.map(([name, words]) =>
-    make("li", {}, draw("svg", { viewBox: "0 0 26 12", "aria-hidden": "true" }, draw("line", { class: `curve ${name}`, x1: 0, x2: 26, y1: 6, y2: 6 })), words)));
-  part("languages").replaceChildren(...Object.keys(languages).map((name) => button(name, () => { state.language = name; showCode(); })));
+  part("legend").replaceChildren(...SETS.map(([name, words]) => make("li", {}, draw("svg", { viewBox: "0 0 26 12",
+    "aria-hidden": "true" }, draw("line", { class: `curve ${name}`, x1: 0, x2: 26, y1: 6, y2: 6 })), words)));
+  part("languages").replaceChildren(...Object.keys(languages).map((name) =>
+    button(name, () => { state.language = name; showCode(); })));
   const listen = (id, type, listener) => part(id).addEventListener(type, listener);
   listen("ask-form", "submit", ask);
   listen("ask-form", "input", showCode);
-  listen("question", "input", ({ target }) => { target.style.height = "auto"; target.style.height = `${target.scrollHeight + 2}px`; });
+  listen("question", "input", ({ target: { style, scrollHeight } }) => { style.height = `${scrollHeight + 2}px`; });
   listen("question", "keydown", (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) ask(event); });
   listen("key-form", "submit", useKey);
   listen("why-form", "submit", explain);
   listen("copy", "click", copy);
   listen("slider", "keydown", moveByKey);
-  listen("figure", "pointerdown", moveByPointer);
-  listen("figure", "pointermove", moveByPointer);
-  listen("tau", "input", ({ target }) => { if (!Number.isNaN(target.valueAsNumber)) setTau(target.valueAsNumber); });
+  for (const type of ["pointerdown", "pointermove"]) listen("figure", type, moveByPointer);
+  listen("tau", "change", ({ target }) => { if (!Number.isNaN(target.valueAsNumber)) setTau(target.valueAsNumber); });
   listen("tau-reset", "click", () => { part("slider").focus(); setTau(null); });
-  new ResizeObserver(() => { if (state.reference) drawFigure(...tauRange(), tauInForce() ?? tauRange()[0]); }).observe(part("threshold"));
+  new ResizeObserver(() => { if (state.reference) drawFigure(...tauRange(), tauInForce() ?? tauRange()[0]); })
+    .observe(part("threshold"));
   showCode();
   refresh();
   setInterval(() => { if (!document.hidden && !paused && !entered) refresh(); }, 15_000);
@@ -760,35 +708,27 @@ function startJudging() {
   let shown = null; // what the server said last
   let waiting = false; // for its answer: a second key would be about a result that nobody has read
 
-  async function send(path, body) {
-    const options = body && { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
-    const reply = await fetch(path, options);
-    if (!reply.ok) throw new Error(`${reply.status}`);
-    return reply.json();
-  }
-
-  const fill = (element, segments) =>
-    element.replaceChildren(...segments.map(([text, matched]) => (matched ? make("mark", {}, text) : text)));
+  const fill = (id, segments) =>
+    part(id).replaceChildren(...segments.map(([text, matched]) => (matched ? make("mark", {}, text) : text)));
 
   function show(next) {
-    const before = shown, asked = next.message === undefined;
+    const before = shown, asks = next.message === undefined;
     shown = next;
-    part("progress").textContent = next.progress;
-    part("remark").textContent = next.remark ?? "";
-    part("message").textContent = next.message ?? "";
-    for (const id of ["asked", "query", "passage"]) part(id).hidden = !asked;
-    if (asked) {
-      part("query").textContent = next.query;
-      part("heading").textContent = next.heading;
-      fill(part("title"), next.title);
-      fill(part("text"), next.text);
+    for (const id of ["progress", "remark", "message"]) part(id).textContent = next[id] ?? "";
+    for (const id of ["asked", "query", "passage"]) part(id).hidden = !asks;
+    if (asks) {
+      for (const id of ["query", "heading"]) part(id).textContent = next[id];
+      for (const id of ["title", "text"]) fill(id, next[id]);
     }
-    const keys = Object.entries(next.stopped ? {} : next.keys).filter(([letter]) => asked || "uq".includes(letter));
-    part("keys").replaceChildren(...keys.map(([letter, action]) =>
-      make("button", { type: "button", class: "yn".includes(letter) ? "judges" : null, "aria-keyshortcuts": letter, onclick: () => press(letter) },
-        action[0].toUpperCase() + action.slice(1), make("kbd", {}, letter))));
+    const keys = Object.entries(next.stopped ? {} : next.keys).filter(([letter]) => asks || "uq".includes(letter));
+    part("keys").replaceChildren(...keys.map(([letter, action]) => {
+      const attributes = { class: "yn".includes(letter) && "judges", "aria-keyshortcuts": letter };
+      const labelled = button(action[0].toUpperCase() + action.slice(1), () => press(letter), attributes);
+      labelled.append(make("kbd", {}, letter));
+      return labelled;
+    }));
     part("letters").parentElement.hidden = Boolean(next.stopped);
-    if (before && asked) {
+    if (before && asks) {
       scrollTo(0, 0);
       part("passage").focus({ preventScroll: true }); // so that a screen reader reads it
     }
@@ -798,7 +738,7 @@ function startJudging() {
     if (waiting || !shown || shown.stopped) return;
     waiting = true;
     try {
-      show(await send("key", { key: letter, pair: shown.pair ?? "" }));
+      show(await call("key", { key: letter, pair: shown.pair ?? "" }));
     } catch {
       part("remark").textContent = "No answer from taugate judge. Is it still running? All earlier judgements are kept.";
     } finally {
@@ -814,7 +754,7 @@ function startJudging() {
     press(letter);
   });
 
-  send("state").then(show).catch(() => {
+  call("state").then(show).catch(() => {
     part("progress").textContent = "No answer from taugate judge. Start it again, and open the address that it prints.";
   });
 }
