@@ -1,7 +1,6 @@
 // The page of /playground, and of `taugate judge --web`. It asks only the server that it came from, keeps nothing after
 // it is closed, and puts every text into the page as a text.
 
-/** @typedef {{tau: number, kept: number, loss: number}} CurvePoint */
 /** @typedef {{id: string, rank: number, score: number, relevance: ?number, below_threshold: boolean, title: ?string,
  *   text: ?string, metadata: Object}} Result */
 /** @typedef {{query: string, k?: number, group_by?: string, filter?: Object, threshold?: number}} Search */
@@ -40,23 +39,16 @@ export function density(quantiles, xs) {
   return xs.map((x) => values.reduce((sum, each) => sum + Math.exp(-(((x - each) / width) ** 2) / 2), 0) / scale);
 }
 
-/**
- * Look up what a threshold keeps and loses: between two points, what the higher one does.
- * @param {CurvePoint[]} curve by rising threshold @param {number} tau @returns {?CurvePoint} null without a curve
- */
+/** Look up what a threshold keeps and loses: between two points of a curve, what the higher one does; null without one. */
 export const onCurve = (curve, tau) => curve.find((point) => point.tau >= Math.fround(tau)) ?? curve.at(-1) ?? null;
 
 /** Return what a policy compares with τ, in float32 as the service does. */
-export function compared(result, policy, best) {
-  if (policy === "probability") return result.relevance;
-  return policy === "relative" ? Math.fround(result.score / best) : result.score;
-}
+export const compared = ({ relevance, score }, policy, best) =>
+  policy === "probability" ? relevance : policy === "relative" ? Math.fround(score / best) : score;
 
 /** Tell whether a result is kept; tau: null is the verdict of the service. */
-export function isKept(result, reply, tau) {
-  if (tau === null) return !result.below_threshold;
-  return Math.fround(compared(result, reply.policy, reply.best_score)) >= Math.fround(tau);
-}
+export const isKept = (result, reply, tau) => tau === null ? !result.below_threshold
+  : Math.fround(compared(result, reply.policy, reply.best_score)) >= Math.fround(tau);
 
 /** Return round numbers for an axis. */
 export function ticks(low, high, most) {
@@ -75,10 +67,7 @@ export function pythonLiteral(value) {
   return `{${Object.entries(value).map(([name, each]) => `${pythonLiteral(name)}: ${pythonLiteral(each)}`).join(", ")}}`;
 }
 
-/**
- * Write a search as code, in each language that the page offers.
- * @param {Search} search @param {string} url of the service @param {boolean} keyed whether it needs a key
- */
+/** Write a search as code, in each language that the page offers; keyed: whether the service at the URL needs a key. */
 export const languages = {
   curl(search, url, keyed) {
     const key = keyed ? ' \\\n  -H "Authorization: Bearer $TAUGATE_KEY"' : "";
@@ -128,6 +117,7 @@ const make = builder((tag) => document.createElement(tag));
 const draw = builder((tag) => document.createElementNS(SVG, tag));
 
 const button = (words, onclick, attributes = {}) => make("button", { type: "button", onclick, ...attributes }, words);
+const press = (buttons, isOn) => [...buttons].forEach((each) => each.setAttribute("aria-pressed", String(isOn(each))));
 const hint = (words) => make("p", { class: "hint" }, words);
 const chip = (words, tone = "plain") => make("span", { class: "chip", "data-tone": tone }, words);
 const figures = (...pairs) => make("p", { class: "figures" },
@@ -152,9 +142,8 @@ const interval = ({ mean, lower, upper }) =>
     draw("rect", { class: "dot in", x: 100 * mean - 0.4, width: 0.8, y: 2, height: 10 }));
 
 /**
- * Show a notice above everything else, or take it away where there are no words.
- * @param {"warn"|"bad"|"plain"} tone @param {string} [aside] changes often, so that it is not read out
- * @param {[string, Function]} [action] words of a button, and what it does
+ * Show a notice above everything else, or take it away where there are no words. tone: warn, bad or plain; aside:
+ * changes often, so that it is not read out; action: words of a button, and what it does.
  */
 function notice(name, tone, words, aside = "", action = null) {
   let shown = part(`notice-${name}`);
@@ -214,7 +203,7 @@ async function call(path, body, signal) {
 
 /**
  * Call until there is an answer: after a pause where the service is away or busy, with another key where it refuses one.
- * @param {{signal?: AbortSignal, acting?: boolean}} options acting: for somebody who waits for it
+ * acting: for somebody who waits for it.
  */
 async function patiently(path, body, { signal, acting } = {}) {
   for (let attempt = 0; ; attempt++) {
@@ -297,14 +286,15 @@ const asked = () => (state.search?.threshold === undefined ? state.reply?.thresh
 const tauInForce = () => state.tau ?? asked() ?? policy().tau;
 
 const REASONS = {
-  generated_queries: "its queries were generated, not asked by people",
+  generated_queries: "its queries were generated, not asked by people", few_documents: "its corpus is no larger than K",
   few_queries: "too few of its queries were asked and labelled by people",
-  few_documents: "its corpus has no more documents than K",
 };
 const SIGNALS = {
   topk_similarity: "similarity of the top-K", roe: "random documents (ROE)", coe: "correct documents (COE)",
   empty_responses: "empty responses", dropped_share: "dropped results", canary: "golden queries",
 };
+
+const named = (signals) => signals.map((signal) => SIGNALS[signal] ?? signal).join(", ");
 
 /** Ask for the release and its drift, and for its distributions where the release is new. */
 async function refresh() {
@@ -334,10 +324,9 @@ function warn() {
   notice("uncut", "warn", release && policy().kind === "none"
     && "This release has no threshold: none could be certified. Nothing is dropped.");
   const signals = new Set([release?.drift, reply?.drift].flatMap((drift) => (drift?.alarm ? drift.signals : [])));
-  const named = [...signals].map((signal) => SIGNALS[signal] ?? signal).join(", ");
   const gauges = ["See the gauges", () => part("drift").scrollIntoView({ block: "center" })];
-  notice("drift", "bad", named && `Drift alarm: ${named}. What was measured at calibration may not hold for this traffic.`,
-    "", gauges);
+  notice("drift", "bad", signals.size
+    && `Drift alarm: ${named([...signals])}. What was measured at calibration may not hold for this traffic.`, "", gauges);
 }
 
 // ---- Ask ----
@@ -412,13 +401,15 @@ function showAnswer() {
 
 /** Say in a sentence what came of a search. */
 function verdict(reply, all, kept) {
-  const tau = tauInForce(), n = reply.considered, best = n && fixed(compared(all.results[0], reply.policy, reply.best_score));
+  const tau = tauInForce(), n = reply.considered;
   if (!n) return "No document matches the filter.";
+  const best = fixed(compared(all.results[0], reply.policy, reply.best_score));
   if (reply.reason === "unanswerable" && state.tau === null) {
     return `Refused: the documents seem to hold no answer. The best of ${n} results has ${best}.`;
   }
   if (tau === null) return `${n} results, none dropped: this release has no threshold.`;
-  if (kept.length) return `${kept.length} of ${n} results ${kept.length === 1 ? "passes" : "pass"} the threshold τ\u00a0=\u00a0${fixed(tau)}.`;
+  const pass = kept.length === 1 ? "passes" : "pass";
+  if (kept.length) return `${kept.length} of ${n} results ${pass} the threshold τ\u00a0=\u00a0${fixed(tau)}.`;
   return `Nothing passes the threshold τ\u00a0=\u00a0${fixed(tau)}. The best of ${n} results has ${best}, ${distance(best, tau)} below it.`;
 }
 
@@ -468,21 +459,18 @@ function judgeByKey(event) {
 /** Send a judgement; one that is sent twice counts once, so it may be sent again after a broken connection. */
 async function judgeResult(result, relevant, item) {
   const before = state.judged.get(result.id), said = item.querySelector("[role=status]");
-  const press = (verdict) => {
+  const mark = (verdict) => {
     state.judged.set(result.id, verdict);
-    for (const each of item.querySelectorAll("[data-relevant]")) {
-      each.setAttribute("aria-pressed", String(each.dataset.relevant === String(verdict)));
-    }
+    press(item.querySelectorAll("[data-relevant]"), (each) => each.dataset.relevant === String(verdict));
   };
-  press(relevant);
+  mark(relevant);
   said.textContent = "Sending …";
   try {
-    const judgement = { query_id: state.all.query_id, document_id: result.id, relevant };
-    await patiently("feedback", judgement, { acting: true });
+    await patiently("feedback", { query_id: state.all.query_id, document_id: result.id, relevant }, { acting: true });
     said.textContent = relevant ? "Judged relevant." : "Judged not relevant.";
   } catch (error) {
-    press(before);
-    said.textContent = error.status === 404 ? "This reply is too old to be judged: ask again." : `Not judged: ${error.message}.`;
+    mark(before);
+    said.textContent = `Not judged: ${error.status === 404 ? "this reply is too old, ask again" : error.message}.`;
   }
 }
 
@@ -498,7 +486,8 @@ const hasOwnScale = () => ["relative", "probability"].includes(policy().kind);
 /** Return the range that τ may be moved in. */
 function tauRange() {
   if (hasOwnScale()) return [0, 1];
-  const values = SETS.flatMap(([name]) => state.reference[name]).concat((state.all?.results ?? []).map((each) => each.score));
+  const scores = (state.all?.results ?? []).map((each) => each.score);
+  const values = [...scores, ...SETS.flatMap(([name]) => state.reference[name])];
   return [Math.floor(Math.min(...values) * 20) / 20, Math.ceil(Math.max(...values) * 20) / 20];
 }
 
@@ -562,15 +551,16 @@ function drawFigure(low, high, tau) {
 
   const inside = reference.curve.map((point) => point.tau).filter((each) => each > low && each < high);
   const points = [low, ...inside, high].map((each) => ({ ...onCurve(reference.curve, each), tau: each }));
+  const track = (name) => path(points.map((point) => [x(point.tau), bottom - short * point[name]]));
   const lines = !reference.curve.length ? [] : [
-    ...LINES.map(([name]) => draw("path", { class: `curve ${name}`, d: path(points.map((p) => [x(p.tau), bottom - short * p[name]])) })),
+    ...LINES.map(([name]) => draw("path", { class: `curve ${name}`, d: track(name) })),
     write("results kept", PAD + 4, top + 16, "start"),
     write("answers lost", width - PAD, bottom - short * points.at(-1).loss - 6, "end")];
   const grid = [0.5, 1].map((share) => line("grid", PAD, bottom - short * share, width - PAD, bottom - short * share));
 
   const at = x(tau), shade = { class: "below", x: PAD, y: above, width: Math.max(at - PAD, 0), height: bottom - above };
-  const [marks, calibrated] = [[], policy().tau];
-  if (state.tau !== null && calibrated !== null) marks.push(line("tau-calibrated", x(calibrated), above - 6, x(calibrated), bottom));
+  const marks = [], calibrated = x(policy().tau);
+  if (state.tau !== null && policy().tau !== null) marks.push(line("tau-calibrated", calibrated, above - 6, calibrated, bottom));
   if (tauInForce() !== null) marks.push(line("tau-line", at, above - 8, at, bottom),
     write(`τ ${fixed(tau)}`, Math.min(Math.max(at, PAD + 24), width - PAD - 24), above - 12, "middle", "strong"));
   part("figure").querySelector("svg").replaceWith(
@@ -626,7 +616,7 @@ function showCode() {
   part("options-set").textContent = search.k || search.filter || search.group_by ? " (in use)" : "";
   search.query ||= "How do I pay?";
   part("snippet").textContent = languages[state.language](search, BASE.href.replace(/\/$/, ""), key !== "");
-  for (const each of part("languages").children) each.setAttribute("aria-pressed", String(each.textContent === state.language));
+  press(part("languages").children, (each) => each.textContent === state.language);
 }
 
 async function copy() {
@@ -648,7 +638,8 @@ const METRICS = {
 function showRelease(release) {
   const show = (...shown) => part("release-facts").replaceChildren(...shown);
   if (release instanceof Error) return show(hint(`The release cannot be shown: ${release.message}.`));
-  const { manifest } = release, { calibration, heldout } = manifest.metrics, { tau, kind, k, method, guarantee } = manifest.policy;
+  const { manifest } = release, { calibration, heldout } = manifest.metrics;
+  const { tau, kind, k, method, guarantee } = manifest.policy;
   const facts = {
     State: chip(release.calibration, release.calibration === "provisional" ? "warn" : "good"),
     Release: release.release, Documents: manifest.data.documents.toLocaleString("en"),
@@ -670,26 +661,27 @@ function showDrift(release) {
   if (release instanceof Error) return show(hint("An alarm of a reply is shown at the top of the page all the same."));
   if (!release.drift) return show(hint("Traffic is not watched here: TAUGATE_DRIFT is false."));
   const { alarm, signals, coe, coe_expected, roe } = release.drift, { calibration } = release.manifest.metrics;
-  const live = [["COE, judged", calibration.coe, coe], ["COE, expected", calibration.coe, coe_expected], ["ROE", calibration.roe, roe]];
-  show(make("p", {}, alarm ? chip("Alarm", "bad") : chip("No alarm", "good"),
-    alarm && ` ${signals.map((signal) => SIGNALS[signal] ?? signal).join(", ")}`),
-  table("How well the encoder tells documents apart", ["Metric", "", "Calibration", "Now"], live.map(([name, before, now]) =>
-    [name, interval(now ?? before), before ? between(before) : "–", now ? `${percent(now.mean)} (${between(now)})` : "not yet"])));
+  const live = [["COE, judged", "coe", coe], ["COE, expected", "coe", coe_expected], ["ROE", "roe", roe]];
+  const rows = live.map(([words, name, now]) => [words, interval(now ?? calibration[name]), between(calibration[name]),
+    now ? `${percent(now.mean)} (${between(now)})` : "not yet"]);
+  show(make("p", {}, alarm ? chip("Alarm", "bad") : chip("No alarm", "good"), alarm && ` ${named(signals)}`),
+    table("How well the encoder tells documents apart", ["Metric", "", "Calibration", "Now"], rows));
 }
 
 function startPlayground() {
-  part("legend").replaceChildren(...SETS.map(([name, words]) => make("li", {}, draw("svg", { viewBox: "0 0 26 12",
-    "aria-hidden": "true" }, draw("line", { class: `curve ${name}`, x1: 0, x2: 26, y1: 6, y2: 6 })), words)));
-  part("languages").replaceChildren(...Object.keys(languages).map((name) =>
-    button(name, () => { state.language = name; showCode(); })));
   const listen = (id, type, listener) => part(id).addEventListener(type, listener);
   listen("ask-form", "submit", ask);
   listen("ask-form", "input", showCode);
   listen("question", "input", ({ target: { style, scrollHeight } }) => { style.height = `${scrollHeight + 2}px`; });
-  listen("question", "keydown", (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) ask(event); });
+  listen("question", "keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) ask(event);
+  });
   listen("key-form", "submit", useKey);
   listen("why-form", "submit", explain);
   listen("copy", "click", copy);
+  for (const each of part("languages").children) {
+    each.addEventListener("click", () => { state.language = each.textContent; showCode(); });
+  }
   listen("slider", "keydown", moveByKey);
   for (const type of ["pointerdown", "pointermove"]) listen("figure", type, moveByPointer);
   listen("tau", "change", ({ target }) => { if (!Number.isNaN(target.valueAsNumber)) setTau(target.valueAsNumber); });
@@ -737,13 +729,10 @@ function startJudging() {
   async function press(letter) {
     if (waiting || !shown || shown.stopped) return;
     waiting = true;
-    try {
-      show(await call("key", { key: letter, pair: shown.pair ?? "" }));
-    } catch {
+    await call("key", { key: letter, pair: shown.pair ?? "" }).then(show).catch(() => {
       part("remark").textContent = "No answer from taugate judge. Is it still running? All earlier judgements are kept.";
-    } finally {
-      waiting = false;
-    }
+    });
+    waiting = false;
   }
 
   addEventListener("keydown", (event) => {
