@@ -11,7 +11,6 @@ import secrets
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
 from typing import Any, cast
 
 import orjson
@@ -20,22 +19,10 @@ from taugate.cli.judging.desk import KEYS, Desk, heading, segments
 from taugate.cli.terminal.output import say
 from taugate.errors import InputError, TaugateError
 from taugate.ingestion.labels.judging import Judging
+from taugate.service.api.playground.files import PAGE_HEADERS, page_files
 
 _HOST = "127.0.0.1"
-_FILES = {
-    "": ("judge.html", "text/html; charset=utf-8"),
-    "judge.css": ("judge.css", "text/css; charset=utf-8"),
-    "judge.js": ("judge.js", "text/javascript; charset=utf-8"),
-}
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "Cache-Control": "no-store",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
+_HEADERS = {**PAGE_HEADERS, "Cache-Control": "no-store"}
 _MOST_BYTES = 4096  # of a request's body: a key, and the digits of a result
 _SILENCE_SECONDS = 30  # after which a connection that sends nothing is closed
 
@@ -61,7 +48,8 @@ def judge_on_page(work: Judging, port: int) -> None:
 class _Server(ThreadingHTTPServer):
     """The page's server, with the desk that all of its requests share.
 
-    token: part of every path. failure: what ended the work, None where the judge did.
+    token: part of every path. files: of the page, by the path behind the token, the playground's own. failure: what
+    ended the work, None where the judge did.
     """
 
     daemon_threads = True
@@ -69,6 +57,7 @@ class _Server(ThreadingHTTPServer):
     def open(self, work: Judging) -> None:
         """Take a judge's work, before the first request."""
         self.token = secrets.token_urlsafe(24)
+        self.files = page_files("judge")
         self.hosts = {f"{name}:{self.server_port}" for name in (_HOST, "localhost")}
         self.failure: TaugateError | OSError | None = None
         self._work = work
@@ -143,9 +132,9 @@ class _Handler(BaseHTTPRequestHandler):
         name = self._name()
         if name == "state":
             self._send_json(self._page.state())
-        elif name in _FILES:
-            file, kind = _FILES[name]
-            self._send(200, kind, files("taugate.cli.judging").joinpath(file).read_bytes())
+        elif name in self._page.files:
+            file = self._page.files[name]
+            self._send(200, file.media_type, file.content)
         elif name is not None:
             self._send(404, "text/plain", b"not found\n")
 

@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Final
+from typing import Final, Literal
 
 # Nothing is loaded from elsewhere, nothing inline runs, and no other page may frame this one.
 PAGE_HEADERS: Final = {
@@ -14,6 +14,7 @@ PAGE_HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+_MODE = b'data-mode="%s"'  # of the page's body, for its style and script
 _MEDIA_TYPES = {
     "app.html": "text/html; charset=utf-8",
     "app.css": "text/css; charset=utf-8",
@@ -33,14 +34,18 @@ class PageFile:
     etag: str
 
 
-def page_files() -> dict[str, PageFile]:
+def page_files(mode: Literal["playground", "judge"] = "playground") -> dict[str, PageFile]:
     """Read the files, by the path that each has below the page's folder.
 
     The page itself is at "", and links to "playground/app.css" and "playground/app.js".
+
+    mode: whether the page is the playground, or that of `taugate judge --web`.
     """
-    return {"" if name == "app.html" else f"playground/{name}": _read(name) for name in _MEDIA_TYPES}
+    return {"" if name == "app.html" else f"playground/{name}": _read(name, mode) for name in _MEDIA_TYPES}
 
 
-def _read(name: str) -> PageFile:
+def _read(name: str, mode: str) -> PageFile:
     content = files(__package__).joinpath(name).read_bytes()
+    if name == "app.html":
+        content = content.replace(_MODE % b"playground", _MODE % mode.encode())
     return PageFile(content, _MEDIA_TYPES[name], f'"{hashlib.sha256(content).hexdigest()[:32]}"')

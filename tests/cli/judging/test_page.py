@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from taugate.cli import main as cli
+from taugate.service.api.playground.files import page_files
 from tests.browser import cut_off, opened, violations
 from tests.cli.judging.conftest import Start
 
@@ -101,21 +102,22 @@ def test_nobody_else_can_read_or_answer(served: Served) -> None:
 
 
 def test_the_page_loads_nothing_from_elsewhere(served: Served) -> None:
-    for name in ("", "judge.css", "judge.js", "state"):
+    for name in ("", "playground/app.css", "playground/app.js", "state"):
         reply = served.http.get(name)
         policy = reply.headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert (reply.headers["X-Content-Type-Options"], reply.headers["Cache-Control"]) == ("nosniff", "no-store")
-        assert not re.search(r"https?://", reply.text) or name == "state"
-    assert "innerHTML" not in served.http.get("judge.js").text
+    assert served.http.get("judge.js").status_code == served.http.get("playground/app.html").status_code == 404
+    page, own = served.http.get("").text, page_files()[""].content.decode()
+    assert page == own.replace('data-mode="playground"', 'data-mode="judge"') != own
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_the_page_in_a_browser(served: Served, width: int, scheme: str) -> None:
     with opened(served.address, width=width, scheme=scheme) as page:
-        page.wait_for_selector("button")
+        page.wait_for_selector("#keys button")
         assert violations(page) == []
         assert cut_off(page) == []
         assert page.locator("mark").count() > 0
@@ -138,7 +140,7 @@ def test_texts_of_the_corpus_are_texts(served: Served) -> None:
     """The script of a hostile document is shown, not run."""
     hostile = served.state | {"text": [["<img src=x onerror='window.ran=1'>", False]]}
     with opened(served.address) as page:
-        page.wait_for_selector("button")
+        page.wait_for_selector("#keys button")
         page.route("**/key", lambda route: route.fulfill(json=hostile))
         page.keyboard.press("u")
         page.get_by_text("<img src=x").wait_for()
