@@ -91,6 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     import taugate.calibration.job.job  # noqa: F401 (a package that is missing is found out before anything is written)
     from taugate.cli import calibrate
     from taugate.registry.catalog import find
+    from taugate.service.access.authorization import PLAYGROUND_PATH
 
     directory = arguments.directory or _default_directory(arguments.folder)
     data, releases = directory / "data", arguments.releases or directory / "releases"
@@ -114,7 +115,9 @@ def run(arguments: argparse.Namespace) -> int:
         _print(f"\nServe it:\ntaugate serve --releases {shlex.quote(str(releases))}")
         return 0
     host, port = listener.getsockname()[:2]
-    threading.Thread(target=_search_over_http, args=(f"http://{host}:{port}", tour, release), daemon=True).start()
+    base = f"http://{host}:{port}"
+    playground = f"{base}{PLAYGROUND_PATH}" if settings.listen.has_playground else None
+    threading.Thread(target=_search_over_http, args=(base, playground, tour, release), daemon=True).start()
     serve(settings, listener)
     return 0
 
@@ -211,7 +214,7 @@ def _search_in_process(folder: Path) -> Callable[[list[str]], list[QuestionOutco
     return search
 
 
-def _search_over_http(base: str, tour: _Tour, release: Path) -> None:
+def _search_over_http(base: str, playground: str | None, tour: _Tour, release: Path) -> None:
     """Ask the questions over HTTP as soon as the service is ready, and say how to ask another one."""
     deadline = time.monotonic() + _READY_SECONDS
     while time.monotonic() < deadline:
@@ -237,7 +240,10 @@ def _search_over_http(base: str, tour: _Tour, release: Path) -> None:
         _show(search, tour, release)
     except OSError as error:  # the service needs a key, say
         say(f"warning: the two questions could not be asked: {error}")
-    _print(f"\nServing on {base}; Ctrl-C stops it. Ask it something in another terminal:")
+    _print(f"\nServing on {base}; Ctrl-C stops it.")
+    if playground is not None:
+        _print(f"Ask it something in a browser:\n{playground}")
+    _print(f"{'Or in' if playground else 'Ask it something in'} another terminal:")
     body = shlex.quote(json.dumps({"query": tour.question}, ensure_ascii=False))
     _print(f"curl -s {base}/search -H 'Content-Type: application/json' -d {body}")
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from taugate.ingestion.dataset.beir import off_topic_questions
@@ -35,6 +36,8 @@ def test_it_serves_and_its_curl_line_works(tmp_path: Path) -> None:
             assert "of 20 questions about something else get no result" in text
             reply = subprocess.run(shlex.split(printed[-1]), capture_output=True, text=True, check=True).stdout
             assert '"results":[{"id":' in reply
+            (playground,) = (line.strip() for line in printed if line.endswith("/playground\n"))
+            assert "<title>Taugate playground</title>" in httpx.get(playground).text
         finally:
             process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 0

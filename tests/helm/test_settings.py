@@ -16,6 +16,7 @@ PEM = "-----BEGIN PUBLIC KEY-----\nMCow\n-----END PUBLIC KEY-----\n"
 
 # Values of settings that have a value of their own name, none of them the default.
 PLAIN: Values = {
+    "playground": "on",
     "precision": "int8",
     "workers": 3,
     "encoder_threads": 5,
