@@ -127,7 +127,7 @@ const figures = (...pairs) => make("p", { class: "figures" },
 function table(caption, head, rows) {
   const cell = (value, i) => i === 0 ? make("th", { scope: "row" }, value)
     : make("td", { class: value instanceof Element && "drawn" }, value);
-  const column = (name) => make(name ? "th" : "td", { scope: name && "col", class: !name && "drawn" }, name);
+  const column = (name) => make(name ? "th" : "td", { scope: name ? "col" : null, class: !name && "drawn" }, name);
   return make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": caption },
     make("table", {}, make("caption", {}, caption),
       make("thead", {}, make("tr", {}, ...head.map(column))),
