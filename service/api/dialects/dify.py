@@ -107,7 +107,7 @@ def add_dify_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) 
         dify_retrieval,
         limiter.charge,
         tags=["dialects"],
-        responses=replies(200, DifyRecords) | errors(400, 404, 413, 422, 429, 500, 503, 504),
+        responses=replies(200, DifyRecords) | errors(400, 413, 422, 429, 500, 503, 504),
     )
 
 

@@ -266,27 +266,59 @@ def test_an_integer_of_any_length_is_a_number(speaking: ServiceProcess, operator
     assert reply["reason"] == (None if operator == "≠" else "no_documents_match_filter")
 
 
+def test_openai_asks_for_a_key(speaking: ServiceProcess) -> None:
+    assert speaking.http.post(OPENAI).status_code == 401
+
+
 def test_only_the_release_in_service(speaking: ServiceProcess) -> None:
     release = search(speaking)["release"]
     assert ask(speaking, f"/v1/vector_stores/{release}/search", {"query": QUERY}).status_code == 200
     reply = ask(speaking, "/v1/vector_stores/vs_other/search", {"query": QUERY})
     assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
     reply = ask(speaking, DIFY, {"knowledge_id": "other", "query": QUERY})
-    assert (reply.status_code, reply.json()["error_code"]) == (404, 2001)
+    assert (reply.status_code, reply.json()["error_code"]) == (422, 2001)
     for path in ("/v1/vector_stores/a/b/search", "/v1/vector_stores//search", "/v1/vector_stores/a/search/"):
         assert ask(speaking, path, {"query": QUERY}).status_code == 404
 
 
-def test_dify_tries_a_key_without_a_body(speaking: ServiceProcess) -> None:
-    """Its form takes 403, 404 and 502 for a failure, and anything else for a key that works."""
-    good = speaking.http.post(DIFY, headers=AUTHORIZED)
+# What Dify sends before it saves an endpoint: nothing, and since July 2026 (langgenius/dify#39410) a search of a knowledge
+# base that nobody has named yet.
+PROBES: list[dict[str, Any] | None] = [
+    None,
+    *(
+        {"knowledge_id": name, "query": query, "retrieval_setting": {"top_k": 1, "score_threshold": 0.0}}
+        for name, query in (("", ""), ("test", "test"), ("00000000-0000-0000-0000-000000000000", "ping"))
+    ),
+]
+
+
+@pytest.mark.parametrize("probe", PROBES, ids=str)
+def test_dify_tries_a_key(speaking: ServiceProcess, probe: dict[str, Any] | None) -> None:
+    """Its form takes 403, 404 and 502 for a failure, and anything else for an endpoint and a key that work."""
+    good = speaking.http.post(DIFY, json=probe, headers=AUTHORIZED)
     assert good.status_code not in {403, 404, 502} and good.status_code < 500
     assert set(good.json()) == {"error", "error_code", "error_msg"}
-    bad = speaking.http.post(DIFY, headers={"Authorization": "Bearer wrong"})
+    bad = speaking.http.post(DIFY, json=probe, headers={"Authorization": "Bearer wrong"})
     assert (bad.status_code, bad.json()["error_code"]) == (403, 1002)
-    none = speaking.http.post(DIFY)
+    none = speaking.http.post(DIFY, json=probe)
     assert (none.status_code, none.json()["error_code"]) == (403, 1001)
-    assert speaking.http.post(OPENAI).status_code == 401
+
+
+def test_dify_retrieves(speaking: ServiceProcess) -> None:
+    """The request as its service sends it: JSON that it has dumped itself, a threshold of 0.0, and maybe a null."""
+    asked = {"retrieval_setting": {"top_k": 3, "score_threshold": 0.0}, "query": QUERY, "knowledge_id": "current"}
+    conditions = {
+        "logical_operator": "and",
+        "conditions": [{"name": "category", "comparison_operator": "is not", "value": "x"}],
+    }
+    for body in (asked, asked | {"metadata_condition": None}, asked | {"metadata_condition": conditions}):
+        headers = AUTHORIZED | {"Content-Type": "application/json"}
+        reply = speaking.http.post(DIFY, content=json.dumps(body), headers=headers)
+        assert reply.status_code == 200, reply.text
+        records = reply.json()["records"]
+        assert [each["metadata"]["id"] for each in records] == [each["id"] for each in search(speaking, k=3)["results"]]
+        # Dify reads these four of a record, and takes metadata for an object.
+        assert all({*each} == {"content", "score", "title", "metadata"} for each in records)
 
 
 def test_a_dialect_that_is_off_is_no_path(service: ServiceProcess) -> None:

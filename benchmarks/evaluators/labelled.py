@@ -1,0 +1,85 @@
+"""A data set as evaluators take it, and what its release says each of its queries got."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from taugate.retrieval.release.layout import OUTCOMES
+from taugate.retrieval.release.query_arrays import Outcomes
+
+UNCUT = -1.0  # as a threshold of similarity: no cosine is below it
+
+Scores = dict[str, float]  # of queries, by their ids
+
+
+@dataclass(frozen=True)
+class LabelledSet:
+    """A data set in the layout of BEIR.
+
+    name: of its folder; corpus: title and text of each document by its id; queries: texts by id, of those that `qrels`
+    names, in the order of their file; qrels: the grade, 1 or more, of each relevant document, by query.
+    """
+
+    name: str
+    corpus: dict[str, tuple[str, str]]
+    queries: dict[str, str]
+    qrels: dict[str, dict[str, int]]
+
+    @classmethod
+    def read(cls, folder: Path, split: str = "test") -> Self:
+        """Read a data set, less its unanswerable queries: no evaluator has a place for them."""
+        lines = (folder / "qrels" / f"{split}.tsv").read_text(encoding="utf-8").splitlines()[1:]
+        qrels: dict[str, dict[str, int]] = {}
+        for query, document, grade in (line.split("\t") for line in lines):
+            if int(grade) >= 1:
+                qrels.setdefault(query, {})[document] = int(grade)
+        corpus = {each["_id"]: (each.get("title") or "", each["text"]) for each in _records(folder / "corpus.jsonl")}
+        queries = {each["_id"]: each["text"] for each in _records(folder / "queries.jsonl") if each["_id"] in qrels}
+        return cls(folder.name, corpus, queries, qrels)
+
+
+@dataclass(frozen=True)
+class ReleaseOutcomes:
+    """NDCG@K of each query as `outcomes.safetensors` has it.
+
+    uncut: of all K results; kept: of those that pass the threshold.
+    """
+
+    uncut: Scores
+    kept: Scores
+
+    @classmethod
+    def read(cls, release: Path, queries: dict[str, str], k: int) -> Self:
+        """Read those of a release that held nothing out.
+
+        queries: their texts by id, in the order of their file, as the release has them. A release knows only digests of
+        texts, and two queries may have the same text: so it is by their order that they are told apart. k: K. Raises
+        ValueError where the release was made of other queries.
+        """
+        found = Outcomes.load(release / OUTCOMES, k)
+        if found.query.tolist() != [_digest(text) for text in queries.values()]:
+            raise ValueError(f"{release}: has outcomes of other queries; calibrate this split with --holdout 0")
+        return cls(_scores(queries, found.ndcg), _scores(queries, found.ndcg_kept))
+
+
+def mean(scores: Scores) -> float:
+    """Return the plain mean over the queries."""
+    return float(np.mean([*scores.values()]))
+
+
+def _scores(queries: dict[str, str], values: NDArray[np.float64]) -> Scores:
+    return dict(zip(queries, values.tolist(), strict=True))
+
+
+def _digest(text: str) -> int:
+    """Return the number by which releases know a query (calibration/job/release.py)."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+
+def _records(path: Path) -> list[dict[str, str]]:
+    return [orjson.loads(line) for line in path.read_bytes().splitlines() if line.strip()]

@@ -1,0 +1,80 @@
+"""mteb's own evaluation of a retrieval task, on a data set of ours: nothing is downloaded."""
+
+import logging
+from typing import Any
+
+from benchmarks.evaluators.labelled import LabelledSet, Scores
+from benchmarks.evaluators.search import HttpSearch, Run
+
+VERSION = "2.26.24"  # whose evaluation docs/benchmarks/evaluators.md explains
+
+
+def model_meta() -> object:
+    """Return what mteb asks of a model: its name, and that nothing else is known."""
+    from mteb.models import ModelMeta
+
+    return ModelMeta.create_empty({"name": "taugate/http", "revision": "1"})
+
+
+def ndcg(data: LabelledSet, search: HttpSearch, k: int) -> tuple[float, Scores, Run]:
+    """Evaluate with `mteb.evaluate`.
+
+    data: the task; search: the model; k: K. Returns mteb's figure, which it rounds to five digits, NDCG@K of each query,
+    and what was found.
+    """
+    import datasets
+    import mteb
+    from mteb.abstasks.retrieval import AbsTaskRetrieval
+    from mteb.abstasks.task_metadata import TaskMetadata
+
+    datasets.disable_progress_bars()
+    logging.getLogger("mteb").setLevel(logging.ERROR)
+    seen: dict[str, Any] = {}
+
+    class Task(AbsTaskRetrieval):
+        """The data set as a task."""
+
+        metadata = TaskMetadata(
+            name=f"Taugate{data.name.title().replace('_', '')}",
+            description=f"{data.name}, searched over HTTP",
+            dataset={"path": data.name, "revision": "1"},
+            type="Retrieval",
+            category="t2t",
+            modalities=["text"],
+            eval_splits=["test"],
+            eval_langs=["eng-Latn"],
+            main_score=f"ndcg_at_{k}",
+        )
+        k_values = (1, k)
+
+        def load_data(self, *_: object, **__: object) -> None:
+            """Take the data set as it was read."""
+            self.dataset = {
+                "default": {
+                    "test": {
+                        "corpus": datasets.Dataset.from_list(
+                            [{"id": name, "title": title, "text": text} for name, (title, text) in data.corpus.items()]
+                        ),
+                        "queries": datasets.Dataset.from_list(
+                            [{"id": name, "text": text} for name, text in data.queries.items()]
+                        ),
+                        "relevant_docs": data.qrels,
+                        "top_ranked": None,
+                    }
+                }
+            }
+            self.data_loaded = True
+
+        def task_specific_scores(
+            self, scores: dict[str, dict[str, float]], qrels: object, results: Run, **_: object
+        ) -> dict[str, float]:
+            """Keep what mteb rounds afterwards."""
+            seen.update(scores=scores, results=results)
+            return {}
+
+    (result,) = mteb.evaluate(search, Task(), cache=None, co2_tracker=False, show_progress_bar=False).task_results
+    return (
+        float(result.scores["test"][0][f"ndcg_at_{k}"]),
+        {query: float(each[f"ndcg_cut_{k}"]) for query, each in seen["scores"].items()},
+        seen["results"],
+    )
