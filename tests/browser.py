@@ -8,10 +8,22 @@ from typing import Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 A4_WIDTH = 688  # pixels: 210 mm less two margins of 14 mm, at 96 dpi
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Start a browser; skips the test where no Chromium is installed."""
+    program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
+    if program is None:
+        pytest.skip("needs Chromium: install it as `chromium` or `google-chrome`")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @contextmanager
@@ -23,11 +35,7 @@ def opened(
     page_at: its file, or its URL; width: of the window, in pixels; scheme: what the reader's system prefers; printed:
     as on paper.
     """
-    program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
-    if program is None:
-        pytest.skip("needs Chromium: install it as `chromium` or `google-chrome`")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    with chromium() as browser:
         # Without its own policy, as that lets no script in: axe is one.
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True)
         if printed:
@@ -35,7 +43,6 @@ def opened(
         page.goto(page_at if isinstance(page_at, str) else page_at.as_uri())
         page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
         yield page
-        browser.close()
 
 
 def violations(page: Page) -> list[str]:

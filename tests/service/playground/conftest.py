@@ -1,0 +1,95 @@
+"""The playground in a browser, under the policy that the service sends, with everything that it asks for written down."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page
+
+from tests.browser import chromium
+from tests.service_process import ServiceProcess
+
+QUESTION = "Must roofers hold a qualification?"  # of whose five results the fake encoder's threshold keeps three
+_REPORT = "addEventListener('securitypolicyviolation', event => console.error('policy: ' + event.violatedDirective))"
+
+
+class Playground:
+    """A page that is open.
+
+    asked: every request that it made, as method and URL; trouble: errors of its script, and what its policy blocked.
+    """
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page, self.url = page, url
+        self.asked: list[tuple[str, str]] = []
+        self.trouble: list[str] = []
+        page.on("request", lambda request: self.asked.append((request.method, request.url)))
+        page.on("pageerror", lambda error: self.trouble.append(str(error)))
+        page.on("console", lambda said: self._hear(said.text) if said.type == "error" else None)
+        page.add_init_script(_REPORT)
+        page.goto(f"{url}/playground")
+
+    def _hear(self, said: str) -> None:
+        if "Failed to load resource" not in said:  # a status or a lost connection, which the page itself tells about
+            self.trouble.append(said)
+
+    def __getitem__(self, id: str) -> Locator:
+        return self.page.locator(f"#{id}")
+
+    @property
+    def results(self) -> Locator:
+        """All results that are shown, kept ones first."""
+        return self.page.locator(".result")
+
+    def loaded(self) -> "Playground":
+        """Wait until release and distributions are shown."""
+        self.page.wait_for_selector("#figure svg path.curve")
+        self.page.wait_for_selector("#release-facts table")
+        return self
+
+    def ask(self, question: str = QUESTION) -> None:
+        """Ask with the keyboard, and wait for the reply."""
+        self["question"].fill(question)
+        self["question"].press("Enter")
+        self.answered()
+
+    def answered(self) -> None:
+        """Wait until no question is on its way."""
+        self["ask-form"].get_by_role("button", name="Ask", exact=True).wait_for()
+
+    def sent(self, path: str, act: Any) -> dict[str, Any]:
+        """Return the JSON of the first request to a path that an action causes."""
+        with self.page.expect_request(f"**{path}") as caught:
+            act()
+        return json.loads(caught.value.post_data or "")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
+
+
+@contextmanager
+def open_playground(
+    browser: Browser, service: ServiceProcess, *, width: int = 1280, scheme: Literal["light", "dark"] = "light"
+) -> Iterator[Playground]:
+    """Open the page in a browser profile of its own, and check at the end that it caused no trouble."""
+    url = f"http://127.0.0.1:{service.port}"
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context.set_default_timeout(10_000)
+    opened = Playground(context.new_page(), url)
+    yield opened
+    kept = opened.page.evaluate("[localStorage.length, sessionStorage.length, document.cookie, location.search]")
+    context.close()
+    assert opened.trouble == []
+    assert [asked for _, asked in opened.asked if not asked.startswith((f"{url}/", "data:"))] == []
+    assert kept == [0, 0, "", ""]
+
+
+@pytest.fixture
+def playground(browser: Browser, service: ServiceProcess) -> Iterator[Playground]:
+    with open_playground(browser, service) as page:
+        yield page.loaded()

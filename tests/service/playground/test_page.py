@@ -1,0 +1,243 @@
+"""The playground as people use it: search, move τ, judge, ask why, copy; in both colour schemes, on every screen."""
+
+import json
+import math
+import re
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Route
+
+from taugate.service.api.playground.files import page_files
+from tests.browser import cut_off, violations
+from tests.service.playground.conftest import QUESTION, Playground, open_playground
+from tests.service_process import ServiceProcess
+
+HOSTILE = "<img src=x onerror='window.ran=1'>"
+
+
+def answered(service: ServiceProcess, **fields: Any) -> dict[str, Any]:
+    """What the service replies to the question."""
+    return service.http.post("/search", json={"query": QUESTION, **fields}).raise_for_status().json()
+
+
+def computed(page: Playground, expression: str) -> Any:
+    """What functions of the page return; `page` is its module."""
+    return page.page.evaluate(f"import('/playground/app.js').then(page => {expression})")
+
+
+def test_a_search_shows_what_is_kept_and_what_was_dropped(playground: Playground, service: ServiceProcess) -> None:
+    playground.ask()
+    plain, considered = answered(service), answered(service, min_results=5)["results"]
+    kept = [each["id"] for each in plain["results"]]
+    assert 0 < len(kept) < len(considered)
+    shown = playground.results.locator("h3").all_text_contents()
+    assert [each.split()[0] for each in shown] == [str(each["rank"]) for each in considered]
+    assert playground.page.locator("#kept .result").count() == len(kept)
+    assert playground["dropped-title"].text_content() == f"Dropped: {len(considered) - len(kept)} of {len(considered)}"
+    last = considered[-1]
+    near = f"below τ by {plain['threshold'] - last['score']:.3f}"
+    assert near in (playground.results.last.text_content() or "")
+    assert f"Score {last['score']:.3f}" in (playground.results.last.text_content() or "")
+    passing = f"{len(kept)} of {len(considered)} results"
+    assert passing in (playground["verdict"].text_content() or "")
+    assert "Calibrated" in (playground["verdict"].text_content() or "")
+
+
+def test_a_moved_threshold_is_told_and_sent(playground: Playground, service: ServiceProcess) -> None:
+    playground.ask()
+    reference = service.http.get("/release/reference").json()
+    slider, calibrated = playground["slider"], reference["threshold"]
+    before = playground.page.locator("#kept .result").count()
+    slider.press("PageUp")
+    slider.press("ArrowRight")
+    tau = float(slider.get_attribute("aria-valuenow") or "nan")
+    assert math.isclose(tau, calibrated + 0.055, abs_tol=0.0011)
+    point = next(each for each in reference["curve"] if each["tau"] >= np.float32(tau))
+    effect = playground["effect"].text_content() or ""
+    for share in (point["kept"], point["loss"]):
+        assert computed(playground, f"page.percent({share})") in effect
+    assert effect == slider.get_attribute("aria-valuetext")
+    now = answered(service, threshold=tau)
+    assert playground.page.locator("#kept .result").count() == len(now["results"]) <= before
+    assert "Not calibrated: τ was moved" in (playground["verdict"].text_content() or "")
+    assert f'"threshold":{tau}' in (playground["snippet"].text_content() or "")
+    assert playground.sent("/search", playground.ask)["threshold"] == tau
+    # Back: the service is asked again, as it may refuse a query under its own threshold.
+    again = playground.sent("/search", playground["tau-reset"].click)
+    assert "threshold" not in again
+    playground["verdict"].get_by_text("Calibrated", exact=True).wait_for()
+    playground.answered()
+    assert playground.page.locator("#kept .result").count() == before
+
+
+def test_the_threshold_follows_mouse_keys_and_number(playground: Playground) -> None:
+    slider, box = playground["slider"], playground["figure"].bounding_box()
+    assert box is not None
+    low, high = (float(slider.get_attribute(f"aria-value{end}") or "nan") for end in ("min", "max"))
+    middle = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    playground.page.mouse.move(*middle)
+    playground.page.mouse.down()
+    assert float(slider.get_attribute("aria-valuenow") or "nan") == pytest.approx((low + high) / 2, abs=0.002)
+    playground.page.mouse.move(middle[0] + 3000, middle[1])
+    playground.page.mouse.up()
+    playground.page.mouse.move(*middle)
+    assert float(slider.get_attribute("aria-valuenow") or "nan") == high
+    assert playground.page.evaluate("document.activeElement.id") == "slider"
+    slider.press("Home")
+    assert float(slider.get_attribute("aria-valuenow") or "nan") == low
+    playground["tau"].fill("0.4")
+    playground["tau"].press("Enter")
+    assert slider.get_attribute("aria-valuenow") == "0.400"
+
+
+def test_a_judgement_arrives(playground: Playground, service: ServiceProcess) -> None:
+    def judged(outcome: str) -> float:
+        found = re.search(rf'taugate_feedback_total{{outcome="{outcome}"}} (\S+)', service.http.get("/metrics").text)
+        return float(found[1]) if found else 0.0
+
+    before = judged("relevant"), judged("irrelevant")
+    playground.ask()
+    playground["verdict"].get_by_role("button", name="Judge the results").click()
+    playground.page.keyboard.press("y")  # and goes on to the next one
+    playground.page.keyboard.press("n")
+    playground.page.get_by_text("Judged not relevant.").wait_for()
+    playground.results.last.get_by_role("button", name="Not relevant").click()  # one that was dropped
+    playground.page.wait_for_function("document.querySelectorAll('.result [aria-pressed=true]').length === 3")
+    playground.results.last.get_by_text("Judged not relevant.").wait_for()
+    assert (judged("relevant"), judged("irrelevant")) == (before[0] + 1, before[1] + 2)
+
+
+def test_why_a_document_is_missing(playground: Playground, service: ServiceProcess) -> None:
+    playground.ask()
+    playground["document"].fill("tak-001")
+    playground["document"].press("Enter")
+    why = service.http.post("/explain", json={"query": QUESTION, "document_id": "tak-001"}).json()["why"]
+    playground["explanation"].get_by_text(why).wait_for()
+    playground["document"].fill("nowhere")
+    playground["document"].press("Enter")
+    playground["explanation"].get_by_text("no document with the id").wait_for()
+    playground.results.last.get_by_role("button", name="Why?").click()
+    playground["explanation"].get_by_text("The threshold drops it").wait_for()
+
+
+def test_a_filter_that_is_wrong_is_named(playground: Playground) -> None:
+    playground.page.get_by_text("Options").click()
+    playground["filter"].fill('{"categry": "tak"}')
+    playground["question"].fill(QUESTION)
+    playground["question"].press("Enter")
+    playground["filter-error"].get_by_text("no document has the field categry; there is category").wait_for()
+    playground["filter"].fill('{"category": ')
+    playground["question"].press("Enter")
+    playground["filter-error"].get_by_text("The filter is not JSON").wait_for()
+    playground["filter"].fill('{"category": "takläggning"}')
+    playground["k"].fill("3")
+    playground.ask()
+    assert "a filter is set" in (playground["verdict"].text_content() or "")
+    assert playground["filter-error"].text_content() == ""
+    assert playground.results.count() == 3
+
+
+def test_the_code_is_what_was_searched(playground: Playground) -> None:
+    playground["question"].fill("What's “new” in C:\\docs?")
+    playground.page.get_by_text("Options").click()
+    playground["filter"].fill('{"n": [1, true, null], "$not": {"a": "b"}}')
+    playground["k"].fill("3")
+    assert "'\\''s “new” in C:\\\\docs?" in (playground["snippet"].text_content() or "")
+    playground.page.get_by_role("button", name="Python").click()
+    code = playground["snippet"].text_content() or ""
+    call = re.search(r"search\((.*)\)\n", code)
+    assert call is not None
+    found = eval(f"dict_of({call[1]})", {"dict_of": lambda query, **options: {"query": query, **options}})
+    wanted = {"n": [1, True, None], "$not": {"a": "b"}}
+    assert found == {"query": "What's “new” in C:\\docs?", "k": 3, "filter": wanted}
+    playground.page.get_by_role("button", name="LangChain").click()
+    langchain = playground["snippet"].text_content() or ""
+    for snippet in (code, langchain):
+        compile(snippet, "snippet", "exec")
+    assert f'TaugateRetriever(url="{playground.url}")' in langchain
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(browser: Browser, service: ServiceProcess, scheme: Literal["light", "dark"]) -> None:
+    def worst(route: Route) -> None:
+        told = route.fetch().json()
+        told["calibration"], told["drift"]["alarm"], told["drift"]["signals"] = "provisional", True, ["roe", "coe"]
+        told["manifest"]["calibration"] |= {"state": "provisional", "reasons": ["generated_queries", "few_queries"]}
+        route.fulfill(json=told)
+
+    with open_playground(browser, service, scheme=scheme) as playground:
+        playground.page.route("**/release", worst)
+        playground.page.reload()
+        playground.loaded().ask()
+        playground["notice-drift"].get_by_text("Drift alarm: random documents (ROE), correct documents (COE)").wait_for()
+        playground["notice-provisional"].get_by_text("its queries were generated").wait_for()
+        playground["slider"].press("PageUp")
+        playground.page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
+        for width in (360, 1280, 2560):
+            playground.page.set_viewport_size({"width": width, "height": 900})
+            assert violations(playground.page) == []
+            assert cut_off(playground.page) == []
+            playground.page.evaluate("scrollTo(0, document.body.scrollHeight)")
+            notice = playground["notice-drift"].bounding_box()  # in sight, however far down the reader is
+            assert notice is not None
+            assert notice["y"] >= 0
+            assert notice["y"] + notice["height"] < 600
+
+
+def test_texts_of_the_corpus_are_texts(playground: Playground) -> None:
+    def hostile(route: Route) -> None:
+        reply = route.fetch().json()
+        for result in reply["results"]:
+            result |= {"title": HOSTILE, "text": HOSTILE, "id": HOSTILE, "metadata": {HOSTILE: HOSTILE}}
+        route.fulfill(json=reply)
+
+    playground.page.route("**/search", hostile)
+    playground.page.route("**/explain", lambda route: route.fulfill(status=404, json={"error": {"message": HOSTILE}}))
+    playground.ask()
+    playground["document"].fill(HOSTILE)
+    playground["document"].press("Enter")
+    playground["explanation"].get_by_text(HOSTILE).wait_for()
+    assert playground.results.first.locator("h3").text_content() == f"1  {HOSTILE}"
+    assert playground.page.locator("img").count() == 0
+    assert playground.page.evaluate("window.ran") is None
+
+
+def test_the_page_is_small_and_whole() -> None:
+    files = {path: file.content.decode() for path, file in page_files().items()}
+    assert sum(len(content.encode()) for content in files.values()) < 60_000
+    for path, content in files.items():
+        assert not re.search(r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", content), path
+    assert not re.search(r"localStorage|sessionStorage|indexedDB|document\.cookie|pushState", files["playground/app.js"])
+    assert not re.search(r"<style|<script>|\son\w+=|\sstyle=", files[""])
+
+
+def test_the_density_of_a_known_distribution(playground: Playground) -> None:
+    """Quantiles of a normal distribution give its density, and any density has the area 1."""
+    xs = np.linspace(-4, 4, 161)
+    for quantiles in (_normal_quantiles(), [*np.linspace(0, 1, 101)], [0.5] * 101):
+        found = computed(playground, f"page.density({json.dumps(quantiles)}, {xs.tolist()})")
+        if quantiles[0] != quantiles[-1]:
+            assert np.trapezoid(found, xs) == pytest.approx(1, abs=0.01)
+        assert np.isfinite(found).all()
+    normal = computed(playground, f"page.density({_normal_quantiles()}, {xs.tolist()})")
+    assert np.abs(np.array(normal) - np.exp(-(xs**2) / 2) / math.sqrt(2 * math.pi)).max() < 0.03
+
+
+def _normal_quantiles() -> list[float]:
+    from statistics import NormalDist
+
+    return [NormalDist().inv_cdf(min(max(share / 100, 0.001), 0.999)) for share in range(101)]
+
+
+def test_numbers_are_written_one_way(playground: Playground) -> None:
+    shown = computed(playground, "[0, .018, .0994, .0996, .6149, 1].map(page.percent)")
+    assert shown == [f"{each}\u00a0%" for each in ("0", "1.8", "9.9", "10", "61", "100")]
+    curve = [{"tau": 0.125, "kept": 1, "loss": 0}, {"tau": 0.25, "kept": 0.5, "loss": 0.2}]
+    for tau, at in ((0.0, 0.125), (0.125, 0.125), (0.2, 0.25), (0.9, 0.25)):
+        assert computed(playground, f"page.onCurve({json.dumps(curve)}, {tau}).tau") == at
+    assert computed(playground, "page.onCurve([], .2)") is None
+    assert computed(playground, "page.ticks(-.15, .9, 6).map(each => Math.round(each * 100) / 100)") == [0, 0.2, 0.4, 0.6, 0.8]
+    reply = "{policy: 'relative', best_score: .8}"
+    assert computed(playground, f"[.39, .41].map(score => page.isKept({{score}}, {reply}, .5))") == [False, True]
