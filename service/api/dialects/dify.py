@@ -1,7 +1,7 @@
 """POST /dify/retrieval: Dify's External Knowledge API, so that Taugate is a knowledge base in its workflows."""
 
 from contextlib import suppress
-from typing import Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
@@ -40,7 +40,7 @@ class RetrievalSetting(_Lenient):
 class MetadataComparison(_Lenient):
     """A comparison of metadata fields with a value; with several fields, one that meets it is enough."""
 
-    name: str | list[str] = Field(min_length=1)
+    name: Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1)]
     comparison_operator: str
     value: _Scalar | list[_Scalar] | None = None
 
