@@ -6,7 +6,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels judged-traffic \
-  chunk-study explanations llm-queries label-checks privacy generated-client calibration-benchmarks abstention-benchmarks evidence-benchmarks \
+  chunk-study explanations playground llm-queries label-checks privacy generated-client calibration-benchmarks abstention-benchmarks evidence-benchmarks \
   gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks adapt loop \
   mcp-conformance lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
@@ -59,6 +59,9 @@ serving-benchmarks: $(VENV)/.benchmarks ## the tables of docs/benchmarks/serving
 
 explanations: $(VENV)/.test ## check 1,000 explanations of random documents against brute force; ARGS="--pairs N" for another number
 	$(BIN)/python -m benchmarks.serving.explained $(ARGS)
+
+playground: $(VENV)/.test ## first paint of the playground, and three tasks on it, in Chromium; on another terminal: make quickstart
+	$(BIN)/python -m benchmarks.serving.playground $(ARGS)
 
 drift-benchmarks: ## the tables of docs/benchmarks/drift.md, from the data sets in TAUGATE_DATA
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks.page import Option, Page, data_folder
 from benchmarks.serving import (
     closed,
+    doors,
     filters,
     grouping,
     http_servers,
@@ -53,6 +54,7 @@ each heading repeats the measurement.""",
         "servers": http_servers,
         "filters": filters,
         "grouping": grouping,
+        "doors": doors,
     },
     options=[
         Option("rounds", 3, "in which the services take turns"),

@@ -50,6 +50,7 @@ _RATE_REFUSALS = {
     "429": "The queue is full, or the key asks for more than its rate; Retry-After says when to try again"
 }
 _RATE_LIMITED_SCOPES = {"search", "feedback"}
+_DIALECT_QUERIES = {"VectorStoreQuery", "DifyQuery"}  # models whose queries have the same limits
 
 
 def operation_id(route: APIRoute) -> str:
@@ -122,6 +123,16 @@ def _add_limits(schemas: dict[str, Any], settings: Settings) -> None:
     batch = schemas["BatchRequest"]["properties"]
     batch["queries"]["maxItems"] = settings.requests.max_batch
     _schema_of_type(batch["queries"]["items"], "string")["maxLength"] = settings.requests.max_query_chars
+    if "RetrievalSetting" in schemas:
+        _schema_of_type(schemas["RetrievalSetting"]["properties"]["top_k"], "integer")["maximum"] = (
+            settings.requests.max_k
+        )
+    for name in _DIALECT_QUERIES & schemas.keys():
+        query = schemas[name]["properties"]["query"]
+        _schema_of_type(query, "string")["maxLength"] = settings.requests.max_query_chars
+        for several in (each for each in query.get("anyOf", ()) if each.get("type") == "array"):
+            several["maxItems"] = settings.requests.max_batch
+            several["items"]["maxLength"] = settings.requests.max_query_chars
 
 
 def _schema_of_type(schema: dict[str, Any], kind: str) -> dict[str, Any]:

@@ -39,6 +39,7 @@ def test_every_name_is_a_setting() -> None:
         "DIALECTS",
         "DRIFT_AVERAGE_RUN_LENGTH",
         "EXPLORE_SHARE",
+        "PLAYGROUND",
         "QUERY_LOG_DAYS",
     }
     assert set(NAMES) <= known

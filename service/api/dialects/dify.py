@@ -1,7 +1,7 @@
 """POST /dify/retrieval: Dify's External Knowledge API, so that Taugate is a knowledge base in its workflows."""
 
 from contextlib import suppress
-from typing import Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
@@ -15,7 +15,7 @@ from taugate.service.api.bodies import add_json_route
 from taugate.service.api.dialects.results import combined, condition, dialect_score, negated, tightened
 from taugate.service.api.openapi import errors, replies
 from taugate.service.api.replies import json_reply
-from taugate.service.api.schemas import QueryText, SearchRequest
+from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchRequest
 from taugate.service.api.search import SearchRoutes
 from taugate.service.errors import Invalid
 
@@ -35,14 +35,14 @@ class _Lenient(BaseModel):
 class RetrievalSetting(_Lenient):
     """`score_threshold` drops further results; it never lets one through that τ drops. Dify's form sends 0.0."""
 
-    top_k: int | None = Field(default=None, ge=1)
+    top_k: Annotated[int, Field(ge=1), WHOLE_NUMBER] | None = None
     score_threshold: float | None = Field(default=None, ge=0, le=1)
 
 
 class MetadataComparison(_Lenient):
     """A comparison of metadata fields with a value; with several fields, one that meets it is enough."""
 
-    name: str | list[str] = Field(min_length=1)
+    name: Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1)]
     comparison_operator: str
     value: _Scalar | list[_Scalar] | None = None
 

@@ -9,6 +9,8 @@
 
 export const fixed = (number) => (number === null ? "–" : number.toFixed(3));
 
+const tauIs = (tau) => `τ\u00a0=\u00a0${fixed(tau)}`;
+
 /** Write a share of 0…1 in per cent, with a decimal below ten: 61 %, 1.8 %. */
 export function percent(share) {
   const shown = share * 100;
@@ -39,7 +41,7 @@ export function density(quantiles, xs) {
   return xs.map((x) => values.reduce((sum, each) => sum + Math.exp(-(((x - each) / width) ** 2) / 2), 0) / scale);
 }
 
-/** Look up what a threshold keeps and loses: between two points of a curve, what the higher one does; null without one. */
+/** Look up what a threshold keeps and loses: between two points of a curve, what the higher one does. */
 export const onCurve = (curve, tau) => curve.find((point) => point.tau >= Math.fround(tau)) ?? curve.at(-1) ?? null;
 
 /** Return what a policy compares with τ, in float32 as the service does. */
@@ -166,15 +168,7 @@ const SLOW_SECONDS = 2, LOST_SECONDS = 30; // the service itself gives up after 
 const PAUSES = [1, 2, 4, 8]; // seconds before each new attempt, and the last for all that follow
 let key = ""; // in this variable alone: no storage, no address and no cookie has it
 
-class Unreachable extends Error {}
-class Refused extends Error {
-  constructor(status, error, seconds) {
-    super(error?.message ?? `the service answered with status ${status}`);
-    Object.assign(this, { status, seconds });
-  }
-}
-
-/** Send one request and return its JSON. Throws Refused, Unreachable, or that it was aborted. */
+/** Send one request and return its JSON. Throws an error with the status, 0 for no answer, or that it was aborted. */
 async function call(path, body, signal) {
   const began = performance.now(), lost = AbortSignal.timeout(LOST_SECONDS * 1000);
   const slow = setInterval(() => {
@@ -190,11 +184,11 @@ async function call(path, body, signal) {
     });
     const text = await reply.text(), json = reply.headers.get("Content-Type")?.startsWith("application/json");
     if (reply.ok) return JSON.parse(text);
+    const told = (json && JSON.parse(text).error?.message) || `the service answered with status ${reply.status}`;
     const seconds = Number(reply.headers.get("Retry-After")) || undefined;
-    throw new Refused(reply.status, json ? JSON.parse(text).error : undefined, seconds);
+    throw Object.assign(new Error(told), { status: reply.status, seconds });
   } catch (error) {
-    if (signal?.aborted || error instanceof Refused) throw error;
-    throw new Unreachable("no answer");
+    throw signal?.aborted || error.status ? error : Object.assign(error, { status: 0 });
   } finally {
     clearInterval(slow);
     notice("slow");
@@ -213,9 +207,8 @@ async function patiently(path, body, { signal, acting } = {}) {
       tellService("ready");
       return reply;
     } catch (error) {
-      const busy = error instanceof Unreachable || [429, 502, 503].includes(error.status);
       if (error.status === 401) await anotherKey(error, acting);
-      else if (busy) await pause(error, error.seconds ?? PAUSES[Math.min(attempt, PAUSES.length - 1)]);
+      else if ([0, 429, 502, 503].includes(error.status)) await pause(error, error.seconds ?? PAUSES[attempt] ?? PAUSES.at(-1));
       else throw error;
     }
   }
@@ -225,7 +218,7 @@ let paused = null; // the pause that all wait for, and how to end it
 
 function pause(error, seconds) {
   if (paused) return paused.promise;
-  const away = error instanceof Unreachable || error.status === 502, until = performance.now() + seconds * 1000;
+  const away = [0, 502].includes(error.status), until = performance.now() + seconds * 1000;
   tellService(away ? "away" : "busy");
   const words = away
     ? `The service at ${BASE.host} does not answer. What you typed is kept, and sent when it is back.`
@@ -403,14 +396,14 @@ function showAnswer() {
 function verdict(reply, all, kept) {
   const tau = tauInForce(), n = reply.considered;
   if (!n) return "No document matches the filter.";
-  const best = fixed(compared(all.results[0], reply.policy, reply.best_score));
+  const best = compared(all.results[0], reply.policy, reply.best_score);
   if (reply.reason === "unanswerable" && state.tau === null) {
-    return `Refused: the documents seem to hold no answer. The best of ${n} results has ${best}.`;
+    return `Refused: the documents seem to hold no answer. The best of ${n} results has ${fixed(best)}.`;
   }
   if (tau === null) return `${n} results, none dropped: this release has no threshold.`;
   const pass = kept.length === 1 ? "passes" : "pass";
-  if (kept.length) return `${kept.length} of ${n} results ${pass} the threshold τ\u00a0=\u00a0${fixed(tau)}.`;
-  return `Nothing passes the threshold τ\u00a0=\u00a0${fixed(tau)}. The best of ${n} results has ${best}, ${distance(best, tau)} below it.`;
+  if (kept.length) return `${kept.length} of ${n} results ${pass} the threshold ${tauIs(tau)}.`;
+  return `Nothing passes the threshold ${tauIs(tau)}. The best of ${n} has ${fixed(best)}, ${distance(best, tau)} below it.`;
 }
 
 function stateOf(reply) {
@@ -439,7 +432,7 @@ function resultItem(result, kept) {
     make("h3", { dir: "auto", id: titled }, make("span", { class: "rank" }, `${result.rank}  `), result.title || result.id),
     passage, long && button("Show all", unfold, { class: "link" }),
     figures(["Score", fixed(result.score)], result.relevance !== null && ["Relevance", percent(result.relevance)], margin),
-    make("p", { class: "chips" }, ...Object.entries({ id: result.id, ...result.metadata }).map(([name, each]) =>
+    make("p", { class: "chips" }, ...[["id", result.id], ...Object.entries(result.metadata)].map(([name, each]) =>
       chip(`${name}: ${Array.isArray(each) ? each.join(", ") : each}`))),
     make("div", { class: "actions" }, judge(true, "Relevant"), judge(false, "Not relevant"),
       !kept && button("Why?", why, { class: "link" }), make("span", { role: "status", class: "hint" })));
@@ -508,11 +501,11 @@ function showThreshold() {
   const tau = tauInForce(), [low, high] = tauRange(), set = tau ?? low;
   const point = tau === null ? null : onCurve(reference.curve, tau);
   let effect = "No threshold is in force. Move the slider to try one.";
-  if (tau !== null) effect = `At τ\u00a0=\u00a0${fixed(tau)}, this release does not tell what is kept and lost.`;
-  if (point) effect = `At τ\u00a0=\u00a0${fixed(tau)} you keep ${percent(point.kept)} of the results, and lose the answers to ${
+  if (tau !== null) effect = `At ${tauIs(tau)}, this release does not tell what is kept and lost.`;
+  if (point) effect = `At ${tauIs(tau)} you keep ${percent(point.kept)} of the results, and lose the answers to ${
     percent(point.loss)} of the calibration queries.`;
   part("effect").textContent = effect;
-  if (document.activeElement !== part("tau")) part("tau").value = fixed(set);
+  part("tau").value = fixed(set);
   part("tau-reset").disabled = state.tau === null;
   const values = { valuemin: low, valuemax: high, valuenow: fixed(set), valuetext: effect };
   for (const [name, value] of Object.entries(values)) part("slider").setAttribute(`aria-${name}`, value);
@@ -559,8 +552,9 @@ function drawFigure(low, high, tau) {
   const grid = [0.5, 1].map((share) => line("grid", PAD, bottom - short * share, width - PAD, bottom - short * share));
 
   const at = x(tau), shade = { class: "below", x: PAD, y: above, width: Math.max(at - PAD, 0), height: bottom - above };
-  const marks = [], calibrated = x(policy().tau);
-  if (state.tau !== null && policy().tau !== null) marks.push(line("tau-calibrated", calibrated, above - 6, calibrated, bottom));
+  const marks = [], calibrated = policy().tau;
+  const moved = state.tau !== null && calibrated !== null;
+  if (moved) marks.push(line("tau-calibrated", x(calibrated), above - 6, x(calibrated), bottom));
   if (tauInForce() !== null) marks.push(line("tau-line", at, above - 8, at, bottom),
     write(`τ ${fixed(tau)}`, Math.min(Math.max(at, PAD + 24), width - PAD - 24), above - 12, "middle", "strong"));
   part("figure").querySelector("svg").replaceWith(
@@ -627,7 +621,6 @@ async function copy() {
     getSelection().selectAllChildren(part("snippet"));
     part("copied").textContent = "Selected: press Ctrl+C to copy.";
   }
-  setTimeout(() => { part("copied").textContent = ""; }, 4000);
 }
 
 const METRICS = {
@@ -642,11 +635,11 @@ function showRelease(release) {
   const { tau, kind, k, method, guarantee } = manifest.policy;
   const facts = {
     State: chip(release.calibration, release.calibration === "provisional" ? "warn" : "good"),
-    Release: release.release, Documents: manifest.data.documents.toLocaleString("en"),
-    Threshold: tau === null ? "none" : `τ\u00a0=\u00a0${fixed(tau)}, on ${kind}, for K = ${k}`, Method: method, Evidence: guarantee,
+    Release: release.release, "Tried beside it": release.shadow, Documents: manifest.data.documents.toLocaleString("en"),
+    Threshold: tau === null ? "none" : `${tauIs(tau)}, on ${kind}, for K = ${k}`,
+    Method: method, Evidence: guarantee,
     Queries: `${manifest.data.answerable.toLocaleString("en")} with an answer, ${manifest.data.unanswerable} without`,
-    Encoder: `${manifest.encoder.name} (${release.precision})`, "Tried beside it": release.shadow,
-    Loaded: new Date(release.loaded_at).toLocaleString(),
+    Encoder: `${manifest.encoder.name} (${release.precision})`, Loaded: new Date(release.loaded_at).toLocaleString(),
   };
   const given = Object.entries(facts).filter(([, value]) => value);
   const measured = (found) => (found ? `${percent(found.mean)} (${between(found)})` : "–");
@@ -672,7 +665,10 @@ function startPlayground() {
   const listen = (id, type, listener) => part(id).addEventListener(type, listener);
   listen("ask-form", "submit", ask);
   listen("ask-form", "input", showCode);
-  listen("question", "input", ({ target: { style, scrollHeight } }) => { style.height = `${scrollHeight + 2}px`; });
+  listen("question", "input", ({ target }) => {
+    target.style.height = "auto";
+    target.style.height = `${target.scrollHeight + 2}px`;
+  });
   listen("question", "keydown", (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) ask(event);
   });

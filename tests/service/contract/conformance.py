@@ -9,6 +9,8 @@ from pathlib import Path
 
 import orjson
 
+from taugate.service.settings import DIALECTS
+
 ROOT = Path(__file__).parents[3]
 KEY = "the-key-of-the-contract"
 # All but those about objects that are created and deleted, of which this API has none.
@@ -46,10 +48,14 @@ class Conformance:
 
 
 def with_keys() -> dict[str, str]:
-    """Environment of a service that lets in nobody but schemathesis, which sends KEY unless it tries without."""
+    """Environment of a service that lets in nobody but schemathesis, which sends KEY unless it tries without.
+
+    The service has every route that it may have: playground and dialects are on.
+    """
     hashed = sha256(KEY.encode()).hexdigest()
     scopes = ["search", "feedback", "metrics", "admin"]
-    return {"TAUGATE_KEYS": orjson.dumps([{"name": "contract", "sha256": hashed, "scopes": scopes}]).decode()}
+    keys = orjson.dumps([{"name": "contract", "sha256": hashed, "scopes": scopes}]).decode()
+    return {"TAUGATE_KEYS": keys, "TAUGATE_DIALECTS": ",".join(DIALECTS), "TAUGATE_PLAYGROUND": "on"}
 
 
 def conformance(url: str, work: Path, examples: int, seed: int, *options: str) -> Conformance:

@@ -1,4 +1,4 @@
-"""The playground in a browser, under the policy that the service sends, with everything that it asks for written down."""
+"""The playground in a browser, under the policy that the service sends, with all that it asks for written down."""
 
 import json
 from collections.abc import Iterator

@@ -1,8 +1,10 @@
 """The playground as people use it: search, move τ, judge, ask why, copy; in both colour schemes, on every screen."""
 
+import ast
 import json
 import math
 import re
+from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
@@ -147,11 +149,11 @@ def test_the_code_is_what_was_searched(playground: Playground) -> None:
     assert "'\\''s “new” in C:\\\\docs?" in (playground["snippet"].text_content() or "")
     playground.page.get_by_role("button", name="Python").click()
     code = playground["snippet"].text_content() or ""
-    call = re.search(r"search\((.*)\)\n", code)
-    assert call is not None
-    found = eval(f"dict_of({call[1]})", {"dict_of": lambda query, **options: {"query": query, **options}})
-    wanted = {"n": [1, True, None], "$not": {"a": "b"}}
-    assert found == {"query": "What's “new” in C:\\docs?", "k": 3, "filter": wanted}
+    call = ast.parse(code[code.index("taugate.search(") :].splitlines()[0], mode="eval").body
+    assert isinstance(call, ast.Call)
+    assert [ast.literal_eval(each) for each in call.args] == ["What's “new” in C:\\docs?"]
+    named = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+    assert named == {"k": 3, "filter": {"n": [1, True, None], "$not": {"a": "b"}}}
     playground.page.get_by_role("button", name="LangChain").click()
     langchain = playground["snippet"].text_content() or ""
     for snippet in (code, langchain):
@@ -171,7 +173,9 @@ def test_axe_finds_nothing(browser: Browser, service: ServiceProcess, scheme: Li
         playground.page.route("**/release", worst)
         playground.page.reload()
         playground.loaded().ask()
-        playground["notice-drift"].get_by_text("Drift alarm: random documents (ROE), correct documents (COE)").wait_for()
+        playground["notice-drift"].get_by_text(
+            "Drift alarm: random documents (ROE), correct documents (COE)"
+        ).wait_for()
         playground["notice-provisional"].get_by_text("its queries were generated").wait_for()
         playground["slider"].press("PageUp")
         playground.page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
@@ -209,7 +213,9 @@ def test_the_page_is_small_and_whole() -> None:
     assert sum(len(content.encode()) for content in files.values()) < 60_000
     for path, content in files.items():
         assert not re.search(r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", content), path
-    assert not re.search(r"localStorage|sessionStorage|indexedDB|document\.cookie|pushState", files["playground/app.js"])
+    assert not re.search(
+        r"localStorage|sessionStorage|indexedDB|document\.cookie|pushState", files["playground/app.js"]
+    )
     assert not re.search(r"<style|<script>|\son\w+=|\sstyle=", files[""])
 
 
@@ -226,8 +232,6 @@ def test_the_density_of_a_known_distribution(playground: Playground) -> None:
 
 
 def _normal_quantiles() -> list[float]:
-    from statistics import NormalDist
-
     return [NormalDist().inv_cdf(min(max(share / 100, 0.001), 0.999)) for share in range(101)]
 
 
@@ -238,6 +242,12 @@ def test_numbers_are_written_one_way(playground: Playground) -> None:
     for tau, at in ((0.0, 0.125), (0.125, 0.125), (0.2, 0.25), (0.9, 0.25)):
         assert computed(playground, f"page.onCurve({json.dumps(curve)}, {tau}).tau") == at
     assert computed(playground, "page.onCurve([], .2)") is None
-    assert computed(playground, "page.ticks(-.15, .9, 6).map(each => Math.round(each * 100) / 100)") == [0, 0.2, 0.4, 0.6, 0.8]
+    assert computed(playground, "page.ticks(-.15, .9, 6).map(each => Math.round(each * 100) / 100)") == [
+        0,
+        0.2,
+        0.4,
+        0.6,
+        0.8,
+    ]
     reply = "{policy: 'relative', best_score: .8}"
     assert computed(playground, f"[.39, .41].map(score => page.isKept({{score}}, {reply}, .5))") == [False, True]

@@ -1,6 +1,6 @@
 """The playground when something is wrong: a key that ends, a service that leaves and returns, that is slow or busy."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -64,16 +64,18 @@ def test_a_key_that_expires(browser: Browser, keyed: ServiceProcess, keys: Path)
 def test_a_key_that_may_not_see_the_release(browser: Browser, releases: Path, tmp_path: Path) -> None:
     """A key with a filter is about some of the documents: it searches, and the page says why the rest is not shown."""
     keys = write(tmp_path / "keys.json", [entry(FIRST, "tenant", *SCOPES, filter={"category": "takläggning"})])
-    with ServiceProcess(releases, TAUGATE_KEYS_FILE=str(keys)) as service:
-        with open_playground(browser, service.ready()) as playground:
-            playground["notice-key"].wait_for()
-            playground["question"].fill(QUESTION)
-            playground["notice-key"].get_by_role("button", name="Enter a key").click()
-            enter(playground, FIRST)
-            playground["effect"].get_by_text("this API key has a filter").wait_for()
-            playground["release-facts"].get_by_text("this API key has a filter").wait_for()
-            playground.ask()
-            assert playground.results.count() > 0
+    with (
+        ServiceProcess(releases, TAUGATE_KEYS_FILE=str(keys)) as service,
+        open_playground(browser, service.ready()) as playground,
+    ):
+        playground["notice-key"].wait_for()
+        playground["question"].fill(QUESTION)
+        playground["notice-key"].get_by_role("button", name="Enter a key").click()
+        enter(playground, FIRST)
+        playground["effect"].get_by_text("this API key has a filter").wait_for()
+        playground["release-facts"].get_by_text("this API key has a filter").wait_for()
+        playground.ask()
+        assert playground.results.count() > 0
 
 
 def test_a_service_that_leaves_and_returns(browser: Browser, releases: Path) -> None:
@@ -100,9 +102,18 @@ def test_a_service_that_leaves_and_returns(browser: Browser, releases: Path) -> 
             assert "τ was moved" in (playground["verdict"].text_content() or "")
 
 
+def hold(routes: list[Route]) -> Callable[[Route], None]:
+    """Keep requests from the service, in a list."""
+
+    def keep(route: Route) -> None:
+        routes.append(route)
+
+    return keep
+
+
 def test_a_service_that_is_slow(playground: Playground) -> None:
     held: list[Route] = []
-    playground.page.route("**/search", lambda route: held.append(route), times=1)
+    playground.page.route("**/search", hold(held), times=1)
     playground["question"].fill(QUESTION)
     playground["question"].press("Enter")
     playground["notice-slow"].get_by_text("The service is slow to answer. Waiting for").wait_for()
@@ -127,7 +138,7 @@ def test_a_service_that_is_busy(playground: Playground) -> None:
 
 def test_only_the_last_question_is_shown(playground: Playground) -> None:
     held: list[Route] = []
-    playground.page.route("**/search", lambda route: held.append(route), times=1)
+    playground.page.route("**/search", hold(held), times=1)
     playground["question"].fill("Is an inspector insured?")
     playground["question"].press("Enter")
     playground.page.wait_for_timeout(50)
