@@ -106,7 +106,7 @@ def test_a_judgement_arrives(playground: Playground, service: ServiceProcess) ->
     playground.page.keyboard.press("n")
     playground.page.get_by_text("Judged not relevant.").wait_for()
     playground.results.last.get_by_role("button", name="Not relevant").click()  # one that was dropped
-    playground.page.wait_for_function("document.querySelectorAll('.result [aria-pressed=true]').length === 3")
+    playground.page.locator(".result [aria-pressed=true]").nth(2).wait_for()
     playground.results.last.get_by_text("Judged not relevant.").wait_for()
     assert (judged("relevant"), judged("irrelevant")) == (before[0] + 1, before[1] + 2)
 
