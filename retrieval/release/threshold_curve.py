@@ -53,6 +53,7 @@ def threshold_curve(reference: Reference, kind: PolicyKind, tau: float | None) -
     if tau is not None:
         taus.append(np.array([tau]))
     thresholds = np.unique(np.concatenate(taus).astype(np.float32))
+    thresholds = thresholds[np.isfinite(thresholds)]  # a share of the best may be −∞, which JSON cannot write
     below = np.searchsorted(np.sort(top, axis=None), thresholds)  # what is equal to a threshold is kept
     lost = np.searchsorted(np.sort(found), thresholds)
     columns = thresholds, 1 - below / top.size, lost / len(top)

@@ -123,6 +123,10 @@ def _add_limits(schemas: dict[str, Any], settings: Settings) -> None:
     batch = schemas["BatchRequest"]["properties"]
     batch["queries"]["maxItems"] = settings.requests.max_batch
     _schema_of_type(batch["queries"]["items"], "string")["maxLength"] = settings.requests.max_query_chars
+    if "RetrievalSetting" in schemas:
+        _schema_of_type(schemas["RetrievalSetting"]["properties"]["top_k"], "integer")["maximum"] = (
+            settings.requests.max_k
+        )
     for name in _DIALECT_QUERIES & schemas.keys():
         query = schemas[name]["properties"]["query"]
         _schema_of_type(query, "string")["maxLength"] = settings.requests.max_query_chars

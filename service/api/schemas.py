@@ -46,8 +46,9 @@ def _accept_integral_float(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-_Count = Annotated[int, Field(ge=0, le=_LARGEST_INT), BeforeValidator(_accept_integral_float)]
-_K = Annotated[int, Field(ge=1, le=_LARGEST_INT), BeforeValidator(_accept_integral_float)]
+WHOLE_NUMBER = BeforeValidator(_accept_integral_float)  # behind the bounds of an integer, so that JSON Schema has them
+_Count = Annotated[int, Field(ge=0, le=_LARGEST_INT), WHOLE_NUMBER]
+_K = Annotated[int, Field(ge=1, le=_LARGEST_INT), WHOLE_NUMBER]
 
 
 def _examples(*examples: dict[str, Any]) -> ConfigDict:

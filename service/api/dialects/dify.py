@@ -15,7 +15,7 @@ from taugate.service.api.bodies import add_json_route
 from taugate.service.api.dialects.results import combined, condition, dialect_score, negated, tightened
 from taugate.service.api.openapi import errors, replies
 from taugate.service.api.replies import json_reply
-from taugate.service.api.schemas import QueryText, SearchRequest
+from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchRequest
 from taugate.service.api.search import SearchRoutes
 from taugate.service.errors import Invalid
 
@@ -33,7 +33,7 @@ class _Lenient(BaseModel):
 class RetrievalSetting(_Lenient):
     """`score_threshold` drops further results; it never lets one through that τ drops. Dify's form sends 0.0."""
 
-    top_k: int | None = Field(default=None, ge=1)
+    top_k: Annotated[int, Field(ge=1), WHOLE_NUMBER] | None = None
     score_threshold: float | None = Field(default=None, ge=0, le=1)
 
 

@@ -15,7 +15,7 @@ from taugate.service.api.bodies import add_json_route
 from taugate.service.api.dialects.results import combined, condition, dialect_score, negated, tightened
 from taugate.service.api.openapi import errors, replies
 from taugate.service.api.replies import json_reply
-from taugate.service.api.schemas import QueryText, SearchRequest
+from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchRequest
 from taugate.service.api.search import CURRENT, SearchRoutes
 from taugate.service.errors import Invalid
 from taugate.service.settings import MOST_QUERIES
@@ -75,7 +75,7 @@ class VectorStoreQuery(_Lenient):
 
     query: QueryText | Annotated[list[QueryText], Field(min_length=1, max_length=MOST_QUERIES)]
     filters: _AnyFilter | None = None
-    max_num_results: Annotated[int, Field(ge=1, le=_MOST_RESULTS)] | None = None
+    max_num_results: Annotated[int, Field(ge=1, le=_MOST_RESULTS), WHOLE_NUMBER] | None = None
     ranking_options: RankingOptions | None = None
 
 

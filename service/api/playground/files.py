@@ -45,7 +45,7 @@ def page_files(mode: Literal["playground", "judge"] = "playground") -> dict[str,
 
 
 def _read(name: str, mode: str) -> PageFile:
-    content = files(__package__).joinpath(name).read_bytes()
+    content = files("taugate.service.api.playground").joinpath(name).read_bytes()
     if name == "app.html":
         content = content.replace(_MODE % b"playground", _MODE % mode.encode())
     return PageFile(content, _MEDIA_TYPES[name], f'"{hashlib.sha256(content).hexdigest()[:32]}"')

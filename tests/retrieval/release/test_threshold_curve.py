@@ -58,6 +58,14 @@ def test_a_policy_of_relevance_has_no_curve() -> None:
     assert threshold_curve(drawn(20, 5, 0), "probability", 0.5) == []
 
 
+def test_a_share_without_end_is_left_out() -> None:
+    top = np.array([[1e-30, -1], [0.5, 0.4]], dtype=np.float32)
+    one, kept = np.array([1e-30, 0.5], dtype=np.float32), np.array([1, 1])
+    curve = threshold_curve(Reference(top, one, one, kept, kept > 0), "relative", 0.9)
+    assert all(np.isfinite(point).all() for point in curve)
+    assert {point.tau: point for point in curve}[float(np.float32(0.9))][1:] == (0.5, 0)
+
+
 def test_quantiles_are_percentiles() -> None:
     values = np.arange(101, dtype=np.float32)[::-1]
     assert quantiles(values) == pytest.approx(range(101))

@@ -326,3 +326,14 @@ async def _search(url: str) -> list[str]:
 def test_the_asynchronous_sdk_of_openai(speaking: ServiceProcess) -> None:
     found = asyncio.run(_search(str(speaking.http.base_url).rstrip("/")))
     assert found == [each["file_id"] for each in openai(speaking, query=[QUERY, ANOTHER])["data"]]
+
+
+@pytest.mark.parametrize("written", ["2", "2.0", "2e0"])
+def test_a_whole_number_is_an_integer_however_it_is_written(speaking: ServiceProcess, written: str) -> None:
+    headers = AUTHORIZED | {"Content-Type": "application/json"}
+    openai = f'{{"query": "permit", "max_num_results": {written}}}'
+    found = speaking.http.post("/v1/vector_stores/current/search", content=openai, headers=headers)
+    assert found.status_code == 200, found.text
+    dify = f'{{"knowledge_id": "current", "query": "permit", "retrieval_setting": {{"top_k": {written}}}}}'
+    found = speaking.http.post("/dify/retrieval", content=dify, headers=headers)
+    assert found.status_code == 200, found.text

@@ -9,12 +9,13 @@ import httpx
 import orjson
 import pytest
 
+from taugate.service.access.authorization import DIFY_PATH, VECTOR_STORE_PATH
 from taugate.service.api.app import openapi_document
 from tests.service.contract.conformance import KEY, conformance, with_keys
 from tests.service.contract.hooks import CODES, KNOWN_FIELD
 from tests.service_process import ServiceProcess
 
-FEW = 15  # of each operation and phase: some 400 requests in 10 s; benchmarks/reliability/contract.py sends thousands
+FEW = 15  # of each operation and phase: 3,000 requests; benchmarks/reliability/contract.py sends more
 
 
 def test_the_service_keeps_to_its_description(releases: Path, tmp_path: Path) -> None:
@@ -23,9 +24,10 @@ def test_the_service_keeps_to_its_description(releases: Path, tmp_path: Path) ->
         found = conformance(f"http://127.0.0.1:{process.port}", tmp_path, FEW, seed=7)
         counted = process.http.get("/metrics", headers={"X-API-Key": KEY}).text
     assert found.clean, found.report
-    assert found.cases >= 300
+    assert found.cases >= 1000
     assert {*found.phases} == {"examples", "coverage", "fuzzing", "stateful"}
     tried = [("/search", 200), ("/search", 422), ("/search", 401), ("/search/batch", 200), ("/feedback", 202)]
+    tried += [(path, 200) for path in (VECTOR_STORE_PATH, DIFY_PATH, "/release/reference", "/playground/app.js")]
     for route, status in (*tried, ("/admin/reload", 200), ("/admin/reload", 401)):
         assert f'taugate_requests_total{{code="{status}",route="{route}"}}' in counted, "what was meant to be tried"
 
