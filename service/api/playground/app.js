@@ -18,7 +18,7 @@ export function percent(share) {
 }
 
 /** Write an interval of shares: 72–88 %. */
-export const between = ({ lower, upper }) => `${percent(lower).replace("\u00a0%", "")}–${percent(upper)}`;
+export const between = ({ lower, upper }) => `${percent(lower).replace("\u00a0%", "")}–\u2060${percent(upper)}`;
 
 /** Write how far two similarities are apart. */
 export const distance = (one, other) => Math.abs(one - other) < 0.001 ? "less than 0.001" : fixed(Math.abs(one - other));

@@ -74,11 +74,11 @@ def browser() -> Iterator[Browser]:
 
 @contextmanager
 def open_playground(
-    browser: Browser, service: ServiceProcess, *, width: int = 1280, scheme: Literal["light", "dark"] = "light"
+    browser: Browser, service: ServiceProcess, *, scheme: Literal["light", "dark"] = "light", touch: bool = False
 ) -> Iterator[Playground]:
     """Open the page in a browser profile of its own, and check at the end that it caused no trouble."""
     url = f"http://127.0.0.1:{service.port}"
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme, has_touch=touch)
     context.set_default_timeout(10_000)
     opened = Playground(context.new_page(), url)
     yield opened

@@ -94,6 +94,15 @@ def test_the_threshold_follows_mouse_keys_and_number(playground: Playground) -> 
     assert slider.get_attribute("aria-valuenow") == "0.400"
 
 
+def test_a_finger_moves_the_threshold(browser: Browser, service: ServiceProcess) -> None:
+    with open_playground(browser, service, touch=True) as playground:
+        slider, box = playground.loaded()["slider"], playground["figure"].bounding_box()
+        assert box is not None
+        low, high = (float(slider.get_attribute(f"aria-value{end}") or "nan") for end in ("min", "max"))
+        playground.page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        assert float(slider.get_attribute("aria-valuenow") or "nan") == pytest.approx((low + high) / 2, abs=0.002)
+
+
 def test_a_judgement_arrives(playground: Playground, service: ServiceProcess) -> None:
     def judged(outcome: str) -> float:
         found = re.search(rf'taugate_feedback_total{{outcome="{outcome}"}} (\S+)', service.http.get("/metrics").text)
@@ -106,7 +115,7 @@ def test_a_judgement_arrives(playground: Playground, service: ServiceProcess) ->
     playground.page.keyboard.press("n")
     playground.page.get_by_text("Judged not relevant.").wait_for()
     playground.results.last.get_by_role("button", name="Not relevant").click()  # one that was dropped
-    playground.page.wait_for_function("document.querySelectorAll('.result [aria-pressed=true]').length === 3")
+    playground.page.locator(".result [aria-pressed=true]").nth(2).wait_for()
     playground.results.last.get_by_text("Judged not relevant.").wait_for()
     assert (judged("relevant"), judged("irrelevant")) == (before[0] + 1, before[1] + 2)
 
