@@ -68,12 +68,11 @@ def _cells(found: Found, answers: _Answers) -> list[str]:
     for kind in ("unanswerable", "off topic"):
         said = [_said(each.text, reply, answers) for each, reply in found[kind]]
         cells.append(share(sum(not declines(each) for each in said) / len(said), 2))
-    asked = found["answerable"]
-    said = [(has_answer(each, reply), declines(_said(each.text, reply, answers))) for each, reply in asked]
-    outcomes = [(False, False), (True, False), (None, True)]
-    for right, declined in outcomes:
-        counted = sum(each[1] == declined and right in {None, each[0]} for each in said)
-        cells.append(share(counted / len(said), 2))
+    outcomes = [
+        "declined" if declines(_said(each.text, reply, answers)) else ("with" if has_answer(each, reply) else "without")
+        for each, reply in found["answerable"]
+    ]
+    cells += [share(outcomes.count(outcome) / len(outcomes), 2) for outcome in ("without", "with", "declined")]
     return cells
 
 

@@ -6,7 +6,6 @@ The same server answers the program of docs/how-to/rag-application.md: `python -
 import argparse
 import os
 import re
-import sys
 import time
 from contextlib import suppress
 from typing import Any
@@ -76,4 +75,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

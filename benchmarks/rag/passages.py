@@ -40,10 +40,15 @@ def section(plan: RagPlan) -> str:
     ]  # fmt: skip
     asked = ", ".join(f"{len(each):,} {kind}" for kind, each in found[POLICIES[0].name].items())
     return f"""\
-{asked} questions. Each cell is a share of them. A question that gets no passage is declined, and cannot be answered wrongly. So the
-first two columns bound the wrong answers of any model to questions that the corpus does not answer; the fourth bounds the right ones.
+{asked} questions. Each cell is a share of them. A question that gets no passage is declined, and
+cannot be answered wrongly. So the first two columns bound the wrong answers of any model to questions that the corpus does not answer; the
+fourth bounds the right ones.
 
 {table(header, rows)}
+
+τ of the papers' rule declines questions about other subjects, and loses next to nothing. It cannot tell a question that looks answerable from
+one that is. Refusals can, in part, and pay for it with questions that have an answer: *right one* says how many. A cut relative to the best
+result, which `--max-loss` may choose, always keeps that result. It makes prompts shorter, and declines nothing.
 """
 
 
