@@ -66,13 +66,14 @@ def ndcg(data: LabelledSet, search: HttpSearch, k: int) -> tuple[float, Scores, 
             self.data_loaded = True
 
         def task_specific_scores(
-            self, scores: dict[str, dict[str, float]], qrels: object, results: Run, **_: object
+            self, scores: object, qrels: object, results: object, hf_split: str, hf_subset: str
         ) -> dict[str, float]:
             """Keep what mteb rounds afterwards."""
             seen.update(scores=scores, results=results)
             return {}
 
-    (result,) = mteb.evaluate(search, Task(), cache=None, co2_tracker=False, show_progress_bar=False).task_results
+    model: Any = search  # its signature is that of the SearchProtocol, with what it ignores left open
+    (result,) = mteb.evaluate(model, Task(), cache=None, co2_tracker=False, show_progress_bar=False).task_results
     return (
         float(result.scores["test"][0][f"ndcg_at_{k}"]),
         {query: float(each[f"ndcg_cut_{k}"]) for query, each in seen["scores"].items()},

@@ -1,5 +1,6 @@
 """Which questions get passages at all: an upper bound of the wrong answers, whatever the language model."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,9 +59,10 @@ def searched(plan: RagPlan, most: int) -> dict[str, Found]:
     if not data.exists():
         halves.write(data)
     questions, found = halves.questions(most, plan.seed), {}
-    for policy in POLICIES:
-        with served(policy, data, plan.work) as client:
-            found[policy.name] = {kind: _search(client, policy, each) for kind, each in questions.items()}
+    for options, policies in itertools.groupby(POLICIES, key=lambda policy: policy.options):
+        with served(options, data, plan.work) as client:
+            for policy in policies:
+                found[policy.name] = {kind: _search(client, policy, each) for kind, each in questions.items()}
     return found
 
 

@@ -13,6 +13,7 @@ from taugate_client import TaugateClient
 from tests.service_process import ServiceProcess
 
 K = 3  # passages: what a small model can read
+_READY_SECONDS = 600  # on a machine that does other things as well
 UNCUT = -1.0  # as a threshold of similarity: no cosine is below it
 
 
@@ -35,14 +36,17 @@ POLICIES = (
 
 
 @contextmanager
-def served(policy: Policy, data: Path, work: Path) -> Iterator[TaugateClient]:
-    """Calibrate, unless another policy has the same options, and serve; data: the data set; work: for releases."""
-    releases = work / ("-".join(policy.options).replace("--", "") or "plain")
+def served(options: tuple[str, ...], data: Path, work: Path) -> Iterator[TaugateClient]:
+    """Calibrate, unless that was done before, and serve.
+
+    options: of the calibration; data: the data set; work: for releases.
+    """
+    releases = work / ("-".join(options).replace("--", "") or "plain")
     if not releases.exists():
         command = [sys.executable, "-m", "taugate", "calibrate", str(data), "--releases", str(releases)]
-        subprocess.run([*command, "--split", SPLIT, "--k", str(K), *policy.options], env=environment(), check=True)
+        subprocess.run([*command, "--split", SPLIT, "--k", str(K), *options], env=environment(), check=True)
     with (
         ServiceProcess(releases) as service,
-        TaugateClient(f"http://127.0.0.1:{service.ready(120).port}", timeout=60) as client,
+        TaugateClient(f"http://127.0.0.1:{service.ready(_READY_SECONDS).port}", timeout=60) as client,
     ):
         yield client

@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 import httpx
-import litellm
+import litellm  # pyright: ignore[reportMissingImports]
 
 SERVICE, MODEL = os.environ["TAUGATE_URL"], os.environ["MODEL_URL"]
 QUESTION = "Who is liable for hidden defects?"
