@@ -99,7 +99,7 @@ def _folded(base: Path, learned: LinearMap, record: AdaptationRecord) -> Callabl
         changed = {"name": f"{config.name}+{record.recipe}", "revision": sha256_file(staging / MODEL)}
         write_config(config.model_copy(update=changed), staging)
         # The product may give a lone text other bits, whatever the base does.
-        depends = depends_on_company(OnnxEncoder.load(staging))
+        depends = config.pair_lone_texts or depends_on_company(OnnxEncoder.load(staging))
         write_config(config.model_copy(update=changed | {"pair_lone_texts": depends}), staging)
 
     return write
