@@ -3,7 +3,7 @@
 Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come through the project's own cache.
 """
 
-from benchmarks.adapt import crops, labels, other_encoder, refused
+from benchmarks.adapt import crops, false_admissions, labels, other_encoder, refused
 from benchmarks.adapt.trials import AdaptPlan
 from benchmarks.page import Option, Page, data_folder
 
@@ -20,8 +20,18 @@ Gains are points of NDCG@10 of the average unseen query, searched in the whole c
 highest. *Units* are what the gate counts as independent draws. The learning rate, the temperature and the rule that chooses the exponent
 come from trials on covidqa_chunks, squadshifts_reddit and cosqa. So the gains on these three are a little optimistic. Nothing was chosen on
 the other sets.""",
-    sections={"labels": labels, "crops": crops, "encoder": other_encoder, "refused": refused},
-    options=[Option("splits", 5, "seeds of each data set"), Option("seed", 0, "first of these seeds")],
+    sections={
+        "labels": labels,
+        "crops": crops,
+        "encoder": other_encoder,
+        "refused": refused,
+        "false": false_admissions,
+    },
+    options=[
+        Option("splits", 5, "seeds of each data set", ("labels", "crops", "encoder", "refused")),
+        Option("seed", 0, "first of these seeds"),
+        Option("runs", 200, "adaptations whose truth is known", ("false",)),
+    ],
 )
 
 

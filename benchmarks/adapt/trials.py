@@ -29,12 +29,14 @@ STEPS = 64  # the most that a budget allows; a minute is enough for them on two 
 class AdaptPlan:
     """The data and the counts of one run.
 
-    data: the folder with the public data sets; splits: seeds tried of each; seed: of the first.
+    data: the folder with the public data sets; splits: seeds tried of each; seed: of the first; runs: adaptations whose
+    truth is known.
     """
 
     data: Path
     splits: int
     seed: int
+    runs: int
 
 
 @dataclass(frozen=True)
