@@ -8,20 +8,20 @@ lower accuracies after it, and fine-tuning is to follow.
 import contextlib
 import io
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
-from torch.utils.data import Dataset
-from transformers import AutoModelForMaskedLM, DataCollatorForLanguageModeling, PreTrainedModel
+from torch.utils.data import Dataset, SequentialSampler
+from transformers import AutoModelForMaskedLM, DataCollatorForLanguageModeling, PreTrainedModel, Trainer
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
+from taugate.adaptation.training.run import Schedule, TrainingRun
 from taugate.calibration.export.torch_model import is_transformer
-from taugate.calibration.metrics.documents import Parents
-from taugate.errors import EncoderError
+from taugate.errors import EncoderError, InputError
 from taugate.ingestion.chunks.sentences import sentences
 from taugate.retrieval.documents.store import DocumentStore
 
@@ -29,6 +29,40 @@ BATCH = 32  # sentences of a step, as in the example of transformers, examples/p
 RATE = 5e-5  # of that example and of Devlin et al., appendix A.3
 _MASKED = 0.15  # of the tokens, Devlin et al., §3.1
 _STREAM = 4  # of the seed, for the order of the sentences
+
+
+def pretrain(
+    model: SentenceTransformer,
+    name: str,
+    texts: Sequence[str],
+    run: TrainingRun,
+    schedule: Schedule,
+    told: Callable[[float], None] | None = None,
+) -> list[float]:
+    """Change the weights of a model's transformer in place; returns the loss of every step.
+
+    The same model, sentences, schedule and seed give the same bits on the same machine, resumed or not.
+
+    model: to train; name: of it, for messages; texts: sentences of the corpus; run: the folder of the unfinished work;
+    schedule: steps, sentences of each (BATCH) and learning rate (RATE); told: the seconds of each step. Raises
+    EncoderError where the model cannot be pre-trained, InputError where there is no sentence.
+    """
+    masked = masked_language_model(model, name, run.seed)
+    if not texts:
+        raise InputError("no sentence to pre-train on; add documents with text, or choose another recipe")
+    longest = int(model.max_seq_length or masked.config.max_position_embeddings)
+    shown = MaskedSentences(model.tokenizer, texts, longest, schedule.steps, schedule.batch, run.seed)
+    collator = MaskingCollator(model.tokenizer, run.seed)
+    losses = run.train("pt", _InOrder, masked, schedule, told, train_dataset=shown, data_collator=collator)
+    model.eval()
+    return losses
+
+
+class _InOrder(Trainer):  # type: ignore[misc]
+    """Shows the sentences in the order of MaskedSentences, which is random already."""
+
+    def _get_train_sampler(self, train_dataset: Dataset[dict[str, Any]] | None = None) -> SequentialSampler:
+        return SequentialSampler(train_dataset if train_dataset is not None else self.train_dataset)
 
 
 def corpus_sentences(documents: DocumentStore, passages: NDArray[np.int64]) -> Iterator[str]:
@@ -53,9 +87,7 @@ class MaskedSentences(Dataset[dict[str, Any]]):
     run; seed: of the order.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 (what is shown, and how often)
-        self, tokenizer: Any, texts: Sequence[str], longest: int, steps: int, batch: int, seed: int
-    ) -> None:
+    def __init__(self, tokenizer: Any, texts: Sequence[str], longest: int, steps: int, batch: int, seed: int) -> None:
         encoded = tokenizer([*texts], truncation=True, max_length=longest, return_special_tokens_mask=True)
         self._ids, self._special = encoded["input_ids"], encoded["special_tokens_mask"]
         lengths = [len(ids) for ids in self._ids]

@@ -1,5 +1,6 @@
 """Pre-training hides tokens by the seed alone, teaches the encoder's own transformer, and refuses what cannot learn so."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, Transformer
 from transformers import BertConfig, BertForMaskedLM, BertModel, GPT2Config, GPT2Model, PreTrainedTokenizerFast
@@ -18,8 +20,11 @@ from taugate.adaptation.training.pretraining import (
     MaskingCollator,
     corpus_sentences,
     masked_language_model,
+    pretrain,
 )
-from taugate.errors import EncoderError
+from taugate.adaptation.training.run import Schedule, TrainingRun
+from taugate.calibration.progress import Stopwatch
+from taugate.errors import EncoderError, InputError
 from taugate.ingestion.dataset.beir import read_dataset
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(40))]
@@ -60,26 +65,46 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def descend(model: SentenceTransformer, steps: int) -> list[float]:
-    """Plain gradient descent on the loss of the head, without a trainer."""
-    masked: Any = masked_language_model(model, "tiny", seed=0)
-    shown, collate = MaskedSentences(model.tokenizer, SENTENCES, 32, steps, 8, 0), MaskingCollator(model.tokenizer, 0)
-    optimizer, losses = torch.optim.Adam(masked.parameters(), lr=0.003), []
-    for step in range(steps):
-        loss = masked(**collate([shown[8 * step + row] for row in range(8)])).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(float(loss.detach()))
-    return losses
+def pretrained(folder: Path, steps: int, *, killed_at: int | None = None) -> tuple[list[float], Any]:
+    """Losses and embeddings of an encoder that was pre-trained, or killed after so many steps."""
+
+    class KillError(Exception):
+        pass
+
+    made: list[float] = []
+
+    def told(seconds: float) -> None:
+        made.append(seconds)
+        if len(made) == killed_at:
+            raise KillError
+
+    (folder / "base").mkdir(parents=True, exist_ok=True)
+    model = encoder(folder / "base")
+    run = TrainingRun(folder / "work", 0, Stopwatch(), save=0)
+    with contextlib.suppress(KillError):
+        losses = pretrain(model, "tiny", SENTENCES, run, Schedule(steps, 8, 0.01), told)
+        return losses, model.encode(SENTENCES[:3])
+    return [], None
 
 
 def test_the_encoders_own_transformer_learns_to_name_hidden_words(tmp_path: Path) -> None:
-    model = encoder(tmp_path)
-    before = model.encode(SENTENCES[:3])
-    losses = descend(model, 60)
+    losses, after = pretrained(tmp_path, 60)
+    assert len(losses) == 60
     assert np.mean(losses[-10:]) < np.mean(losses[:10]) - 0.5
-    assert np.abs(model.encode(SENTENCES[:3]) - before).max() > 0.01
+    assert np.abs(after - encoder(tmp_path / "base").encode(SENTENCES[:3])).max() > 0.01
+
+
+def test_a_killed_run_goes_on_to_the_same_losses_and_bytes(tmp_path: Path) -> None:
+    losses, after = pretrained(tmp_path / "whole", 12)
+    pretrained(tmp_path / "killed", 12, killed_at=7)
+    again, resumed = pretrained(tmp_path / "killed", 12)
+    assert again == losses
+    assert resumed.tobytes() == after.tobytes()
+
+
+def test_a_corpus_without_a_sentence_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no sentence to pre-train on; add documents with text"):
+        pretrain(encoder(tmp_path), "tiny", [], TrainingRun(tmp_path / "work", 0, Stopwatch()), Schedule(1, 8, 0.01))
 
 
 def test_a_new_head_depends_on_the_seed_alone_and_shares_the_embeddings(tmp_path: Path) -> None:
