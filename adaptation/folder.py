@@ -5,12 +5,9 @@ import io
 import os
 from pathlib import Path
 
-import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Dense, Normalize
-
 from taugate.adaptation.linear.map import LinearMap
-from taugate.calibration.export.torch_model import kind, load_model, refuse_unknown_modules
+from taugate.adaptation.linear.modules import append_map
+from taugate.calibration.export.torch_model import load_model, refuse_unknown_modules
 from taugate.errors import EncoderError, InputError
 from taugate.retrieval.release.adaptation import ADAPTATION, AdaptationRecord
 from taugate.storage.files import write_synced
@@ -34,9 +31,6 @@ def check_target(target: Path) -> None:
 def write_encoder(base: Path, name: str, learned: LinearMap, record: AdaptationRecord, target: Path) -> None:
     """Write the model and its record, either both or neither.
 
-    The map is a Dense module with a bias, between the normalisation of the base and one of its own: it was learned from
-    unit vectors.
-
     base: folder of the base model; name: of the base, for messages; learned: the map; record: for adaptation.json;
     target: the folder to make. Raises EncoderError where the base has modules that cannot be served, InputError where
     the folder cannot be written.
@@ -49,10 +43,7 @@ def write_encoder(base: Path, name: str, learned: LinearMap, record: AdaptationR
             f"encoder {name!r}: has {model.get_embedding_dimension()} dimensions, of which it gives {dimension}; adapt "
             "it without truncate_dim"
         )
-    if kind(model[-1]) != "Normalize":
-        _append(model, Normalize())
-    _append(model, _dense(learned))
-    _append(model, Normalize())
+    append_map(model, learned)
     try:
         with staging_folder(target.absolute().parent, f".{target.name}-") as staging:
             with contextlib.redirect_stderr(io.StringIO()):  # a progress bar over one small file
@@ -65,19 +56,3 @@ def write_encoder(base: Path, name: str, learned: LinearMap, record: AdaptationR
             f"{target}: the encoder cannot be written there ({error.strerror or error}); free some space, or name "
             "another folder with --to"
         ) from error
-
-
-def _append(model: SentenceTransformer, module: torch.nn.Module) -> None:
-    model.add_module(str(len(model)), module)
-
-
-def _dense(learned: LinearMap) -> Dense:
-    dimension = len(learned.bias)
-    return Dense(
-        dimension,
-        dimension,
-        bias=True,
-        activation_function=torch.nn.Identity(),
-        init_weight=torch.from_numpy(learned.weight),
-        init_bias=torch.from_numpy(learned.bias),
-    )
