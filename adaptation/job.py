@@ -138,7 +138,7 @@ def _encode(
         of_queries(queries.train),
         of_queries(queries.validation),
         of_queries(queries.unseen),
-        dataset.documents.parents,
+        dataset.documents,
     )
     if cache.failure:
         say(f"warning: no embedding cache: {cache.failure}")

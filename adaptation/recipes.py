@@ -8,6 +8,7 @@ import numpy as np
 
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.linear.whitening import CENTRINGS, EXPONENTS, PrincipalComponents
+from taugate.adaptation.pairs.negatives import PairedTexts
 from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.settings import Recipe
@@ -15,6 +16,7 @@ from taugate.calibration.gate.baseline import DEPTH, SearchTrial
 from taugate.calibration.metrics.clusters import PerQuery
 from taugate.calibration.metrics.documents import Parents, relevant_passages
 from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.release.adaptation import CurvePoint, RecipeName, WhiteningRecord
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -26,7 +28,7 @@ class EncodedPairs:
     """Documents and queries, encoded by the base encoder.
 
     queries: the queries of each part; documents: (N, d); train, validation, unseen: (n, d) float32 vectors of the
-    queries; parents: of the corpus.
+    queries; corpus: the documents themselves.
     """
 
     queries: AdaptationQueries
@@ -34,7 +36,23 @@ class EncodedPairs:
     train: Float32
     validation: Float32
     unseen: Float32
-    parents: Parents
+    corpus: DocumentStore
+
+    @property
+    def parents(self) -> Parents:
+        """Return the first chunk of each passage's document, (N,) int32; None where the corpus has no chunks."""
+        return self.corpus.parents
+
+    def paired_texts(self, learned: LinearMap) -> PairedTexts:
+        """Return the training queries and documents through a map; learned: the map."""
+        allowed = self.queries.parts.passages(TRAIN)
+        return PairedTexts(
+            learned.apply(self.train),
+            [query.text for query in self.queries.train],
+            [np.searchsorted(allowed, each) for each in relevant_passages(self.queries.train, self.parents)],
+            learned.apply(self.documents[allowed]),
+            [self.corpus[position].encoded_text for position in allowed.tolist()],
+        )
 
     def validate(self, learned: LinearMap | None) -> PerQuery:
         """Return NDCG@10 of each validation query in the whole corpus; learned: None for the base encoder."""
@@ -165,11 +183,7 @@ def _adapt(
     """Learn the adapter on top of a whitening; returns it at its best step, and how many steps were allowed."""
     from taugate.adaptation.linear.adapter import ContrastivePairs, fit, steps_within  # imports PyTorch
 
-    allowed = pairs.queries.parts.passages(TRAIN)
-    documents = start.learned.apply(pairs.documents[allowed])
-    relevant = [np.searchsorted(allowed, each) for each in relevant_passages(pairs.queries.train, pairs.parents)]
-    rng = np.random.default_rng([seed, _STREAM])
-    drawn = ContrastivePairs.draw(start.learned.apply(pairs.train), relevant, documents, rng)
+    drawn = ContrastivePairs.draw(pairs.paired_texts(start.learned), np.random.default_rng([seed, _STREAM]))
     most = steps if isinstance(steps, int) else steps_within(drawn, steps())
     best: TriedRecipe | None = None
     for each in fit(drawn, most):
