@@ -1,14 +1,16 @@
 """Pre-training (thresholds, §2.4): masked language modelling on the sentences of the corpus, without a label.
 
 Some tokens of each sentence are hidden, and the transformer learns to name them from the others (Devlin et al., "BERT:
-Pre-training of Deep Bidirectional Transformers", 2019, §3.1). It does not learn what is similar: the paper's table 2 has
-lower accuracies after it, and fine-tuning is to follow.
+Pre-training of Deep Bidirectional Transformers", 2019, §3.1). It does not learn what is similar: the paper's Table 2
+has lower accuracies after it, and fine-tuning is to follow.
 """
 
 import contextlib
 import io
+import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,13 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from torch.utils.data import Dataset, SequentialSampler
-from transformers import AutoModelForMaskedLM, DataCollatorForLanguageModeling, PreTrainedModel, Trainer
+from transformers import (
+    AutoModelForMaskedLM,
+    DataCollatorForLanguageModeling,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+)
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from taugate.adaptation.training.run import Schedule, TrainingRun
@@ -58,11 +66,12 @@ def pretrain(
     return losses
 
 
-class _InOrder(Trainer):  # type: ignore[misc]
+class _InOrder(Trainer):
     """Shows the sentences in the order of MaskedSentences, which is random already."""
 
     def _get_train_sampler(self, train_dataset: Dataset[dict[str, Any]] | None = None) -> SequentialSampler:
-        return SequentialSampler(train_dataset if train_dataset is not None else self.train_dataset)
+        shown: Any = self.train_dataset if train_dataset is None else train_dataset
+        return SequentialSampler(shown)
 
 
 def corpus_sentences(documents: DocumentStore, passages: NDArray[np.int64]) -> Iterator[str]:
@@ -87,14 +96,17 @@ class MaskedSentences(Dataset[dict[str, Any]]):
     run; seed: of the order.
     """
 
-    def __init__(self, tokenizer: Any, texts: Sequence[str], longest: int, steps: int, batch: int, seed: int) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], longest: int, steps: int, batch: int, seed: int
+    ) -> None:
         encoded = tokenizer([*texts], truncation=True, max_length=longest, return_special_tokens_mask=True)
         self._ids, self._special = encoded["input_ids"], encoded["special_tokens_mask"]
         lengths = [len(ids) for ids in self._ids]
         generator = torch.Generator().manual_seed(_state(seed, 0))
+        one_epoch: Any = get_length_grouped_indices
         self._shown: list[int] = []
         while len(self._shown) < steps * batch:
-            self._shown += get_length_grouped_indices(lengths, batch, generator=generator)
+            self._shown += one_epoch(lengths, batch, generator=generator)
         del self._shown[steps * batch :]
 
     def __len__(self) -> int:
@@ -115,7 +127,7 @@ class MaskingCollator:
     tokenizer: of the model, with a mask token; seed: of the run.
     """
 
-    def __init__(self, tokenizer: Any, seed: int) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, seed: int) -> None:
         self._collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=_MASKED, seed=seed)
         self._seed = seed
 
@@ -144,22 +156,40 @@ def masked_language_model(model: SentenceTransformer, name: str, seed: int) -> P
             "as ft"
         )
     first: Any = model[0]
-    transformer: PreTrainedModel = first.auto_model
+    transformer = first.auto_model
+    weights = _weights(Path(transformer.name_or_path))
     logging.getLogger("transformers").setLevel(logging.ERROR)  # else a table of the head's weights, which are missing
     with torch.random.fork_rng(devices=[]), contextlib.redirect_stderr(io.StringIO()):
         torch.manual_seed(_state(seed, -1))
         try:
-            masked: PreTrainedModel = AutoModelForMaskedLM.from_pretrained(
-                transformer.name_or_path, config=transformer.config, dtype=transformer.dtype, local_files_only=True
-            )
+            masked: Any
+            if weights is None:
+                masked = AutoModelForMaskedLM.from_config(transformer.config, dtype=transformer.dtype)
+            else:
+                masked = AutoModelForMaskedLM.from_pretrained(
+                    weights, config=transformer.config, dtype=transformer.dtype, local_files_only=True
+                )
         except ValueError as error:  # the configuration is not in the mapping of AutoModelForMaskedLM
+            kind = transformer.config.model_type
             raise EncoderError(
-                f"encoder {name!r}: transformers has no masked language model of the kind {transformer.config.model_type}; "
-                "choose another recipe, such as ft"
+                f"encoder {name!r}: transformers has no masked language model of the kind {kind}; choose another "
+                "recipe, such as ft"
             ) from error
     setattr(masked, masked.base_model_prefix, transformer)
     masked.tie_weights()
-    return masked.to(transformer.device)
+    placed: PreTrainedModel = masked.to(transformer.device)
+    return placed
+
+
+def _weights(folder: Path) -> Path | None:
+    """Return the folder of the transformer in that of a model; None where the model was not read from one.
+
+    Older versions of sentence-transformers put it below the folder of the model, in 0_Transformer.
+    """
+    modules = folder / "modules.json"
+    if modules.is_file():
+        return folder / str(json.loads(modules.read_text(encoding="utf-8"))[0]["path"])
+    return folder if folder.is_dir() else None
 
 
 def _state(seed: int, stream: int) -> int:

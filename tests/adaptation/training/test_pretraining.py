@@ -1,6 +1,8 @@
-"""Pre-training hides tokens by the seed alone, teaches the encoder's own transformer, and refuses what cannot learn so."""
+"""Pre-training hides tokens by the seed alone, teaches the encoder's own transformer, and refuses what cannot learn."""
 
 import contextlib
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -119,11 +121,28 @@ def test_a_new_head_depends_on_the_seed_alone_and_shares_the_embeddings(tmp_path
     assert heads[0].cls.predictions.decoder.weight is model[0].auto_model.embeddings.word_embeddings.weight
 
 
-def test_a_head_in_the_folder_is_the_one_that_learns(tmp_path: Path) -> None:
-    model = encoder(tmp_path, "head")
-    kept: Any = BertForMaskedLM.from_pretrained(tmp_path)
-    masked: Any = masked_language_model(model, "tiny", seed=5)
+@pytest.mark.parametrize("below", ["", "0_Transformer"])
+def test_a_head_in_the_folder_is_the_one_that_learns(tmp_path: Path, below: str) -> None:
+    source, folder = tmp_path / "source", tmp_path / "model"
+    encoder(source, "head").save(str(folder), create_model_card=False)
+    (folder / below).mkdir(exist_ok=True)
+    for each in source.iterdir():
+        (folder / each.name).unlink(missing_ok=True)
+        shutil.copy(each, folder / below / each.name)
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[0]["path"] = below
+    (folder / "modules.json").write_text(json.dumps(modules))
+    kept: Any = BertForMaskedLM.from_pretrained(source)
+    masked: Any = masked_language_model(SentenceTransformer(str(folder), device="cpu"), "tiny", seed=5)
     assert torch.equal(masked.cls.predictions.transform.dense.weight, kept.cls.predictions.transform.dense.weight)
+
+
+def test_a_model_that_was_read_from_no_folder_has_a_new_head(tmp_path: Path) -> None:
+    model: Any = encoder(tmp_path / "gone")
+    before = model[0].auto_model.embeddings.word_embeddings.weight.clone()
+    shutil.rmtree(tmp_path / "gone")
+    masked: Any = masked_language_model(model, "tiny", seed=0)
+    assert torch.equal(masked.bert.embeddings.word_embeddings.weight, before)
 
 
 def test_the_global_generator_is_left_as_it_was(tmp_path: Path) -> None:
