@@ -18,8 +18,7 @@ from taugate.calibration.progress import Stopwatch
 from taugate.errors import EncoderError
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery, read_dataset
 from taugate.ingestion.dataset.judgements import splits_in
-from taugate.ingestion.dataset.location import default_split
-from taugate.retrieval.encoder import encoder as exported
+from taugate.ingestion.dataset.location import default_split, local_folder
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.evidence import IsotropyRecord
@@ -35,7 +34,7 @@ class Adaptation:
 
 
 def adapt(
-    data: Path,
+    data: str,
     base: str,
     target: Path,
     settings: AdaptationSettings,
@@ -44,11 +43,11 @@ def adapt(
 ) -> AdaptationRecord:
     """Adapt an encoder to a data set, judge it, and write it with its record, admitted or not.
 
-    data: folder of the data set; base: name or folder of the sentence-transformers model; target: folder to make for
+    data: folder of the data set, or its URL; base: name or folder of a sentence-transformers model, or folder of an
+    exported encoder; target: folder to make for
     the adapted one; settings: of the adaptation; say: told one line of progress or warning at a time; watch: stopwatch
     whose stages grow. Raises InputError or EncoderError; then nothing has been written.
     """
-    _check_base(base)
     from taugate.adaptation.folder import check_target, write_encoder  # imports PyTorch
 
     check_target(target)
@@ -57,7 +56,7 @@ def adapt(
             evaluation, training = _read(data, settings, Path(spool), say)
             queries = AdaptationQueries.collect(evaluation, training, settings.seed)
         with watch.stage("export"):
-            encoder = OnnxEncoder.load(exported_encoder(base))
+            encoder = _load(base)
         found = learn_and_judge(evaluation, queries, encoder, settings, say, watch)
         with watch.stage("write"):
             write_encoder(model_folder(base), base, found.learned, found.record, target)
@@ -87,34 +86,39 @@ def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and how)
         return Adaptation(learned.chosen.learned, _record(pairs, learned, admission, encoder, settings))
 
 
-def _check_base(base: str) -> None:
-    if (Path(base) / exported.CONFIG).is_file():
+def _load(base: str) -> OnnxEncoder:
+    encoder = OnnxEncoder.load(exported_encoder(base))
+    if encoder.config.precision != "float32":
         raise EncoderError(
-            f"{base}: is an exported encoder, which cannot be adapted; give the sentence-transformers folder that it "
-            "was exported from"
+            f"encoder {base!r}: has {encoder.config.precision} weights, which encode only queries; give the float32 "
+            "encoder that it was made from"
         )
+    return encoder
 
 
 def _read(
-    data: Path, settings: AdaptationSettings, spool: Path, say: Callable[[str], None]
+    data: str, settings: AdaptationSettings, spool: Path, say: Callable[[str], None]
 ) -> tuple[Dataset, Dataset | None]:
     """Read the split that decides, and the one to learn from; None for crops."""
-    split = settings.split
-    if split is None and TRAIN in splits_in(data):
-        split = TRAIN
-    folders = [spool / name for name in ("evaluation", "training")]
-    for folder in folders:
-        folder.mkdir()
-    evaluation = read_dataset(data, settings.eval_split or default_split(str(data), say), folders[0])
-    if len({query.weight for query in evaluation.answerable}) > 1:
-        say(
-            f"warning: the queries of split {evaluation.split} have weights, which admission does not use: the gain is "
-            "that of the judged queries, not of all"
-        )
-    if split is None:
-        say("no split train: learning from crops of the documents")
-        return evaluation, None
-    return evaluation, evaluation if split == evaluation.split else read_dataset(data, split, folders[1])
+    deciding = settings.eval_split or default_split(data, say)
+    named = [] if settings.split in {None, deciding} else [settings.split]
+    with local_folder(data, deciding, *named, optional=() if settings.split else (TRAIN,)) as folder:
+        split = settings.split
+        if split is None and TRAIN in splits_in(folder):
+            split = TRAIN
+        spools = [spool / name for name in ("evaluation", "training")]
+        for each in spools:
+            each.mkdir()
+        evaluation = read_dataset(folder, deciding, spools[0])
+        if len({query.weight for query in evaluation.answerable}) > 1:
+            say(
+                f"warning: the queries of split {evaluation.split} have weights, which admission does not use: the "
+                "gain is that of the judged queries, not of all"
+            )
+        if split is None:
+            say("no split train: learning from crops of the documents")
+            return evaluation, None
+        return evaluation, evaluation if split == evaluation.split else read_dataset(folder, split, spools[1])
 
 
 def _encode(

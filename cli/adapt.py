@@ -23,13 +23,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Adapt an encoder to a data set: learn a linear map of its embeddings, from labelled queries or from crops of "
         "the documents. Queries about other documents decide whether the encoder is better."
     )
-    parser.add_argument("data", metavar="DATA", type=Path, help="folder with corpus.jsonl, queries.jsonl, qrels/")
+    parser.add_argument(
+        "data", metavar="DATA", help="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"
+    )
     parser.add_argument("--to", metavar="ENCODER", type=Path, required=True, help="folder to make for the encoder")
     parser.add_argument(
         "--encoder",
         metavar="NAME_OR_PATH",
         default=DEFAULT_ENCODER,
-        help=f"sentence-transformers model to adapt (default: {DEFAULT_ENCODER})",
+        help=f"sentence-transformers model, or exported encoder, to adapt (default: {DEFAULT_ENCODER})",
     )
     fields = AdaptationSettings.fields()
     add_option(parser, fields, "recipe")
@@ -61,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if record.admitted else _NOT_ADMITTED
 
 
-def _report(record: AdaptationRecord, data: Path, target: Path, seconds: float, *, as_json: bool) -> None:
+def _report(record: AdaptationRecord, data: str, target: Path, seconds: float, *, as_json: bool) -> None:
     """Print the encoder to stdout, and what was found to stderr."""
     value = {"encoder": str(target), "adaptation": record.model_dump()}
     sys.stdout.write(orjson.dumps(value).decode() + "\n" if as_json else f"{target}\n")
@@ -78,7 +80,7 @@ def _report(record: AdaptationRecord, data: Path, target: Path, seconds: float, 
     if record.evidence == "generated":
         rows["Evidence"] += "; none was asked by a person"
     if record.admitted:
-        rows["Next"] = f"taugate calibrate {quote(str(data))} --releases releases --encoder {quote(str(target))}"
+        rows["Next"] = f"taugate calibrate {quote(data)} --releases releases --encoder {quote(str(target))}"
     say("")
     say_labelled(rows)
     if record.reason is not None:

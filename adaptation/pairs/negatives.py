@@ -4,9 +4,9 @@ Learning from the documents that an encoder confuses a query with is worth more 
 "Approximate Nearest Neighbor Negative Contrastive Learning", ICLR 2021). But labels are seldom complete, and what
 nobody judged may be an answer: so were about 70 % of the unlabelled passages that a retriever ranked first in MS MARCO
 (Qu et al., "RocketQA", NAACL 2021, §1). Two signs tell them apart here. One is the margin to the positive: a document
-that is about as near to the query as its answer (de Souza Moreira et al., "NV-Retriever", 2024, TopK-MarginPos). Alone it
-takes away the very documents that an encoder gets wrong, and so most of what there is to learn. The other is that BM25,
-which knows words and nothing of the encoder, agrees: two systems of different kinds rarely make the same mistake
+that is about as near to the query as its answer (de Souza Moreira et al., "NV-Retriever", 2024, TopK-MarginPos). Alone
+it takes away the very documents that an encoder gets wrong, and so most of what there is to learn. The other is that
+BM25, which knows words and nothing of the encoder, agrees: two systems of different kinds rarely make the same mistake
 (Spärck Jones and van Rijsbergen, British Library Report 5266, 1975). A document is set aside where both say so.
 """
 

@@ -8,7 +8,7 @@ together.
 
 from pathlib import Path
 
-from benchmarks.adapt import crops, labels, other_encoder, paper, questions, refused, similarities
+from benchmarks.adapt import crops, false_admissions, labels, other_encoder, paper, questions, refused, similarities
 from benchmarks.adapt.trials import AdaptPlan
 from benchmarks.page import Option, Page, data_folder
 
@@ -32,11 +32,13 @@ the other sets, which have a **no** under *chosen on*.""",
         "questions": questions,
         "encoder": other_encoder,
         "refused": refused,
+        "false": false_admissions,
         "paper": paper,
     },
     options=[
         Option("splits", 5, "seeds of each data set", {"labels", "crops", "encoder", "refused"}),
         Option("seed", 0, "first of these seeds"),
+        Option("runs", 200, "adaptations whose truth is known", {"false"}),
         Option("questions", 2000, "documents that a language model is asked about", {"questions"}),
         Option("steps", 1024, "steps of each training of the paper's comparison", {"paper"}),
         Option("documents", 0, "passages of each set of the paper's comparison, 0 for all", {"paper"}),

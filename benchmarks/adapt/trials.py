@@ -27,9 +27,9 @@ STEPS = 64  # the most that a budget allows; a minute is enough for them on two 
 class AdaptPlan:
     """The data and the counts of one run.
 
-    data: the folder with the public data sets; splits: seeds tried of each; seed: of the first; steps: of each training
-    of the paper's comparison; documents: passages of its domain, 0 for all; questions: documents that a language model
-    is asked about.
+    data: the folder with the public data sets; splits: seeds tried of each; seed: of the first; runs: adaptations whose
+    truth is known; questions: documents that a language model is asked about; steps: of each training of the paper's
+    comparison; documents: passages of its sets, 0 for all.
     """
 
     data: Path
@@ -38,6 +38,7 @@ class AdaptPlan:
     steps: int
     documents: int
     questions: int
+    runs: int
 
 
 @dataclass(frozen=True)
