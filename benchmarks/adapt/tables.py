@@ -8,7 +8,17 @@ together.
 
 from pathlib import Path
 
-from benchmarks.adapt import crops, false_admissions, labels, other_encoder, paper, questions, refused, similarities
+from benchmarks.adapt import (
+    crops,
+    false_admissions,
+    labels,
+    labels_long,
+    other_encoder,
+    paper,
+    questions,
+    refused,
+    similarities,
+)
 from benchmarks.adapt.trials import AdaptPlan
 from benchmarks.page import Option, Page, data_folder
 
@@ -27,6 +37,7 @@ come from trials on covidqa_chunks, squadshifts_reddit and cosqa. So the gains o
 the other sets, which have a **no** under *chosen on*.""",
     sections={
         "labels": labels,
+        "labels-long": labels_long,
         "similarities": similarities,
         "crops": crops,
         "questions": questions,
@@ -36,8 +47,9 @@ the other sets, which have a **no** under *chosen on*.""",
         "paper": paper,
     },
     options=[
-        Option("splits", 5, "seeds of each data set", {"labels", "crops", "encoder", "refused"}),
+        Option("splits", 5, "seeds of each data set", {"labels", "labels-long", "crops", "encoder", "refused"}),
         Option("seed", 0, "first of these seeds"),
+        Option("minutes", 10, "budget of an adaptation by every recipe", {"labels-long"}),
         Option("runs", 200, "adaptations whose truth is known", {"false"}),
         Option("questions", 2000, "documents that a language model is asked about", {"questions"}),
         Option("steps", 1024, "steps of each training of the paper's comparison", {"paper"}),

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.markdown import Target, share, table
 from taugate.adaptation.job import learn_and_judge
@@ -19,7 +20,7 @@ from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.adaptation import AdaptationRecord
 
 # Rates, temperature and the rule for the exponent were chosen on these; no other set had a say in anything.
-CHOSEN_ON = frozenset({"covidqa_chunks", "squadshifts_reddit", "cosqa"})
+_CHOSEN_ON = frozenset({"covidqa_chunks", "squadshifts_reddit", "cosqa"})
 STEPS = 64  # the most that a budget allows; a minute is enough for them on two free cores
 
 
@@ -27,26 +28,28 @@ STEPS = 64  # the most that a budget allows; a minute is enough for them on two 
 class AdaptPlan:
     """The data and the counts of one run.
 
-    data: the folder with the public data sets; splits: seeds tried of each; seed: of the first; runs: adaptations whose
-    truth is known; questions: documents that a language model is asked about; steps: of each training of the paper's
-    comparison; documents: passages of its sets, 0 for all.
+    data: the folder with the public data sets; splits: seeds tried of each; seed: of the first; minutes: of the long
+    budget; runs: adaptations whose truth is known; questions: documents that a language model is asked about; steps: of
+    each training of the paper's comparison; documents: passages of its sets, 0 for all.
     """
 
     data: Path
     splits: int
     seed: int
+    minutes: int
+    runs: int
+    questions: int
     steps: int
     documents: int
-    questions: int
-    runs: int
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One adaptation; record: of it; seconds: of the processor that it took, encoding of new texts included."""
+    """One adaptation; record: of it; seconds: of the processor that it took, encoding included; minutes: by the clock."""
 
     record: AdaptationRecord
     seconds: float
+    minutes: float
 
     def gain(self, recipe: str) -> float | None:
         """Return the gain of a recipe in points of NDCG@10, of the average unseen query; None where it was not tried."""
@@ -61,11 +64,13 @@ def trials(
     crops: bool = False,
     encoder: str = DEFAULT_ENCODER,
     change: Callable[[Path, Path], None] | None = None,
+    budget: str | None = None,
 ) -> list[Trial]:
     """Adapt to a data set once for each seed.
 
     plan: of the run; name: of the data set, whose split test is divided by document; crops: learn from crops in place
-    of labels; encoder: the base; change: writes a changed copy of the data set, from its folder to another.
+    of labels; encoder: the base; change: writes a changed copy of the data set, from its folder to another;
+    budget: for every recipe, as --budget takes it; None for linear maps alone, with STEPS.
     """
     base = OnnxEncoder.load(exported_encoder(encoder))
     found = []
@@ -79,10 +84,18 @@ def trials(
                 change(plan.data / name, folder)
             dataset = read_dataset(folder, "test", spool)
             queries = AdaptationQueries.collect(dataset, None if crops else dataset, seed)
-            settings, began = AdaptationSettings(seed=seed), time.process_time()
-            adapted = learn_and_judge(dataset, queries, base, settings, lambda _: None, Stopwatch(), STEPS)
-            found.append(Trial(adapted.record, time.process_time() - began))
-            gains = [found[-1].gain(recipe) for recipe in ("whitening", "adapter")]
+            settings = AdaptationSettings(seed=seed) if budget is None else AdaptationSettings(seed=seed, budget=budget)
+            extra: dict[str, Any] = {}
+            if budget is not None:
+                from taugate.adaptation.job import Workplace
+
+                extra = {"place": Workplace(encoder, Path(work, "work"))}
+            steps = STEPS if budget is None else None
+            processor, clock = time.process_time(), time.perf_counter()
+            adapted = learn_and_judge(dataset, queries, base, settings, lambda _: None, Stopwatch(), steps, **extra)
+            taken = time.process_time() - processor, (time.perf_counter() - clock) / 60
+            found.append(Trial(adapted.record, *taken))
+            gains = {each.candidate: points([found[-1].gain(each.candidate)]) for each in adapted.record.gate}
             print(name, seed, gains, adapted.record.admitted, f"{found[-1].seconds:.0f} s", file=sys.stderr, flush=True)
     return found
 
@@ -117,18 +130,24 @@ def _row(name: str, found: Sequence[Trial]) -> list[object]:
     units = [each.evidence.units for each in gates if each.evidence is not None]
     return [
         name,
-        "yes" if name.split(",", maxsplit=1)[0] in CHOSEN_ON else "**no**",
+        "yes" if name.split(",", maxsplit=1)[0] in _CHOSEN_ON else "**no**",
         f"{statistics.mean(trial.record.pairs.unseen for trial in found):,.0f}",
         f"{statistics.mean(units):,.0f}",
         share(statistics.mean(each.ndcg.baseline for each in gates)),
-        _points([trial.gain("whitening") for trial in found]),
-        _points([trial.gain("adapter") for trial in found]),
+        points([trial.gain("whitening") for trial in found]),
+        points([trial.gain("adapter") for trial in found]),
         f"{sum(trial.record.admitted for trial in found)} of {len(found)}",
         f"{statistics.mean(trial.seconds for trial in found):.0f}",
     ]
 
 
-def _points(gains: Sequence[float | None]) -> str:
+def chosen_on(name: str) -> str:
+    """Say whether something was chosen on a data set; name: of the row, which begins with that of the set."""
+    return "yes" if name.partition(",")[0] in _CHOSEN_ON else "**no**"
+
+
+def points(gains: Sequence[float | None]) -> str:
+    """Format the mean of gains in points, with the lowest and the highest; a dash where nothing was measured."""
     known = [gain for gain in gains if gain is not None]
     if not known:
         return "–"
