@@ -2,7 +2,8 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.source import exported_encoder, model_folder
 from taugate.calibration.metrics.isotropy import isotropy
 from taugate.calibration.progress import Stopwatch
-from taugate.errors import EncoderError
+from taugate.errors import EncoderError, TaugateError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.judgements import splits_in
 from taugate.ingestion.dataset.location import default_split, local_folder
@@ -72,10 +73,11 @@ def adapt(
         with watch.stage("export"):
             encoder = _load(base)
         place = Workplace(base, target.absolute().parent / f".{target.name}.work")
-        found = learn_and_judge(evaluation, queries, encoder, settings, say, watch, place=place)
-        with watch.stage("write"):
-            write_encoder(found.transformer or model_folder(base), base, found.learned, found.record, target)
-            shutil.rmtree(place.work, ignore_errors=True)
+        with _work_kept_if_any(place.work):
+            found = learn_and_judge(evaluation, queries, encoder, settings, say, watch, place=place)
+            with watch.stage("write"):
+                write_encoder(found.transformer or model_folder(base), base, found.learned, found.record, target)
+        shutil.rmtree(place.work, ignore_errors=True)
     return found.record
 
 
@@ -111,6 +113,17 @@ def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and how)
         admission = Admission.decide(pairs, learned)
         record = _record(pairs, learned, admission, encoder, settings)
         return Adaptation(learned.chosen.learned, learned.chosen.transformer, record)
+
+
+@contextmanager
+def _work_kept_if_any(work: Path) -> Iterator[None]:
+    """Remove the folder of the unfinished work after an error, unless weights have been trained in it."""
+    try:
+        yield
+    except TaugateError:
+        if work.is_dir() and not any(each.is_dir() for each in work.iterdir()):
+            shutil.rmtree(work, ignore_errors=True)
+        raise
 
 
 def _load(base: str) -> OnnxEncoder:

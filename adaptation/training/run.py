@@ -190,11 +190,13 @@ class _Progress(TrainerCallback):
         self._saved = self._stepped = time.perf_counter()
 
     def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         self._stepped = time.perf_counter()
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
         now = time.perf_counter()
         self._task.done = state.global_step
         if self._told is not None:
@@ -209,7 +211,7 @@ class _Progress(TrainerCallback):
         state: TrainerState,
         control: TrainerControl,
         logs: Mapping[str, float] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         if logs is not None and not math.isfinite(logs.get("loss", 0.0)):
             raise LossError(
@@ -217,7 +219,7 @@ class _Progress(TrainerCallback):
                 "base encoder"
             )
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
         folder = Path(str(args.output_dir))
         whole = folder / f"checkpoint-{state.global_step}"
         atomic_write(whole / _WHOLE, b"")
