@@ -1,7 +1,6 @@
 """A budget turned into steps, by a short timing pass before the first of them."""
 
 import time
-from collections.abc import Callable
 
 import numpy as np
 
@@ -10,7 +9,6 @@ from taugate.adaptation.recipes import LearnedRecipes
 from taugate.adaptation.settings import AdaptationSettings, Recipe
 from taugate.adaptation.training.plan import BATCHES, Purse, StagePlan, TrainingPlan
 from taugate.adaptation.workshop import Workshop
-from taugate.errors import TaugateError
 from taugate.retrieval.release.adaptation import RecipeName
 
 _STAGES: dict[Recipe, tuple[RecipeName, ...]] = {
@@ -22,13 +20,13 @@ _STAGES: dict[Recipe, tuple[RecipeName, ...]] = {
     "merge": ("layers",),
 }
 MERGE_WEIGHTS = (0.5, 0.75, 0.25)  # of the trained encoder, the most useful first; 0 and 1 are the two that are merged
-_LAYERS_BATCH = 64  # whose activations fit into a gigabyte
-_EXPORT_SECONDS = 15.0  # loading and tracing a model of 22 million weights took 6 to 12 on two busy cores
+_LAYERS_BATCH = 64  # with texts of 200 tokens, about a gigabyte of activations
+_EXPORT_SECONDS = 15.0  # allowed for loading, tracing and checking a model of 22 million weights
 _TIMED = StagePlan(steps=3, batch=8)
 _TIMED_TEXTS = 48
 _TIMING_SECONDS = 30.0  # of the timing pass itself, with loading PyTorch's trainers
 _FASTER = 0.9  # share of the time of float32 below which bfloat16 is taken
-_SLOWER = 3.0  # times the exported graph's time that PyTorch takes for a text, at most
+_SLOWER = 3.0  # times the exported graph's time that is allowed for a text in PyTorch
 _STREAM = 7  # of the seed, for the sample that is timed
 
 
@@ -38,22 +36,17 @@ def plan_within(
     linear: LearnedRecipes,
     linear_seconds: float,
     work: str,
-    say: Callable[[str], None],
+    untrainable: str | None,
 ) -> TrainingPlan:
     """Fix the steps of every recipe.
 
     settings: with recipe and budget; shop: that trains; linear: the linear recipes, tried; linear_seconds: that they
-    took; work: digest of what decides on the result; say: told what is left out. Raises EncoderError or InputError
-    where the recipe that was asked for cannot be trained.
+    took; work: digest of what decides on the result; untrainable: why no weights can be trained, None where they can.
     """
     recipes, left_out = list(_STAGES[settings.recipe]), dict[str, str]()
     merges = settings.recipe in {"auto", "merge"}
-    try:
-        shop.check()
-    except TaugateError as error:
-        if settings.recipe != "auto":
-            raise
-        left_out, recipes = dict.fromkeys(recipes, str(error)), []
+    if untrainable is not None:
+        left_out, recipes = {", ".join([*recipes, "merge"]): untrainable}, []
     steps = settings.steps
     if steps is not None:  # the same everywhere: nothing is timed
         stages = {each: StagePlan(steps=steps, batch=_batches(each)[-1]) for each in recipes}
@@ -92,10 +85,7 @@ def plan_within(
                 purse.seconds -= after
     if merges and stages and not weights:
         left_out["merge"] = f"{max(0.0, purse.seconds):.0f} seconds of the budget are left, and it takes {after:.0f}"
-    plan = _plan(work, linear, stages, weights, left_out | purse.left_out, bfloat16=bfloat16)
-    if not stages and settings.recipe != "auto":
-        say("warning: nothing is trained through the encoder; give a larger --budget")
-    return plan
+    return _plan(work, linear, stages, weights, left_out | purse.left_out, bfloat16=bfloat16)
 
 
 def _plan(

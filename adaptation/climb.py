@@ -14,7 +14,7 @@ from taugate.adaptation.recipes import LearnedRecipes, TriedRecipe
 from taugate.adaptation.settings import LINEAR, AdaptationSettings
 from taugate.adaptation.training.plan import TrainingPlan
 from taugate.adaptation.workshop import Workshop
-from taugate.errors import EncoderError, InputError
+from taugate.errors import EncoderError, InputError, TaugateError
 from taugate.retrieval.release.adaptation import CurvePoint, StageRecord, TrainingRecord
 from taugate.storage.files import sha256_json
 
@@ -26,6 +26,7 @@ def climb(shop: Workshop, settings: AdaptationSettings, say: Callable[[str], Non
     progress at a time. Raises EncoderError where the base cannot be trained by the recipe that was asked for,
     InputError where the folder of the work is of another command, or cannot be written.
     """
+    untrainable = None if settings.recipe in LINEAR else _untrainable(shop, settings)
     work = _digest(shop, settings)
     plan = TrainingPlan.read(shop.work, work)
     if plan is not None:
@@ -37,9 +38,20 @@ def climb(shop: Workshop, settings: AdaptationSettings, say: Callable[[str], Non
     if settings.recipe in LINEAR:
         return linear
     if plan is None:
-        plan = plan_within(settings, shop, linear, time.perf_counter() - began, work, say)
+        plan = plan_within(settings, shop, linear, time.perf_counter() - began, work, untrainable)
         _keep(plan, shop)
     return _follow(plan, shop, settings, linear, say)
+
+
+def _untrainable(shop: Workshop, settings: AdaptationSettings) -> str | None:
+    """Say why the weights cannot be trained, None where they can; the linear recipes of `auto` do without it."""
+    try:
+        shop.check()
+    except TaugateError as error:
+        if settings.recipe != "auto":
+            raise
+        return str(error)
+    return None
 
 
 def _follow(
@@ -53,16 +65,16 @@ def _follow(
     tried, curve, stages = [*linear.tried], [*linear.curve], list[StageRecord]()
     best, start, trained = linear.chosen, _start(shop, linear), None
     for recipe, made in plan.stages.items():
+        before = None if recipe.startswith("pt") else start
         try:
             model, records = shop.train(recipe, start, made, bfloat16=plan.bfloat16)
+            found = shop.with_best_map(recipe, model, recipe, before, plan.adapter_steps)
         except EncoderError as error:
             if not auto:
                 raise
             left_out[recipe] = str(error)
             say(f"warning: {recipe} is left out: {error}")
             continue
-        before = None if recipe.startswith("pt") else start
-        found = shop.with_best_map(recipe, model, recipe, before, plan.adapter_steps)
         say(f"{recipe}: NDCG@10 {found.ndcg:.4f} after {made.steps} steps of {made.batch}")
         stages += records
         curve.append(CurvePoint(recipe=recipe, step=made.steps, loss=records[-1].losses[-1], ndcg=found.ndcg))
@@ -88,7 +100,9 @@ def _follow(
 def _start(shop: Workshop, linear: LearnedRecipes) -> TriedRecipe:
     """Return where training begins: the best linear recipe, or the base itself where none is better."""
     best = linear.chosen
-    return best if best.ndcg > linear.base else replace(best, learned=None, per_query=shop.pairs.validate(None))
+    if best.ndcg > linear.base:
+        return best
+    return replace(best, learned=None, whitening=None, per_query=shop.pairs.validate(None))
 
 
 def _merged(

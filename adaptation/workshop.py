@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _NEGATIVES = 4  # of each query, from which one is drawn for each triplet
 _STREAM = 6  # of the seed, for the negatives
 # ft: that of sentence-transformers' examples; pt: of Devlin et al., "BERT: Pre-training of Deep Bidirectional
-# Transformers", 2019, appendix A.3; layers: higher, as the layers below cannot be spoilt.
+# Transformers", 2019, appendix A.3; layers: higher, as the layers below cannot be spoilt; not tuned.
 _RATES = {"layers": 1e-4, "ft": 2e-5, "pt": 5e-5}
 
 
@@ -161,8 +161,8 @@ class Workshop:
     ) -> TriedRecipe:
         """Encode everything with a trained model, and choose its map: none, the one it had, or one that is fitted anew.
 
-        name: of the recipe; model: trained; folder: of its files, within the work; before: whose map it was trained with,
-        None for none; steps: of the adapter. Raises InputError where the folder cannot be written.
+        name: of the recipe; model: trained; folder: of its files, within the work; before: whose map it was trained
+        with, None for none; steps: of the adapter. Raises InputError where the folder cannot be written.
         """
         transformer, pairs = self._encode(model, self.work / folder)
         fitted = LearnedRecipes.climb(pairs, "auto", self.seed, steps, lambda _: None).chosen

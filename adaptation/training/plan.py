@@ -21,7 +21,7 @@ _MAX_BYTES = 1 << 20
 _SAFETY = 0.8  # of the time that is left is planned for: the rest is for what other processes take
 _FEWEST_STEPS = 16  # with fewer, most would be spent on warming up
 BATCHES = (256, 128, 64, 32)  # of fine-tuning: that of the paper, else the largest that leaves enough steps
-_EPOCHS = 3  # at most: later ones lowered NDCG@10 of the validation queries
+_EPOCHS = 3  # at most, so that pairs are not learned by heart; not tuned
 
 
 class StagePlan(Record):
