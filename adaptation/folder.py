@@ -9,7 +9,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 
-from taugate.adaptation.linear import LinearMap
+from taugate.adaptation.linear.map import LinearMap
 from taugate.calibration.export.torch_model import kind, load_model, refuse_unknown_modules
 from taugate.errors import EncoderError, InputError
 from taugate.retrieval.release.adaptation import ADAPTATION, AdaptationRecord

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from taugate.adaptation.admission import Admission
-from taugate.adaptation.linear import LinearMap
-from taugate.adaptation.pairs import AdaptationQueries
+from taugate.adaptation.linear.map import LinearMap
+from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
 from taugate.adaptation.settings import TRAIN, AdaptationSettings
 from taugate.calibration.encoding.cache import EmbeddingCache

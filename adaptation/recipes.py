@@ -6,11 +6,11 @@ from typing import Self
 
 import numpy as np
 
-from taugate.adaptation.linear import LinearMap
-from taugate.adaptation.pairs import AdaptationQueries
+from taugate.adaptation.linear.map import LinearMap
+from taugate.adaptation.linear.whitening import CENTRINGS, EXPONENTS, PrincipalComponents
+from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.settings import Recipe
-from taugate.adaptation.whitening import CENTRINGS, EXPONENTS, PrincipalComponents
 from taugate.calibration.gate.baseline import DEPTH, SearchTrial
 from taugate.calibration.metrics.clusters import PerQuery
 from taugate.calibration.metrics.documents import Parents, relevant_passages
@@ -163,7 +163,7 @@ def _adapt(
     pairs: EncodedPairs, start: TriedRecipe, seed: int, steps: int | Callable[[], float], curve: list[CurvePoint]
 ) -> tuple[TriedRecipe | None, int]:
     """Learn the adapter on top of a whitening; returns it at its best step, and how many steps were allowed."""
-    from taugate.adaptation.adapter import ContrastivePairs, fit, steps_within  # imports PyTorch
+    from taugate.adaptation.linear.adapter import ContrastivePairs, fit, steps_within  # imports PyTorch
 
     allowed = pairs.queries.parts.passages(TRAIN)
     documents = start.learned.apply(pairs.documents[allowed])

@@ -13,7 +13,7 @@ import orjson
 
 from benchmarks.markdown import Target, share, table
 from taugate.adaptation.job import learn_and_judge
-from taugate.adaptation.pairs import AdaptationQueries
+from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.progress import Stopwatch

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.adaptation.linear import LinearMap
-from taugate.adaptation.pairs import decisive
+from taugate.adaptation.linear.map import LinearMap
+from taugate.adaptation.pairs.queries import decisive
 from taugate.adaptation.recipes import TriedRecipe, _within_one_error
 from taugate.errors import EncoderError
 from taugate.ingestion.dataset.beir import LabelledQuery

@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from taugate.adaptation.adapter import MOST_STEPS, ContrastivePairs, fit, steps_within  # noqa: E402 (needs PyTorch)
+from taugate.adaptation.linear.adapter import MOST_STEPS, ContrastivePairs, fit, steps_within  # noqa: E402 (needs PyTorch)
 
 
 def noisy_pairs(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
