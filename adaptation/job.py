@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from taugate.adaptation.admission import Admission
+from taugate.adaptation.admission import Admission, K
 from taugate.adaptation.linear.map import LinearMap
+from taugate.adaptation.measures import Encode, EncoderComparison, OtherTexts, ParaphrasedQueries
 from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
 from taugate.adaptation.settings import TRAIN, AdaptationSettings
@@ -28,10 +29,14 @@ from taugate.retrieval.vectors.similarity import Float32
 
 @dataclass(frozen=True)
 class Adaptation:
-    """What came of an adaptation; learned: the map that was chosen; record: of it, with the evidence."""
+    """What came of an adaptation.
+
+    learned: the map that was chosen; record: of it, with the evidence; comparison: of all encoders that were tried.
+    """
 
     learned: LinearMap
     record: AdaptationRecord
+    comparison: EncoderComparison
 
 
 def adapt(
@@ -58,10 +63,18 @@ def adapt(
             queries = AdaptationQueries.collect(evaluation, training, settings.seed)
         with watch.stage("export"):
             encoder = OnnxEncoder.load(exported_encoder(base))
+        # First, so that what the budget leaves for recipes is known.
+        with watch.stage("measure"):
+            asked = ParaphrasedQueries.write(queries.unseen, settings.seed)
+            before = OtherTexts.encode(asked, _encode_with(encoder, watch))
         found = learn_and_judge(evaluation, queries, encoder, settings, say, watch)
+        with watch.stage("measure"):
+            after = before.through(found.learned.apply)
+            measures = found.comparison.measure(found.record.recipe, asked, before, after)
+            record = found.record.model_copy(update={"measures": measures})
         with watch.stage("write"):
-            write_encoder(model_folder(base), base, found.learned, found.record, target)
-    return found.record
+            write_encoder(model_folder(base), base, found.learned, record, target)
+    return record
 
 
 def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and how)
@@ -84,7 +97,9 @@ def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and how)
         learned = LearnedRecipes.climb(pairs, settings.recipe, settings.seed, allowed, say)
     with watch.stage("admit"):
         admission = Admission.decide(pairs, learned)
-        return Adaptation(learned.chosen.learned, _record(pairs, learned, admission, encoder, settings))
+        record = _record(pairs, learned, admission, encoder, settings)
+        comparison = EncoderComparison(queries.unseen, admission.trials, K, settings.seed)
+        return Adaptation(learned.chosen.learned, record, comparison)
 
 
 def _check_base(base: str) -> None:
@@ -143,6 +158,12 @@ def _encode(
     if cache.failure:
         say(f"warning: no embedding cache: {cache.failure}")
     return encoded
+
+
+def _encode_with(encoder: OnnxEncoder, watch: Stopwatch) -> Encode:
+    """Return a function that encodes texts, or reads their embeddings from the cache."""
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    return lambda texts, role: encode(encoder, texts, len(texts), role, cache, watch).vectors
 
 
 def _record(

@@ -1,12 +1,13 @@
 """What the papers measure of an encoder, before and after: none of it decides on admission."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 import numpy as np
 
-from taugate.adaptation.forgetting import GeneralSet, general_set
-from taugate.calibration.gate.baseline import RankingOutcomes, SearchTrial
+from taugate.adaptation.forgetting import general_set
+from taugate.calibration.gate.baseline import SearchTrial
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.familiarity import PARAPHRASES, QUERIES, domain_familiarity
 from taugate.calibration.metrics.isotropy import isotropy
@@ -36,6 +37,7 @@ from taugate.retrieval.vectors.similarity import Float32
 
 Encode = Callable[[Sequence[str], Role], Float32]
 BINS = 100  # of a histogram of distances, 0 to 2
+BASE = "base"  # name of the base encoder among those that are compared
 _STREAM = 5  # of the seed, for random documents and bootstraps
 
 
@@ -45,12 +47,16 @@ class ParaphrasedQueries:
 
     queries: Sequence[str]
     paraphrases: Sequence[tuple[str, ...]]
-    source: str
+    source: Literal["rules", "llm"]
     writer: str | None
 
     @classmethod
     def write(
-        cls, queries: Sequence[LabelledQuery], seed: int, model: LanguageModel | None, advance: Callable[[], None]
+        cls,
+        queries: Sequence[LabelledQuery],
+        seed: int,
+        model: LanguageModel | None = None,
+        advance: Callable[[], None] = lambda: None,
     ) -> "ParaphrasedQueries":
         """Draw ten queries and write three paraphrases of each.
 
@@ -64,53 +70,82 @@ class ParaphrasedQueries:
         rule = QuestionRule.for_texts(query.text for query in queries)
         return cls(texts, [paraphrases_by_rules(text, rule) for text in texts], "rules", rule.language)
 
-    def familiarity(self, encode: Encode) -> float:
-        """Return the domain familiarity of an encoder; encode: texts by it."""
-        texts = encode(self.queries, "query")
-        others = encode([text for each in self.paraphrases for text in each], "query")
-        return domain_familiarity(texts, others.reshape(len(texts), -1, texts.shape[1]))
-
 
 @dataclass(frozen=True)
-class MeasuredEncoder:
-    """An encoder as it is measured; documents: (N, d) float32, of the corpus; encode: any other texts by it."""
+class OtherTexts:
+    """Vectors of the texts beside the corpus and its queries, by one encoder; all float32 of unit length.
 
-    documents: Float32
-    encode: Encode
+    passages: (G, d) and questions: (G, d), of the general set; queries: (m, d), drawn ones; paraphrases: (m, n, d), of
+    these.
+    """
+
+    passages: Float32
+    questions: Float32
+    queries: Float32
+    paraphrases: Float32
+
+    @classmethod
+    def encode(cls, asked: ParaphrasedQueries, encode: Encode) -> "OtherTexts":
+        """Encode them, which takes a second or two; asked: drawn queries with paraphrases; encode: any texts."""
+        general = general_set()
+        questions = [query.text for query in general.queries]
+        rephrased = [text for each in asked.paraphrases for text in each]
+        vectors = encode([*questions, *asked.queries, *rephrased], "query")
+        asking, queries, paraphrases = np.split(vectors, np.cumsum([len(questions), len(asked.queries)]))
+        shape = len(queries), -1, vectors.shape[1]
+        return cls(encode(general.passages, "document"), asking, queries, paraphrases.reshape(shape))
+
+    def through(self, apply: Callable[[Float32], Float32]) -> "OtherTexts":
+        """Return their vectors through a map, without encoding them again; apply: maps (n, d) vectors."""
+        flat = self.paraphrases.reshape(-1, self.paraphrases.shape[2])
+        paraphrases = apply(flat).reshape(self.paraphrases.shape)
+        return OtherTexts(apply(self.passages), apply(self.questions), apply(self.queries), paraphrases)
+
+    @property
+    def familiarity(self) -> float:
+        """Domain familiarity of the encoder."""
+        return domain_familiarity(self.queries, self.paraphrases)
 
 
 @dataclass(frozen=True)
 class EncoderComparison:
-    """Everything that two encoders are compared on.
+    """The encoders that are compared, on the corpus and its unseen queries.
 
-    queries: unseen ones; trials: the base encoder's search of them, and that of each recipe tried, by name; k: K; seed:
-    of the draws.
+    queries: unseen ones; trials: their search by the base encoder, under "base", and by each recipe tried, under its
+    name; k: K; seed: of the draws.
     """
 
     queries: Sequence[LabelledQuery]
-    trials: dict[str, SearchTrial]
+    trials: Mapping[str, SearchTrial]
     k: int
     seed: int
 
-    def measure(self, before: MeasuredEncoder, after: MeasuredEncoder, asked: ParaphrasedQueries) -> MeasuresRecord:
-        """Measure all of it; before, after: base and adapted encoder; asked: queries with paraphrases."""
+    def measure(self, chosen: str, asked: ParaphrasedQueries, before: OtherTexts, after: OtherTexts) -> MeasuresRecord:
+        """Measure all that the papers do.
+
+        chosen: name of the recipe that is kept; asked: queries with paraphrases; before, after: vectors of these and of
+        the general set, by the base encoder and by the chosen one.
+        """
         general = general_set()
+        first, second = self.trials[BASE].documents, self.trials[chosen].documents
         return MeasuresRecord(
             k=self.k,
             rows=[self.row(name, trial) for name, trial in self.trials.items()],
-            separation=separation_record(before, after, general),
+            separation=separation_record((first, before.passages), (second, after.passages)),
             familiarity=FamiliarityRecord(
-                before=asked.familiarity(before.encode),
-                after=asked.familiarity(after.encode),
-                queries=len(asked.queries),
-                paraphrases=len(asked.paraphrases[0]),
-                source="llm" if asked.source == "llm" else "rules",
+                before=before.familiarity,
+                after=after.familiarity,
+                queries=before.paraphrases.shape[0],
+                paraphrases=before.paraphrases.shape[1],
+                source=asked.source,
                 writer=asked.writer,
             ),
             spectrum=SpectrumRecord(
-                before=power_law_record(before.documents, self.seed), after=power_law_record(after.documents, self.seed)
+                before=power_law_record(first, self.seed), after=power_law_record(second, self.seed)
             ),
-            forgetting=general.compare(*(_general_outcomes(general, each.encode) for each in (before, after))),
+            forgetting=general.compare(
+                general.judge(before.passages, before.questions), general.judge(after.passages, after.questions)
+            ),
         )
 
     def row(self, name: str, trial: SearchTrial) -> EncoderRow:
@@ -147,21 +182,18 @@ class EncoderComparison:
         )
 
 
-def separation_record(before: MeasuredEncoder, after: MeasuredEncoder, general: GeneralSet) -> SeparationRecord:
-    """Measure Δ_M of all documents, before and after; general: the text that belongs to no domain."""
-    passages = [each.encode(general.passages, "document") for each in (before, after)]
-    first, second = (
-        separation(each.documents, texts) for each, texts in zip((before, after), passages, strict=True)
-    )
+def separation_record(before: tuple[Float32, Float32], after: tuple[Float32, Float32]) -> SeparationRecord:
+    """Measure Δ_M of the corpus; before, after: (N, d) documents and (G, d) general passages by each encoder."""
+    found = [separation(*each) for each in (before, after)]
     records = [
         Distances(
-            mean=float(found.mean()),
-            counts=np.histogram(found, bins=BINS, range=(0, 2))[0].tolist(),
-            general=float(separation(texts, texts, same=True).mean()),
+            mean=float(distances.mean()),
+            counts=np.histogram(distances, bins=BINS, range=(0, 2))[0].tolist(),
+            general=float(separation(passages, passages, same=True).mean()),
         )
-        for found, texts in zip((first, second), passages, strict=True)
+        for distances, (_, passages) in zip(found, (before, after), strict=True)
     ]
-    return SeparationRecord(before=records[0], after=records[1], moved_away=float((second > first).mean()))
+    return SeparationRecord(before=records[0], after=records[1], moved_away=float((found[1] > found[0]).mean()))
 
 
 def power_law_record(documents: Float32, seed: int) -> PowerLawRecord | None:
@@ -178,11 +210,6 @@ def power_law_record(documents: Float32, seed: int) -> PowerLawRecord | None:
         last=law.last,
         whole=PowerLaw.fit(eigenvalues, 1).beta,
     )
-
-
-def _general_outcomes(general: GeneralSet, encode: Encode) -> RankingOutcomes:
-    questions = encode([query.text for query in general.queries], "query")
-    return general.judge(encode(general.passages, "document"), questions)
 
 
 def _interval(found: Estimate) -> Interval:

@@ -66,6 +66,8 @@ def _report(record: AdaptationRecord, data: Path, target: Path, seconds: float, 
     value = {"encoder": str(target), "adaptation": record.model_dump()}
     sys.stdout.write(orjson.dumps(value).decode() + "\n" if as_json else f"{target}\n")
     sys.stdout.flush()
+    from taugate.adaptation.forgetting import forgetting_words  # loads scikit-learn, as `run` does
+
     pairs, gain = record.pairs, record.gain
     source = "crops of the documents" if pairs.source == "crops" else f"queries of the split {pairs.split}"
     rows = {
@@ -75,6 +77,8 @@ def _report(record: AdaptationRecord, data: Path, target: Path, seconds: float, 
         "Recall": f"recall@100 {record.recall.after:.3f} after {record.recall.before:.3f}",
         "Evidence": f"{pairs.unseen:,} unseen queries of documents that gave no pair",
     }
+    if record.measures is not None:
+        rows["General"] = forgetting_words(record.measures.forgetting)
     if record.evidence == "generated":
         rows["Evidence"] += "; none was asked by a person"
     if record.admitted:

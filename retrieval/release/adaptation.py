@@ -1,12 +1,13 @@
 """The record of an adapted encoder: what it learned from, and the evidence for it. It is the file adaptation.json."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from taugate.errors import EncoderError
 from taugate.retrieval.release.evidence import Interval, IsotropyRecord, Record
+from taugate.retrieval.release.measures import MeasuresRecord
 from taugate.retrieval.release.records import GateRecord
 from taugate.storage.files import read_bounded
 
@@ -83,6 +84,7 @@ class AdaptationRecord(Record):
     queries. admitted: whether it is shown to be better. reason: why it is not, and what would help; None where it is.
     evidence: whether people asked the queries that decided. gain: over the base. recall: recall@100 of the unseen
     queries. isotropy_before, isotropy_after: of the documents. gate: each recipe tried, judged on the unseen queries.
+    measures: what the papers measure; None in a record from before there was any.
     """
 
     recipe: RecipeName
@@ -103,6 +105,14 @@ class AdaptationRecord(Record):
     isotropy_before: IsotropyRecord
     isotropy_after: IsotropyRecord
     gate: list[GateRecord]
+    measures: MeasuresRecord | None = Field(default=None, repr=False)
+
+    @model_serializer(mode="wrap")
+    def _without_absent_measures(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = dump(self)
+        if self.measures is None:  # records of earlier versions keep their digest
+            del fields["measures"]
+        return fields
 
 
 def read_adaptation(folder: Path) -> AdaptationRecord | None:
