@@ -68,7 +68,7 @@ def _change(before: PerQuery, after: PerQuery, units: SamplingUnits) -> PairedCh
     return PairedChange(
         before=float(before.mean()),
         after=float(after.mean()),
-        change=Interval(mean=-losses.mean, lower=-upper, upper=-lower),
+        change=Interval(mean=0.0 - losses.mean, lower=-upper, upper=-lower),
     )
 
 
