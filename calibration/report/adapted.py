@@ -155,7 +155,7 @@ def _general_row(name: str, found: PairedChange, questions: int) -> ChangeRow:
     return ChangeRow(name, about, (fixed(found.before), ""), (fixed(found.after), f"{signed(change.mean)} {limits}"))
 
 
-def _both(before: float, after: float) -> tuple[tuple[str, str], tuple[str, str]]:
+def _both(before: float | None, after: float | None) -> tuple[tuple[str, str], tuple[str, str]]:
     return (fixed(before), ""), (fixed(after), "")
 
 

@@ -40,9 +40,9 @@ class Distances(Record):
     general: float
 
     @property
-    def relative(self) -> float:
-        """Return the mean distance in units of that between general texts; infinite where these are all one."""
-        return self.mean / self.general if self.general > 0 else float("inf")
+    def relative(self) -> float | None:
+        """Return the mean distance in units of that between general texts; None where these are all one."""
+        return self.mean / self.general if self.general > 0 else None
 
 
 class SeparationRecord(Record):

@@ -15,7 +15,7 @@ from taugate.calibration.gate.baseline import SearchTrial
 from taugate.calibration.metrics.familiarity import PARAPHRASES, QUERIES
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.encoder.encoder import Role
-from taugate.retrieval.release.measures import MeasuresRecord
+from taugate.retrieval.release.measures import Distances, MeasuresRecord
 from taugate.retrieval.vectors.similarity import Float32
 from tests.adaptation.records import adaptation, measures
 from tests.vectors import unit
@@ -107,7 +107,10 @@ def test_a_domain_that_moves_away_is_noticed() -> None:
         (unit(cloud(120, 2)), general), (unit(cloud(120, 2) - 8 * towards), unit(cloud(50, 1) + 8 * towards))
     )
     assert record.moved_away == 1
+    assert record.before.relative is not None
+    assert record.after.relative is not None
     assert record.after.relative > record.before.relative
+    assert Distances(mean=1, counts=[1], general=0).relative is None
     assert sum(record.after.counts) == 120
 
 
