@@ -20,6 +20,7 @@ from taugate.errors import EncoderError
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery, read_dataset
 from taugate.ingestion.dataset.judgements import splits_in
 from taugate.ingestion.dataset.location import default_split
+from taugate.ingestion.queries.replies import LanguageModel
 from taugate.retrieval.encoder import encoder as exported
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.adaptation import AdaptationRecord
@@ -39,19 +40,21 @@ class Adaptation:
     comparison: EncoderComparison
 
 
-def adapt(
+def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and how)
     data: Path,
     base: str,
     target: Path,
     settings: AdaptationSettings,
     say: Callable[[str], None],
     watch: Stopwatch,
+    writer: LanguageModel | None = None,
 ) -> AdaptationRecord:
     """Adapt an encoder to a data set, judge it, and write it with its record, admitted or not.
 
     data: folder of the data set; base: name or folder of the sentence-transformers model; target: folder to make for
     the adapted one; settings: of the adaptation; say: told one line of progress or warning at a time; watch: stopwatch
-    whose stages grow. Raises InputError or EncoderError; then nothing has been written.
+    whose stages grow; writer: of paraphrases, None for rules. Raises InputError or EncoderError, and OSError where the
+    writer does not answer; then nothing has been written.
     """
     _check_base(base)
     from taugate.adaptation.folder import check_target, write_encoder  # imports PyTorch
@@ -65,7 +68,7 @@ def adapt(
             encoder = OnnxEncoder.load(exported_encoder(base))
         # First, so that what the budget leaves for recipes is known.
         with watch.stage("measure"):
-            asked = ParaphrasedQueries.write(queries.unseen, settings.seed)
+            asked = _paraphrase(queries.unseen, settings.seed, writer, watch)
             before = OtherTexts.encode(asked, _encode_with(encoder, watch))
         found = learn_and_judge(evaluation, queries, encoder, settings, say, watch)
         with watch.stage("measure"):
@@ -158,6 +161,17 @@ def _encode(
     if cache.failure:
         say(f"warning: no embedding cache: {cache.failure}")
     return encoded
+
+
+def _paraphrase(
+    queries: Sequence[LabelledQuery], seed: int, writer: LanguageModel | None, watch: Stopwatch
+) -> ParaphrasedQueries:
+    with watch.task("writing paraphrases") as task:
+
+        def advance() -> None:
+            task.done += 1
+
+        return ParaphrasedQueries.write(queries, seed, writer, advance)
 
 
 def _encode_with(encoder: OnnxEncoder, watch: Stopwatch) -> Encode:

@@ -4,15 +4,21 @@ import argparse
 import sys
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING
 
 import orjson
 
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.progress import Stopwatch
+from taugate.cli.terminal.language_model import language_model
 from taugate.cli.terminal.options import add_option
 from taugate.cli.terminal.output import say, say_labelled
+from taugate.errors import InputError
 from taugate.retrieval.release.adaptation import AdaptationRecord
+
+if TYPE_CHECKING:
+    from taugate.ingestion.queries.replies import LanguageModel
 
 _NOT_ADMITTED = 4
 
@@ -36,6 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(parser, fields, "budget", metavar="TIME")
     for name in ("split", "eval_split", "seed"):
         add_option(parser, fields, name)
+    add_option(parser, fields, "paraphrases")
+    parser.add_argument("--endpoint", metavar="URL", help="base URL of the model that paraphrases")
+    parser.add_argument("--model", metavar="M", help="its name there, or the path of a GGUF file")
     parser.add_argument("--json", action="store_true", help="print the encoder and its record as one JSON object")
     parser.set_defaults(run=run)
 
@@ -51,14 +60,25 @@ def run(arguments: argparse.Namespace) -> int:
 
     names = AdaptationSettings.fields()
     settings = AdaptationSettings(**{name: getattr(arguments, name) for name in names if hasattr(arguments, name)})
+    writer = _writer(arguments, settings)
     watch = Stopwatch()
     with ProgressDisplay(watch) as display:
         with watch.task("starting"):
             from taugate.adaptation.job import adapt  # loads scikit-learn, which takes seconds
 
-        record = adapt(arguments.data, arguments.encoder, arguments.to, settings, display.say, watch)
+        record = adapt(arguments.data, arguments.encoder, arguments.to, settings, display.say, watch, writer)
     _report(record, arguments.data, arguments.to, watch.total, as_json=arguments.json)
     return 0 if record.admitted else _NOT_ADMITTED
+
+
+def _writer(arguments: argparse.Namespace, settings: AdaptationSettings) -> "LanguageModel | None":
+    """Return the language model that paraphrases, None for rules. Raises InputError."""
+    if settings.paraphrases != "rules":
+        return language_model("--paraphrases", settings.paraphrases, arguments.endpoint, arguments.model)
+    for name in ("endpoint", "model"):
+        if getattr(arguments, name) is not None:
+            raise InputError(f"--{name}: rules ask no model; name --paraphrases local or --paraphrases endpoint too")
+    return None
 
 
 def _report(record: AdaptationRecord, data: Path, target: Path, seconds: float, *, as_json: bool) -> None:
