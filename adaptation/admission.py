@@ -5,11 +5,12 @@ tried is judged at once, so that the p-values are corrected for their number (Ho
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from taugate.adaptation.measures import BASE
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes, search_trial
 from taugate.calibration.gate.baseline import RankingOutcomes, SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
@@ -31,7 +32,8 @@ class Admission:
     """The gate's decision.
 
     gate: a record of each recipe tried; chosen: the record of the one that is kept; admitted: whether it is; reason:
-    why not, and what would help, None where it is; recall: recall@100 of the unseen queries.
+    why not, and what would help, None where it is; recall: recall@100 of the unseen queries; trials: their search by
+    the base encoder, under "base", and through each recipe tried.
     """
 
     gate: list[GateRecord]
@@ -39,6 +41,7 @@ class Admission:
     admitted: bool
     reason: str | None
     recall: BeforeAfter
+    trials: Mapping[str, SearchTrial]
 
     @property
     def gain(self) -> AdaptationGain:
@@ -64,7 +67,8 @@ class Admission:
         record, better = records[position], learned.chosen.ndcg > learned.base
         reason = None if record.admitted and better else _reason(record, units, better=better)
         recall = BeforeAfter(before=_recall(base, pairs), after=_recall(trials[position], pairs))
-        return cls(records, record, reason is None, reason, recall)
+        searched = {BASE: base} | {each.name: trial for each, trial in zip(learned.tried, trials, strict=True)}
+        return cls(records, record, reason is None, reason, recall, searched)
 
 
 def judge_adapted(

@@ -2,26 +2,29 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from taugate.adaptation.admission import Admission
+from taugate.adaptation.admission import Admission, K
 from taugate.adaptation.climb import climb
 from taugate.adaptation.linear.map import LinearMap
+from taugate.adaptation.measures import Encode, EncoderComparison, OtherTexts, ParaphrasedQueries
 from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
 from taugate.adaptation.settings import TRAIN, AdaptationSettings
-from taugate.adaptation.workshop import Workshop
+from taugate.adaptation.workshop import Workshop, graph_of
 from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.encoding.source import exported_encoder, model_folder
 from taugate.calibration.metrics.isotropy import isotropy
 from taugate.calibration.progress import Stopwatch
 from taugate.errors import EncoderError, TaugateError
-from taugate.ingestion.dataset.beir import Dataset, read_dataset
+from taugate.ingestion.dataset.beir import Dataset, LabelledQuery, read_dataset
 from taugate.ingestion.dataset.judgements import splits_in
 from taugate.ingestion.dataset.location import default_split, local_folder
+from taugate.ingestion.queries.replies import LanguageModel
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.evidence import IsotropyRecord
@@ -32,12 +35,14 @@ class Adaptation:
     """What came of an adaptation.
 
     learned: the map that was chosen, None for none; transformer: folder of the trained model below it, None where its
-    weights are those of the base; record: of the adaptation, with the evidence.
+    weights are those of the base; record: of the adaptation, with the evidence; comparison: of all encoders that were
+    tried.
     """
 
     learned: LinearMap | None
     transformer: Path | None
     record: AdaptationRecord
+    comparison: EncoderComparison
 
 
 @dataclass(frozen=True)
@@ -48,20 +53,22 @@ class Workplace:
     work: Path
 
 
-def adapt(
+def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and how)
     data: str,
     base: str,
     target: Path,
     settings: AdaptationSettings,
     say: Callable[[str], None],
     watch: Stopwatch,
+    writer: LanguageModel | None = None,
 ) -> AdaptationRecord:
     """Adapt an encoder to a data set, judge it, and write it with its record, admitted or not.
 
     data: folder of the data set, or its URL; base: name or folder of a sentence-transformers model, or folder of an
     exported encoder; target: folder to make for
     the adapted one; settings: of the adaptation; say: told one line of progress or warning at a time; watch: stopwatch
-    whose stages grow. Raises InputError or EncoderError; then nothing has been written.
+    whose stages grow; writer: of paraphrases, None for rules. Raises InputError or EncoderError, and OSError where the
+    writer does not answer; then nothing has been written.
     """
     from taugate.adaptation.folder import check_target, write_encoder  # imports PyTorch
 
@@ -72,13 +79,26 @@ def adapt(
             queries = AdaptationQueries.collect(evaluation, training, settings.seed)
         with watch.stage("export"):
             encoder = _load(base)
+        # First, so that what the budget leaves for recipes is known.
+        with watch.stage("measure"):
+            asked = _paraphrase(queries.unseen, settings.seed, writer, watch)
+            before = OtherTexts.encode(asked, _encode_with(encoder, watch))
         place = Workplace(base, target.absolute().parent / f".{target.name}.work")
         with _work_kept_if_any(place.work):
             found = learn_and_judge(evaluation, queries, encoder, settings, say, watch, place=place)
+            with watch.stage("measure"):
+                after = before
+                if found.transformer is not None:
+                    trained = OnnxEncoder.load(graph_of(found.transformer))
+                    after = OtherTexts.encode(asked, _encode_with(trained, watch))
+                if found.learned is not None:
+                    after = after.through(found.learned.apply)
+                measures = found.comparison.measure(found.record.recipe, asked, before, after)
+                record = found.record.model_copy(update={"measures": measures})
             with watch.stage("write"):
-                write_encoder(found.transformer or model_folder(base), base, found.learned, found.record, target)
+                write_encoder(found.transformer or model_folder(base), base, found.learned, record, target)
         shutil.rmtree(place.work, ignore_errors=True)
-    return found.record
+    return record
 
 
 def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and how)
@@ -112,7 +132,8 @@ def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and how)
     with watch.stage("admit"):
         admission = Admission.decide(pairs, learned)
         record = _record(pairs, learned, admission, encoder, settings)
-        return Adaptation(learned.chosen.learned, learned.chosen.transformer, record)
+        comparison = EncoderComparison(queries.unseen, admission.trials, K, settings.seed)
+        return Adaptation(learned.chosen.learned, learned.chosen.transformer, record, comparison)
 
 
 @contextmanager
@@ -174,6 +195,23 @@ def _encode(
     if cache.failure:
         say(f"warning: no embedding cache: {cache.failure}")
     return encoded
+
+
+def _paraphrase(
+    queries: Sequence[LabelledQuery], seed: int, writer: LanguageModel | None, watch: Stopwatch
+) -> ParaphrasedQueries:
+    with watch.task("writing paraphrases") as task:
+
+        def advance() -> None:
+            task.done += 1
+
+        return ParaphrasedQueries.write(queries, seed, writer, advance)
+
+
+def _encode_with(encoder: OnnxEncoder, watch: Stopwatch) -> Encode:
+    """Return a function that encodes texts, or reads their embeddings from the cache."""
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    return lambda texts, role: encode(encoder, texts, len(texts), role, cache, watch).vectors
 
 
 def _record(

@@ -45,6 +45,11 @@ class AdaptationSettings(Options):
     seed: Annotated[int, Advice("give a whole number of 0 or more")] = Field(
         default=0, ge=0, description="seed of every random choice"
     )
+    paraphrases: Literal["rules", "local", "endpoint"] = Field(
+        default="rules",
+        description="who paraphrases ten queries, to measure how well the encoder knows the domain: rules, or a "
+        "language model on this machine or behind --endpoint",
+    )
 
     @property
     def seconds(self) -> int | None:

@@ -178,7 +178,8 @@ class Workshop:
         from taugate.adaptation.training.run import unwritable
         from taugate.calibration.export.onnx_export import export
 
-        saved, graph = folder / "model", folder / "onnx"
+        saved = folder / "model"
+        graph = graph_of(saved)
         try:
             if not saved.is_dir():
                 with staging_folder(folder, ".model-") as staging:
@@ -193,3 +194,8 @@ class Workshop:
         encoder = OnnxEncoder.load(graph)
         cache = EmbeddingCache(folder / "embeddings.sqlite", encoder.config.dimension)
         return saved, EncodedPairs.encode(self.pairs.corpus, self.pairs.queries, encoder, cache, self.watch)
+
+
+def graph_of(transformer: Path) -> Path:
+    """Return the folder of the exported graph of a trained model; transformer: folder of the model."""
+    return transformer.parent / "onnx"

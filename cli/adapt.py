@@ -4,15 +4,21 @@ import argparse
 import sys
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING
 
 import orjson
 
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.progress import Stopwatch
+from taugate.cli.terminal.language_model import language_model
 from taugate.cli.terminal.options import add_option
 from taugate.cli.terminal.output import say, say_labelled
+from taugate.errors import InputError
 from taugate.retrieval.release.adaptation import AdaptationRecord
+
+if TYPE_CHECKING:
+    from taugate.ingestion.queries.replies import LanguageModel
 
 _NOT_ADMITTED = 4
 
@@ -39,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(parser, fields, "budget", metavar="TIME_OR_STEPS")
     for name in ("split", "eval_split", "seed"):
         add_option(parser, fields, name)
+    add_option(parser, fields, "paraphrases")
+    parser.add_argument("--endpoint", metavar="URL", help="base URL of the model that paraphrases")
+    parser.add_argument("--model", metavar="M", help="its name there, or the path of a GGUF file")
     parser.add_argument("--json", action="store_true", help="print the encoder and its record as one JSON object")
     parser.set_defaults(run=run)
 
@@ -54,14 +63,25 @@ def run(arguments: argparse.Namespace) -> int:
 
     names = AdaptationSettings.fields()
     settings = AdaptationSettings(**{name: getattr(arguments, name) for name in names if hasattr(arguments, name)})
+    writer = _writer(arguments, settings)
     watch = Stopwatch()
     with ProgressDisplay(watch) as display:
         with watch.task("starting"):
             from taugate.adaptation.job import adapt  # loads scikit-learn, which takes seconds
 
-        record = adapt(arguments.data, arguments.encoder, arguments.to, settings, display.say, watch)
+        record = adapt(arguments.data, arguments.encoder, arguments.to, settings, display.say, watch, writer)
     _report(record, arguments.data, arguments.to, watch.total, as_json=arguments.json)
     return 0 if record.admitted else _NOT_ADMITTED
+
+
+def _writer(arguments: argparse.Namespace, settings: AdaptationSettings) -> "LanguageModel | None":
+    """Return the language model that paraphrases, None for rules. Raises InputError."""
+    if settings.paraphrases != "rules":
+        return language_model("--paraphrases", settings.paraphrases, arguments.endpoint, arguments.model)
+    for name in ("endpoint", "model"):
+        if getattr(arguments, name) is not None:
+            raise InputError(f"--{name}: rules ask no model; name --paraphrases local or --paraphrases endpoint too")
+    return None
 
 
 def _report(record: AdaptationRecord, data: str, target: Path, seconds: float, *, as_json: bool) -> None:
@@ -69,6 +89,8 @@ def _report(record: AdaptationRecord, data: str, target: Path, seconds: float, *
     value = {"encoder": str(target), "adaptation": record.model_dump()}
     sys.stdout.write(orjson.dumps(value).decode() + "\n" if as_json else f"{target}\n")
     sys.stdout.flush()
+    from taugate.adaptation.forgetting import forgetting_words  # loads scikit-learn, as `run` does
+
     pairs, gain = record.pairs, record.gain
     source = "crops of the documents" if pairs.source == "crops" else f"queries of the split {pairs.split}"
     rows = {
@@ -83,6 +105,8 @@ def _report(record: AdaptationRecord, data: str, target: Path, seconds: float, *
         weight = record.training.merge_weight
         merged = [] if weight is None else [f"{weight:g} of the trained weights in the encoder"]
         rows["Training"] = "; ".join([*stages, *merged]) or "none: the budget did not pay for any"
+    if record.measures is not None:
+        rows["General"] = forgetting_words(record.measures.forgetting)
     if record.evidence == "generated":
         rows["Evidence"] += "; none was asked by a person"
     if record.admitted:

@@ -1,12 +1,13 @@
 """The record of an adapted encoder: what it learned from, and the evidence for it. It is the file adaptation.json."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from taugate.errors import EncoderError
 from taugate.retrieval.release.evidence import Interval, IsotropyRecord, Record
+from taugate.retrieval.release.measures import MeasuresRecord
 from taugate.retrieval.release.records import GateRecord
 from taugate.storage.files import read_bounded
 
@@ -115,6 +116,7 @@ class AdaptationRecord(Record):
     evidence: whether people asked the queries that decided. gain: over the base. recall: recall@100 of the unseen
     queries. isotropy_before, isotropy_after: of the documents. gate: each recipe tried, judged on the unseen queries.
     training: of the weights of the encoder; None where no recipe that trains them was asked for.
+    measures: what the papers measure; None in a record from before there was any.
     """
 
     recipe: RecipeName
@@ -136,6 +138,15 @@ class AdaptationRecord(Record):
     isotropy_after: IsotropyRecord
     gate: list[GateRecord]
     training: TrainingRecord | None = None
+    measures: MeasuresRecord | None = Field(default=None, repr=False)
+
+    @model_serializer(mode="wrap")
+    def _without_absent_parts(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = dump(self)
+        for name in ("training", "measures"):  # records of earlier versions keep their digest
+            if fields[name] is None:
+                del fields[name]
+        return fields
 
 
 def read_adaptation(folder: Path) -> AdaptationRecord | None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,12 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from taugate.adaptation import folder as folders
 from taugate.adaptation import workshop
+from taugate.adaptation.forgetting import forgetting_words
 from taugate.cli import main as cli
 from taugate.registry import history
+from taugate.retrieval.release.adaptation import read_adaptation
 from tests.calibration.commands import refusal
+from tests.language_model import fake_model
 
 pytestmark = pytest.mark.model
 WORDS = sorted(
@@ -235,3 +239,42 @@ def test_a_full_disk_leaves_nothing(
         "cannot be written there (No space left on device); free some space, or name another folder with --to"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_measures_are_recorded_and_what_was_forgotten_is_printed(
+    sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "whitening")) == 0
+    record = read_adaptation(tmp_path / "encoder")
+    assert record is not None
+    assert record.measures is not None
+    assert forgetting_words(record.measures.forgetting) in capfd.readouterr().err
+    assert [row.name for row in record.measures.rows] == ["base", "whitening"]
+    assert record.measures.familiarity.source == "rules"
+    assert sum(record.measures.separation.after.counts) == sum(record.pairs.documents.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--endpoint", "http://127.0.0.1:9"], "--endpoint: rules ask no model; name --paraphrases local"),
+        (["--paraphrases", "endpoint"], "--paraphrases endpoint: add --endpoint URL"),
+        (["--paraphrases", "local", "--endpoint", "http://127.0.0.1:9"], "--endpoint: --paraphrases local asks no"),
+    ],
+)
+def test_a_writer_of_paraphrases_is_named_whole(
+    options: list[str], message: str, sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert message in refusal(adapt(sample, spoilt, tmp_path / "encoder", *options), tmp_path / "encoder", capfd)
+
+
+def test_a_language_model_may_paraphrase(sample: Path, spoilt: Path, tmp_path: Path) -> None:
+    replies = count()
+    with fake_model() as model:
+        model.answer = lambda query: f"{query} ({next(replies)})"
+        asked = ["--paraphrases", "endpoint", "--endpoint", model.url, "--model", "fake"]
+        assert cli.main(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "whitening", *asked)) == 0
+    record = read_adaptation(tmp_path / "encoder")
+    assert record is not None
+    assert record.measures is not None
+    assert (record.measures.familiarity.source, record.measures.familiarity.writer) == ("llm", "fake")
