@@ -49,13 +49,13 @@ class Admission:
     def decide(cls, pairs: EncodedPairs, learned: LearnedRecipes) -> "Admission":
         """Search the whole corpus for each unseen query, with the base encoder and with each recipe, and judge.
 
-        pairs: encoded queries and documents; learned: recipes.
+        pairs: queries and documents, encoded by the base encoder; learned: recipes.
         """
         queries = pairs.queries.unseen
         units = SamplingUnits.from_labels(clusters(queries))
         base = search_trial(queries, pairs.unseen, pairs.documents, None, K, pairs.parents)
         trials = [
-            search_trial(queries, pairs.unseen, pairs.documents, each.learned, K, pairs.parents)
+            search_trial(queries, each.pairs.unseen, each.pairs.documents, each.learned, K, pairs.parents)
             for each in learned.tried
         ]
         outcomes = [(each.name, trial.outcomes()) for each, trial in zip(learned.tried, trials, strict=True)]

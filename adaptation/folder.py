@@ -11,16 +11,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Dense, Normalize
-
 from taugate.adaptation.linear.map import LinearMap
+from taugate.adaptation.linear.modules import append_map
 from taugate.calibration.encoding.source import is_exported
 from taugate.calibration.export.linear_layer import fold_linear_map
 from taugate.calibration.export.onnx_export import depends_on_company, write_config
-from taugate.calibration.export.torch_model import kind, load_model, refuse_unknown_modules
+from taugate.calibration.export.torch_model import load_model, refuse_unknown_modules
 from taugate.errors import InputError
 from taugate.retrieval.encoder.encoder import MODEL, TOKENIZER, OnnxEncoder
 from taugate.retrieval.release.adaptation import ADAPTATION, AdaptationRecord
@@ -42,14 +38,17 @@ def check_target(target: Path) -> None:
         raise InputError(f"{parent}: is not writable; name another folder with --to, or correct its permissions")
 
 
-def write_encoder(base: Path, name: str, learned: LinearMap, record: AdaptationRecord, target: Path) -> None:
+def write_encoder(base: Path, name: str, learned: LinearMap | None, record: AdaptationRecord, target: Path) -> None:
     """Write the encoder and its record, either both or neither.
 
-    base: folder of the base encoder; name: of the base, for messages; learned: the map; record: for adaptation.json;
-    target: the folder to make. Raises EncoderError where the base has modules that cannot be served, InputError where
+    base: folder of the base encoder; name: of the base, for messages; learned: the map, None for
+    none; record: for adaptation.json; target: the folder to make. Raises EncoderError where the base has modules that cannot be served, InputError where
     the folder cannot be written.
     """
-    write = _folded(base, learned, record) if is_exported(base) else _with_dense_layer(base, name, learned)
+    if learned is not None and is_exported(base):
+        write = _folded(base, learned, record)
+    else:
+        write = _with_dense_layer(base, name, learned)
     try:
         with staging_folder(target.absolute().parent, f".{target.name}-") as staging:
             write(staging)
@@ -63,24 +62,11 @@ def write_encoder(base: Path, name: str, learned: LinearMap, record: AdaptationR
         ) from error
 
 
-def _with_dense_layer(base: Path, name: str, learned: LinearMap) -> Callable[[Path], None]:
-    """Return what writes the model of sentence-transformers with the map as a Dense module with a bias.
-
-    It is between the normalisation of the base and one of its own, as it was learned from unit vectors. Where the base
-    cuts its vectors off (truncate_dim), a Dense module that keeps the first components goes before: the map is of what
-    is left.
-    """
+def _with_dense_layer(base: Path, name: str, learned: LinearMap | None) -> Callable[[Path], None]:
+    """Return what writes the model of sentence-transformers with the map as its last layer."""
     model = load_model(base, name)
     refuse_unknown_modules(model, name)
-    if model.truncate_dim is not None:
-        model.truncate_dim = None
-        kept = np.eye(len(learned.bias), model.get_embedding_dimension(), dtype=np.float32)
-        _append(model, _dense(LinearMap(kept, np.zeros(len(kept), dtype=np.float32))))
-        _append(model, Normalize())
-    elif kind(model[-1]) != "Normalize":
-        _append(model, Normalize())
-    _append(model, _dense(learned))
-    _append(model, Normalize())
+    append_map(model, learned)
 
     def write(staging: Path) -> None:
         with contextlib.redirect_stderr(io.StringIO()):  # a progress bar over one small file
@@ -103,19 +89,3 @@ def _folded(base: Path, learned: LinearMap, record: AdaptationRecord) -> Callabl
         write_config(config.model_copy(update=changed | {"pair_lone_texts": depends}), staging)
 
     return write
-
-
-def _append(model: SentenceTransformer, module: torch.nn.Module) -> None:
-    model.add_module(str(len(model)), module)
-
-
-def _dense(learned: LinearMap) -> Dense:
-    after, before = learned.weight.shape
-    return Dense(
-        before,
-        after,
-        bias=True,
-        activation_function=torch.nn.Identity(),
-        init_weight=torch.from_numpy(learned.weight),
-        init_bias=torch.from_numpy(learned.bias),
-    )

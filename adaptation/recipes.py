@@ -1,7 +1,8 @@
 """The recipes in order of cost, each begun from the best one before it and chosen by NDCG@10 of validation queries."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -17,7 +18,7 @@ from taugate.calibration.metrics.clusters import PerQuery
 from taugate.calibration.metrics.documents import Parents, relevant_passages
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
-from taugate.retrieval.release.adaptation import CurvePoint, RecipeName, WhiteningRecord
+from taugate.retrieval.release.adaptation import CurvePoint, RecipeName, TrainingRecord, WhiteningRecord
 from taugate.retrieval.vectors.similarity import Float32
 
 _STREAM = 3  # of the seed, for the pairs of the adapter
@@ -43,14 +44,14 @@ class EncodedPairs:
         """Return the first chunk of each passage's document, (N,) int32; None where the corpus has no chunks."""
         return self.corpus.parents
 
-    def paired_texts(self, learned: LinearMap) -> PairedTexts:
+    def paired_texts(self, learned: LinearMap | None) -> PairedTexts:
         """Return the training queries and documents through a map; learned: the map."""
         allowed = self.queries.parts.passages(TRAIN)
         return PairedTexts(
-            learned.apply(self.train),
+            self.train if learned is None else learned.apply(self.train),
             [query.text for query in self.queries.train],
             [np.searchsorted(allowed, each) for each in relevant_passages(self.queries.train, self.parents)],
-            learned.apply(self.documents[allowed]),
+            self.documents[allowed] if learned is None else learned.apply(self.documents[allowed]),
             [self.corpus[position].encoded_text for position in allowed.tolist()],
         )
 
@@ -82,13 +83,23 @@ def search_trial(
 class TriedRecipe:
     """A recipe at its best on the validation queries.
 
-    name: of the recipe; learned: its map, all recipes before it included; per_query: (v,) float64, NDCG@10 of each
-    validation query.
+    name: of the recipe; learned: its map, all recipes before it included, None for none; per_query: (v,) float64,
+    NDCG@10 of each validation query; whitening: in the map; pairs: encoded by its transformer; transformer: folder of a
+    model whose weights were trained, None where they are those of the base; merge_weight: of the trained weights.
     """
 
     name: RecipeName
-    learned: LinearMap
+    learned: LinearMap | None
     per_query: PerQuery
+    whitening: WhiteningRecord | None
+    pairs: EncodedPairs
+    transformer: Path | None = None
+    merge_weight: float | None = None
+
+    @property
+    def documents(self) -> Float32:
+        """Return the documents as this encoder has them, (N, d) float32 of unit length."""
+        return self.pairs.documents if self.learned is None else self.learned.apply(self.pairs.documents)
 
     @property
     def ndcg(self) -> float:
@@ -100,17 +111,17 @@ class TriedRecipe:
 class LearnedRecipes:
     """What came of the recipes.
 
-    tried: in order; chosen: of these, the one that is kept; whitening: that every recipe begins with; steps: gradient
-    steps that the budget allowed; base: NDCG@10 of the base encoder on the validation queries; curve: of every
-    candidate.
+    tried: in order; chosen: of these, the one that is kept; steps: gradient steps of the adapter that the budget
+    allowed; base: NDCG@10 of the base encoder on the validation queries; curve: of every candidate; training: of what
+    went through the encoder, None where nothing was to.
     """
 
     tried: list[TriedRecipe]
     chosen: TriedRecipe
-    whitening: WhiteningRecord
     steps: int
     base: float
     curve: list[CurvePoint]
+    training: TrainingRecord | None = None
 
     @classmethod
     def climb(
@@ -143,7 +154,7 @@ class LearnedRecipes:
                 tried.append(adapted)
                 if recipe == "adapter" or adapted.ndcg > best.ndcg:
                     best = adapted
-        return cls(tried, best, settings, made, base, curve)
+        return cls(tried, best, made, base, curve)
 
 
 def _whiten(pairs: EncodedPairs, curve: list[CurvePoint]) -> tuple[WhiteningRecord, TriedRecipe]:
@@ -159,7 +170,7 @@ def _whiten(pairs: EncodedPairs, curve: list[CurvePoint]) -> tuple[WhiteningReco
     def tried(centring: float, exponent: float) -> tuple[WhiteningRecord, TriedRecipe]:
         settings = WhiteningRecord(centring=centring, exponent=exponent)
         learned = components.whitening(settings)
-        found = TriedRecipe("whitening", learned, pairs.validate(learned))
+        found = TriedRecipe("whitening", learned, pairs.validate(learned), settings, pairs)
         curve.append(CurvePoint(recipe="whitening", whitening=settings, ndcg=found.ndcg))
         return settings, found
 
@@ -183,12 +194,14 @@ def _adapt(
     """Learn the adapter on top of a whitening; returns it at its best step, and how many steps were allowed."""
     from taugate.adaptation.linear.adapter import ContrastivePairs, fit, steps_within  # imports PyTorch
 
-    drawn = ContrastivePairs.draw(pairs.paired_texts(start.learned), np.random.default_rng([seed, _STREAM]))
+    whitened = start.learned
+    assert whitened is not None  # noqa: S101 (for the type: a whitening is a map)
+    drawn = ContrastivePairs.draw(pairs.paired_texts(whitened), np.random.default_rng([seed, _STREAM]))
     most = steps if isinstance(steps, int) else steps_within(drawn, steps())
     best: TriedRecipe | None = None
     for each in fit(drawn, most):
-        learned = start.learned.then(each.weight)
-        tried = TriedRecipe("adapter", learned, pairs.validate(learned))
+        learned = whitened.then(each.weight)
+        tried = replace(start, name="adapter", learned=learned, per_query=pairs.validate(learned))
         curve.append(CurvePoint(recipe="adapter", step=each.step, loss=each.loss, ndcg=tried.ndcg))
         best = tried if best is None or tried.ndcg > best.ndcg else best
     return best, most
