@@ -1,6 +1,6 @@
 """What became of the documents that queries were made from. It is kept beside the queries, in generated.json.
 
-What learns from these queries records it: a set that lost nine questions of ten is another one than a set that lost none.
+What learns from these queries records it: nine questions lost of ten say something else than none.
 """
 
 from dataclasses import asdict, dataclass
