@@ -45,13 +45,13 @@ class Known:
 class EncodedSet:
     """A public data set, encoded by the default encoder.
 
-    dataset: with q answerable queries; documents: (N, d) float32; vectors: (d,) float32 of each query, by its text;
-    spool: keeps the documents.
+    dataset: with q answerable queries; documents: (N, d) float32; encoder: that embeds its queries, of which the cache
+    knows most; spool: keeps the documents.
     """
 
     dataset: Dataset
     documents: Float32
-    vectors: dict[str, Float32]
+    encoder: OnnxEncoder
     spool: tempfile.TemporaryDirectory[str]
 
     @classmethod
@@ -64,14 +64,8 @@ class EncodedSet:
         _write_part(folder, part)
         dataset = read_dataset(part, "test", texts)
         encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
-        cache, watch = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension), Stopwatch()
-
-        def embedded(texts: list[str], role: Role) -> Float32:
-            return encode(encoder, texts, len(texts), role, cache, watch).vectors
-
-        asked = [query.text for query in dataset.answerable]
-        documents = embedded([each.encoded_text for each in dataset.documents], "document")
-        return cls(dataset, documents, dict(zip(asked, embedded(asked, "query"), strict=True)), spool)
+        documents = _embed(encoder, [each.encoded_text for each in dataset.documents], "document")
+        return cls(dataset, documents, encoder, spool)
 
     def sample(self, seed: int, rng: np.random.Generator) -> list[LabelledQuery]:
         """Draw queries; with an odd seed one of each document, so that the gate counts queries, else documents."""
@@ -89,24 +83,17 @@ class EncodedSet:
             for query, label in zip(asked, labels, strict=False)
         ]
 
-    def pairs(self, queries: list[LabelledQuery], seed: int, other: "EncodedSet | None" = None) -> EncodedPairs:
-        """Divide queries as `taugate adapt` does.
-
-        queries: labelled with documents of this set; seed: of the division; other: the set whose queries they are.
-        """
-        vectors = self.vectors if other is None else other.vectors
+    def pairs(self, queries: list[LabelledQuery], seed: int) -> EncodedPairs:
+        """Divide queries as `taugate adapt` does; queries: labelled with documents of this set; seed: of the division."""
         dataset = replace(self.dataset, answerable=queries)
         divided = AdaptationQueries.collect(dataset, dataset, seed)
-
-        def of(asked: Sequence[LabelledQuery]) -> Float32:
-            return np.array([vectors[query.text] for query in asked])
 
         return EncodedPairs(
             divided,
             self.documents,
-            of(divided.train),
-            of(divided.validation),
-            of(divided.unseen),
+            self._queries(divided.train),
+            self._queries(divided.validation),
+            self._queries(divided.unseen),
             self.dataset.documents,
         )
 
@@ -121,9 +108,16 @@ class EncodedSet:
 
     def outcomes(self, queries: Sequence[LabelledQuery], learned: LinearMap | None) -> RankingOutcomes:
         """Search for queries of this set through a map."""
-        vectors = np.array([self.vectors[query.text] for query in queries])
         parents = self.dataset.documents.parents
-        return search_trial(queries, vectors, self.documents, learned, K, parents).outcomes()
+        return search_trial(queries, self._queries(queries), self.documents, learned, K, parents).outcomes()
+
+    def _queries(self, asked: Sequence[LabelledQuery]) -> Float32:
+        return _embed(self.encoder, [query.text for query in asked], "query")
+
+
+def _embed(encoder: OnnxEncoder, texts: list[str], role: Role) -> Float32:
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    return encode(encoder, texts, len(texts), role, cache, Stopwatch()).vectors
 
 
 def _write_part(source: Path, target: Path) -> None:
@@ -148,7 +142,7 @@ def shuffled(of: EncodedSet, seed: int) -> Known:
 def foreign(of: EncodedSet, asking: EncodedSet, seed: int) -> Known:
     """Adapt to queries of another set, each with the labels of a query of this one."""
     rng = np.random.default_rng(seed)
-    return _meaningless(of.pairs(of.relabelled(asking.sample(seed, rng), seed, rng), seed, asking), seed)
+    return _meaningless(of.pairs(of.relabelled(asking.sample(seed, rng), seed, rng), seed), seed)
 
 
 def elsewhere(learning: EncodedSet, judged: EncodedSet, seed: int) -> Known:
