@@ -3,7 +3,7 @@
 Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come through the project's own cache.
 """
 
-from benchmarks.adapt import crops, false_admissions, labels, other_encoder, refused
+from benchmarks.adapt import crops, false_admissions, labels, other_encoder, refused, served
 from benchmarks.adapt.trials import AdaptPlan
 from benchmarks.page import Option, Page, data_folder
 
@@ -26,7 +26,9 @@ the other sets.""",
         "encoder": other_encoder,
         "refused": refused,
         "false": false_admissions,
+        "served": served,
     },
+    needs_data={"labels", "crops", "encoder", "refused", "false"},
     options=[
         Option("splits", 5, "seeds of each data set", ("labels", "crops", "encoder", "refused")),
         Option("seed", 0, "first of these seeds"),
