@@ -18,7 +18,7 @@ from benchmarks.markdown import Target, share, table, targets
 from taugate.calibration.provisional.state import lower_limit
 
 HEADING = "Admitted though not better"
-_SETS = ("squadshifts_reddit", "covidqa_chunks", "squad_v2_dev")
+_SETS = ("squadshifts_reddit", "squad_v2_dev")
 _AT_MOST = 0.05  # of the runs: the gate's confidence is 95 %
 
 
@@ -27,13 +27,13 @@ def section(plan: AdaptPlan) -> str:
     sets = [EncodedSet.read(plan.data / name) for name in _SETS]
     recipes = [learn(each.pairs(each.dataset.answerable, 0), 0) for each in sets]
     kinds: dict[str, Callable[[int], Known]] = {
-        "labels shuffled": lambda seed: shuffled(sets[seed % 3], seed),
-        "queries of another corpus": lambda seed: foreign(sets[seed % 3], sets[(seed + 1) % 3], seed),
+        "labels shuffled": lambda seed: shuffled(sets[seed % 2], seed),
+        "queries of another corpus": lambda seed: foreign(sets[seed % 2], sets[(seed + 1) % 2], seed),
         "learned from one corpus, judged on another": lambda seed: elsewhere(
-            sets[seed % 3], sets[(seed + 1) % 3], seed
+            sets[seed % 2], sets[(seed + 1) % 2], seed
         ),
-        "gains and losses with random signs": lambda seed: random_signs(sets[seed % 3], recipes[seed % 3], seed),
-        "random maps": lambda seed: random_map(sets[seed % 3], seed),
+        "gains and losses with random signs": lambda seed: random_signs(sets[seed % 2], recipes[seed % 2], seed),
+        "random maps": lambda seed: random_map(sets[seed % 2], seed),
     }
     rows: list[list[int]] = []
     for name, decide in kinds.items():
