@@ -17,6 +17,7 @@ from benchmarks.adapt import (
     paper,
     questions,
     refused,
+    served,
     similarities,
 )
 from benchmarks.adapt.trials import AdaptPlan
@@ -44,8 +45,10 @@ the other sets, which have a **no** under *chosen on*.""",
         "encoder": other_encoder,
         "refused": refused,
         "false": false_admissions,
+        "served": served,
         "paper": paper,
     },
+    needs_data={"labels", "labels-long", "similarities", "crops", "questions", "encoder", "refused", "false", "paper"},
     options=[
         Option("splits", 5, "seeds of each data set", {"labels", "labels-long", "crops", "encoder", "refused"}),
         Option("seed", 0, "first of these seeds"),

@@ -19,13 +19,17 @@ RecipeName = Literal["whitening", "adapter", "layers", "ft", "pt", "pt-ft", "mer
 class PairsRecord(Record):
     """The queries that an adaptation learned from, chose by and was judged by; each has its own documents.
 
-    source: labelled queries, or crops of the documents. split: of the labelled queries, None for crops. train: queries
-    learned from. validation: queries that chose between recipes. unseen: queries that decided on admission.
+    source: labelled queries of people, queries that were generated before, crops of the documents, or crops beside few
+    labelled queries. split: of the queries, None for crops alone. origins: training queries by who asked them. lost:
+    documents that gave no query, by the reason, where queries were generated; None where nobody counted them. train:
+    queries learned from. validation: queries that chose between recipes. unseen: queries that decided on admission.
     documents: passages of the corpus in each of the three parts.
     """
 
-    source: Literal["labels", "crops"]
+    source: Literal["labels", "generated", "crops", "labels and crops"]
     split: str | None
+    origins: dict[str, int] = Field(default_factory=dict)
+    lost: dict[str, int] | None = None
     train: int
     validation: int
     unseen: int
