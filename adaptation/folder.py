@@ -42,8 +42,8 @@ def write_encoder(base: Path, name: str, learned: LinearMap | None, record: Adap
     """Write the encoder and its record, either both or neither.
 
     base: folder of the base encoder; name: of the base, for messages; learned: the map, None for
-    none; record: for adaptation.json; target: the folder to make. Raises EncoderError where the base has modules that cannot be served, InputError where
-    the folder cannot be written.
+    none; record: for adaptation.json; target: the folder to make. Raises EncoderError where the base has modules that
+    cannot be served, InputError where the folder cannot be written.
     """
     if learned is not None and is_exported(base):
         write = _folded(base, learned, record)

@@ -1,36 +1,51 @@
 """One adaptation, from a data set to an encoder: `adapt` reads top to bottom in the order in which it happens."""
 
+import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from taugate.adaptation.admission import Admission
+from taugate.adaptation.climb import climb
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
 from taugate.adaptation.settings import TRAIN, AdaptationSettings
+from taugate.adaptation.workshop import Workshop
 from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.encoding.source import exported_encoder, model_folder
 from taugate.calibration.metrics.isotropy import isotropy
 from taugate.calibration.progress import Stopwatch
-from taugate.errors import EncoderError
-from taugate.ingestion.dataset.beir import Dataset, LabelledQuery, read_dataset
+from taugate.errors import EncoderError, TaugateError
+from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.judgements import splits_in
 from taugate.ingestion.dataset.location import default_split, local_folder
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.evidence import IsotropyRecord
-from taugate.retrieval.vectors.similarity import Float32
 
 
 @dataclass(frozen=True)
 class Adaptation:
-    """What came of an adaptation; learned: the map that was chosen; record: of it, with the evidence."""
+    """What came of an adaptation.
 
-    learned: LinearMap
+    learned: the map that was chosen, None for none; transformer: folder of the trained model below it, None where its
+    weights are those of the base; record: of the adaptation, with the evidence.
+    """
+
+    learned: LinearMap | None
+    transformer: Path | None
     record: AdaptationRecord
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where weights are trained; base: name or folder of the base model; work: folder of the unfinished work."""
+
+    base: str
+    work: Path
 
 
 def adapt(
@@ -57,9 +72,12 @@ def adapt(
             queries = AdaptationQueries.collect(evaluation, training, settings.seed)
         with watch.stage("export"):
             encoder = _load(base)
-        found = learn_and_judge(evaluation, queries, encoder, settings, say, watch)
-        with watch.stage("write"):
-            write_encoder(model_folder(base), base, found.learned, found.record, target)
+        place = Workplace(base, target.absolute().parent / f".{target.name}.work")
+        with _work_kept_if_any(place.work):
+            found = learn_and_judge(evaluation, queries, encoder, settings, say, watch, place=place)
+            with watch.stage("write"):
+                write_encoder(found.transformer or model_folder(base), base, found.learned, found.record, target)
+        shutil.rmtree(place.work, ignore_errors=True)
     return found.record
 
 
@@ -71,19 +89,41 @@ def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and how)
     say: Callable[[str], None],
     watch: Stopwatch,
     steps: int | None = None,
+    place: Workplace | None = None,
 ) -> Adaptation:
     """Encode, try the recipes and judge them; nothing is written.
 
     dataset: its documents; queries: of the three parts; encoder: the base; settings, say, watch: as for `adapt`; steps:
-    gradient steps of the adapter, None for as many as the budget allows.
+    gradient steps of the adapter, None for as many as the budget allows; place: where weights are trained, None for
+    linear recipes alone. Raises EncoderError where the base cannot be trained, InputError where the work cannot be
+    written.
     """
     pairs = _encode(dataset, queries, encoder, say, watch)
     with watch.stage("adapt"):
-        allowed = (lambda: settings.seconds - watch.total) if steps is None else steps
-        learned = LearnedRecipes.climb(pairs, settings.recipe, settings.seed, allowed, say)
+        if place is None:
+            made = settings.steps if steps is None else steps
+            allowed = (lambda: float(settings.seconds or 0) - watch.total) if made is None else made
+            learned = LearnedRecipes.climb(pairs, settings.recipe, settings.seed, allowed, say)
+        else:
+            model = model_folder(place.base)
+            learned = climb(
+                Workshop(pairs, encoder, place.base, model, place.work, settings.seed, watch), settings, say
+            )
     with watch.stage("admit"):
         admission = Admission.decide(pairs, learned)
-        return Adaptation(learned.chosen.learned, _record(pairs, learned, admission, encoder, settings))
+        record = _record(pairs, learned, admission, encoder, settings)
+        return Adaptation(learned.chosen.learned, learned.chosen.transformer, record)
+
+
+@contextmanager
+def _work_kept_if_any(work: Path) -> Iterator[None]:
+    """Remove the folder of the unfinished work after an error, unless weights have been trained in it."""
+    try:
+        yield
+    except TaugateError:
+        if work.is_dir() and not any(each.is_dir() for each in work.iterdir()):
+            shutil.rmtree(work, ignore_errors=True)
+        raise
 
 
 def _load(base: str) -> OnnxEncoder:
@@ -130,20 +170,7 @@ def _encode(
 ) -> EncodedPairs:
     """Encode documents and queries with the base encoder, or read their embeddings from the cache."""
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-
-    def of_queries(asked: Sequence[LabelledQuery]) -> Float32:
-        return encode(encoder, (query.text for query in asked), len(asked), "query", cache, watch).vectors
-
-    texts = (document.encoded_text for document in dataset.documents)
-    documents = encode(encoder, texts, len(dataset.documents), "document", cache, watch)
-    encoded = EncodedPairs(
-        queries,
-        documents.vectors,
-        of_queries(queries.train),
-        of_queries(queries.validation),
-        of_queries(queries.unseen),
-        dataset.documents,
-    )
+    encoded = EncodedPairs.encode(dataset.documents, queries, encoder, cache, watch)
     if cache.failure:
         say(f"warning: no embedding cache: {cache.failure}")
     return encoded
@@ -156,7 +183,6 @@ def _record(
     encoder: OnnxEncoder,
     settings: AdaptationSettings,
 ) -> AdaptationRecord:
-    after = learned.chosen.learned.apply(pairs.documents)
     return AdaptationRecord(
         recipe=learned.chosen.name,
         asked=settings.recipe,
@@ -166,7 +192,7 @@ def _record(
         seeds={"documents": settings.seed, "pairs": settings.seed},
         budget=settings.budget,
         steps=learned.steps,
-        whitening=learned.whitening,
+        whitening=learned.chosen.whitening,
         curve=learned.curve,
         admitted=admission.admitted,
         reason=admission.reason,
@@ -174,6 +200,7 @@ def _record(
         gain=admission.gain,
         recall=admission.recall,
         isotropy_before=IsotropyRecord(**asdict(isotropy(pairs.documents))),
-        isotropy_after=IsotropyRecord(**asdict(isotropy(after))),
+        isotropy_after=IsotropyRecord(**asdict(isotropy(learned.chosen.documents))),
         gate=admission.gate,
+        training=learned.training,
     )

@@ -13,11 +13,15 @@ from taugate.adaptation.pairs.negatives import PairedTexts
 from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.settings import Recipe
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.gate.baseline import DEPTH, SearchTrial
 from taugate.calibration.metrics.clusters import PerQuery
 from taugate.calibration.metrics.documents import Parents, relevant_passages
+from taugate.calibration.progress import Stopwatch
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.adaptation import CurvePoint, RecipeName, TrainingRecord, WhiteningRecord
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -26,7 +30,7 @@ _STREAM = 3  # of the seed, for the pairs of the adapter
 
 @dataclass(frozen=True)
 class EncodedPairs:
-    """Documents and queries, encoded by the base encoder.
+    """Documents and queries, encoded.
 
     queries: the queries of each part; documents: (N, d); train, validation, unseen: (n, d) float32 vectors of the
     queries; corpus: the documents themselves.
@@ -38,6 +42,29 @@ class EncodedPairs:
     validation: Float32
     unseen: Float32
     corpus: DocumentStore
+
+    @classmethod
+    def encode(
+        cls,
+        corpus: DocumentStore,
+        queries: AdaptationQueries,
+        encoder: OnnxEncoder,
+        cache: EmbeddingCache,
+        watch: Stopwatch,
+    ) -> Self:
+        """Encode documents and queries, or read their embeddings from a cache.
+
+        corpus: the documents; queries: of the three parts; encoder: that embeds; cache: of this encoder; watch: shows
+        the progress.
+        """
+
+        def of_queries(asked: Sequence[LabelledQuery]) -> Float32:
+            return encode(encoder, (query.text for query in asked), len(asked), "query", cache, watch).vectors
+
+        texts = (document.encoded_text for document in corpus)
+        documents = encode(encoder, texts, len(corpus), "document", cache, watch).vectors
+        train, validation, unseen = (of_queries(each) for each in (queries.train, queries.validation, queries.unseen))
+        return cls(queries, documents, train, validation, unseen, corpus)
 
     @property
     def parents(self) -> Parents:

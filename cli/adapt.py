@@ -20,8 +20,9 @@ _NOT_ADMITTED = 4
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `taugate adapt`; its options are made from the fields of AdaptationSettings."""
     parser.description = (
-        "Adapt an encoder to a data set: learn a linear map of its embeddings, from labelled queries or from crops of "
-        "the documents. Queries about other documents decide whether the encoder is better."
+        "Adapt an encoder to a data set: learn a linear map of its embeddings, and train its weights as far as the "
+        "budget allows, from labelled queries or from crops of the documents. Queries about other documents decide "
+        "whether the encoder is better. A command that was killed goes on where it was when it is repeated."
     )
     parser.add_argument(
         "data", metavar="DATA", help="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     fields = AdaptationSettings.fields()
     add_option(parser, fields, "recipe")
-    add_option(parser, fields, "budget", metavar="TIME")
+    add_option(parser, fields, "budget", metavar="TIME_OR_STEPS")
     for name in ("split", "eval_split", "seed"):
         add_option(parser, fields, name)
     parser.add_argument("--json", action="store_true", help="print the encoder and its record as one JSON object")
@@ -77,6 +78,11 @@ def _report(record: AdaptationRecord, data: str, target: Path, seconds: float, *
         "Recall": f"recall@100 {record.recall.after:.3f} after {record.recall.before:.3f}",
         "Evidence": f"{pairs.unseen:,} unseen queries of documents that gave no pair",
     }
+    if record.training is not None:
+        stages = [f"{each.stage} {each.steps} steps of {each.batch}" for each in record.training.stages]
+        weight = record.training.merge_weight
+        merged = [] if weight is None else [f"{weight:g} of the trained weights in the encoder"]
+        rows["Training"] = "; ".join([*stages, *merged]) or "none: the budget did not pay for any"
     if record.evidence == "generated":
         rows["Evidence"] += "; none was asked by a person"
     if record.admitted:

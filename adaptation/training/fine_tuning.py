@@ -1,7 +1,7 @@
 """Fine-tuning with triplets of query, positive and negative: through the whole encoder, or through its last layers.
 
 The loss is the contrastive one of "Unsupervised Domain Adaption for Neural Information Retrieval" (§4.1, InfoNCE), as
-sentence-transformers has it: of all positives and negatives of a step, each query has to be nearest to its own positive.
+sentence-transformers has it: of all positives and negatives of a step, each query has to be nearest to its own one.
 """
 
 from collections.abc import Callable, Sequence
@@ -74,8 +74,8 @@ def fine_tune(
 ) -> list[float]:
     """Train the whole encoder, in place; returns the loss of every step.
 
-    model: to train; triplets: to learn from; schedule, run, stage, told: see TrainingRun.train. Raises EncoderError where
-    the loss is no number, InputError where the folder cannot be written.
+    model: to train; triplets: to learn from; schedule, run, stage, told: see TrainingRun.train. Raises EncoderError
+    where the loss is no number, InputError where the folder cannot be written.
     """
     model.requires_grad_(True)
     _freeze_maps(model)

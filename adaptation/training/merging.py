@@ -7,8 +7,6 @@ models", CVPR 2022, eq. 1). What was learned stays for the most part, and what w
 import torch
 from sentence_transformers import SentenceTransformer
 
-WEIGHTS = (0.5, 0.75, 0.25)  # of the trained encoder, the most useful one first; 0 and 1 are the two that are merged
-
 
 def merge(base: SentenceTransformer, trained: SentenceTransformer, weight: float) -> None:
     """Replace the weights of a trained model by (1 − w)·base + w·trained, in place.

@@ -1,4 +1,4 @@
-"""What a budget pays for, fixed before the first step and kept: a killed adaptation follows the plan that it began with.
+"""What a budget pays for, fixed before the first step and kept: a killed adaptation follows the plan it began with.
 
 Recipes are paid for cheapest first. Each costs its steps, and what follows them: exporting the encoder, encoding the
 corpus again, and fitting the linear maps on top. One that the rest of the budget does not pay for is left out, and the
@@ -12,6 +12,7 @@ from typing import Self
 from pydantic import ValidationError
 
 from taugate.errors import InputError
+from taugate.retrieval.release.adaptation import RecipeName
 from taugate.retrieval.release.evidence import Record
 from taugate.storage.files import atomic_write, read_bounded
 
@@ -41,7 +42,7 @@ class TrainingPlan(Record):
     work: str
     adapter_steps: int
     bfloat16: bool
-    stages: dict[str, StagePlan]
+    stages: dict[RecipeName, StagePlan]
     merge_weights: list[float]
     left_out: dict[str, str]
 

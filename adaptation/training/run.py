@@ -1,4 +1,4 @@
-"""An unfinished adaptation: a folder that remembers every step, so that a killed one goes on and ends in the same bytes.
+"""An unfinished adaptation: a folder that remembers its steps, so that a killed one goes on, to the same bytes.
 
 It lies beside the encoder to be. The trainers of transformers and sentence-transformers make the steps; what is added
 here is which weights a checkpoint holds, when it counts as whole, and what becomes of a loss that is no number.
@@ -7,7 +7,6 @@ here is which weights a checkpoint holds, when it counts as whole, and what beco
 import json
 import logging
 import math
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +19,7 @@ import transformers
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-from sentence_transformers.base.training_args import BatchSamplers
+from sentence_transformers.base.sampler import BatchSamplers
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from taugate.calibration.progress import Stopwatch, Task
@@ -57,14 +56,14 @@ class TrainingRun:
 
     folder: a folder for each stage; seed: of every random choice; watch: shows the step that is being made, and with it
     the remaining time; bfloat16: whether products are computed in bfloat16, which some processors do faster; save:
-    seconds between two checkpoints; durations: of the steps made by this process, filled while they are made.
+    seconds between two checkpoints, None for SAVE_SECONDS.
     """
 
     folder: Path
     seed: int
     watch: Stopwatch
     bfloat16: bool = False
-    save: float = SAVE_SECONDS
+    save: float | None = None
 
     def train(
         self,
@@ -87,9 +86,9 @@ class TrainingRun:
         """
         folder = self.folder / stage
         try:
-            if (folder / _LOSSES).is_file():
+            if (made := self.losses(stage)) is not None:
                 _load(folder / _LEARNED, model)
-                return [float(loss) for loss in json.loads((folder / _LOSSES).read_text(encoding="utf-8"))]
+                return made
             with self.watch.task(f"training ({stage})", schedule.steps) as task:
                 trainer = self._trainer(folder, trainer_class, model, schedule, task, told, of_trainer)
                 last = _last_checkpoint(folder)
@@ -108,6 +107,11 @@ class TrainingRun:
             raise unwritable(folder, error) from error
         model.to("cpu")
         return losses
+
+    def losses(self, stage: str) -> list[float] | None:
+        """Return the loss of every step of a stage that is finished, None of another one; stage: its name."""
+        path = self.folder / stage / _LOSSES
+        return [float(loss) for loss in json.loads(path.read_text(encoding="utf-8"))] if path.is_file() else None
 
     def step_seconds(self, stage: str, train: Callable[["TrainingRun", Callable[[float], None]], object]) -> float:
         """Return how long a step takes: that of the fastest one after the first, which also warms up.
@@ -135,7 +139,10 @@ class TrainingRun:
         of_trainer: Mapping[str, Any],
     ) -> Trainer:
         class Resumable(trainer_class):  # type: ignore[misc, valid-type]
-            """Keeps in a checkpoint what learns, and nothing else of the model."""
+            """Keeps in a checkpoint what learns, and nothing else of the model, and makes no model card."""
+
+            def add_model_card_callback(self, *_: object) -> None:
+                pass
 
             def _save(self, output_dir: str | None = None, state_dict: object = None) -> None:
                 Path(str(output_dir)).mkdir(parents=True, exist_ok=True)
@@ -148,7 +155,8 @@ class TrainingRun:
         folder.mkdir(parents=True, exist_ok=True)
         gpu = torch.cuda.is_available()
         sentences = issubclass(trainer_class, SentenceTransformerTrainer)
-        arguments = (SentenceTransformerTrainingArguments if sentences else TrainingArguments)(
+        arguments_class: Any = SentenceTransformerTrainingArguments if sentences else TrainingArguments
+        arguments = arguments_class(
             output_dir=str(folder),
             max_steps=schedule.steps,
             per_device_train_batch_size=schedule.batch,
@@ -170,21 +178,25 @@ class TrainingRun:
         )
         trainer: Trainer = Resumable(model=model, args=arguments, **of_trainer)
         trainer.remove_callback(transformers.trainer_callback.PrinterCallback)
-        trainer.add_callback(_Progress(folder.name, task, self.save, told))
+        trainer.add_callback(_Progress(folder.name, task, SAVE_SECONDS if self.save is None else self.save, told))
         return trainer
 
 
-class _Progress(TrainerCallback):  # type: ignore[misc]
+class _Progress(TrainerCallback):
     """Shows every step, asks for checkpoints, marks those that are whole, and ends a run whose loss is no number."""
 
     def __init__(self, stage: str, task: Task, save: float, told: Callable[[float], None] | None) -> None:
         self._stage, self._task, self._save, self._told = stage, task, save, told
         self._saved = self._stepped = time.perf_counter()
 
-    def on_step_begin(self, *_: object, **__: object) -> None:
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
         self._stepped = time.perf_counter()
 
-    def on_step_end(self, _: TrainingArguments, state: TrainerState, control: TrainerControl, **__: object) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
         now = time.perf_counter()
         self._task.done = state.global_step
         if self._told is not None:
@@ -195,11 +207,11 @@ class _Progress(TrainerCallback):  # type: ignore[misc]
 
     def on_log(
         self,
-        _: TrainingArguments,
+        args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
         logs: Mapping[str, float] | None = None,
-        **__: object,
+        **kwargs: object,
     ) -> None:
         if logs is not None and not math.isfinite(logs.get("loss", 0.0)):
             raise LossError(
@@ -207,8 +219,8 @@ class _Progress(TrainerCallback):  # type: ignore[misc]
                 "base encoder"
             )
 
-    def on_save(self, arguments: TrainingArguments, state: TrainerState, _: TrainerControl, **__: object) -> None:
-        folder = Path(arguments.output_dir)
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
+        folder = Path(str(args.output_dir))
         whole = folder / f"checkpoint-{state.global_step}"
         atomic_write(whole / _WHOLE, b"")
         for each in folder.glob("checkpoint-*"):
@@ -223,8 +235,8 @@ def unwritable(folder: Path, error: Exception) -> InputError:
     """
     said = getattr(error, "strerror", None) or str(error).splitlines()[0]
     return InputError(
-        f"{folder}: the unfinished work cannot be written there ({said}); free some space and repeat the command, which "
-        "goes on from what is there"
+        f"{folder}: the unfinished work cannot be written there ({said}); free some space and repeat the command, "
+        "which goes on from what is there"
     )
 
 
@@ -236,7 +248,7 @@ def _save(model: torch.nn.Module, folder: Path) -> None:
     """Write the weights that learn; a half-written file never has the final name."""
     partial = folder / f"{_LEARNED}.partial"
     save_file({name: each.detach().cpu().contiguous() for name, each in _learned(model).items()}, partial)
-    os.replace(partial, folder / _LEARNED)
+    partial.replace(folder / _LEARNED)
 
 
 def _load(path: Path, model: torch.nn.Module) -> None:

@@ -4,7 +4,6 @@ The layers below do not change, so that what they say of a text is computed once
 one through a model of six layers when two of them learn, and nothing flows back through the others.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -97,7 +96,7 @@ class LowerStates:
         kept.parent.mkdir(parents=True, exist_ok=True)
         partial = kept.with_suffix(".partial")
         save_file(found, partial)
-        os.replace(partial, kept)
+        partial.replace(kept)
         return cls(rows, found["states"], ends)
 
     def padded(self, texts: Sequence[str], mask: torch.Tensor) -> torch.Tensor:
@@ -143,11 +142,11 @@ class _Pass(nn.Module):
         return (given,) if self.in_tuple else given
 
 
-class _FromStates(Module):  # type: ignore[misc]
+class _FromStates(Module):
     """The transformer of a model, whose last lower layer gives the states of the texts."""
 
     def __init__(self, transformer: Module, states: LowerStates, last: _Pass) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.transformer, self._states, self._last = transformer, states, last
 
     def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **more: object) -> dict[str, Any]:
@@ -177,8 +176,8 @@ def _passing(layers: nn.ModuleList, start: int, stop: int, *, in_tuple: bool) ->
             layers[place] = each
         yield passing
     finally:
-        for place, each in enumerate(real):
-            layers[place] = each
+        for place, layer in enumerate(real):
+            layers[place] = layer
 
 
 def _gives_tuple(model: SentenceTransformer, layers: nn.ModuleList) -> bool:
