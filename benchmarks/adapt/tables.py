@@ -35,7 +35,7 @@ on public data sets, with the 64 steps that `--budget 1m` allows on two free cor
 Gains are points of NDCG@10 of the average unseen query, searched in the whole corpus: the mean over the seeds, with the lowest and the
 highest. *Units* are what the gate counts as independent draws. The learning rate, the temperature and the rule that chooses the exponent
 come from trials on covidqa_chunks, squadshifts_reddit and cosqa. So the gains on these three are a little optimistic. Nothing was chosen on
-the other sets, which have a **no** under *chosen on*.""",
+the other sets.""",
     sections={
         "labels": labels,
         "labels-long": labels_long,
