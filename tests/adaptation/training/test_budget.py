@@ -8,6 +8,7 @@ from taugate.adaptation import budget
 from taugate.adaptation.budget import plan_within
 from taugate.adaptation.recipes import LearnedRecipes
 from taugate.adaptation.settings import AdaptationSettings
+from taugate.adaptation.training.plan import TrainingPlan
 from taugate.adaptation.workshop import Workshop
 from taugate.calibration.progress import Stopwatch
 
@@ -48,7 +49,7 @@ def shop(monkeypatch: pytest.MonkeyPatch) -> Shop:
     return Shop()
 
 
-def plan(shop: Shop, given: str, recipe: str = "auto", untrainable: str | None = None) -> budget.TrainingPlan:
+def plan(shop: Shop, given: str, recipe: str = "auto", untrainable: str | None = None) -> TrainingPlan:
     settings = AdaptationSettings(recipe=recipe, budget=given)
     return plan_within(settings, cast("Workshop", shop), cast("LearnedRecipes", Linear), 10.0, "work", untrainable)
 
