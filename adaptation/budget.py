@@ -49,7 +49,9 @@ def plan_within(
         left_out, recipes = {", ".join([*recipes, "merge"]): untrainable}, []
     steps = settings.steps
     if steps is not None:  # the same everywhere: nothing is timed
-        stages = {each: StagePlan(steps=steps, batch=_batches(each)[-1]) for each in recipes}
+        stages: dict[RecipeName, StagePlan] = {}
+        for recipe in recipes:
+            stages[recipe] = StagePlan(steps=steps, batch=_batches(recipe)[-1])
         weights = [*MERGE_WEIGHTS] if merges and stages else []
         return _plan(work, linear, stages, weights, left_out, bfloat16=False)
     with shop.watch.task("timing"):

@@ -51,7 +51,9 @@ class Triplets:
         """
         rng = np.random.default_rng([seed, _STREAM])
         usable = np.flatnonzero((negatives >= 0).any(axis=1))
-        rows = np.concatenate([rng.permutation(usable) for _ in range(-(-count // max(1, len(usable))))])[:count]
+        rows = np.concatenate([rng.permutation(usable) for _ in range(-(-count // max(1, len(usable))))])[
+            :count
+        ].tolist()
         positives = [int(rng.choice(relevant[row])) for row in rows]
         against = [int(rng.choice(negatives[row][negatives[row] >= 0])) for row in rows]
         return cls(

@@ -164,7 +164,7 @@ def masked_language_model(model: SentenceTransformer, name: str, seed: int) -> P
         try:
             masked: Any
             if weights is None:
-                masked = AutoModelForMaskedLM.from_config(transformer.config, dtype=transformer.dtype)
+                masked = AutoModelForMaskedLM.from_config(transformer.config, dtype=transformer.dtype)  # type: ignore[no-untyped-call]
             else:
                 masked = AutoModelForMaskedLM.from_pretrained(
                     weights, config=transformer.config, dtype=transformer.dtype, local_files_only=True

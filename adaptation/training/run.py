@@ -138,6 +138,8 @@ class TrainingRun:
         told: Callable[[float], None] | None,
         of_trainer: Mapping[str, Any],
     ) -> Trainer:
+        learner = model
+
         class Resumable(trainer_class):  # type: ignore[misc, valid-type]
             """Keeps in a checkpoint what learns, and nothing else of the model, and makes no model card."""
 
@@ -146,10 +148,10 @@ class TrainingRun:
 
             def _save(self, output_dir: str | None = None, state_dict: object = None) -> None:
                 Path(str(output_dir)).mkdir(parents=True, exist_ok=True)
-                _save(self.model, Path(str(output_dir)))
+                _save(learner, Path(str(output_dir)))
 
             def _load_from_checkpoint(self, resume_from_checkpoint: str, model: object = None) -> None:
-                _load(Path(resume_from_checkpoint) / _LEARNED, self.model)
+                _load(Path(resume_from_checkpoint) / _LEARNED, learner)
 
         logging.getLogger("transformers").setLevel(logging.ERROR)
         folder.mkdir(parents=True, exist_ok=True)

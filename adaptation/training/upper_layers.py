@@ -145,9 +145,10 @@ class _Pass(nn.Module):
 class _FromStates(Module):
     """The transformer of a model, whose last lower layer gives the states of the texts."""
 
-    def __init__(self, transformer: Module, states: LowerStates, last: _Pass) -> None:
+    def __init__(self, transformer: Any, states: LowerStates, last: _Pass) -> None:  # noqa: ANN401 (without types)
         super().__init__()  # type: ignore[no-untyped-call]
-        self.transformer, self._states, self._last = transformer, states, last
+        self.transformer: Any = transformer
+        self._states, self._last = states, last
 
     def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **more: object) -> dict[str, Any]:
         features: dict[str, Any] = self.transformer.preprocess(inputs, prompt, **more)

@@ -80,7 +80,7 @@ def test_the_record_says_what_was_learned_and_shown(adapted: Path, spoilt: Path)
     assert record["reason"] is None
     assert record["evidence"] == "human"
     assert record["gain"]["ndcg"]["lower"] > 0.02
-    assert record["pairs"]["source"] == "labels"
+    assert record["pairs"]["source"] == "labels and crops"
     assert record["base"] == spoilt.name
     assert len(record["base_sha256"]) == 64
     assert [each["candidate"] for each in record["gate"]] == ["whitening", "adapter"]
