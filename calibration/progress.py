@@ -13,6 +13,7 @@ _DOING = {
     "export": "preparing the encoder",
     "adapt": "learning from pairs",
     "admit": "judging on unseen queries",
+    "measure": "measuring what changed in the encoder",
     "gate": "trying cheaper ways to search",
     "search": "searching all queries",
     "model": "estimating relevance",

@@ -4,15 +4,21 @@ import argparse
 import sys
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING
 
 import orjson
 
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.progress import Stopwatch
+from taugate.cli.terminal.language_model import language_model
 from taugate.cli.terminal.options import add_option
 from taugate.cli.terminal.output import say, say_labelled
+from taugate.errors import InputError
 from taugate.retrieval.release.adaptation import AdaptationRecord
+
+if TYPE_CHECKING:
+    from taugate.ingestion.queries.replies import LanguageModel
 
 _NOT_ADMITTED = 4
 
@@ -20,22 +26,28 @@ _NOT_ADMITTED = 4
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `taugate adapt`; its options are made from the fields of AdaptationSettings."""
     parser.description = (
-        "Adapt an encoder to a data set: learn a linear map of its embeddings, from labelled queries or from crops of "
-        "the documents. Queries about other documents decide whether the encoder is better."
+        "Adapt an encoder to a data set: learn a linear map of its embeddings, and train its weights as far as the "
+        "budget allows, from labelled queries or from crops of the documents. Queries about other documents decide "
+        "whether the encoder is better. A command that was killed goes on where it was when it is repeated."
     )
-    parser.add_argument("data", metavar="DATA", type=Path, help="folder with corpus.jsonl, queries.jsonl, qrels/")
+    parser.add_argument(
+        "data", metavar="DATA", help="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"
+    )
     parser.add_argument("--to", metavar="ENCODER", type=Path, required=True, help="folder to make for the encoder")
     parser.add_argument(
         "--encoder",
         metavar="NAME_OR_PATH",
         default=DEFAULT_ENCODER,
-        help=f"sentence-transformers model to adapt (default: {DEFAULT_ENCODER})",
+        help=f"sentence-transformers model, or exported encoder, to adapt (default: {DEFAULT_ENCODER})",
     )
     fields = AdaptationSettings.fields()
     add_option(parser, fields, "recipe")
-    add_option(parser, fields, "budget", metavar="TIME")
+    add_option(parser, fields, "budget", metavar="TIME_OR_STEPS")
     for name in ("split", "eval_split", "seed"):
         add_option(parser, fields, name)
+    add_option(parser, fields, "paraphrases")
+    parser.add_argument("--endpoint", metavar="URL", help="base URL of the model that paraphrases")
+    parser.add_argument("--model", metavar="M", help="its name there, or the path of a GGUF file")
     parser.add_argument("--json", action="store_true", help="print the encoder and its record as one JSON object")
     parser.set_defaults(run=run)
 
@@ -51,23 +63,41 @@ def run(arguments: argparse.Namespace) -> int:
 
     names = AdaptationSettings.fields()
     settings = AdaptationSettings(**{name: getattr(arguments, name) for name in names if hasattr(arguments, name)})
+    writer = _writer(arguments, settings)
     watch = Stopwatch()
     with ProgressDisplay(watch) as display:
         with watch.task("starting"):
             from taugate.adaptation.job import adapt  # loads scikit-learn, which takes seconds
 
-        record = adapt(arguments.data, arguments.encoder, arguments.to, settings, display.say, watch)
+        record = adapt(arguments.data, arguments.encoder, arguments.to, settings, display.say, watch, writer)
     _report(record, arguments.data, arguments.to, watch.total, as_json=arguments.json)
     return 0 if record.admitted else _NOT_ADMITTED
 
 
-def _report(record: AdaptationRecord, data: Path, target: Path, seconds: float, *, as_json: bool) -> None:
+def _writer(arguments: argparse.Namespace, settings: AdaptationSettings) -> "LanguageModel | None":
+    """Return the language model that paraphrases, None for rules. Raises InputError."""
+    if settings.paraphrases != "rules":
+        return language_model("--paraphrases", settings.paraphrases, arguments.endpoint, arguments.model)
+    for name in ("endpoint", "model"):
+        if getattr(arguments, name) is not None:
+            raise InputError(f"--{name}: rules ask no model; name --paraphrases local or --paraphrases endpoint too")
+    return None
+
+
+def _report(record: AdaptationRecord, data: str, target: Path, seconds: float, *, as_json: bool) -> None:
     """Print the encoder to stdout, and what was found to stderr."""
     value = {"encoder": str(target), "adaptation": record.model_dump()}
     sys.stdout.write(orjson.dumps(value).decode() + "\n" if as_json else f"{target}\n")
     sys.stdout.flush()
+    from taugate.adaptation.forgetting import forgetting_words  # loads scikit-learn, as `run` does
+
     pairs, gain = record.pairs, record.gain
-    source = "crops of the documents" if pairs.source == "crops" else f"queries of the split {pairs.split}"
+    source = {
+        "labels": f"queries of the split {pairs.split}",
+        "generated": f"generated queries of the split {pairs.split}",
+        "crops": "crops of the documents",
+        "labels and crops": f"queries of the split {pairs.split} and crops of the documents",
+    }[pairs.source]
     rows = {
         "Recipe": f"{record.recipe}, learned from {pairs.train:,} {source} in {seconds:.0f} s",
         "Gain": f"NDCG@10 {_points(gain.ndcg.mean)} points ({_points(gain.ndcg.lower)} to {_points(gain.ndcg.upper)}), "
@@ -75,10 +105,17 @@ def _report(record: AdaptationRecord, data: Path, target: Path, seconds: float, 
         "Recall": f"recall@100 {record.recall.after:.3f} after {record.recall.before:.3f}",
         "Evidence": f"{pairs.unseen:,} unseen queries of documents that gave no pair",
     }
+    if record.training is not None:
+        stages = [f"{each.stage} {each.steps} steps of {each.batch}" for each in record.training.stages]
+        weight = record.training.merge_weight
+        merged = [] if weight is None else [f"{weight:g} of the trained weights in the encoder"]
+        rows["Training"] = "; ".join([*stages, *merged]) or "none: the budget did not pay for any"
+    if record.measures is not None:
+        rows["General"] = forgetting_words(record.measures.forgetting)
     if record.evidence == "generated":
         rows["Evidence"] += "; none was asked by a person"
     if record.admitted:
-        rows["Next"] = f"taugate calibrate {quote(str(data))} --releases releases --encoder {quote(str(target))}"
+        rows["Next"] = f"taugate calibrate {quote(data)} --releases releases --encoder {quote(str(target))}"
     say("")
     say_labelled(rows)
     if record.reason is not None:

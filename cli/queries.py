@@ -1,7 +1,6 @@
 """`taugate queries`: queries for a corpus that nobody has labelled."""
 
 import argparse
-import os
 import sys
 import time
 from dataclasses import asdict
@@ -13,16 +12,17 @@ import orjson
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.cli.terminal.language_model import KEY, KEY_FILE, language_model
 from taugate.cli.terminal.output import printable, say
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import CORPUS
 from taugate.ingestion.dataset.judgements import GENERATED
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.lock import sole_writer
+from taugate.ingestion.queries.accounting import Losses
 from taugate.ingestion.queries.generate import (
     MOST_QUERIES,
     GeneratedQueries,
-    Losses,
     check_request,
     generate_crops,
 )
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from taugate.ingestion.queries.questions import QuestionPlan, Questions
     from taugate.ingestion.queries.replies import LanguageModel, Reply
 
-KEY, KEY_FILE = "TAUGATE_LLM_KEY", "TAUGATE_LLM_KEY_FILE"
 _CROPS_LOST = {"empty": "too short", "duplicate": "with the same words as another query"}
 _QUESTIONS_LOST = {
     "empty": "empty",
@@ -218,38 +217,7 @@ def _model(arguments: argparse.Namespace) -> "LanguageModel":
         price = getattr(arguments, name)
         if price is not None and not 0 <= price < float("inf"):
             raise InputError(f"--{name.replace('_', '-')} {price}: give the price of a million tokens, 0 or more")
-    if arguments.method == "endpoint":
-        from taugate.ingestion.queries.endpoint import TIMEOUT_SECONDS, Endpoint
-
-        if not arguments.endpoint or not arguments.model:
-            missing = "--endpoint URL" if not arguments.endpoint else "--model M"
-            raise InputError(f"--method endpoint: add {missing}, so that it is known which model to ask")
-        seconds = TIMEOUT_SECONDS if arguments.timeout is None else arguments.timeout
-        if not 0 < seconds < float("inf"):
-            raise InputError(f"--timeout {seconds}: give a number of seconds above 0")
-        return Endpoint(arguments.endpoint, arguments.model, _key(), seconds)
-    if arguments.endpoint:
-        raise InputError("--endpoint: --method local asks no server; name --method endpoint, or leave the URL out")
-    from taugate.ingestion.queries.local import LocalModel
-
-    return LocalModel(Path(arguments.model) if arguments.model else None)
-
-
-def _key() -> str | None:
-    """Return the key of the endpoint, None where neither variable is set. Raises InputError."""
-    key, file = os.environ.get(KEY), os.environ.get(KEY_FILE)
-    if key and file:
-        raise InputError(f"{KEY} and {KEY_FILE} are both set; unset one of the two")
-    if not file:
-        return (key or "").strip() or None
-    try:
-        key = Path(file).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8"
-        raise InputError(f"{file}: {KEY_FILE} names it, and it cannot be read ({reason})") from error
-    if not key:
-        raise InputError(f"{file}: {KEY_FILE} names it, and it is empty; write the key into it")
-    return key
+    return language_model("--method", arguments.method, arguments.endpoint, arguments.model, arguments.timeout)
 
 
 def _confirm(arguments: argparse.Namespace, prompts: list["Prompt"]) -> None:

@@ -1,6 +1,6 @@
 """Correlations of the papers' measures over several releases of one data set: their Table 3, for your encoders."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,19 +17,28 @@ _PAIRS = (
     ("accuracy", "I_A"),
     ("accuracy", "I_B"),
 )
+# Of releases whose encoders `taugate adapt` measured, beside those that it did not.
+_ADAPTED_PAIRS = (
+    ("accuracy", "separation"),
+    ("accuracy", "familiarity"),
+    ("accuracy", "β"),
+    ("accuracy", "general NDCG@10"),
+)
 
 
 @dataclass(frozen=True)
 class Correlations:
     """Pearson correlations between pairs of measures, over the releases of one data set and K.
 
-    data: name of the data set. k: K. releases: how many, each of another encoder. values: by pair of measures; None
-    where one of the two never changes.
+    data: name of the data set. k: K. releases: how many, each of another encoder. adapted: how many of them have what
+    `taugate adapt` measures. values: by pair of measures; None where one of the two never changes. Pairs with such a
+    measure are over those releases alone, and missing where they are fewer than three.
     """
 
     data: str
     k: int
     releases: int
+    adapted: int
     values: dict[tuple[str, str], float | None]
 
 
@@ -46,7 +55,13 @@ def correlations(manifests: Sequence[Manifest]) -> list[Correlations]:
     for manifest in manifests:
         groups.setdefault(repr(_comparison_key(manifest)), {})[manifest.encoder.sha256] = manifest
     return [
-        Correlations(first.data.name, first.policy.k, len(group), _correlate(list(group.values())))
+        Correlations(
+            first.data.name,
+            first.policy.k,
+            len(group),
+            sum(map(_measured, group.values())),
+            _correlate(list(group.values())),
+        )
         for group in groups.values()
         if len(group) >= FEWEST_RELEASES and (first := next(iter(group.values())))
     ]
@@ -60,8 +75,22 @@ def _comparison_key(manifest: Manifest) -> tuple[object, ...]:
 
 
 def _correlate(manifests: Sequence[Manifest]) -> dict[tuple[str, str], float | None]:
-    columns = {name: np.array([row[name] for row in map(_row, manifests)]) for name in _row(manifests[0])}
-    return {(x, y): _pearson(columns[x], columns[y]) for x, y in _PAIRS}
+    found = _pairs([_row(manifest) for manifest in manifests], _PAIRS)
+    adapted = [_row(manifest) | _adapted_row(manifest) for manifest in manifests if _measured(manifest)]
+    if len(adapted) >= FEWEST_RELEASES:
+        found |= _pairs(adapted, _ADAPTED_PAIRS)
+    return found
+
+
+def _measured(manifest: Manifest) -> bool:
+    """Tell whether a release has what `taugate adapt` measures."""
+    return manifest.adaptation is not None and manifest.adaptation.measures is not None
+
+
+def _pairs(
+    rows: Sequence[Mapping[str, float]], pairs: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], float | None]:
+    return {(x, y): _pearson(*(np.array([row[name] for row in rows]) for name in (x, y))) for x, y in pairs}
 
 
 def _pearson(x: np.ndarray, y: np.ndarray) -> float | None:
@@ -79,6 +108,20 @@ def _row(manifest: Manifest) -> dict[str, float]:
         "τ": _papers_tau(manifest),
         "I_A": manifest.isotropy.i_a,
         "I_B": manifest.isotropy.i_b,
+    }
+
+
+def _adapted_row(manifest: Manifest) -> dict[str, float]:
+    """Return the measures of an adapted encoder; none of what could not be measured."""
+    measures = None if manifest.adaptation is None else manifest.adaptation.measures
+    if measures is None:
+        return {}
+    law, separation = measures.spectrum.after, measures.separation.after.relative
+    return {
+        "separation": float("nan") if separation is None else separation,
+        "familiarity": measures.familiarity.after,
+        "β": float("nan") if law is None else law.beta.mean,
+        "general NDCG@10": measures.forgetting.ndcg.after,
     }
 
 

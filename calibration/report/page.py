@@ -14,6 +14,7 @@ from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.query_set.wording import COPIED, Wording
 from taugate.calibration.report import few_labels
 from taugate.calibration.report.abstaining import abstention_figures, shown_queries
+from taugate.calibration.report.adapted import AdaptedSection
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.calibration.report.figures import drawn, metric_curves, reliability_figures, similarity_densities
 from taugate.calibration.report.gate import gate_rows, retentions
@@ -91,6 +92,7 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
         doubtful=label_errors(dataset, found),
         drift=drift_lines(facts["drift"]),
         query_set=query_set_lines(found.query_set, found.wording, members["calibration"], found.policy.k),
+        adapted=AdaptedSection.of(facts.get("adaptation")),
         gate=gate_rows(facts) if facts["gate"] else [],
         retentions=retentions(facts["gate"]) if facts["gate"] else [],
         parent=parent,

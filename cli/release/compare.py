@@ -58,7 +58,9 @@ def show_correlations(arguments: argparse.Namespace) -> int:
             "calibrate one with more encoders (--encoder)"
         )
     for group in found:
-        sys.stdout.write(f"{group.data}, K = {group.k}, {group.releases} encoders\n")
+        adapted = f", {group.adapted} of them adapted" if group.adapted else ""
+        sys.stdout.write(f"{group.data}, K = {group.k}, {group.releases} encoders{adapted}\n")
+        width = max(18, *(len(f"{x} and {y}") for x, y in group.values))
         for (x, y), value in group.values.items():
-            sys.stdout.write(f"  {f'{x} and {y}':18} {'–' if value is None else f'{value:+.3f}'}\n")
+            sys.stdout.write(f"  {f'{x} and {y}':{width}} {'–' if value is None else f'{value:+.3f}'}\n")
     return 0

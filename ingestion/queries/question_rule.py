@@ -125,3 +125,14 @@ class QuestionRule(NamedTuple):
             return _ANYWHERE[self.language].search(text.rstrip("。 ")) is not None
         first = text.casefold().replace("’", "'").split(maxsplit=1)[:1]
         return bool(first) and first[0].strip("¿,") in _LANGUAGES[self.language].question
+
+    def content_words(self, text: str) -> list[str]:
+        """Return the words of a text less the most frequent ones of the language, and less those that ask.
+
+        text: in a language with spaces; every word of it stays where the language is not known here.
+        """
+        words = _WORD.findall(text) if self.language in _LANGUAGES else text.split()
+        if self.language not in _LANGUAGES:
+            return words
+        frequent, asking = _LANGUAGES[self.language]
+        return [word for word in words if word.casefold().replace("’", "'") not in frequent | asking]

@@ -1,30 +1,35 @@
 """The record of an adapted encoder: what it learned from, and the evidence for it. It is the file adaptation.json."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from taugate.errors import EncoderError
 from taugate.retrieval.release.evidence import Interval, IsotropyRecord, Record
+from taugate.retrieval.release.measures import MeasuresRecord
 from taugate.retrieval.release.records import GateRecord
 from taugate.storage.files import read_bounded
 
 ADAPTATION = "adaptation.json"
 _MAX_BYTES = 1 << 20
-RecipeName = Literal["whitening", "adapter"]
+RecipeName = Literal["whitening", "adapter", "layers", "ft", "pt", "pt-ft", "merge"]
 
 
 class PairsRecord(Record):
     """The queries that an adaptation learned from, chose by and was judged by; each has its own documents.
 
-    source: labelled queries, or crops of the documents. split: of the labelled queries, None for crops. train: queries
-    learned from. validation: queries that chose between recipes. unseen: queries that decided on admission.
+    source: labelled queries of people, queries that were generated before, crops of the documents, or crops beside few
+    labelled queries. split: of the queries, None for crops alone. origins: training queries by who asked them. lost:
+    documents that gave no query, by the reason, where queries were generated; None where nobody counted them. train:
+    queries learned from. validation: queries that chose between recipes. unseen: queries that decided on admission.
     documents: passages of the corpus in each of the three parts.
     """
 
-    source: Literal["labels", "crops"]
+    source: Literal["labels", "generated", "crops", "labels and crops"]
     split: str | None
+    origins: dict[str, int] = Field(default_factory=dict)
+    lost: dict[str, int] | None = None
     train: int
     validation: int
     unseen: int
@@ -46,15 +51,46 @@ class CurvePoint(Record):
     """A candidate that was tried on the validation queries.
 
     recipe: "base" for the encoder as it was. whitening: that was tried, None of the other recipes. step: gradient steps
-    made. loss: of the training pairs before the last step, None where nothing is minimised. ndcg: NDCG@10 of the
-    validation queries.
+    made. loss: of the training pairs before the last step, None where nothing is minimised. merge_weight: of the
+    trained weights, None where nothing is merged. ndcg: NDCG@10 of the validation queries.
     """
 
-    recipe: Literal["base", "whitening", "adapter"]
+    recipe: Literal["base"] | RecipeName
     whitening: WhiteningRecord | None = None
     step: int = 0
     loss: float | None = None
+    merge_weight: float | None = None
     ndcg: float
+
+
+class StageRecord(Record):
+    """A training through the encoder.
+
+    stage: "layers", "ft" or "pt". steps, batch, rate: how many, examples of each, and the highest learning rate. pairs
+    or sentences are drawn again where there are fewer than steps × batch. bfloat16: whether products were computed in
+    it. losses: of every step.
+    """
+
+    stage: str
+    steps: int
+    batch: int
+    rate: float
+    bfloat16: bool
+    losses: list[float] = Field(repr=False)
+
+
+class TrainingRecord(Record):
+    """What was trained through the encoder, as it was fixed before the first step.
+
+    stages: that were trained. merge_weights: that were tried. merge_weight: of the trained weights in the encoder, 1
+    where they were not merged with those of the base, None where nothing trained is in it. left_out: recipes that were
+    not tried, and why.
+    """
+
+    stages: list[StageRecord]
+    merge_weights: list[float]
+    merge_weight: float | None
+    left_out: dict[str, str]
 
 
 class AdaptationGain(Record):
@@ -83,17 +119,19 @@ class AdaptationRecord(Record):
     queries. admitted: whether it is shown to be better. reason: why it is not, and what would help; None where it is.
     evidence: whether people asked the queries that decided. gain: over the base. recall: recall@100 of the unseen
     queries. isotropy_before, isotropy_after: of the documents. gate: each recipe tried, judged on the unseen queries.
+    training: of the weights of the encoder; None where no recipe that trains them was asked for.
+    measures: what the papers measure; None in a record from before there was any.
     """
 
     recipe: RecipeName
-    asked: Literal["auto", "whitening", "adapter"]
+    asked: Literal["auto"] | RecipeName
     base: str
     base_sha256: str
     pairs: PairsRecord
     seeds: dict[str, int]
     budget: str
     steps: int
-    whitening: WhiteningRecord
+    whitening: WhiteningRecord | None
     curve: list[CurvePoint] = Field(repr=False)
     admitted: bool
     reason: str | None
@@ -103,6 +141,16 @@ class AdaptationRecord(Record):
     isotropy_before: IsotropyRecord
     isotropy_after: IsotropyRecord
     gate: list[GateRecord]
+    training: TrainingRecord | None = None
+    measures: MeasuresRecord | None = Field(default=None, repr=False)
+
+    @model_serializer(mode="wrap")
+    def _without_absent_parts(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = dump(self)
+        for name in ("training", "measures"):  # records of earlier versions keep their digest
+            if fields[name] is None:
+                del fields[name]
+        return fields
 
 
 def read_adaptation(folder: Path) -> AdaptationRecord | None:

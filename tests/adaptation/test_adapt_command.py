@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,15 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from taugate.adaptation import folder as folders
+from taugate.adaptation import workshop
+from taugate.adaptation.forgetting import forgetting_words
+from taugate.calibration.encoding.source import exported_encoder
 from taugate.cli import main as cli
 from taugate.registry import history
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.release.adaptation import read_adaptation
 from tests.calibration.commands import refusal
+from tests.language_model import fake_model
 
 pytestmark = pytest.mark.model
 WORDS = sorted(
@@ -73,7 +80,7 @@ def test_the_record_says_what_was_learned_and_shown(adapted: Path, spoilt: Path)
     assert record["reason"] is None
     assert record["evidence"] == "human"
     assert record["gain"]["ndcg"]["lower"] > 0.02
-    assert record["pairs"]["source"] == "labels"
+    assert record["pairs"]["source"] == "labels and crops"
     assert record["base"] == spoilt.name
     assert len(record["base_sha256"]) == 64
     assert [each["candidate"] for each in record["gate"]] == ["whitening", "adapter"]
@@ -162,13 +169,6 @@ def test_a_folder_that_exists_is_left_alone(
     assert {path: path.stat().st_mtime_ns for path in adapted.rglob("*")} == before
 
 
-def test_an_exported_encoder_cannot_be_adapted(
-    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    said = refusal(adapt(sample, encoder, tmp_path / "encoder"), tmp_path / "encoder", capfd)
-    assert "is an exported encoder, which cannot be adapted" in said
-
-
 def test_too_few_queries_are_one_sentence(
     sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -184,12 +184,40 @@ def test_too_few_queries_are_one_sentence(
     assert "20 queries to decide on admission on documents of their own, and 30 are the fewest" in said
 
 
+def test_a_base_without_layers_is_adapted_by_linear_recipes_alone(
+    adapted: Path, sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = refusal(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "layers"), tmp_path / "encoder", capfd)
+    assert said.endswith("has no transformer with several layers, which this recipe trains; choose --recipe adapter")
+    assert list(tmp_path.iterdir()) == []
+    training = json.loads((adapted / "adaptation.json").read_text())["training"]
+    assert training["stages"] == []
+    assert training["merge_weight"] is None
+    (why,) = training["left_out"].values()
+    assert "has no transformer with several layers" in why
+
+
+def test_training_without_its_extra_is_one_sentence(
+    sample: Path,
+    spoilt: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workshop, "find_spec", lambda _: None)
+    said = refusal(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "ft"), tmp_path / "encoder", capfd)
+    assert said.endswith(
+        "accelerate is not installed, and training through the encoder needs it: pip install 'taugate[adaptation]', or "
+        "choose --recipe adapter"
+    )
+
+
 @pytest.mark.parametrize("budget", ["10", "0m", "m", "1 m", "-1s"])
 def test_a_budget_needs_a_unit(
     budget: str, sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     said = refusal(adapt(sample, spoilt, tmp_path / "encoder", f"--budget={budget}"), tmp_path / "encoder", capfd)
-    assert said.endswith(f"--budget '{budget}': give a whole number and a unit, such as 90s, 10m or 1h")
+    assert said.endswith(f"--budget '{budget}': give a whole number and a unit, such as 90s, 10m, 1h or 200steps")
 
 
 def test_a_full_disk_leaves_nothing(
@@ -206,3 +234,59 @@ def test_a_full_disk_leaves_nothing(
         "cannot be written there (No space left on device); free some space, or name another folder with --to"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_measures_are_recorded_and_what_was_forgotten_is_printed(
+    sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "whitening")) == 0
+    record = read_adaptation(tmp_path / "encoder")
+    assert record is not None
+    assert record.measures is not None
+    assert forgetting_words(record.measures.forgetting) in capfd.readouterr().err
+    assert [row.name for row in record.measures.rows] == ["base", "whitening"]
+    assert record.measures.familiarity.source == "rules"
+    assert sum(record.measures.separation.after.counts) == sum(record.pairs.documents.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--endpoint", "http://127.0.0.1:9"], "--endpoint: rules ask no model; name --paraphrases local"),
+        (["--paraphrases", "endpoint"], "--paraphrases endpoint: add --endpoint URL"),
+        (["--paraphrases", "local", "--endpoint", "http://127.0.0.1:9"], "--endpoint: --paraphrases local asks no"),
+    ],
+)
+def test_a_writer_of_paraphrases_is_named_whole(
+    options: list[str], message: str, sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert message in refusal(adapt(sample, spoilt, tmp_path / "encoder", *options), tmp_path / "encoder", capfd)
+
+
+def test_a_language_model_may_paraphrase(sample: Path, spoilt: Path, tmp_path: Path) -> None:
+    replies = count()
+    with fake_model() as model:
+        model.answer = lambda query: f"{query} ({next(replies)})"
+        asked = ["--paraphrases", "endpoint", "--endpoint", model.url, "--model", "fake"]
+        assert cli.main(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "whitening", *asked)) == 0
+    record = read_adaptation(tmp_path / "encoder")
+    assert record is not None
+    assert record.measures is not None
+    assert (record.measures.familiarity.source, record.measures.familiarity.writer) == ("llm", "fake")
+
+
+def test_a_base_that_cuts_its_vectors_off_is_adapted_as_it_serves(spoilt: Path, sample: Path, tmp_path: Path) -> None:
+    cut = SentenceTransformer(str(spoilt), device="cpu", truncate_dim=32)
+    cut.save(str(tmp_path / "cut"), create_model_card=False)
+    target = tmp_path / "encoder"
+    more = ("--split", "test", "--recipe", "whitening")
+    assert cli.main(adapt(sample, tmp_path / "cut", target, *more)) == 0
+    model = SentenceTransformer(str(target), device="cpu")
+    assert model.truncate_dim is None
+    texts = ["What does a new roof cost?", "a contract for the foundation"]
+    dense = model[-2].linear
+    expected = cut.encode(texts, normalize_embeddings=True) @ dense.weight.detach().numpy().T
+    expected += dense.bias.detach().numpy()
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    assert model.encode(texts) == pytest.approx(expected, abs=1e-6)
+    assert OnnxEncoder.load(exported_encoder(str(target))).encode(texts, "query") == pytest.approx(expected, abs=1e-6)

@@ -10,6 +10,7 @@ from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.registry.catalog import current_id
 from taugate.registry.correlations import correlations
 from taugate.retrieval.release.manifest import Manifest
+from tests.adaptation.records import adaptation, measures
 from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied
 
@@ -54,6 +55,25 @@ def test_what_never_changes_correlates_with_nothing(manifest: Manifest) -> None:
     """Also where the mean of equal numbers is not that number, in binary."""
     (found,) = correlations(encoders(manifest, [0.95, 0.95, 0.95], [0.1, 0.2, 0.4]))
     assert found.values["accuracy", "coe"] is None
+
+
+def test_adapted_encoders_correlate_by_what_was_measured_of_them(manifest: Manifest) -> None:
+    accuracies, losses = [0.5, 0.7, 0.6, 0.9], [-0.01, -0.03, -0.04, -0.02]
+    plain = encoders(manifest, accuracies, [0.8, 0.85, 0.9, 0.95])
+    adapted = [
+        release.model_copy(update={"adaptation": adaptation(measures(loss))})
+        for release, loss in zip(plain, losses, strict=True)
+    ]
+    (found,) = correlations([*adapted[:3], plain[3]])
+    assert (found.releases, found.adapted) == (4, 3)
+    general = np.corrcoef(accuracies[:3], losses[:3])[0, 1]
+    assert found.values["accuracy", "general NDCG@10"] == pytest.approx(general)
+    assert found.values["accuracy", "separation"] is None, "one separation for all of them"
+    assert found.values["accuracy", "β"] is None, "no power law was fitted"
+    (found,) = correlations([*adapted[:2], *plain[2:]])
+    assert ("accuracy", "separation") not in found.values, "two are too few"
+    (found,) = correlations(plain)
+    assert found.adapted == 0
 
 
 @pytest.mark.parametrize(

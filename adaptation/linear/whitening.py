@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from taugate.adaptation.linear import LinearMap
+from taugate.adaptation.linear.map import LinearMap
 from taugate.retrieval.release.adaptation import WhiteningRecord
 from taugate.retrieval.vectors.similarity import Float32, moments
 

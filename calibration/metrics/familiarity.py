@@ -1,0 +1,30 @@
+"""Domain familiarity: how steadily an encoder represents what a query means when its words change."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.retrieval.vectors.similarity import Float32
+
+QUERIES, PARAPHRASES = 10, 3  # m and n of the query embeddings paper, §6.2
+
+
+def text_familiarity(texts: Float32, paraphrases: Float32) -> NDArray[np.float64]:
+    """Return TF_n of each text, (m,) float64: its mean cosine similarity with its paraphrases.
+
+    Query embeddings paper, §6.2, eq. 5.
+
+    texts: (m, d) float32; paraphrases: (m, n, d) float32, n of each text; no vector is zero.
+    """
+    one, other = texts.astype(np.float64), paraphrases.astype(np.float64)
+    products = np.einsum("md,mnd->mn", one, other)
+    lengths = np.linalg.norm(one, axis=1)[:, None] * np.linalg.norm(other, axis=2)
+    means: NDArray[np.float64] = (products / lengths).mean(axis=1)
+    return means
+
+
+def domain_familiarity(texts: Float32, paraphrases: Float32) -> float:
+    """Return DF_m, the mean of TF_n over m texts of a domain (query embeddings paper, §6.2, eq. 6).
+
+    texts: (m, d) float32; paraphrases: (m, n, d) float32.
+    """
+    return float(text_familiarity(texts, paraphrases).mean())

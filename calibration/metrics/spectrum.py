@@ -1,0 +1,128 @@
+"""The power law in the spectrum of embeddings (query embeddings paper, Appendix A).
+
+The paper fits λ_k ≈ C·k^−β to the eigenvalues of rank k ≥ k_min, and leaves three things open. Here is how they are
+read:
+
+- "the KS distance between the empirical tail and its fitted curve": both are curves over ranks, so that both are
+  summed up to each rank k, divided by their totals, and compared; the distance is the largest difference. Compared as a
+  sample of values (Clauset et al. 2009) a tail of n would be at least 1/n away from any law, so that the longest tail
+  would win and β stay below 10; the paper's β of 82.7 could not come out.
+- "parametric bootstrap under the fitted power law": as in Clauset et al. 2009, §4.1, as many independent values as the
+  tail has are drawn from the law, sorted, and fitted anew on the same ranks. A rank-size law says that the rank of a
+  value is uniform: λ = C·u^−β for u between k_min − ½ and the last rank + ½. Eigenvalues of a covariance are no
+  independent draws: they repel each other, and lie on a smooth curve, far more evenly than a sample. So nearly every
+  spectrum passes, as every one in the paper does, and p tells of breaks in the tail, not of a bend.
+- "OLS-based 95 % interval": β̂ ± t·s.e. with n − 2 degrees of freedom.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from threadpoolctl import threadpool_limits
+
+from taugate.retrieval.release.evidence import Interval
+from taugate.retrieval.vectors.similarity import Float32, moments
+
+Float64 = NDArray[np.float64]
+
+SHORTEST_TAIL = 10  # eigenvalues, as in the paper
+_BOOTSTRAPS = 1000
+_LEAST = 1e-12  # of the largest eigenvalue: float32 vectors vary by so much in directions that they do not use
+_EQUAL = 1e-9  # distances that differ by less are equal; of those the longest tail is taken
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """λ_k = exp(a)·k^−β for the ranks first … last.
+
+    first: k_min; last: the number of eigenvalues that are not zero; a, beta: by ordinary least squares; error: standard
+    error of beta; r_squared: of the regression; distance: KS distance of the tail.
+    """
+
+    first: int
+    last: int
+    a: float
+    beta: float
+    error: float
+    r_squared: float
+    distance: float
+
+    @classmethod
+    def fit(cls, eigenvalues: Float64, first: int) -> Self:
+        """Fit the tail from rank `first` on; eigenvalues: (r,) float64, descending and positive, r ≥ first + 2."""
+        tail = eigenvalues[first - 1 :]
+        x, y = np.log(np.arange(first, len(eigenvalues) + 1)), np.log(tail)
+        across, down = x - x.mean(), y - y.mean()
+        spread, total = float(across @ across), float(down @ down)
+        slope = float(across @ down) / spread
+        residual = down - slope * across
+        rest = float(residual @ residual)
+        return cls(
+            first,
+            len(eigenvalues),
+            float(y.mean() - slope * x.mean()),
+            -slope,
+            float(np.sqrt(rest / (len(tail) - 2) / spread)),
+            1 - rest / total if total > 0 else 1.0,
+            float(_distances(tail[None], slope * across[None])[0]),
+        )
+
+    @property
+    def interval(self) -> Interval:
+        """β with its 95 % interval."""
+        room = float(stats.t.ppf(0.975, self.last - self.first - 1)) * self.error
+        return Interval(mean=self.beta, lower=self.beta - room, upper=self.beta + room)
+
+    def p_value(self, seed: int, bootstraps: int = _BOOTSTRAPS) -> float:
+        """Return the share of tails drawn from this law that are as far from their own fit as the real one is.
+
+        seed: of the draws; bootstraps: how many.
+        """
+        x = np.log(np.arange(self.first, self.last + 1))
+        across = x - x.mean()
+        rng = np.random.default_rng(seed)
+        ranks = np.sort(rng.uniform(self.first - 0.5, self.last + 0.5, size=(bootstraps, len(x))), axis=1)
+        logs = -self.beta * np.log(ranks)
+        slopes = (logs - logs.mean(axis=1, keepdims=True)) @ across / (across @ across)
+        distances = _distances(np.exp(logs - logs.max(axis=1, keepdims=True)), slopes[:, None] * across)
+        return float((1 + np.sum(distances >= self.distance)) / (1 + bootstraps))
+
+
+def spectrum(vectors: Float32) -> Float64:
+    """Return the eigenvalues of the sample covariance that are not zero, (r,) float64, descending.
+
+    C = Xᶜᵀ·Xᶜ / (n − 1) of mean-centred embeddings.
+
+    vectors: (n, d) float32, n ≥ 2.
+    """
+    with threadpool_limits(limits=1):
+        scatter = moments(vectors)[1]
+        values = np.linalg.eigvalsh(scatter / (len(vectors) - 1))[::-1]
+    rank = min(len(values), len(vectors) - 1)
+    kept: Float64 = values[:rank][values[:rank] > _LEAST * max(values[0], 0.0)].astype(np.float64)
+    return kept
+
+
+def power_law(eigenvalues: Float64) -> PowerLaw | None:
+    """Fit the tail whose KS distance is smallest; None with fewer than ten eigenvalues.
+
+    eigenvalues: (r,) float64, descending and positive.
+    """
+    longest = len(eigenvalues) - SHORTEST_TAIL + 1
+    if longest < 1:
+        return None
+    laws = [PowerLaw.fit(eigenvalues, first) for first in range(1, longest + 1)]
+    least = min(law.distance for law in laws)
+    return next(law for law in laws if law.distance <= least + _EQUAL)
+
+
+def _distances(tails: Float64, logs: Float64) -> Float64:
+    """Return the KS distance between tails and their fits, (b,); tails: (b, n); logs: (b, n), of the fits."""
+    fits = np.exp(logs - logs.max(axis=1, keepdims=True))
+    found = np.cumsum(tails, axis=1) / tails.sum(axis=1, keepdims=True)
+    fitted = np.cumsum(fits, axis=1) / fits.sum(axis=1, keepdims=True)
+    largest: Float64 = np.abs(found - fitted).max(axis=1)
+    return largest

@@ -1,0 +1,55 @@
+"""The language model that a command line names: one on this machine, or one behind a URL."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from taugate.errors import InputError
+
+if TYPE_CHECKING:
+    from taugate.ingestion.queries.replies import LanguageModel
+
+KEY, KEY_FILE = "TAUGATE_LLM_KEY", "TAUGATE_LLM_KEY_FILE"
+
+
+def language_model(
+    option: str, kind: str, endpoint: str | None, model: str | None, timeout: float | None = None
+) -> "LanguageModel":
+    """Return the model that was asked for.
+
+    option: whose value is `kind`, for messages; kind: "local" or "endpoint"; endpoint: its URL; model: its name there,
+    or the path of a GGUF file; timeout: longest wait for an answer of the endpoint, in seconds. Raises InputError, or
+    ModuleNotFoundError without the extra `generate`.
+    """
+    if kind == "endpoint":
+        from taugate.ingestion.queries.endpoint import TIMEOUT_SECONDS, Endpoint
+
+        if not endpoint or not model:
+            missing = "--endpoint URL" if not endpoint else "--model M"
+            raise InputError(f"{option} endpoint: add {missing}, so that it is known which model to ask")
+        seconds = TIMEOUT_SECONDS if timeout is None else timeout
+        if not 0 < seconds < float("inf"):
+            raise InputError(f"--timeout {seconds}: give a number of seconds above 0")
+        return Endpoint(endpoint, model, _key(), seconds)
+    if endpoint:
+        raise InputError(f"--endpoint: {option} local asks no server; name {option} endpoint, or leave the URL out")
+    from taugate.ingestion.queries.local import LocalModel
+
+    return LocalModel(Path(model) if model else None)
+
+
+def _key() -> str | None:
+    """Return the key of the endpoint, None where neither variable is set. Raises InputError."""
+    key, file = os.environ.get(KEY), os.environ.get(KEY_FILE)
+    if key and file:
+        raise InputError(f"{KEY} and {KEY_FILE} are both set; unset one of the two")
+    if not file:
+        return (key or "").strip() or None
+    try:
+        key = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8"
+        raise InputError(f"{file}: {KEY_FILE} names it, and it cannot be read ({reason})") from error
+    if not key:
+        raise InputError(f"{file}: {KEY_FILE} names it, and it is empty; write the key into it")
+    return key

@@ -1,0 +1,111 @@
+"""Paraphrases of queries: the same question in other words, by rules or by a language model.
+
+The query embeddings paper (§6.2) measures how steady an encoder is under them, and leaves open who writes them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+import orjson
+
+from taugate.errors import InputError
+from taugate.ingestion.queries.generate import normalized
+from taugate.ingestion.queries.prompt import Example, Prompt, query_of
+from taugate.ingestion.queries.question_rule import QuestionRule
+from taugate.ingestion.queries.questions import ask
+from taugate.ingestion.queries.replies import LanguageModel, ReplyCache
+
+# Two ways to put the same question more politely, {} being the question.
+_FRAMES = {
+    "English": ("I would like to know: {}", "Could somebody help me with this? {}"),
+    "German": ("Ich möchte wissen: {}", "Kann mir jemand dabei helfen? {}"),
+    "French": ("J'aimerais savoir : {}", "Quelqu'un peut-il m'aider ? {}"),
+    "Spanish": ("Me gustaría saber: {}", "¿Alguien me puede ayudar con esto? {}"),
+    "Italian": ("Vorrei sapere: {}", "Qualcuno può aiutarmi? {}"),
+    "Portuguese": ("Gostaria de saber: {}", "Alguém me pode ajudar com isto? {}"),
+    "Dutch": ("Ik wil graag weten: {}", "Kan iemand mij hierbij helpen? {}"),
+    "Chinese": ("我想知道：{}", "请帮我解答一下：{}"),
+    "Japanese": ("知りたいのですが、{}", "教えてください。{}"),
+    "Korean": ("알고 싶습니다: {}", "도와주세요. {}"),
+}
+_UNKNOWN = ("– {}", "« {} »")  # of a language without frames: signs that hold no word
+_MARKS = " ?？!.¿。؟"
+_TRIES = 2  # prompts for each paraphrase that is wanted: a small model repeats the question often
+
+
+def paraphrases_by_rules(query: str, rule: QuestionRule) -> tuple[str, str, str]:
+    """Write three paraphrases of a query: two that ask more politely, and one of key words alone.
+
+    They keep nearly all of its words, so that an encoder looks steadier than under a person's paraphrases: figures by
+    rules compare with each other, and not with the paper's.
+
+    query: its text; rule: of its language.
+    """
+    first, second = _FRAMES.get(rule.language or "", _UNKNOWN)
+    line = " ".join(query.split())
+    words = " ".join(rule.content_words(line.strip(_MARKS)))
+    return first.format(line), second.format(line), words or line.strip(_MARKS) or line
+
+
+@dataclass(frozen=True)
+class ParaphrasePrompt(Prompt):
+    """What a model is asked about one query; `document` is the query."""
+
+    def completion(self) -> str:
+        """Return the prompt as text that a model continues with the paraphrase."""
+        parts = [f"Question: {one}\nThe same in other words: {other}\n\n" for one, other in self.examples]
+        return f"{''.join(parts)}Question: {self.document}\nThe same in other words:"
+
+    def messages(self) -> list[dict[str, str]]:
+        """Return the prompt as messages of a chat."""
+        messages = [{"role": "system", "content": _INSTRUCTION}]
+        for one, other in self.examples:
+            messages += [{"role": "user", "content": one}, {"role": "assistant", "content": other}]
+        return [*messages, {"role": "user", "content": self.document}]
+
+
+_INSTRUCTION = (
+    "You say a question again in other words. Keep its meaning and its language. Write one line and nothing else."
+)
+_EXAMPLES = (
+    Example(
+        "How often do I have to feed a sourdough starter?", "At what intervals does a sourdough culture need new flour?"
+    ),
+    Example("Which bird sleeps while it flies?", "What kind of bird is able to rest on the wing?"),
+    Example("bicycle on regional train price", "What does it cost to take a bike along on a local train?"),
+)
+
+
+def paraphrases_by_model(
+    queries: Sequence[str], each: int, seed: int, model: LanguageModel, advance: Callable[[], None]
+) -> list[tuple[str, ...]]:
+    """Let a language model write paraphrases, and keep its replies, as those of `taugate queries` are.
+
+    queries: their texts; each: paraphrases of a query; seed: of the model's sampling; model: that is asked, and closed;
+    advance: called after each reply. Returns `each` distinct paraphrases of every query, none of them the query itself.
+    Raises InputError where the model does not write so many, and OSError where it does not answer.
+    """
+    asked = [[_prompt(query, seed, number) for number in range(_TRIES * each)] for query in queries]
+    with ReplyCache(model) as cache:
+        prompts = [prompt for row in asked for prompt in row]
+        known = {prompt: reply for prompt in prompts if (reply := cache.get(prompt)) is not None}
+        replies = known | ask([prompt for prompt in prompts if prompt not in known], model, cache, advance)
+    written = []
+    for query, row in zip(queries, asked, strict=True):
+        distinct = {normalized(text): text for prompt in row if (text := query_of(replies[prompt].text))}
+        distinct.pop(normalized(query), None)
+        if len(distinct) < each:
+            raise InputError(
+                f"{model.name}: wrote {len(distinct)} paraphrases of {query!r}, and {each} are needed; use a larger "
+                "model, or --paraphrases rules"
+            )
+        written.append(tuple(distinct.values())[:each])
+    return written
+
+
+def _prompt(query: str, seed: int, number: int) -> ParaphrasePrompt:
+    """Make one of several prompts about a query, each with a seed of its own."""
+    line = " ".join(query.split())
+    digest = sha256(orjson.dumps([seed, number, line])).digest()
+    return ParaphrasePrompt(_EXAMPLES, line, int.from_bytes(digest[:4], "big") >> 1)

@@ -1,0 +1,100 @@
+"""The general set is fit for its purpose, and an encoder that was ruined is found out."""
+
+import re
+
+import numpy as np
+import pytest
+
+from taugate.adaptation.forgetting import forgetting_words, general_set
+from taugate.adaptation.linear.map import LinearMap
+from taugate.adaptation.linear.whitening import PrincipalComponents
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from taugate.ingestion.dataset.beir import off_topic_questions
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.release.adaptation import WhiteningRecord
+from taugate.retrieval.vectors.similarity import Float32
+from tests.adaptation.records import measures
+from tests.vectors import unit
+
+_FREQUENT = """
+the a of and in to is it that for on are with as be at by this from or an which what why how do does did i my can when
+where who one not its than they he she you if so no up out into would should could has have
+"""
+
+
+def words(text: str) -> set[str]:
+    return set(re.findall(r"[a-z]+", text.lower())) - set(_FREQUENT.split())
+
+
+def test_each_question_has_a_passage_of_its_own_and_shares_few_words_with_it() -> None:
+    general = general_set()
+    assert 150 <= len(general.queries) == len(general.passages) <= 200
+    assert len(set(general.passages)) == len(general.passages)
+    assert sorted(next(iter(query.relevant)) for query in general.queries) == list(range(len(general.passages)))
+    shared = [
+        len(words(query.text) & words(general.passages[next(iter(query.relevant))])) / len(words(query.text))
+        for query in general.queries
+    ]
+    assert np.mean(shared) < 0.05
+    assert max(shared) <= 0.5
+
+
+def test_it_asks_nothing_that_the_off_topic_questions_ask() -> None:
+    assert not {query.text for query in general_set().queries} & set(off_topic_questions())
+
+
+@pytest.fixture(scope="module")
+def encoded() -> tuple[Float32, Float32]:
+    """Passages and questions by the default encoder."""
+    encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
+    general = general_set()
+    return (
+        encoder.embed(encoder.tokenize(list(general.passages), "document")),
+        encoder.embed(encoder.tokenize([query.text for query in general.queries], "query")),
+    )
+
+
+@pytest.mark.model
+def test_the_default_encoder_has_something_to_lose(encoded: tuple[Float32, Float32]) -> None:
+    found = general_set().judge(*encoded)
+    assert 0.7 < found.ndcg.mean() < 0.9
+    assert 0.4 < found.accuracy.mean() < 0.8
+
+
+@pytest.mark.model
+def test_a_ruined_encoder_has_forgotten_and_a_mildly_whitened_one_has_not(encoded: tuple[Float32, Float32]) -> None:
+    general = general_set()
+    base, dimension = general.judge(*encoded), encoded[0].shape[1]
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal((dimension, dimension))
+    few = np.linalg.qr(rng.standard_normal((dimension, 20)))[0]
+    mild = PrincipalComponents.fit(encoded[0]).whitening(WhiteningRecord(centring=1, exponent=0.1))
+    ruined = [np.eye(dimension) + 0.1 * noise, few @ few.T]
+    for weight in ruined:
+        learned = LinearMap.from_float64(weight, np.zeros(dimension))
+        record = general.compare(base, general.judge(*map(learned.apply, encoded)))
+        assert record.lost
+        assert record.ndcg.after < record.ndcg.before
+        assert record.ndcg.change.lower < record.ndcg.change.mean < record.ndcg.change.upper < 0
+    record = general.compare(base, general.judge(*map(mild.apply, encoded)))
+    assert not record.lost
+    assert abs(record.ndcg.change.mean) < 0.03
+
+
+def test_the_same_encoder_has_lost_nothing() -> None:
+    general = general_set()
+    vectors = unit(np.random.default_rng(0).standard_normal((len(general.passages), 16)))
+    found = general.judge(vectors, vectors)
+    order = [next(iter(query.relevant)) for query in general.queries]
+    assert general.judge(vectors, vectors[order]).accuracy.mean() == 1
+    record = general.compare(found, found)
+    assert not record.lost
+    assert record.ndcg.change.mean == 0
+    assert record.ndcg.change.lower < 0 < record.ndcg.change.upper
+
+
+def test_merging_is_offered_where_the_loss_is_shown() -> None:
+    said = forgetting_words(measures(-0.05).forgetting)
+    assert said.startswith("NDCG@10 -5.0 points (-6.0 to -4.0), accuracy@1 -5.0, on 168 everyday questions; if the")
+    assert said.endswith("--recipe merge")
+    assert "merge" not in forgetting_words(measures(0.0).forgetting)

@@ -1,0 +1,81 @@
+"""The report's section on an adapted encoder says what adaptation.json says."""
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from taugate.calibration.report.adapted import AdaptedSection, change_rows, separation_figure
+from taugate.retrieval.release.measures import MeasuresRecord
+from tests.adaptation.records import adaptation, measures
+from tests.calibration.report.html_page import check
+from tests.calibration.report.studies import Studied
+
+
+@pytest.fixture
+def adapted(papers: Studied) -> Studied:
+    return replace(papers, facts=papers.facts | {"adaptation": adaptation(measures())})
+
+
+def test_it_is_there_for_adapted_encoders_alone(papers: Studied, adapted: Studied) -> None:
+    assert "adapted" not in check(papers.page()).text
+    without = replace(papers, facts=papers.facts | {"adaptation": adaptation(None)})
+    assert "adapted" not in check(without.page()).text
+    assert AdaptedSection.of(None) is None
+    assert "base<b>model" in check(adapted.page()).text["adapted"]  # shown, not run
+
+
+def test_measures_stand_side_by_side(adapted: Studied) -> None:
+    said = check(adapted.page()).text["adapted"]
+    for shown in ("0.7000", "(0.6800–0.7200)", "0.7500", "0.3100 (85)", "97.0 %", "0.9300", "0.8800", "30.50"):
+        assert shown in said.replace("\xa0", " ")
+    assert "10 queries with 3 paraphrases each, by rules" in said
+    assert "-0.0500 (-0.0600 to -0.0400)" in said
+    assert [row.after[0] for row in change_rows(adaptation(measures())) if row.name.startswith("spectrum")] == ["–"] * 4
+
+
+def test_every_encoder_tried_has_a_row_and_one_is_in_use(adapted: Studied) -> None:
+    table = re.findall(r"Every encoder that was tried.*?</table>", adapted.page(), re.S)[0]
+    assert re.findall(r'<th scope="row">(\w+)', table) == ["base", "whitening", "adapter"]
+    assert re.findall(r'<tr class="now"><th scope="row">(\w+)', table) == ["adapter"]
+
+
+def test_the_diversity_of_the_query_set_stands_beside_it(adapted: Studied) -> None:
+    said = check(adapted.page()).text["adapted"]
+    assert f"the silhouette {adapted.found.query_set.silhouette:.4f}" in said
+    assert "the set hides what an adapted one does better" in said
+
+
+@pytest.mark.parametrize(("change", "merge"), [(-0.05, True), (0.0, False)])
+def test_merging_is_offered_where_something_was_forgotten(papers: Studied, change: float, merge: bool) -> None:
+    studied = replace(papers, facts=papers.facts | {"adaptation": adaptation(measures(change))})
+    assert ("--recipe merge" in check(studied.page()).text["adapted"]) is merge
+
+
+def test_an_encoder_that_was_not_admitted_says_why(papers: Studied) -> None:
+    studied = replace(papers, facts=papers.facts | {"adaptation": adaptation(measures(), admitted=False)})
+    assert "not admitted: NDCG@10 falls" in check(studied.page()).text["adapted"]
+
+
+def test_both_histograms_hold_every_document() -> None:
+    found = measures().separation
+    drawn = str(separation_figure(found).svg)
+    assert drawn.count('class="band s-random"') == drawn.count('class="band s-topk"') == 1
+    heights = [_areas(path) for path in re.findall(r'class="line s-\w+" d="M([^"]+)"', drawn)]
+    assert heights[0] == pytest.approx(heights[1], rel=0.02)  # both hold all documents, in bars of one width
+
+
+def test_documents_that_are_all_at_one_distance_are_drawn() -> None:
+    one = [0] * 99 + [7]
+    record: MeasuresRecord = measures()
+    before = record.separation.before.model_copy(update={"counts": one})
+    after = record.separation.after.model_copy(update={"counts": one})
+    figure = separation_figure(record.separation.model_copy(update={"before": before, "after": after}))
+    assert "s-topk" in str(figure.svg)
+
+
+def _areas(path: str) -> float:
+    points = [tuple(map(float, point.split())) for point in path.split("L")]
+    floor = max(y for _, y in points)
+    return sum((right[0] - left[0]) * (floor - left[1]) for left, right in pairwise(points))

@@ -1,0 +1,85 @@
+"""Paraphrases say the same in other words: by rules in the query's language, or by a model whose replies are kept."""
+
+import pytest
+
+from taugate.errors import InputError
+from taugate.ingestion.queries.paraphrase import ParaphrasePrompt, paraphrases_by_model, paraphrases_by_rules
+from taugate.ingestion.queries.prompt import Prompt
+from taugate.ingestion.queries.question_rule import QuestionRule
+from taugate.ingestion.queries.replies import Reply
+
+
+def test_english_is_asked_more_politely_and_in_key_words() -> None:
+    assert paraphrases_by_rules("What is the tuning of\n a ukulele?", QuestionRule("English")) == (
+        "I would like to know: What is the tuning of a ukulele?",
+        "Could somebody help me with this? What is the tuning of a ukulele?",
+        "tuning a ukulele",
+    )
+
+
+@pytest.mark.parametrize(
+    ("language", "query", "words"),
+    [
+        ("German", "Wie oft wird der Ofen gereinigt?", "oft Ofen gereinigt"),
+        ("Spanish", "¿Cuánto cuesta la licencia?", "cuesta licencia"),
+        ("Chinese", "如何泡茶？", "如何泡茶"),
+        (None, "Jak se vaří čaj?", "Jak se vaří čaj"),
+    ],
+)
+def test_other_languages_have_rules_of_their_own(language: str | None, query: str, words: str) -> None:
+    found = paraphrases_by_rules(query, QuestionRule(language))
+    assert found[2] == words
+    assert len({query, *found}) == 4
+    assert all(query in each for each in found[:2])
+
+
+@pytest.mark.parametrize("language", ["English", "Chinese", None])
+def test_a_query_of_function_words_or_marks_leaves_no_empty_text(language: str | None) -> None:
+    for query in ("What is it?", "?"):
+        assert all(paraphrases_by_rules(query, QuestionRule(language)))
+
+
+class Parrot:
+    """Says a numbered variant of each query, or what it is told to."""
+
+    name = "parrot"
+    parallel = 2
+
+    def __init__(self, reply: str, identity: str) -> None:
+        self.identity, self.reply = identity, reply
+        self.asked: list[Prompt] = []
+
+    def ask(self, prompt: Prompt) -> Reply:
+        self.asked.append(prompt)
+        return Reply(self.reply.format(query=prompt.document, seed=prompt.seed), 1, 1, 0.0)
+
+    def close(self) -> None: ...
+
+
+def test_a_model_writes_distinct_paraphrases_and_is_not_asked_twice() -> None:
+    queries, counted = ["Which bird sleeps?", "How warm is Mars?"], []
+    first = Parrot("In other words {seed}: {query}\nmore", "parrot-1")
+    written = paraphrases_by_model(queries, 3, 0, first, lambda: counted.append(1))
+    assert len(first.asked) == len(counted) == len({prompt.seed for prompt in first.asked}) == 12
+    for query, found in zip(queries, written, strict=True):
+        assert len(set(found)) == 3
+        assert all(text.startswith("In other words") and text.endswith(query) for text in found)
+    again = Parrot("never", "parrot-1")
+    assert paraphrases_by_model(queries, 3, 0, again, lambda: None) == written
+    assert not again.asked
+
+
+@pytest.mark.parametrize("reply", ["", "{query}", "always the same"])
+def test_a_model_that_repeats_itself_is_refused(reply: str) -> None:
+    with pytest.raises(InputError, match=r"parrot: wrote [01] paraphrases of 'Which bird sleeps\?', and 3 are needed"):
+        paraphrases_by_model(["Which bird sleeps?"], 3, 0, Parrot(reply, f"parrot {reply}"), lambda: None)
+
+
+def test_a_chat_and_a_completion_ask_for_the_same() -> None:
+    queries = ["Which bird sleeps?"]
+    model = Parrot("{seed}", "parrot-2")
+    paraphrases_by_model(queries, 1, 0, model, lambda: None)
+    prompt = model.asked[0]
+    assert isinstance(prompt, ParaphrasePrompt)
+    assert prompt.completion().endswith("Question: Which bird sleeps?\nThe same in other words:")
+    assert prompt.messages()[-1] == {"role": "user", "content": "Which bird sleeps?"}
