@@ -104,9 +104,18 @@ def test_a_killed_run_goes_on_to_the_same_losses_and_bytes(tmp_path: Path) -> No
     assert resumed.tobytes() == after.tobytes()
 
 
-def test_a_corpus_without_a_sentence_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("texts", [[], [""]])
+def test_a_corpus_without_a_word_is_refused(tmp_path: Path, texts: list[str]) -> None:
     with pytest.raises(InputError, match="no sentence to pre-train on; add documents with text"):
-        pretrain(encoder(tmp_path), "tiny", [], TrainingRun(tmp_path / "work", 0, Stopwatch()), Schedule(1, 8, 0.01))
+        pretrain(encoder(tmp_path), "tiny", texts, TrainingRun(tmp_path / "work", 0, Stopwatch()), Schedule(1, 8, 0.01))
+
+
+def test_of_the_shortest_sentences_a_word_is_always_hidden() -> None:
+    words = tokenizer()
+    shown, collate = MaskedSentences(words, ["w1", ""], 32, steps=40, batch=1, seed=0), MaskingCollator(words, 0)
+    for place in range(40):
+        batch = collate([shown[place]])
+        assert batch["labels"].tolist() == [[-100, words.convert_tokens_to_ids("w1"), -100]]
 
 
 def test_a_new_head_depends_on_the_seed_alone_and_shares_the_embeddings(tmp_path: Path) -> None:
