@@ -96,7 +96,7 @@ class MaskedSentences(Dataset[dict[str, Any]]):
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], longest: int, steps: int, batch: int, seed: int
     ) -> None:
-        encoded = tokenizer(texts or [""], truncation=True, max_length=longest, return_special_tokens_mask=True)
+        encoded = tokenizer([*texts] or [""], truncation=True, max_length=longest, return_special_tokens_mask=True)
         special: list[list[int]] = encoded["special_tokens_mask"]
         rows = [row for row, each in enumerate(special) if 0 in each]  # there is a token that can be masked
         if not rows:
