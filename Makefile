@@ -6,12 +6,9 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels judged-traffic \
-  chunk-study explanations playground llm-queries label-checks privacy generated-client calibration-benchmarks abstention-benchmarks evidence-benchmarks \
-  chunk-study explanations llm-queries label-checks privacy generated-client litellm evaluators rag rag-example calibration-benchmarks abstention-benchmarks evidence-benchmarks \
-  gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks adapt loop \
-  mcp-conformance lint format docs prose openapi settings dashboards chart constraints requirements audit clean
-  chunk-study explanations llm-queries label-checks privacy generated-client calibration-benchmarks abstention-benchmarks evidence-benchmarks \
-  gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks adapt adapt-killed loop \
+  chunk-study explanations playground llm-queries label-checks privacy generated-client litellm evaluators rag rag-example mcp-conformance \
+  calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks \
+  container-benchmarks update-benchmark ingestion-benchmarks adapt adapt-killed loop \
   lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
 help: ## this list
@@ -183,12 +180,11 @@ $(BIN)/python:
 # benchmarks need is pinned by constraints.txt, without hashes.
 $(VENV)/.sample: pyproject.toml constraints.txt $(wildcard deploy/requirements/*.txt) | $(BIN)/python
 	sh deploy/requirements/calibration.sh $(BIN)/pip --quiet --disable-pip-version-check
-	$(PIP) --no-build-isolation --editable '.[calibration,adaptation,import,sample]'
+	$(PIP) --no-build-isolation --editable '.[calibration,import,sample]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.sample clients/python/pyproject.toml
-	$(PIP) --editable '.[calibration,import,sample,test,docs]' --editable 'clients/python[langchain,llamaindex,haystack,mcp]'
-	$(PIP) --editable '.[calibration,adaptation,import,sample,test,docs]' --editable 'clients/python[langchain,llamaindex,haystack]'
+	$(PIP) --editable '.[calibration,adaptation,import,sample,test,docs]' --editable 'clients/python[langchain,llamaindex,haystack,mcp]'
 	@touch $@
 
 $(VENV)/.audit: $(VENV)/.sample
@@ -202,7 +198,5 @@ $(VENV)/.generate: $(VENV)/.test
 	@touch $@
 
 $(VENV)/.benchmarks $(VENV)/.dev $(VENV)/.evaluators $(VENV)/.fuzz: $(VENV)/.%: $(VENV)/.test
-	$(PIP) --editable '.[calibration,import,sample,test,docs,$*]'
-$(VENV)/.benchmarks $(VENV)/.dev $(VENV)/.fuzz: $(VENV)/.%: $(VENV)/.test
 	$(PIP) --editable '.[calibration,adaptation,import,sample,test,docs,$*]'
 	@touch $@

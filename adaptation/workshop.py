@@ -29,7 +29,7 @@ _NEGATIVES = 4  # of each query, from which one is drawn for each triplet
 _STREAM = 6  # of the seed, for the negatives
 # ft: that of sentence-transformers' examples; pt: of Devlin et al., "BERT: Pre-training of Deep Bidirectional
 # Transformers", 2019, appendix A.3; layers: higher, as the layers below cannot be spoilt; not tuned.
-_RATES = {"layers": 1e-4, "ft": 2e-5, "pt": 5e-5}
+RATES = {"layers": 1e-4, "ft": 2e-5, "pt": 5e-5}
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Workshop:
                     stage=stage,
                     steps=made.steps,
                     batch=made.batch,
-                    rate=_RATES[stage],
+                    rate=RATES[stage],
                     bfloat16=bfloat16,
                     losses=losses,
                 )
@@ -135,7 +135,7 @@ class Workshop:
         from taugate.adaptation.training.run import Schedule
         from taugate.adaptation.training.upper_layers import LAYERS
 
-        schedule = Schedule(made.steps, made.batch, _RATES[stage])
+        schedule = Schedule(made.steps, made.batch, RATES[stage])
         if stage == "pt":
             from taugate.adaptation.training.pretraining import corpus_sentences, pretrain
 

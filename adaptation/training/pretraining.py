@@ -33,9 +33,8 @@ from taugate.errors import EncoderError, InputError
 from taugate.ingestion.chunks.sentences import sentences
 from taugate.retrieval.documents.store import DocumentStore
 
-BATCH = 32  # sentences of a step, as in the example of transformers, examples/pytorch/language-modeling/run_mlm.py
-RATE = 5e-5  # of that example and of Devlin et al., appendix A.3
 _MASKED = 0.15  # of the tokens, Devlin et al., §3.1
+_NOT_MASKED = -100  # label of such tokens in transformers
 _STREAM = 4  # of the seed, for the order of the sentences
 
 
@@ -52,12 +51,10 @@ def pretrain(
     The same model, sentences, schedule and seed give the same bits on the same machine, resumed or not.
 
     model: to train; name: of it, for messages; texts: sentences of the corpus; run: the folder of the unfinished work;
-    schedule: steps, sentences of each (BATCH) and learning rate (RATE); told: the seconds of each step. Raises
+    schedule: steps, sentences of each, and learning rate; told: the seconds of each step. Raises
     EncoderError where the model cannot be pre-trained, InputError where there is no sentence.
     """
     masked = masked_language_model(model, name, run.seed)
-    if not texts:
-        raise InputError("no sentence to pre-train on; add documents with text, or choose another recipe")
     longest = int(model.max_seq_length or masked.config.max_position_embeddings)
     shown = MaskedSentences(model.tokenizer, texts, longest, schedule.steps, schedule.batch, run.seed)
     collator = MaskingCollator(model.tokenizer, run.seed)
@@ -92,15 +89,19 @@ class MaskedSentences(Dataset[dict[str, Any]]):
 
     An epoch shows each sentence once. Sentences of about the same length share a step, so that little is padded.
 
-    tokenizer: of the model, with a mask token; texts: sentences, one at least; longest: in tokens; steps, batch: of the
-    run; seed: of the order.
+    tokenizer: of the model, with a mask token; texts: sentences; longest: in tokens; steps, batch: of the run; seed: of
+    the order. Raises InputError where no sentence has a token that can be masked.
     """
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], longest: int, steps: int, batch: int, seed: int
     ) -> None:
-        encoded = tokenizer([*texts], truncation=True, max_length=longest, return_special_tokens_mask=True)
-        self._ids, self._special = encoded["input_ids"], encoded["special_tokens_mask"]
+        encoded = tokenizer([*texts] or [""], truncation=True, max_length=longest, return_special_tokens_mask=True)
+        special: list[list[int]] = encoded["special_tokens_mask"]
+        rows = [row for row, each in enumerate(special) if 0 in each]  # there is a token that can be masked
+        if not rows:
+            raise InputError("no sentence to pre-train on; add documents with text, or choose another recipe")
+        self._ids, self._special = [encoded["input_ids"][row] for row in rows], [special[row] for row in rows]
         lengths = [len(ids) for ids in self._ids]
         generator = torch.Generator().manual_seed(_state(seed, 0))
         one_epoch: Any = get_length_grouped_indices
@@ -135,8 +136,10 @@ class MaskingCollator:
         """Return input_ids, attention_mask and labels, (batch, tokens) int64; examples: of MaskedSentences."""
         self._collator.generator = torch.Generator().manual_seed(_state(self._seed, 1 + examples[0]["place"]))
         kept = [{name: value for name, value in each.items() if name != "place"} for each in examples]
-        batch: dict[str, torch.Tensor] = self._collator(kept)
-        return batch
+        while True:
+            batch: dict[str, torch.Tensor] = self._collator(kept)
+            if (batch["labels"] != _NOT_MASKED).any():  # else the loss would be no number
+                return batch
 
 
 def masked_language_model(model: SentenceTransformer, name: str, seed: int) -> PreTrainedModel:
@@ -164,7 +167,8 @@ def masked_language_model(model: SentenceTransformer, name: str, seed: int) -> P
         try:
             masked: Any
             if weights is None:
-                masked = AutoModelForMaskedLM.from_config(transformer.config, dtype=transformer.dtype)  # type: ignore[no-untyped-call]
+                from_config: Any = AutoModelForMaskedLM.from_config
+                masked = from_config(transformer.config, dtype=transformer.dtype)
             else:
                 masked = AutoModelForMaskedLM.from_pretrained(
                     weights, config=transformer.config, dtype=transformer.dtype, local_files_only=True

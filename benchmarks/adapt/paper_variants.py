@@ -1,4 +1,4 @@
-"""The encoders that the thresholds paper compares (§2.4): base, PT, FT, PT-FT, and what was fine-tuned merged with the base."""
+"""The encoders that the thresholds paper compares (§2.4): base, PT, FT, PT-FT, and the latter two merged with the base."""
 
 import sys
 import time
@@ -14,8 +14,9 @@ from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.training.fine_tuning import Triplets, fine_tune
 from taugate.adaptation.training.merging import merge
-from taugate.adaptation.training.pretraining import BATCH, RATE, corpus_sentences, pretrain
+from taugate.adaptation.training.pretraining import corpus_sentences, pretrain
 from taugate.adaptation.training.run import Schedule, TrainingRun
+from taugate.adaptation.workshop import RATES
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, model_folder
 from taugate.calibration.export.torch_model import load_model
 from taugate.calibration.metrics.documents import relevant_passages
@@ -24,8 +25,7 @@ from taugate.ingestion.dataset.beir import Dataset
 from taugate.storage.files import sha256_json
 from taugate.storage.folders import cache_folder
 
-_FINE_TUNING_BATCH = 32
-_FINE_TUNING_RATE = 2e-5  # of the examples of sentence-transformers
+_BATCH = 32  # with 256, an hour of two cores would be some tens of steps
 _MERGED = 0.5  # the default of LM-Cocktail, which the paper's footnote 2 leads to: nothing is chosen
 _STREAM = 7  # of the seed, for negatives
 _NAMES = {"pt": "PT", "ft": "FT", "pt-ft": "PT-FT", "ft-merged": "FT, merged", "pt-ft-merged": "PT-FT, merged"}
@@ -68,9 +68,9 @@ class Variants:
         run = TrainingRun(self._folder(f"{stage}.work"), self.seed, Stopwatch())
         if stage == "pt":
             texts = [*corpus_sentences(self.dataset.documents, self.queries.parts.passages(TRAIN))]
-            pretrain(model, stage, texts, run, Schedule(self.steps, BATCH, RATE))
+            pretrain(model, stage, texts, run, Schedule(self.steps, _BATCH, RATES["pt"]))
         else:
-            schedule = Schedule(self.steps, _FINE_TUNING_BATCH, _FINE_TUNING_RATE)
+            schedule = Schedule(self.steps, _BATCH, RATES["ft"])
             fine_tune(model, self._triplets(), schedule, run)
         self._save(model, stage)
 
@@ -84,7 +84,7 @@ class Variants:
         vectors = embed(DEFAULT_ENCODER, questions, "query"), embed(DEFAULT_ENCODER, texts, "document")
         paired = PairedTexts(vectors[0], questions, relevant, vectors[1], texts)
         negatives = paired.mine(1, np.random.default_rng([self.seed, _STREAM])).positions
-        return Triplets.draw(questions, texts, relevant, negatives, self.steps * _FINE_TUNING_BATCH, self.seed)
+        return Triplets.draw(questions, texts, relevant, negatives, self.steps * _BATCH, self.seed)
 
     def _save(self, model: SentenceTransformer, stage: str) -> None:
         """Write a model under another name first, so that a folder of the final name is whole."""

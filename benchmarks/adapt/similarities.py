@@ -35,6 +35,8 @@ def section(plan: AdaptPlan) -> str:
         queries = AdaptationQueries.collect(dataset, dataset, plan.seed)
         asked = AdaptationSettings(seed=plan.seed, recipe="adapter")
         learned = learn_and_judge(dataset, queries, encoder, asked, lambda _: None, Stopwatch(), STEPS).learned
+        if learned is None:
+            return "Not measured: no linear map was better than none."
         documents = embed(DEFAULT_ENCODER, [each.encoded_text for each in dataset.documents], "document")
         vectors = embed(DEFAULT_ENCODER, [query.text for query in queries.unseen], "query")
     found = {

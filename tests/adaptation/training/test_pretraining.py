@@ -51,7 +51,12 @@ def encoder(folder: Path, kind: str = "bert", *, mask: bool = True) -> SentenceT
     if kind == "gpt2":
         model: Any = GPT2Model(GPT2Config(vocab_size=len(WORDS), n_positions=64, n_embd=32, n_layer=1, n_head=2))
     else:
-        shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+        shape: dict[str, Any] = {
+            "hidden_size": 32,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "intermediate_size": 64,
+        }
         config = BertConfig(vocab_size=len(WORDS), max_position_embeddings=64, **shape)
         model = BertForMaskedLM(config) if kind == "head" else BertModel(config)
     model.save_pretrained(folder)
@@ -104,13 +109,22 @@ def test_a_killed_run_goes_on_to_the_same_losses_and_bytes(tmp_path: Path) -> No
     assert resumed.tobytes() == after.tobytes()
 
 
-def test_a_corpus_without_a_sentence_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("texts", [[], [""]])
+def test_a_corpus_without_a_word_is_refused(tmp_path: Path, texts: list[str]) -> None:
     with pytest.raises(InputError, match="no sentence to pre-train on; add documents with text"):
-        pretrain(encoder(tmp_path), "tiny", [], TrainingRun(tmp_path / "work", 0, Stopwatch()), Schedule(1, 8, 0.01))
+        pretrain(encoder(tmp_path), "tiny", texts, TrainingRun(tmp_path / "work", 0, Stopwatch()), Schedule(1, 8, 0.01))
+
+
+def test_of_the_shortest_sentences_a_word_is_always_hidden() -> None:
+    words = tokenizer()
+    shown, collate = MaskedSentences(words, ["w1", ""], 32, steps=40, batch=1, seed=0), MaskingCollator(words, 0)
+    for place in range(40):
+        batch = collate([shown[place]])
+        assert batch["labels"].tolist() == [[-100, words.convert_tokens_to_ids("w1"), -100]]
 
 
 def test_a_new_head_depends_on_the_seed_alone_and_shares_the_embeddings(tmp_path: Path) -> None:
-    model = encoder(tmp_path)
+    model: Any = encoder(tmp_path)
     heads: list[Any] = []
     for noise, seed in ((1, 0), (2, 0), (3, 1)):
         torch.manual_seed(noise)
