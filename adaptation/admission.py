@@ -5,14 +5,14 @@ tried is judged at once, so that the p-values are corrected for their number (Ho
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from taugate.adaptation.measures import BASE
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes, search_trial
-from taugate.calibration.gate.baseline import SearchTrial
+from taugate.calibration.gate.baseline import RankingOutcomes, SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.documents import first_of_document, grades_of
@@ -52,28 +52,37 @@ class Admission:
     def decide(cls, pairs: EncodedPairs, learned: LearnedRecipes) -> "Admission":
         """Search the whole corpus for each unseen query, with the base encoder and with each recipe, and judge.
 
-        pairs: encoded queries and documents; learned: recipes.
+        pairs: queries and documents, encoded by the base encoder; learned: recipes.
         """
         queries = pairs.queries.unseen
         units = SamplingUnits.from_labels(clusters(queries))
         base = search_trial(queries, pairs.unseen, pairs.documents, None, K, pairs.parents)
         trials = [
-            search_trial(queries, pairs.unseen, pairs.documents, each.learned, K, pairs.parents)
+            search_trial(queries, each.pairs.unseen, each.pairs.documents, each.learned, K, pairs.parents)
             for each in learned.tried
         ]
-        level = 1 - (1 - CONFIDENCE) / len(trials)
-        gate = GateSettings(default_margin(MARGIN, least_loss(units, level)), CONFIDENCE)
-        candidates = [
-            GateCandidate(each.name, "adaptation", trial.outcomes())
-            for each, trial in zip(learned.tried, trials, strict=True)
-        ]
-        records = judge(base.outcomes(), candidates, units, gate, superior=True)
+        outcomes = [(each.name, trial.outcomes()) for each, trial in zip(learned.tried, trials, strict=True)]
+        records = judge_adapted(base.outcomes(), outcomes, units)
         position = learned.tried.index(learned.chosen)
         record, better = records[position], learned.chosen.ndcg > learned.base
         reason = None if record.admitted and better else _reason(record, units, better=better)
         recall = BeforeAfter(before=_recall(base, pairs), after=_recall(trials[position], pairs))
         searched = {BASE: base} | {each.name: trial for each, trial in zip(learned.tried, trials, strict=True)}
         return cls(records, record, reason is None, reason, recall, searched)
+
+
+def judge_adapted(
+    base: RankingOutcomes, tried: Sequence[tuple[str, RankingOutcomes]], units: SamplingUnits
+) -> list[GateRecord]:
+    """Judge what every recipe that was tried finds, together, and return a record for each.
+
+    base: outcomes of the q unseen queries with the base encoder; tried: name of each recipe, and its outcomes of the
+    same queries; units: what counts as one draw among them.
+    """
+    level = 1 - (1 - CONFIDENCE) / len(tried)
+    gate = GateSettings(default_margin(MARGIN, least_loss(units, level)), CONFIDENCE)
+    candidates = [GateCandidate(name, "adaptation", outcomes) for name, outcomes in tried]
+    return judge(base, candidates, units, gate, superior=True)
 
 
 def _gain(loss: PairedLoss) -> Interval:

@@ -1,19 +1,26 @@
-"""The adapted encoder as a folder: the base model of sentence-transformers, with the map as its last layer."""
+"""The adapted encoder as a folder: the base model, with the map as its last layer.
+
+A model that sentence-transformers loads gets a Dense module. One that is there as an exported graph alone, and so
+cannot be trained, has the map folded into its graph.
+"""
 
 import contextlib
 import io
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
-import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Dense, Normalize
-
 from taugate.adaptation.linear.map import LinearMap
-from taugate.calibration.export.torch_model import kind, load_model, refuse_unknown_modules
-from taugate.errors import EncoderError, InputError
+from taugate.adaptation.linear.modules import append_map
+from taugate.calibration.encoding.source import is_exported
+from taugate.calibration.export.linear_layer import fold_linear_map
+from taugate.calibration.export.onnx_export import depends_on_company, write_config
+from taugate.calibration.export.torch_model import load_model, refuse_unknown_modules
+from taugate.errors import InputError
+from taugate.retrieval.encoder.encoder import MODEL, TOKENIZER, OnnxEncoder
 from taugate.retrieval.release.adaptation import ADAPTATION, AdaptationRecord
-from taugate.storage.files import write_synced
+from taugate.storage.files import sha256_file, write_synced
 from taugate.storage.folders import publish, staging_folder
 
 
@@ -31,32 +38,20 @@ def check_target(target: Path) -> None:
         raise InputError(f"{parent}: is not writable; name another folder with --to, or correct its permissions")
 
 
-def write_encoder(base: Path, name: str, learned: LinearMap, record: AdaptationRecord, target: Path) -> None:
-    """Write the model and its record, either both or neither.
+def write_encoder(base: Path, name: str, learned: LinearMap | None, record: AdaptationRecord, target: Path) -> None:
+    """Write the encoder and its record, either both or neither.
 
-    The map is a Dense module with a bias, between the normalisation of the base and one of its own: it was learned from
-    unit vectors.
-
-    base: folder of the base model; name: of the base, for messages; learned: the map; record: for adaptation.json;
-    target: the folder to make. Raises EncoderError where the base has modules that cannot be served, InputError where
-    the folder cannot be written.
+    base: folder of the base encoder; name: of the base, for messages; learned: the map, None for
+    none; record: for adaptation.json; target: the folder to make. Raises EncoderError where the base has modules that
+    cannot be served, InputError where the folder cannot be written.
     """
-    model = load_model(base, name)
-    refuse_unknown_modules(model, name)
-    dimension = len(learned.bias)
-    if model.get_embedding_dimension() != dimension:
-        raise EncoderError(
-            f"encoder {name!r}: has {model.get_embedding_dimension()} dimensions, of which it gives {dimension}; adapt "
-            "it without truncate_dim"
-        )
-    if kind(model[-1]) != "Normalize":
-        _append(model, Normalize())
-    _append(model, _dense(learned))
-    _append(model, Normalize())
+    if learned is not None and is_exported(base):
+        write = _folded(base, learned, record)
+    else:
+        write = _with_dense_layer(base, name, learned)
     try:
         with staging_folder(target.absolute().parent, f".{target.name}-") as staging:
-            with contextlib.redirect_stderr(io.StringIO()):  # a progress bar over one small file
-                model.save(str(staging), create_model_card=False)
+            write(staging)
             write_synced(staging / ADAPTATION, (record.model_dump_json(indent=2) + "\n").encode())
             staging.chmod(0o755)
             publish(staging, target)
@@ -67,17 +62,30 @@ def write_encoder(base: Path, name: str, learned: LinearMap, record: AdaptationR
         ) from error
 
 
-def _append(model: SentenceTransformer, module: torch.nn.Module) -> None:
-    model.add_module(str(len(model)), module)
+def _with_dense_layer(base: Path, name: str, learned: LinearMap | None) -> Callable[[Path], None]:
+    """Return what writes the model of sentence-transformers with the map as its last layer."""
+    model = load_model(base, name)
+    refuse_unknown_modules(model, name)
+    append_map(model, learned)
+
+    def write(staging: Path) -> None:
+        with contextlib.redirect_stderr(io.StringIO()):  # a progress bar over one small file
+            model.save(str(staging), create_model_card=False)
+
+    return write
 
 
-def _dense(learned: LinearMap) -> Dense:
-    dimension = len(learned.bias)
-    return Dense(
-        dimension,
-        dimension,
-        bias=True,
-        activation_function=torch.nn.Identity(),
-        init_weight=torch.from_numpy(learned.weight),
-        init_bias=torch.from_numpy(learned.bias),
-    )
+def _folded(base: Path, learned: LinearMap, record: AdaptationRecord) -> Callable[[Path], None]:
+    """Return what writes an exported encoder with the map in its graph."""
+    config = OnnxEncoder.load(base).config
+
+    def write(staging: Path) -> None:
+        fold_linear_map(base / MODEL, learned.weight, learned.bias, staging / MODEL)
+        shutil.copyfile(base / TOKENIZER, staging / TOKENIZER)
+        changed = {"name": f"{config.name}+{record.recipe}", "revision": sha256_file(staging / MODEL)}
+        write_config(config.model_copy(update=changed), staging)
+        # The product may give a lone text other bits, whatever the base does.
+        depends = config.pair_lone_texts or depends_on_company(OnnxEncoder.load(staging))
+        write_config(config.model_copy(update=changed | {"pair_lone_texts": depends}), staging)
+
+    return write

@@ -1,47 +1,60 @@
 """One adaptation, from a data set to an encoder: `adapt` reads top to bottom in the order in which it happens."""
 
+import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from taugate.adaptation.admission import Admission, K
+from taugate.adaptation.climb import climb
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.measures import Encode, EncoderComparison, OtherTexts, ParaphrasedQueries
 from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
 from taugate.adaptation.settings import TRAIN, AdaptationSettings
+from taugate.adaptation.workshop import GRAPH, Workshop
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.encoding.source import exported_encoder, model_folder
 from taugate.calibration.metrics.isotropy import isotropy
 from taugate.calibration.progress import Stopwatch
-from taugate.errors import EncoderError
+from taugate.errors import EncoderError, TaugateError
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery, read_dataset
 from taugate.ingestion.dataset.judgements import splits_in
-from taugate.ingestion.dataset.location import default_split
+from taugate.ingestion.dataset.location import default_split, local_folder
 from taugate.ingestion.queries.replies import LanguageModel
-from taugate.retrieval.encoder import encoder as exported
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.evidence import IsotropyRecord
-from taugate.retrieval.vectors.similarity import Float32
 
 
 @dataclass(frozen=True)
 class Adaptation:
     """What came of an adaptation.
 
-    learned: the map that was chosen; record: of it, with the evidence; comparison: of all encoders that were tried.
+    learned: the map that was chosen, None for none; transformer: folder of the trained model below it, None where its
+    weights are those of the base; record: of the adaptation, with the evidence; comparison: of all encoders that were
+    tried.
     """
 
-    learned: LinearMap
+    learned: LinearMap | None
+    transformer: Path | None
     record: AdaptationRecord
     comparison: EncoderComparison
 
 
+@dataclass(frozen=True)
+class Workplace:
+    """Where weights are trained; base: name or folder of the base model; work: folder of the unfinished work."""
+
+    base: str
+    work: Path
+
+
 def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and how)
-    data: Path,
+    data: str,
     base: str,
     target: Path,
     settings: AdaptationSettings,
@@ -51,12 +64,12 @@ def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and how)
 ) -> AdaptationRecord:
     """Adapt an encoder to a data set, judge it, and write it with its record, admitted or not.
 
-    data: folder of the data set; base: name or folder of the sentence-transformers model; target: folder to make for
+    data: folder of the data set, or its URL; base: name or folder of a sentence-transformers model, or folder of an
+    exported encoder; target: folder to make for
     the adapted one; settings: of the adaptation; say: told one line of progress or warning at a time; watch: stopwatch
     whose stages grow; writer: of paraphrases, None for rules. Raises InputError or EncoderError, and OSError where the
     writer does not answer; then nothing has been written.
     """
-    _check_base(base)
     from taugate.adaptation.folder import check_target, write_encoder  # imports PyTorch
 
     check_target(target)
@@ -65,18 +78,21 @@ def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and how)
             evaluation, training = _read(data, settings, Path(spool), say)
             queries = AdaptationQueries.collect(evaluation, training, settings.seed)
         with watch.stage("export"):
-            encoder = OnnxEncoder.load(exported_encoder(base))
+            encoder = _load(base)
         # First, so that what the budget leaves for recipes is known.
         with watch.stage("measure"):
             asked = _paraphrase(queries.unseen, settings.seed, writer, watch)
             before = OtherTexts.encode(asked, _encode_with(encoder, watch))
-        found = learn_and_judge(evaluation, queries, encoder, settings, say, watch)
-        with watch.stage("measure"):
-            after = before.through(found.learned.apply)
-            measures = found.comparison.measure(found.record.recipe, asked, before, after)
-            record = found.record.model_copy(update={"measures": measures})
-        with watch.stage("write"):
-            write_encoder(model_folder(base), base, found.learned, record, target)
+        place = Workplace(base, target.absolute().parent / f".{target.name}.work")
+        with _work_kept_if_any(place.work):
+            found = learn_and_judge(evaluation, queries, encoder, settings, say, watch, place=place)
+            with watch.stage("measure"):
+                after = _adapted_texts(found, asked, before, watch)
+                measures = found.comparison.measure(found.record.recipe, asked, before, after)
+                record = found.record.model_copy(update={"measures": measures})
+            with watch.stage("write"):
+                write_encoder(found.transformer or model_folder(base), base, found.learned, record, target)
+        shutil.rmtree(place.work, ignore_errors=True)
     return record
 
 
@@ -88,51 +104,77 @@ def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and how)
     say: Callable[[str], None],
     watch: Stopwatch,
     steps: int | None = None,
+    place: Workplace | None = None,
 ) -> Adaptation:
     """Encode, try the recipes and judge them; nothing is written.
 
     dataset: its documents; queries: of the three parts; encoder: the base; settings, say, watch: as for `adapt`; steps:
-    gradient steps of the adapter, None for as many as the budget allows.
+    gradient steps of the adapter, None for as many as the budget allows; place: where weights are trained, None for
+    linear recipes alone. Raises EncoderError where the base cannot be trained, InputError where the work cannot be
+    written.
     """
     pairs = _encode(dataset, queries, encoder, say, watch)
     with watch.stage("adapt"):
-        allowed = (lambda: settings.seconds - watch.total) if steps is None else steps
-        learned = LearnedRecipes.climb(pairs, settings.recipe, settings.seed, allowed, say)
+        if place is None:
+            made = settings.steps if steps is None else steps
+            allowed = (lambda: float(settings.seconds or 0) - watch.total) if made is None else made
+            learned = LearnedRecipes.climb(pairs, settings.recipe, settings.seed, allowed, say)
+        else:
+            model = model_folder(place.base)
+            learned = climb(
+                Workshop(pairs, encoder, place.base, model, place.work, settings.seed, watch), settings, say
+            )
     with watch.stage("admit"):
         admission = Admission.decide(pairs, learned)
         record = _record(pairs, learned, admission, encoder, settings)
         comparison = EncoderComparison(queries.unseen, admission.trials, K, settings.seed)
-        return Adaptation(learned.chosen.learned, record, comparison)
+        return Adaptation(learned.chosen.learned, learned.chosen.transformer, record, comparison)
 
 
-def _check_base(base: str) -> None:
-    if (Path(base) / exported.CONFIG).is_file():
+@contextmanager
+def _work_kept_if_any(work: Path) -> Iterator[None]:
+    """Remove the folder of the unfinished work after an error, unless weights have been trained in it."""
+    try:
+        yield
+    except TaugateError:
+        if work.is_dir() and not any(each.is_dir() for each in work.iterdir()):
+            shutil.rmtree(work, ignore_errors=True)
+        raise
+
+
+def _load(base: str) -> OnnxEncoder:
+    encoder = OnnxEncoder.load(exported_encoder(base))
+    if encoder.config.precision != "float32":
         raise EncoderError(
-            f"{base}: is an exported encoder, which cannot be adapted; give the sentence-transformers folder that it "
-            "was exported from"
+            f"encoder {base!r}: has {encoder.config.precision} weights, which encode only queries; give the float32 "
+            "encoder that it was made from"
         )
+    return encoder
 
 
 def _read(
-    data: Path, settings: AdaptationSettings, spool: Path, say: Callable[[str], None]
+    data: str, settings: AdaptationSettings, spool: Path, say: Callable[[str], None]
 ) -> tuple[Dataset, Dataset | None]:
     """Read the split that decides, and the one to learn from; None for crops."""
-    split = settings.split
-    if split is None and TRAIN in splits_in(data):
-        split = TRAIN
-    folders = [spool / name for name in ("evaluation", "training")]
-    for folder in folders:
-        folder.mkdir()
-    evaluation = read_dataset(data, settings.eval_split or default_split(str(data), say), folders[0])
-    if len({query.weight for query in evaluation.answerable}) > 1:
-        say(
-            f"warning: the queries of split {evaluation.split} have weights, which admission does not use: the gain is "
-            "that of the judged queries, not of all"
-        )
-    if split is None:
-        say("no split train: learning from crops of the documents")
-        return evaluation, None
-    return evaluation, evaluation if split == evaluation.split else read_dataset(data, split, folders[1])
+    deciding = settings.eval_split or default_split(data, say)
+    named = [] if settings.split in {None, deciding} else [settings.split]
+    with local_folder(data, deciding, *named, optional=() if settings.split else (TRAIN,)) as folder:
+        split = settings.split
+        if split is None and TRAIN in splits_in(folder):
+            split = TRAIN
+        spools = [spool / name for name in ("evaluation", "training")]
+        for each in spools:
+            each.mkdir()
+        evaluation = read_dataset(folder, deciding, spools[0])
+        if len({query.weight for query in evaluation.answerable}) > 1:
+            say(
+                f"warning: the queries of split {evaluation.split} have weights, which admission does not use: the "
+                "gain is that of the judged queries, not of all"
+            )
+        if split is None:
+            say("no split train: learning from crops of the documents")
+            return evaluation, None
+        return evaluation, evaluation if split == evaluation.split else read_dataset(folder, split, spools[1])
 
 
 def _encode(
@@ -144,20 +186,7 @@ def _encode(
 ) -> EncodedPairs:
     """Encode documents and queries with the base encoder, or read their embeddings from the cache."""
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-
-    def of_queries(asked: Sequence[LabelledQuery]) -> Float32:
-        return encode(encoder, (query.text for query in asked), len(asked), "query", cache, watch).vectors
-
-    texts = (document.encoded_text for document in dataset.documents)
-    documents = encode(encoder, texts, len(dataset.documents), "document", cache, watch)
-    encoded = EncodedPairs(
-        queries,
-        documents.vectors,
-        of_queries(queries.train),
-        of_queries(queries.validation),
-        of_queries(queries.unseen),
-        dataset.documents.parents,
-    )
+    encoded = EncodedPairs.encode(dataset.documents, queries, encoder, cache, watch)
     if cache.failure:
         say(f"warning: no embedding cache: {cache.failure}")
     return encoded
@@ -174,6 +203,15 @@ def _paraphrase(
         return ParaphrasedQueries.write(queries, seed, writer, advance)
 
 
+def _adapted_texts(found: Adaptation, asked: ParaphrasedQueries, before: OtherTexts, watch: Stopwatch) -> OtherTexts:
+    """Return the vectors of texts beside the corpus by the adapted encoder; before: by the base."""
+    texts = before
+    if found.transformer is not None:
+        trained = OnnxEncoder.load(found.transformer.with_name(GRAPH))
+        texts = OtherTexts.encode(asked, _encode_with(trained, watch))
+    return texts if found.learned is None else texts.through(found.learned.apply)
+
+
 def _encode_with(encoder: OnnxEncoder, watch: Stopwatch) -> Encode:
     """Return a function that encodes texts, or reads their embeddings from the cache."""
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
@@ -187,7 +225,6 @@ def _record(
     encoder: OnnxEncoder,
     settings: AdaptationSettings,
 ) -> AdaptationRecord:
-    after = learned.chosen.learned.apply(pairs.documents)
     return AdaptationRecord(
         recipe=learned.chosen.name,
         asked=settings.recipe,
@@ -197,7 +234,7 @@ def _record(
         seeds={"documents": settings.seed, "pairs": settings.seed},
         budget=settings.budget,
         steps=learned.steps,
-        whitening=learned.whitening,
+        whitening=learned.chosen.whitening,
         curve=learned.curve,
         admitted=admission.admitted,
         reason=admission.reason,
@@ -205,6 +242,7 @@ def _record(
         gain=admission.gain,
         recall=admission.recall,
         isotropy_before=IsotropyRecord(**asdict(isotropy(pairs.documents))),
-        isotropy_after=IsotropyRecord(**asdict(isotropy(after))),
+        isotropy_after=IsotropyRecord(**asdict(isotropy(learned.chosen.documents))),
         gate=admission.gate,
+        training=learned.training,
     )

@@ -1,21 +1,28 @@
 """The recipes in order of cost, each begun from the best one before it and chosen by NDCG@10 of validation queries."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Self
 
 import numpy as np
 
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.linear.whitening import CENTRINGS, EXPONENTS, PrincipalComponents
+from taugate.adaptation.pairs.negatives import PairedTexts
 from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.settings import Recipe
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.gate.baseline import DEPTH, SearchTrial
 from taugate.calibration.metrics.clusters import PerQuery
 from taugate.calibration.metrics.documents import Parents, relevant_passages
+from taugate.calibration.progress import Stopwatch
 from taugate.ingestion.dataset.beir import LabelledQuery
-from taugate.retrieval.release.adaptation import CurvePoint, RecipeName, WhiteningRecord
+from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.release.adaptation import CurvePoint, RecipeName, TrainingRecord, WhiteningRecord
 from taugate.retrieval.vectors.similarity import Float32
 
 _STREAM = 3  # of the seed, for the pairs of the adapter
@@ -23,10 +30,10 @@ _STREAM = 3  # of the seed, for the pairs of the adapter
 
 @dataclass(frozen=True)
 class EncodedPairs:
-    """Documents and queries, encoded by the base encoder.
+    """Documents and queries, encoded.
 
     queries: the queries of each part; documents: (N, d); train, validation, unseen: (n, d) float32 vectors of the
-    queries; parents: of the corpus.
+    queries; corpus: the documents themselves.
     """
 
     queries: AdaptationQueries
@@ -34,7 +41,46 @@ class EncodedPairs:
     train: Float32
     validation: Float32
     unseen: Float32
-    parents: Parents
+    corpus: DocumentStore
+
+    @classmethod
+    def encode(
+        cls,
+        corpus: DocumentStore,
+        queries: AdaptationQueries,
+        encoder: OnnxEncoder,
+        cache: EmbeddingCache,
+        watch: Stopwatch,
+    ) -> Self:
+        """Encode documents and queries, or read their embeddings from a cache.
+
+        corpus: the documents; queries: of the three parts; encoder: that embeds; cache: of this encoder; watch: shows
+        the progress.
+        """
+
+        def of_queries(asked: Sequence[LabelledQuery]) -> Float32:
+            return encode(encoder, (query.text for query in asked), len(asked), "query", cache, watch).vectors
+
+        texts = (document.encoded_text for document in corpus)
+        documents = encode(encoder, texts, len(corpus), "document", cache, watch).vectors
+        train, validation, unseen = (of_queries(each) for each in (queries.train, queries.validation, queries.unseen))
+        return cls(queries, documents, train, validation, unseen, corpus)
+
+    @property
+    def parents(self) -> Parents:
+        """Return the first chunk of each passage's document, (N,) int32; None where the corpus has no chunks."""
+        return self.corpus.parents
+
+    def paired_texts(self, learned: LinearMap | None) -> PairedTexts:
+        """Return the training queries and documents through a map; learned: the map."""
+        allowed = self.queries.parts.passages(TRAIN)
+        return PairedTexts(
+            self.train if learned is None else learned.apply(self.train),
+            [query.text for query in self.queries.train],
+            [np.searchsorted(allowed, each) for each in relevant_passages(self.queries.train, self.parents)],
+            self.documents[allowed] if learned is None else learned.apply(self.documents[allowed]),
+            [self.corpus[position].encoded_text for position in allowed.tolist()],
+        )
 
     def validate(self, learned: LinearMap | None) -> PerQuery:
         """Return NDCG@10 of each validation query in the whole corpus; learned: None for the base encoder."""
@@ -64,13 +110,23 @@ def search_trial(
 class TriedRecipe:
     """A recipe at its best on the validation queries.
 
-    name: of the recipe; learned: its map, all recipes before it included; per_query: (v,) float64, NDCG@10 of each
-    validation query.
+    name: of the recipe; learned: its map, all recipes before it included, None for none; per_query: (v,) float64,
+    NDCG@10 of each validation query; whitening: in the map; pairs: encoded by its transformer; transformer: folder of a
+    model whose weights were trained, None where they are those of the base; merge_weight: of the trained weights.
     """
 
     name: RecipeName
-    learned: LinearMap
+    learned: LinearMap | None
     per_query: PerQuery
+    whitening: WhiteningRecord | None
+    pairs: EncodedPairs
+    transformer: Path | None = None
+    merge_weight: float | None = None
+
+    @property
+    def documents(self) -> Float32:
+        """Return the documents as this encoder has them, (N, d) float32 of unit length."""
+        return self.pairs.documents if self.learned is None else self.learned.apply(self.pairs.documents)
 
     @property
     def ndcg(self) -> float:
@@ -82,17 +138,17 @@ class TriedRecipe:
 class LearnedRecipes:
     """What came of the recipes.
 
-    tried: in order; chosen: of these, the one that is kept; whitening: that every recipe begins with; steps: gradient
-    steps that the budget allowed; base: NDCG@10 of the base encoder on the validation queries; curve: of every
-    candidate.
+    tried: in order; chosen: of these, the one that is kept; steps: gradient steps of the adapter that the budget
+    allowed; base: NDCG@10 of the base encoder on the validation queries; curve: of every candidate; training: of what
+    went through the encoder, None where nothing was to.
     """
 
     tried: list[TriedRecipe]
     chosen: TriedRecipe
-    whitening: WhiteningRecord
     steps: int
     base: float
     curve: list[CurvePoint]
+    training: TrainingRecord | None = None
 
     @classmethod
     def climb(
@@ -125,7 +181,7 @@ class LearnedRecipes:
                 tried.append(adapted)
                 if recipe == "adapter" or adapted.ndcg > best.ndcg:
                     best = adapted
-        return cls(tried, best, settings, made, base, curve)
+        return cls(tried, best, made, base, curve)
 
 
 def _whiten(pairs: EncodedPairs, curve: list[CurvePoint]) -> tuple[WhiteningRecord, TriedRecipe]:
@@ -141,7 +197,7 @@ def _whiten(pairs: EncodedPairs, curve: list[CurvePoint]) -> tuple[WhiteningReco
     def tried(centring: float, exponent: float) -> tuple[WhiteningRecord, TriedRecipe]:
         settings = WhiteningRecord(centring=centring, exponent=exponent)
         learned = components.whitening(settings)
-        found = TriedRecipe("whitening", learned, pairs.validate(learned))
+        found = TriedRecipe("whitening", learned, pairs.validate(learned), settings, pairs)
         curve.append(CurvePoint(recipe="whitening", whitening=settings, ndcg=found.ndcg))
         return settings, found
 
@@ -165,16 +221,14 @@ def _adapt(
     """Learn the adapter on top of a whitening; returns it at its best step, and how many steps were allowed."""
     from taugate.adaptation.linear.adapter import ContrastivePairs, fit, steps_within  # imports PyTorch
 
-    allowed = pairs.queries.parts.passages(TRAIN)
-    documents = start.learned.apply(pairs.documents[allowed])
-    relevant = [np.searchsorted(allowed, each) for each in relevant_passages(pairs.queries.train, pairs.parents)]
-    rng = np.random.default_rng([seed, _STREAM])
-    drawn = ContrastivePairs.draw(start.learned.apply(pairs.train), relevant, documents, rng)
+    whitened = start.learned
+    assert whitened is not None  # noqa: S101 (for the type: a whitening is a map)
+    drawn = ContrastivePairs.draw(pairs.paired_texts(whitened), np.random.default_rng([seed, _STREAM]))
     most = steps if isinstance(steps, int) else steps_within(drawn, steps())
     best: TriedRecipe | None = None
     for each in fit(drawn, most):
-        learned = start.learned.then(each.weight)
-        tried = TriedRecipe("adapter", learned, pairs.validate(learned))
+        learned = whitened.then(each.weight)
+        tried = replace(start, name="adapter", learned=learned, per_query=pairs.validate(learned))
         curve.append(CurvePoint(recipe="adapter", step=each.step, loss=each.loss, ndcg=tried.ndcg))
         best = tried if best is None or tried.ndcg > best.ndcg else best
     return best, most

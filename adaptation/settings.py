@@ -8,15 +8,16 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.options import Advice, Options
 
-Recipe = Literal["auto", "whitening", "adapter"]
+Recipe = Literal["auto", "whitening", "adapter", "layers", "ft", "pt", "pt-ft", "merge"]
+LINEAR = ("whitening", "adapter")  # recipes that need neither a transformer nor the extra `adaptation`
 TRAIN = "train"  # the split whose queries are learned from, where a data set has one
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-_DURATION = re.compile(r"([1-9][0-9]{0,5})([smh])")
+_BUDGET = re.compile(r"([1-9][0-9]{0,5})([smh]|steps?)")
 
 
-def _duration(text: str) -> str:
-    if _DURATION.fullmatch(text) is None:
-        raise ValueError("no duration")
+def _budget(text: str) -> str:
+    if _BUDGET.fullmatch(text) is None:
+        raise ValueError("no budget")
     return text
 
 
@@ -26,8 +27,12 @@ class AdaptationSettings(Options):
 
     recipe: Recipe = Field(default="auto", description="what is learned; auto: each recipe that beats the one before")
     budget: Annotated[
-        Annotated[str, AfterValidator(_duration)], Advice("give a whole number and a unit, such as 90s, 10m or 1h")
-    ] = Field(default="10m", description="time that the adaptation may take; it decides how many steps are made")
+        Annotated[str, AfterValidator(_budget)],
+        Advice("give a whole number and a unit, such as 90s, 10m, 1h or 200steps"),
+    ] = Field(
+        default="10m",
+        description="time that the adaptation may take, which decides how many steps are made; or steps of each recipe",
+    )
     split: str | None = Field(
         default=None,
         description="file in qrels/, without .tsv, to learn from (default: train where there is one, else crops)",
@@ -47,7 +52,19 @@ class AdaptationSettings(Options):
     )
 
     @property
-    def seconds(self) -> int:
-        """Return the budget in seconds."""
-        amount, unit = self.budget[:-1], self.budget[-1]
-        return int(amount) * _SECONDS[unit]
+    def seconds(self) -> int | None:
+        """Return the budget in seconds; None where it is a number of steps."""
+        amount, unit = self._parts
+        return amount * _SECONDS[unit] if unit in _SECONDS else None
+
+    @property
+    def steps(self) -> int | None:
+        """Return the steps of each recipe; None where the budget is a time."""
+        amount, unit = self._parts
+        return None if unit in _SECONDS else amount
+
+    @property
+    def _parts(self) -> tuple[int, str]:
+        found = _BUDGET.fullmatch(self.budget)
+        assert found is not None  # noqa: S101 (validated)
+        return int(found[1]), found[2]

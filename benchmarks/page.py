@@ -116,7 +116,20 @@ class Page(Generic[Plan]):
         headings = [section.HEADING for section in self.sections.values()]
         measured = {self.sections[name].HEADING: f"{line}\n\n{text}"}
         write(arguments.page, self.title, self.introduction, headings, measured)
-        print(f"{name}: {seconds:.0f} s", flush=True)
+        print(f"## {self.sections[name].HEADING}\n\n{line}\n\n{text}\n\n{name}: {seconds:.0f} s", flush=True)
+
+    def join(self, pages: Sequence[Path], page: Path) -> None:
+        """Put the sections that were measured on other machines in their places; a later page wins.
+
+        pages: written by `measure` there; page: to write. Exits where one of them is no such page.
+        """
+        measured: dict[str, str] = {}
+        for each in pages:
+            found = _sections(each, self.title)
+            if not found:
+                sys.exit(f"{each}: has no section of {self.file}; name a page that --page wrote")
+            measured |= found
+        write(page, self.title, self.introduction, [section.HEADING for section in self.sections.values()], measured)
 
     def _needs_data(self, name: str) -> bool:
         return self.needs_data is None or name in self.needs_data

@@ -26,20 +26,23 @@ _NOT_ADMITTED = 4
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `taugate adapt`; its options are made from the fields of AdaptationSettings."""
     parser.description = (
-        "Adapt an encoder to a data set: learn a linear map of its embeddings, from labelled queries or from crops of "
-        "the documents. Queries about other documents decide whether the encoder is better."
+        "Adapt an encoder to a data set: learn a linear map of its embeddings, and train its weights as far as the "
+        "budget allows, from labelled queries or from crops of the documents. Queries about other documents decide "
+        "whether the encoder is better. A command that was killed goes on where it was when it is repeated."
     )
-    parser.add_argument("data", metavar="DATA", type=Path, help="folder with corpus.jsonl, queries.jsonl, qrels/")
+    parser.add_argument(
+        "data", metavar="DATA", help="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"
+    )
     parser.add_argument("--to", metavar="ENCODER", type=Path, required=True, help="folder to make for the encoder")
     parser.add_argument(
         "--encoder",
         metavar="NAME_OR_PATH",
         default=DEFAULT_ENCODER,
-        help=f"sentence-transformers model to adapt (default: {DEFAULT_ENCODER})",
+        help=f"sentence-transformers model, or exported encoder, to adapt (default: {DEFAULT_ENCODER})",
     )
     fields = AdaptationSettings.fields()
     add_option(parser, fields, "recipe")
-    add_option(parser, fields, "budget", metavar="TIME")
+    add_option(parser, fields, "budget", metavar="TIME_OR_STEPS")
     for name in ("split", "eval_split", "seed"):
         add_option(parser, fields, name)
     add_option(parser, fields, "paraphrases")
@@ -81,7 +84,7 @@ def _writer(arguments: argparse.Namespace, settings: AdaptationSettings) -> "Lan
     return None
 
 
-def _report(record: AdaptationRecord, data: Path, target: Path, seconds: float, *, as_json: bool) -> None:
+def _report(record: AdaptationRecord, data: str, target: Path, seconds: float, *, as_json: bool) -> None:
     """Print the encoder to stdout, and what was found to stderr."""
     value = {"encoder": str(target), "adaptation": record.model_dump()}
     sys.stdout.write(orjson.dumps(value).decode() + "\n" if as_json else f"{target}\n")
@@ -97,12 +100,17 @@ def _report(record: AdaptationRecord, data: Path, target: Path, seconds: float, 
         "Recall": f"recall@100 {record.recall.after:.3f} after {record.recall.before:.3f}",
         "Evidence": f"{pairs.unseen:,} unseen queries of documents that gave no pair",
     }
+    if record.training is not None:
+        stages = [f"{each.stage} {each.steps} steps of {each.batch}" for each in record.training.stages]
+        weight = record.training.merge_weight
+        merged = [] if weight is None else [f"{weight:g} of the trained weights in the encoder"]
+        rows["Training"] = "; ".join([*stages, *merged]) or "none: the budget did not pay for any"
     if record.measures is not None:
         rows["General"] = forgetting_words(record.measures.forgetting)
     if record.evidence == "generated":
         rows["Evidence"] += "; none was asked by a person"
     if record.admitted:
-        rows["Next"] = f"taugate calibrate {quote(str(data))} --releases releases --encoder {quote(str(target))}"
+        rows["Next"] = f"taugate calibrate {quote(data)} --releases releases --encoder {quote(str(target))}"
     say("")
     say_labelled(rows)
     if record.reason is not None:

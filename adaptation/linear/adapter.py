@@ -8,22 +8,21 @@ many pairs agree on. That, and the validation queries, keep it from learning the
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy, normalize
 
-from taugate.retrieval.index.flat import FlatIndex
+from taugate.adaptation.pairs.negatives import PairedTexts
 from taugate.retrieval.vectors.similarity import Float32
 
 MOST_STEPS = 64  # later ones only lost points on every data set that was tried
 _MOST_PAIRS = 2048  # of a step: with their negatives a second on one core
-_HARD_NEGATIVES = 4  # of each query, the most similar documents that do not answer it
+_HARD_NEGATIVES = 4  # of each query
 _TEMPERATURE = 0.05
 _RATE = 0.5
 
@@ -45,7 +44,7 @@ class ContrastivePairs:
     """Queries, each with a document that answers it, among documents that serve as negatives.
 
     queries: (n, d) and documents: (m, d) float32; answers: (n,) int64, rows of `documents`; ignored: (n, m), true where
-    a document answers the query as well, so that it counts neither for nor against it.
+    a document answers the query as well, or may, so that it counts neither for nor against it.
     """
 
     queries: torch.Tensor
@@ -54,25 +53,24 @@ class ContrastivePairs:
     ignored: torch.Tensor
 
     @classmethod
-    def draw(
-        cls, vectors: Float32, relevant: Sequence[NDArray[np.int64]], documents: Float32, rng: np.random.Generator
-    ) -> Self:
+    def draw(cls, learned_from: PairedTexts, rng: np.random.Generator) -> Self:
         """Draw one answer for each query, and mine hard negatives.
 
-        vectors: (n, d) float32, of the queries; relevant: rows of `documents` that answer each query, one at least;
-        documents: (N, d) float32, those that may be learned from; rng: draws queries where there are too many, and
-        answers.
+        learned_from: queries and the documents that may be learned from; rng: draws queries where there are too many,
+        answers and negatives.
         """
-        rows = np.sort(rng.permutation(len(vectors))[:_MOST_PAIRS])
-        answers = np.array([rng.choice(relevant[row]) for row in rows])
-        nearest = FlatIndex.build(documents).search(vectors[rows], min(_HARD_NEGATIVES + 1, len(documents))).positions
-        used = np.unique(np.concatenate([answers, nearest.ravel()]))
-        ignored = np.zeros((len(rows), len(used)), dtype=np.bool_)
-        for line, row in enumerate(rows):
-            ignored[line] = np.isin(used, relevant[row]) & (used != answers[line])
+        pairs = learned_from.take(np.sort(rng.permutation(len(learned_from.queries))[:_MOST_PAIRS]))
+        answers = np.array([rng.choice(relevant) for relevant in pairs.relevant])
+        negatives = pairs.mine(_HARD_NEGATIVES, rng)
+        hard = negatives.positions[negatives.positions >= 0]
+        used = np.unique(np.concatenate([answers, hard]))
+        ignored = np.zeros((len(answers), len(used)), dtype=np.bool_)
+        for row, (relevant, suspects) in enumerate(zip(pairs.relevant, negatives.suspects, strict=True)):
+            ignored[row] = np.isin(used, relevant) | np.isin(used, suspects)
+        ignored[np.arange(len(answers)), np.searchsorted(used, answers)] = False
         return cls(
-            torch.from_numpy(vectors[rows]),
-            torch.from_numpy(documents[used]),
+            torch.from_numpy(pairs.queries),
+            torch.from_numpy(pairs.documents[used]),
             torch.from_numpy(np.searchsorted(used, answers)),
             torch.from_numpy(ignored),
         )

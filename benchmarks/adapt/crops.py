@@ -1,6 +1,7 @@
 """Adaptation without a label: crops of the documents, judged by queries of people."""
 
-from benchmarks.adapt.trials import AdaptPlan, by_paper, gain_target, gains_table, trials
+from benchmarks.adapt.changed_sets import by_paper
+from benchmarks.adapt.trials import AdaptPlan, gain_target, gains_table, trials
 from benchmarks.markdown import targets
 
 HEADING = "Without labels, from crops"

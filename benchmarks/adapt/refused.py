@@ -1,6 +1,7 @@
 """Adaptations that must be refused."""
 
-from benchmarks.adapt.trials import AdaptPlan, gains_table, shuffled_labels, trials
+from benchmarks.adapt.changed_sets import labels_of_another, shuffled_labels
+from benchmarks.adapt.trials import AdaptPlan, gains_table, trials
 from benchmarks.markdown import Target, targets
 
 HEADING = "What must be refused"
@@ -11,6 +12,10 @@ def section(plan: AdaptPlan) -> str:
     rows = [
         ("pubmedqa_labelled", trials(plan, "pubmedqa_labelled")),
         ("squadshifts_reddit, labels shuffled", trials(plan, "squadshifts_reddit", change=shuffled_labels)),
+        (
+            "squadshifts_reddit, questions of squad_v2_dev",
+            trials(plan, "squadshifts_reddit", change=labels_of_another),
+        ),
     ]
     admitted = sum(each.record.admitted for _, found in rows for each in found)
     return f"{gains_table(rows)}\n\n{targets([Target('admitted', admitted, at_most=0)])}"

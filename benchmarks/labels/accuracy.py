@@ -5,9 +5,10 @@ from itertools import product
 
 import numpy as np
 
+from benchmarks.checkout import ROOT
 from benchmarks.experiment import Experiment
 from benchmarks.labels.asked import CROPS, JUDGES, SETS, SIZES, asked_set
-from benchmarks.labels.plot import draw
+from benchmarks.line_chart import draw
 from benchmarks.markdown import Target, share, table, targets
 from taugate.calibration.charts.chart import Dot
 from taugate.calibration.labels.prediction_powered import labels_and_machine
@@ -160,7 +161,7 @@ def _drawing(rows: list[_Row]) -> str:
     r_squared = np.linspace(0, 0.8, 41)
     dots = [Dot(row.r_squared, row.ratio, "", f"{row.name}, {row.machine}") for row in rows if row.labels == 50]
     return draw(
-        "ratio",
+        ROOT / "docs" / "benchmarks" / "few-labels" / "ratio.svg",
         "50 labels: how much the machine narrows the interval of accuracy",
         ("R² of the machine's scores", "ratio of widths"),
         {"√(1 − R²), with endless unjudged queries": (r_squared.tolist(), np.sqrt(1 - r_squared).tolist())},

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.checkout import ROOT
 from benchmarks.experiment import Experiment
 from benchmarks.labels.asked import CROPS, SETS, SIZES, AskedSet, asked_set
-from benchmarks.labels.plot import draw
+from benchmarks.line_chart import draw
 from benchmarks.markdown import Target, share, table, targets
 from taugate.calibration.labels.machine import losses
 from taugate.calibration.labels.shares import JudgedSample
@@ -177,7 +178,7 @@ def _drawing(rows: list[_Row]) -> str:
         return [float(n) for n in SIZES], means
 
     return draw(
-        "kept",
+        ROOT / "docs" / "benchmarks" / "few-labels" / "kept.svg",
         f"Share of results kept, mean of all sets, δ = {limit:g}",
         ("human labels", "kept"),
         {

@@ -64,7 +64,7 @@ def exported_encoder(name_or_path: str) -> Path:
     name_or_path: of a model, a sentence-transformers folder, or an encoder exported before. Raises EncoderError.
     """
     path = Path(name_or_path)
-    if (path / encoder.CONFIG).is_file():
+    if is_exported(path):
         return path
     name = path.resolve().name if path.is_dir() else name_or_path
     folder = model_folder(name_or_path)
@@ -73,6 +73,11 @@ def exported_encoder(name_or_path: str) -> Path:
     if not kept.is_dir():
         _export(folder, name, revision, kept)
     return kept
+
+
+def is_exported(folder: Path) -> bool:
+    """Tell whether a folder has an exported encoder, which is a graph: it can be run, but not trained."""
+    return (folder / encoder.CONFIG).is_file()
 
 
 def model_folder(name_or_path: str) -> Path:

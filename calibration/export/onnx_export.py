@@ -76,12 +76,12 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
         pair_lone_texts=False,
         max_cosine_difference=0.0,
     )
-    _write_config(config, target)
+    write_config(config, target)
     encoder = OnnxEncoder.load(target)
     difference = _cosine_difference(model, encoder)
     if difference > MAX_COSINE_DIFFERENCE and config.pad_multiple > 1:  # a model that padding does not leave alone
         config = config.model_copy(update={"pad_multiple": 1})
-        _write_config(config, target)
+        write_config(config, target)
         encoder = OnnxEncoder.load(target)
         difference = _cosine_difference(model, encoder)
     if not difference <= MAX_COSINE_DIFFERENCE:
@@ -89,16 +89,17 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
             f"encoder {name!r}: the exported graph and PyTorch differ by 1 − cosine = {difference:.2g} on the probe "
             f"texts, more than {MAX_COSINE_DIFFERENCE:.2g}; this model cannot be served as it was trained"
         )
-    measured = {"max_cosine_difference": difference, "pair_lone_texts": _depends_on_company(encoder)}
-    _write_config(config.model_copy(update=measured), target)
+    measured = {"max_cosine_difference": difference, "pair_lone_texts": depends_on_company(encoder)}
+    write_config(config.model_copy(update=measured), target)
 
 
-def _write_config(config: EncoderConfig, target: Path) -> None:
+def write_config(config: EncoderConfig, target: Path) -> None:
+    """Write encoder.json; target: folder of the encoder."""
     (target / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
-def _depends_on_company(encoder: OnnxEncoder) -> bool:
-    """Say whether a text alone in its batch gets other bits than the same text in company."""
+def depends_on_company(encoder: OnnxEncoder) -> bool:
+    """Say whether a text alone in its batch gets other bits than the same text in company; encoder: to try it on."""
     pairs = encoder.encode([probe for probe in PROBES for _ in range(2)], "document")[::2]
     alone = np.concatenate([encoder.encode([probe], "document") for probe in PROBES])
     return not np.array_equal(pairs, alone)

@@ -97,12 +97,14 @@ def calibrate(
         with watch.stage("read"):
             dataset = _read(data, settings, Path(spool), say)
         check_sizes(dataset, settings)
-        if because := AvailableEvidence.count(dataset, settings.k).because:  # said before the work, which may be long
+        adaptation = _adaptation(Path(asked.name))
+        if because := AvailableEvidence.count(
+            dataset, settings.k, adaptation
+        ).because:  # said before the work, which may be long
             say(f"{PROVISIONAL} {because}")
         with watch.stage("export"):
             encoder = _baseline(OnnxEncoder.load(exported_encoder(asked.name)), asked.name)
         asked.check(releases, encoder)
-        adaptation = _adaptation(Path(asked.name))
         if adaptation is not None:
             _warn(adaptation, asked.name, dataset.split, say)
         inherited = _inherited(releases, encoder, settings)
@@ -122,7 +124,7 @@ def calibrate(
         for warning in found.query_set.warnings:
             say(f"warning: {warning}")
         with watch.stage("write"):
-            facts = manifest_facts(dataset, admitted, found, settings) | {"adaptation": adaptation}
+            facts = manifest_facts(dataset, admitted, found, settings, adaptation)
             report = render(dataset, facts, found, _parent(releases))
             contents = ReleaseContents(
                 admitted,

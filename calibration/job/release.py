@@ -23,6 +23,7 @@ from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
 from taugate.registry.writer import CorpusContents, copy_encoder
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore
+from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     ENCODER_FOLDER,
@@ -44,11 +45,12 @@ def manifest_facts(
     admitted: Admitted,
     found: Findings,
     settings: CalibrationSettings,
+    adaptation: AdaptationRecord | None = None,
 ) -> dict[str, Any]:
     """Collect the manifest less what only the writer knows: schema version, ids, times and files.
 
     dataset: labelled queries and documents; admitted: what the gate admitted; found: findings of the study; settings:
-    of the calibration.
+    of the calibration; adaptation: of the encoder, None where it was not adapted.
     """
     answerable, unanswerable = len(dataset.answerable), len(dataset.unanswerable)
     passages = len(dataset.documents)
@@ -81,7 +83,7 @@ def manifest_facts(
         "evidence": found.units.record,
         "strata": found.strata,
         "calibration": calibration_record(
-            _seen_hits(dataset, found), AvailableEvidence.count(dataset, settings.k), chance
+            _seen_hits(dataset, found), AvailableEvidence.count(dataset, settings.k, adaptation), chance
         ),
         "abstention": found.abstention and found.abstention.record,
         "no_answer": found.no_answer,
@@ -91,6 +93,7 @@ def manifest_facts(
         "golden": GOLDEN,
         "golden_tolerance": admitted.golden_tolerance,
         "reference": REFERENCE,
+        "adaptation": adaptation,
     }
 
 

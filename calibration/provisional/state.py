@@ -12,6 +12,7 @@ from taugate.calibration.provisional.bias import measured_bias
 from taugate.calibration.risk import bounds
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery, Origin
+from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.records import (
     FEWEST_QUERIES,
     AgainstChance,
@@ -30,7 +31,7 @@ class AvailableEvidence:
 
     human: answerable queries that people asked, users of the running service included. generated: answerable queries
     that a rule or a language model made. documents: N, in the corpus. k: K of the top-K. written: those that a
-    language model wrote.
+    language model wrote. encoder_unproven: whether the encoder was adapted, and judged by generated queries alone.
     """
 
     human: int
@@ -38,16 +39,19 @@ class AvailableEvidence:
     documents: int
     k: int
     written: int = 0
+    encoder_unproven: bool = False
 
     @classmethod
-    def count(cls, dataset: Dataset, k: int) -> Self:
+    def count(cls, dataset: Dataset, k: int, adaptation: AdaptationRecord | None = None) -> Self:
         """Count what a data set offers.
 
-        dataset: labelled queries and documents. k: K of the top-K.
+        dataset: labelled queries and documents. k: K of the top-K. adaptation: of the encoder, None where it was not
+        adapted.
         """
+        unproven = adaptation is not None and adaptation.evidence == "generated"
         generated = count_generated(dataset.answerable)
         written = sum(query.origin == "llm" for query in dataset.answerable)
-        return cls(len(dataset.answerable) - generated, generated, len(dataset.documents), k, written)
+        return cls(len(dataset.answerable) - generated, generated, len(dataset.documents), k, written, unproven)
 
     @property
     def reasons(self) -> list[StateReason]:
@@ -56,7 +60,7 @@ class AvailableEvidence:
         One generated query is enough: a threshold that rests on two kinds of query promises nothing about either.
         """
         found: list[StateReason] = []
-        if self.generated:
+        if self.generated or self.encoder_unproven:
             found.append("generated_queries")
         if self.human < FEWEST_QUERIES:
             found.append("few_queries")

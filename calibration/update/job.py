@@ -132,7 +132,9 @@ def _update_of(
         _tell(check, say)
         with watch.stage("write"):
             record = _record(release.manifest, changes, check, promotion)
-            facts = manifest_facts(dataset, admitted, found, asked) | _kept_facts(release.manifest, admitted, record)
+            facts = manifest_facts(dataset, admitted, found, asked, release.manifest.adaptation) | _kept_facts(
+                release.manifest, admitted, record
+            )
             contents = ReleaseContents(
                 admitted,
                 Path(spool),
@@ -274,7 +276,6 @@ def _kept_facts(parent: Manifest, admitted: Admitted, record: UpdateRecord) -> d
         "gate": [*(each for each in parent.gate if each.kind != "index"), *admitted.gate],
         "strata": parent.strata,
         "update": record,
-        "adaptation": parent.adaptation,
         "labels": parent.labels,
     }
     if parent.calibration is not None:  # its evidence is what τ rests on: an update measures nothing that replaces it

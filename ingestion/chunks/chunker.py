@@ -11,13 +11,11 @@ from tokenizers import Tokenizer
 
 from taugate.errors import InputError
 from taugate.ingestion.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
+from taugate.ingestion.chunks.sentences import LONGEST, SENTENCE_END, spans
 from taugate.ingestion.parsed import Block, ParsedDocument
 from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig
 
-# The end of a sentence, an empty line, or a line break before an item of a list; other line breaks only wrap lines.
-_SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*\n|\n(?=\s*(?:[-*+•]|\d+[.)])\s)")
 _LINE = re.compile(r"\n")
-_LONGEST_PIECE = 4_000  # characters: a longer "sentence" is none, and tokenizers take time that grows with its square
 _TITLE_SHARE = 4  # a title takes at most a quarter of the window
 _SMALL_SECTION = 4  # sections below a quarter of the window are joined with the next
 HEADING_SEPARATOR = " > "
@@ -175,16 +173,16 @@ class Chunker:
     def _pieces(self, text: str, blocks: Sequence[Block], room: int) -> Iterator[_Piece]:
         """Yield what chunks are filled with: tables and listings whole where they fit, else sentences and lines."""
         for block in blocks:
-            if block.kind in {"table", "code", "heading"} and block.end - block.start <= _LONGEST_PIECE:
+            if block.kind in {"table", "code", "heading"} and block.end - block.start <= LONGEST:
                 tokens = self._count(text[block.start : block.end])
                 if tokens <= room:
                     yield _Piece(block.start, block.end, tokens, block.page)
                     continue
-            boundary = _LINE if block.kind in {"table", "code"} else _SENTENCE
-            spans = list(_split(text, block.start, block.end, boundary))
+            boundary = _LINE if block.kind in {"table", "code"} else SENTENCE_END
+            pieces = list(spans(text, block.start, block.end, boundary))
             # Each piece is counted with the space after it, so that a chunk is never longer than its pieces.
             for (start, end), tokens in zip(
-                spans, self._counts([text[start:end] for start, end in spans]), strict=True
+                pieces, self._counts([text[start:end] for start, end in pieces]), strict=True
             ):
                 if tokens <= room:
                     yield _Piece(start, end, tokens, block.page)
@@ -211,7 +209,7 @@ class Chunker:
         most = self._room // _TITLE_SHARE
         while len(names) > 1 and self._count(HEADING_SEPARATOR.join(names)) > most:
             names.pop(0)
-        title = HEADING_SEPARATOR.join(names)[:_LONGEST_PIECE]
+        title = HEADING_SEPARATOR.join(names)[:LONGEST]
         offsets = self._tokenizer.encode(title, add_special_tokens=False).offsets
         return title if len(offsets) <= most else title[: offsets[most - 1][1]]
 
@@ -247,19 +245,3 @@ def _join(one: _Section, other: _Section) -> _Section:
     common = tuple(heading for heading, _ in pairs)
     first = replace(one.blocks[0], start=one.start(common))
     return _Section(common, one.titles, [first, *one.blocks[1:], *other.titles, *other.blocks])
-
-
-def _split(text: str, start: int, end: int, boundary: re.Pattern[str]) -> Iterator[tuple[int, int]]:
-    """Yield the spans between boundaries, each with the boundary after it, cut where they are very long."""
-    begin = start
-    for found in boundary.finditer(text, start, end):
-        if found.end() > begin:
-            yield from _slices(begin, found.end())
-            begin = found.end()
-    if begin < end:
-        yield from _slices(begin, end)
-
-
-def _slices(start: int, end: int) -> Iterator[tuple[int, int]]:
-    for begin in range(start, end, _LONGEST_PIECE):
-        yield begin, min(begin + _LONGEST_PIECE, end)

@@ -13,7 +13,7 @@ from taugate.storage.files import read_bounded
 
 ADAPTATION = "adaptation.json"
 _MAX_BYTES = 1 << 20
-RecipeName = Literal["whitening", "adapter"]
+RecipeName = Literal["whitening", "adapter", "layers", "ft", "pt", "pt-ft", "merge"]
 
 
 class PairsRecord(Record):
@@ -47,15 +47,46 @@ class CurvePoint(Record):
     """A candidate that was tried on the validation queries.
 
     recipe: "base" for the encoder as it was. whitening: that was tried, None of the other recipes. step: gradient steps
-    made. loss: of the training pairs before the last step, None where nothing is minimised. ndcg: NDCG@10 of the
-    validation queries.
+    made. loss: of the training pairs before the last step, None where nothing is minimised. merge_weight: of the
+    trained weights, None where nothing is merged. ndcg: NDCG@10 of the validation queries.
     """
 
-    recipe: Literal["base", "whitening", "adapter"]
+    recipe: Literal["base"] | RecipeName
     whitening: WhiteningRecord | None = None
     step: int = 0
     loss: float | None = None
+    merge_weight: float | None = None
     ndcg: float
+
+
+class StageRecord(Record):
+    """A training through the encoder.
+
+    stage: "layers", "ft" or "pt". steps, batch, rate: how many, examples of each, and the highest learning rate. pairs
+    or sentences are drawn again where there are fewer than steps × batch. bfloat16: whether products were computed in
+    it. losses: of every step.
+    """
+
+    stage: str
+    steps: int
+    batch: int
+    rate: float
+    bfloat16: bool
+    losses: list[float] = Field(repr=False)
+
+
+class TrainingRecord(Record):
+    """What was trained through the encoder, as it was fixed before the first step.
+
+    stages: that were trained. merge_weights: that were tried. merge_weight: of the trained weights in the encoder, 1
+    where they were not merged with those of the base, None where nothing trained is in it. left_out: recipes that were
+    not tried, and why.
+    """
+
+    stages: list[StageRecord]
+    merge_weights: list[float]
+    merge_weight: float | None
+    left_out: dict[str, str]
 
 
 class AdaptationGain(Record):
@@ -84,18 +115,19 @@ class AdaptationRecord(Record):
     queries. admitted: whether it is shown to be better. reason: why it is not, and what would help; None where it is.
     evidence: whether people asked the queries that decided. gain: over the base. recall: recall@100 of the unseen
     queries. isotropy_before, isotropy_after: of the documents. gate: each recipe tried, judged on the unseen queries.
+    training: of the weights of the encoder; None where no recipe that trains them was asked for.
     measures: what the papers measure; None in a record from before there was any.
     """
 
     recipe: RecipeName
-    asked: Literal["auto", "whitening", "adapter"]
+    asked: Literal["auto"] | RecipeName
     base: str
     base_sha256: str
     pairs: PairsRecord
     seeds: dict[str, int]
     budget: str
     steps: int
-    whitening: WhiteningRecord
+    whitening: WhiteningRecord | None
     curve: list[CurvePoint] = Field(repr=False)
     admitted: bool
     reason: str | None
@@ -105,6 +137,7 @@ class AdaptationRecord(Record):
     isotropy_before: IsotropyRecord
     isotropy_after: IsotropyRecord
     gate: list[GateRecord]
+    training: TrainingRecord | None = None
     measures: MeasuresRecord | None = Field(default=None, repr=False)
 
     @model_serializer(mode="wrap")

@@ -265,7 +265,12 @@ def why_provisional(reasons: Collection[StateReason], human: int, generated: int
     """
     few = "few_queries" in reasons
     found = []
-    if "generated_queries" in reasons:
+    if "generated_queries" in reasons and not generated:
+        found.append(
+            "the encoder was adapted, and no query that a person asked has shown that it is better; label questions "
+            "that people asked, and adapt it again with their split as --eval-split"
+        )
+    elif "generated_queries" in reasons:
         found.append(_generated(human, generated))
         found.append(
             f"label {FEWEST_QUERIES} or more questions that people asked, in qrels/human.tsv, and calibrate again with "
@@ -273,7 +278,7 @@ def why_provisional(reasons: Collection[StateReason], human: int, generated: int
             if few
             else f"put the {human:,} queries of people into a split of their own, and calibrate again with --split NAME"
         )
-    elif few:
+    if few and not generated:
         found.append(
             f"it has {human} answerable {'query' if human == 1 else 'queries'}, and {FEWEST_QUERIES} are the fewest to "
             f"rely on; label {FEWEST_QUERIES - human} more"

@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from taugate.adaptation import folder as folders
+from taugate.adaptation import workshop
 from taugate.adaptation.forgetting import forgetting_words
 from taugate.cli import main as cli
 from taugate.registry import history
@@ -188,12 +189,40 @@ def test_too_few_queries_are_one_sentence(
     assert "20 queries to decide on admission on documents of their own, and 30 are the fewest" in said
 
 
+def test_a_base_without_layers_is_adapted_by_linear_recipes_alone(
+    adapted: Path, sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = refusal(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "layers"), tmp_path / "encoder", capfd)
+    assert said.endswith("has no transformer with several layers, which this recipe trains; choose --recipe adapter")
+    assert list(tmp_path.iterdir()) == []
+    training = json.loads((adapted / "adaptation.json").read_text())["training"]
+    assert training["stages"] == []
+    assert training["merge_weight"] is None
+    (why,) = training["left_out"].values()
+    assert "has no transformer with several layers" in why
+
+
+def test_training_without_its_extra_is_one_sentence(
+    sample: Path,
+    spoilt: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workshop, "find_spec", lambda _: None)
+    said = refusal(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "ft"), tmp_path / "encoder", capfd)
+    assert said.endswith(
+        "accelerate is not installed, and training through the encoder needs it: pip install 'taugate[adaptation]', or "
+        "choose --recipe adapter"
+    )
+
+
 @pytest.mark.parametrize("budget", ["10", "0m", "m", "1 m", "-1s"])
 def test_a_budget_needs_a_unit(
     budget: str, sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     said = refusal(adapt(sample, spoilt, tmp_path / "encoder", f"--budget={budget}"), tmp_path / "encoder", capfd)
-    assert said.endswith(f"--budget '{budget}': give a whole number and a unit, such as 90s, 10m or 1h")
+    assert said.endswith(f"--budget '{budget}': give a whole number and a unit, such as 90s, 10m, 1h or 200steps")
 
 
 def test_a_full_disk_leaves_nothing(

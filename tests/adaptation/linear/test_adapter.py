@@ -6,6 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from taugate.adaptation.linear.adapter import MOST_STEPS, ContrastivePairs, fit, steps_within  # noqa: E402 (needs PyTorch)
+from taugate.adaptation.pairs.negatives import PairedTexts  # noqa: E402
 
 
 def noisy_pairs(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -17,9 +18,16 @@ def noisy_pairs(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return queries.astype(np.float32), documents.astype(np.float32)
 
 
+def draw(queries: np.ndarray, documents: np.ndarray, relevant: list[np.ndarray]) -> ContrastivePairs:
+    """Each query has a word of its own, which no document has."""
+    texts = [f"query{row}" for row in range(60)]
+    documents_texts = [f"document{row}" for row in range(60)]
+    learned_from = PairedTexts(queries, texts, relevant, documents, documents_texts)
+    return ContrastivePairs.draw(learned_from, np.random.default_rng(0))
+
+
 def drawn(seed: int = 0) -> ContrastivePairs:
-    queries, documents = noisy_pairs(seed)
-    return ContrastivePairs.draw(queries, [np.array([row]) for row in range(60)], documents, np.random.default_rng(0))
+    return draw(*noisy_pairs(seed), [np.array([row]) for row in range(60)])
 
 
 def first_ranks(weight: np.ndarray, seed: int) -> float:
@@ -53,7 +61,7 @@ def test_the_same_pairs_and_steps_give_the_same_bytes_whatever_the_threads() -> 
 def test_a_second_answer_counts_neither_for_nor_against_a_query() -> None:
     queries, documents = noisy_pairs()
     relevant = [np.array([row]) for row in range(59)] + [np.array([58, 59])]
-    pairs = ContrastivePairs.draw(queries, relevant, documents, np.random.default_rng(0))
+    pairs = draw(queries, documents, relevant)
     (query, document), *others = pairs.ignored.nonzero().tolist()
     assert (query, others) == (59, [])
     assert document in {58, 59} - {int(pairs.answers[59])}
@@ -63,7 +71,7 @@ def test_a_loss_that_is_no_number_ends_the_descent() -> None:
     queries, documents = noisy_pairs()
     queries[0] = np.nan
     relevant = [np.array([row]) for row in range(60)]
-    assert list(fit(ContrastivePairs.draw(queries, relevant, documents, np.random.default_rng(0)), 4)) == []
+    assert list(fit(draw(queries, documents, relevant), 4)) == []
 
 
 @pytest.mark.parametrize(("seconds", "steps"), [(-1.0, 0), (0.0, 0), (3600.0, MOST_STEPS)])

@@ -1,0 +1,134 @@
+"""A budget turned into steps, by a short timing pass before the first of them."""
+
+import time
+
+import numpy as np
+
+from taugate.adaptation.measures import TEXTS
+from taugate.adaptation.parts import TRAIN
+from taugate.adaptation.recipes import LearnedRecipes
+from taugate.adaptation.settings import AdaptationSettings, Recipe
+from taugate.adaptation.training.plan import BATCHES, Purse, StagePlan, TrainingPlan
+from taugate.adaptation.workshop import Workshop
+from taugate.retrieval.release.adaptation import RecipeName
+
+_STAGES: dict[Recipe, tuple[RecipeName, ...]] = {
+    "auto": ("layers", "ft", "pt-ft"),
+    "layers": ("layers",),
+    "ft": ("ft",),
+    "pt": ("pt",),
+    "pt-ft": ("pt-ft",),
+    "merge": ("layers",),
+}
+MERGE_WEIGHTS = (0.5, 0.75, 0.25)  # of the trained encoder, the most useful first; 0 and 1 are the two that are merged
+_LAYERS_BATCH = 64  # with texts of 200 tokens, about a gigabyte of activations
+_EXPORT_SECONDS = 15.0  # allowed for loading, tracing and checking a model of 22 million weights
+_TIMED = StagePlan(steps=3, batch=8)
+_TIMED_TEXTS = 48
+_TIMING_SECONDS = 30.0  # of the timing pass itself, with loading PyTorch's trainers
+_FASTER = 0.9  # share of the time of float32 below which bfloat16 is taken
+_SLOWER = 3.0  # times the exported graph's time that is allowed for a text in PyTorch
+_STREAM = 7  # of the seed, for the sample that is timed
+
+
+def plan_within(
+    settings: AdaptationSettings,
+    shop: Workshop,
+    linear: LearnedRecipes,
+    linear_seconds: float,
+    work: str,
+    untrainable: str | None,
+) -> TrainingPlan:
+    """Fix the steps of every recipe.
+
+    settings: with recipe and budget; shop: that trains; linear: the linear recipes, tried; linear_seconds: that they
+    took; work: digest of what decides on the result; untrainable: why no weights can be trained, None where they can.
+    """
+    recipes, left_out = list(_STAGES[settings.recipe]), dict[str, str]()
+    merges = settings.recipe in {"auto", "merge"}
+    if untrainable is not None:
+        left_out, recipes = {", ".join([*recipes, "merge"]): untrainable}, []
+    steps = settings.steps
+    if steps is not None:  # the same everywhere: nothing is timed
+        stages = {each: StagePlan(steps=steps, batch=_batches(each)[-1]) for each in recipes}
+        weights = [*MERGE_WEIGHTS] if merges and stages else []
+        return _plan(work, linear, stages, weights, left_out, bfloat16=False)
+    with shop.watch.task("timing"):
+        text = _text_seconds(shop)
+        after = _EXPORT_SECONDS + linear_seconds + text * _texts(shop)
+
+        def left() -> (
+            float
+        ):  # a search of the unseen queries for each recipe, the measures, and writing come at the end
+            return float(settings.seconds or 0) - shop.watch.total - 2 * linear_seconds - text * TEXTS
+
+        stages, weights, seconds, bfloat16 = {}, [], dict[RecipeName, float](), False
+        purse = Purse.of(left(), after)
+        for recipe in recipes:
+            if not purse.pays(_TIMING_SECONDS):
+                left_out[recipe] = (
+                    f"{max(0.0, purse.seconds):.0f} seconds of the budget are left, and encoding the corpus again "
+                    f"takes {after:.0f}"
+                )
+                continue
+            seconds[recipe] = shop.step_seconds(recipe, linear.chosen, _TIMED, bfloat16=bfloat16)
+            if len(seconds) == 1:
+                fast = shop.step_seconds(recipe, linear.chosen, _TIMED, bfloat16=True)
+                bfloat16 = fast < _FASTER * seconds[recipe]
+                seconds[recipe] = min(fast, seconds[recipe])
+            purse = Purse.of(left(), after)
+        for recipe, each in seconds.items():
+            once = _SLOWER * text * _train_texts(shop) if recipe == "layers" else 0.0
+            bought = purse.buy(recipe, each / _TIMED.batch, once, _batches(recipe), len(shop.pairs.train))
+            if bought is not None:
+                stages[recipe] = bought
+        for weight in MERGE_WEIGHTS if merges and stages else ():
+            if purse.pays(0.0):
+                weights.append(weight)
+                purse.seconds -= after
+    if merges and stages and not weights:
+        left_out["merge"] = f"{max(0.0, purse.seconds):.0f} seconds of the budget are left, and it takes {after:.0f}"
+    return _plan(work, linear, stages, weights, left_out | purse.left_out, bfloat16=bfloat16)
+
+
+def _plan(
+    work: str,
+    linear: LearnedRecipes,
+    stages: dict[RecipeName, StagePlan],
+    weights: list[float],
+    left_out: dict[str, str],
+    *,
+    bfloat16: bool,
+) -> TrainingPlan:
+    return TrainingPlan(
+        work=work,
+        adapter_steps=linear.steps,
+        bfloat16=bfloat16,
+        stages=stages,
+        merge_weights=weights,
+        left_out=left_out,
+    )
+
+
+def _batches(recipe: RecipeName) -> tuple[int, ...]:
+    return (_LAYERS_BATCH,) if recipe == "layers" else BATCHES
+
+
+def _texts(shop: Workshop) -> int:
+    pairs = shop.pairs
+    return len(pairs.documents) + len(pairs.train) + len(pairs.validation) + len(pairs.unseen)
+
+
+def _train_texts(shop: Workshop) -> int:
+    return len(shop.pairs.train) + len(shop.pairs.queries.parts.passages(TRAIN))
+
+
+def _text_seconds(shop: Workshop) -> float:
+    """Return how long the exported base takes for a document, on a random sample of them."""
+    corpus = shop.pairs.corpus
+    rows = np.random.default_rng([shop.seed, _STREAM]).permutation(len(corpus))[:_TIMED_TEXTS]
+    texts = [corpus[row].encoded_text for row in rows.tolist()]
+    shop.encoder.encode(texts[:1], "document")
+    began = time.perf_counter()
+    shop.encoder.encode(texts, "document")
+    return (time.perf_counter() - began) / len(texts)

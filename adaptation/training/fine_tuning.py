@@ -1,0 +1,144 @@
+"""Fine-tuning with triplets of query, positive and negative: through the whole encoder, or through its last layers.
+
+The loss is the contrastive one of "Unsupervised Domain Adaption for Neural Information Retrieval" (§4.1, InfoNCE), as
+sentence-transformers has it: of all positives and negatives of a step, each query has to be nearest to its own one.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from sentence_transformers.sentence_transformer.losses import (
+    CachedMultipleNegativesRankingLoss,
+    MultipleNegativesRankingLoss,
+)
+
+from taugate.adaptation.linear.map import LinearMap
+from taugate.adaptation.linear.modules import append_map
+from taugate.adaptation.training.run import Schedule, TrainingRun
+from taugate.adaptation.training.upper_layers import LowerStates, transformer_layers, upper_model
+
+_SCALE = 20.0  # a temperature of 0.05, as the adapter has it
+_MINI_BATCH = 32  # texts that are in memory at once, whatever the batch
+_STREAM = 5  # of the seed, for what is drawn
+
+
+@dataclass(frozen=True)
+class Triplets:
+    """n triplets of texts, with the prompts of the encoder before them."""
+
+    queries: list[str]
+    positives: list[str]
+    negatives: list[str]
+
+    @classmethod
+    def draw(
+        cls,
+        queries: Sequence[str],
+        documents: Sequence[str],
+        relevant: Sequence[NDArray[np.int64]],
+        negatives: NDArray[np.int64],
+        count: int,
+        seed: int,
+    ) -> Self:
+        """Draw a positive and a negative for each query, again and again until there are enough.
+
+        queries: n texts; documents: texts; relevant: rows of the documents that answer each query, one at least;
+        negatives: (n, c) rows of documents that do not, −1 where there is none; count: of triplets; seed: of the draws.
+        """
+        rng = np.random.default_rng([seed, _STREAM])
+        usable = np.flatnonzero((negatives >= 0).any(axis=1))
+        rows = np.concatenate([rng.permutation(usable) for _ in range(-(-count // max(1, len(usable))))])[:count]
+        positives = [int(rng.choice(relevant[row])) for row in rows]
+        against = [int(rng.choice(negatives[row][negatives[row] >= 0])) for row in rows]
+        return cls(
+            [queries[row] for row in rows], [documents[row] for row in positives], [documents[row] for row in against]
+        )
+
+    @property
+    def texts(self) -> list[str]:
+        """Return every text once."""
+        return list(dict.fromkeys([*self.queries, *self.positives, *self.negatives]))
+
+
+def fine_tune(
+    model: SentenceTransformer,
+    triplets: Triplets,
+    schedule: Schedule,
+    run: TrainingRun,
+    stage: str = "ft",
+    told: Callable[[float], None] | None = None,
+) -> list[float]:
+    """Train the whole encoder, in place; returns the loss of every step.
+
+    model: to train; triplets: to learn from; schedule, run, stage, told: see TrainingRun.train. Raises EncoderError
+    where the loss is no number, InputError where the folder cannot be written.
+    """
+    model.requires_grad_(True)
+    _freeze_maps(model)
+    loss = CachedMultipleNegativesRankingLoss(model, scale=_SCALE, mini_batch_size=min(_MINI_BATCH, schedule.batch))
+    return _train(model, loss, triplets, schedule, run, stage, told)
+
+
+def fine_tune_layers(  # noqa: PLR0913, PLR0917 (those of `fine_tune`, and which layers)
+    model: SentenceTransformer,
+    name: str,
+    upper: int,
+    triplets: Triplets,
+    schedule: Schedule,
+    run: TrainingRun,
+    stage: str = "layers",
+    told: Callable[[float], None] | None = None,
+) -> list[float]:
+    """Train the last layers of an encoder over the states that the others give, in place.
+
+    name: of the model, for messages; upper: how many layers learn; the others are parameters of `fine_tune`. Raises
+    EncoderError where the model has no such layers, or the loss is no number.
+    """
+    transformer_layers(model, name)
+    kept = run.folder / stage / "states.safetensors"
+    states = LowerStates.compute(model, name, upper, triplets.texts, kept, run.watch)
+    with upper_model(model, name, upper, states) as view:
+        _freeze_maps(view)
+        losses = _train(view, MultipleNegativesRankingLoss(view, scale=_SCALE), triplets, schedule, run, stage, told)
+    kept.unlink(missing_ok=True)
+    return losses
+
+
+def with_map(model: SentenceTransformer, learned: LinearMap | None) -> SentenceTransformer:
+    """Return a model of the same modules that ends in a map, which stays as it is while the others learn.
+
+    What was learned on embeddings so far is where training begins, and not lost to it.
+
+    model: whose modules are shared; learned: the map, None for none.
+    """
+    whole = SentenceTransformer(modules=list(model), device="cpu")
+    if learned is not None:
+        append_map(whole, learned)
+    return whole
+
+
+def _train(  # noqa: PLR0913, PLR0917 (those of `fine_tune`, and the loss)
+    model: SentenceTransformer,
+    loss: CachedMultipleNegativesRankingLoss | MultipleNegativesRankingLoss,
+    triplets: Triplets,
+    schedule: Schedule,
+    run: TrainingRun,
+    stage: str,
+    told: Callable[[float], None] | None,
+) -> list[float]:
+    from datasets import Dataset
+
+    columns = {"anchor": triplets.queries, "positive": triplets.positives, "negative": triplets.negatives}
+    dataset = Dataset.from_dict(columns)
+    return run.train(stage, SentenceTransformerTrainer, model, schedule, told, train_dataset=dataset, loss=loss)
+
+
+def _freeze_maps(model: SentenceTransformer) -> None:
+    """Keep the linear maps as they are: those that were learned on embeddings, and those of the base."""
+    for module in model:
+        if type(module).__name__ == "Dense":
+            module.requires_grad_(False)

@@ -1,0 +1,197 @@
+"""Pre-training (thresholds, §2.4): masked language modelling on the sentences of the corpus, without a label.
+
+Some tokens of each sentence are hidden, and the transformer learns to name them from the others (Devlin et al., "BERT:
+Pre-training of Deep Bidirectional Transformers", 2019, §3.1). It does not learn what is similar: the paper's Table 2
+has lower accuracies after it, and fine-tuning is to follow.
+"""
+
+import contextlib
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from torch.utils.data import Dataset, SequentialSampler
+from transformers import (
+    AutoModelForMaskedLM,
+    DataCollatorForLanguageModeling,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+)
+from transformers.trainer_pt_utils import get_length_grouped_indices
+
+from taugate.adaptation.training.run import Schedule, TrainingRun
+from taugate.calibration.export.torch_model import is_transformer
+from taugate.errors import EncoderError, InputError
+from taugate.ingestion.chunks.sentences import sentences
+from taugate.retrieval.documents.store import DocumentStore
+
+BATCH = 32  # sentences of a step, as in the example of transformers, examples/pytorch/language-modeling/run_mlm.py
+RATE = 5e-5  # of that example and of Devlin et al., appendix A.3
+_MASKED = 0.15  # of the tokens, Devlin et al., §3.1
+_STREAM = 4  # of the seed, for the order of the sentences
+
+
+def pretrain(
+    model: SentenceTransformer,
+    name: str,
+    texts: Sequence[str],
+    run: TrainingRun,
+    schedule: Schedule,
+    told: Callable[[float], None] | None = None,
+) -> list[float]:
+    """Change the weights of a model's transformer in place; returns the loss of every step.
+
+    The same model, sentences, schedule and seed give the same bits on the same machine, resumed or not.
+
+    model: to train; name: of it, for messages; texts: sentences of the corpus; run: the folder of the unfinished work;
+    schedule: steps, sentences of each (BATCH) and learning rate (RATE); told: the seconds of each step. Raises
+    EncoderError where the model cannot be pre-trained, InputError where there is no sentence.
+    """
+    masked = masked_language_model(model, name, run.seed)
+    if not texts:
+        raise InputError("no sentence to pre-train on; add documents with text, or choose another recipe")
+    longest = int(model.max_seq_length or masked.config.max_position_embeddings)
+    shown = MaskedSentences(model.tokenizer, texts, longest, schedule.steps, schedule.batch, run.seed)
+    collator = MaskingCollator(model.tokenizer, run.seed)
+    losses = run.train("pt", _InOrder, masked, schedule, told, train_dataset=shown, data_collator=collator)
+    model.eval()
+    return losses
+
+
+class _InOrder(Trainer):
+    """Shows the sentences in the order of MaskedSentences, which is random already."""
+
+    def _get_train_sampler(self, train_dataset: Dataset[dict[str, Any]] | None = None) -> SequentialSampler:
+        shown: Any = self.train_dataset if train_dataset is None else train_dataset
+        return SequentialSampler(shown)
+
+
+def corpus_sentences(documents: DocumentStore, passages: NDArray[np.int64]) -> Iterator[str]:
+    """Yield the sentences of some passages, in the order of the corpus, each one once.
+
+    documents: of the corpus; passages: positions of those that may be learned from, ascending.
+    """
+    seen: set[str] = set()
+    for position in passages.tolist():
+        for sentence in sentences(documents[position].text):
+            if sentence not in seen:
+                seen.add(sentence)
+                yield sentence
+
+
+class MaskedSentences(Dataset[dict[str, Any]]):
+    """The sentences of every step of a run, in the order in which they are shown.
+
+    An epoch shows each sentence once. Sentences of about the same length share a step, so that little is padded.
+
+    tokenizer: of the model, with a mask token; texts: sentences, one at least; longest: in tokens; steps, batch: of the
+    run; seed: of the order.
+    """
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], longest: int, steps: int, batch: int, seed: int
+    ) -> None:
+        encoded = tokenizer([*texts], truncation=True, max_length=longest, return_special_tokens_mask=True)
+        self._ids, self._special = encoded["input_ids"], encoded["special_tokens_mask"]
+        lengths = [len(ids) for ids in self._ids]
+        generator = torch.Generator().manual_seed(_state(seed, 0))
+        one_epoch: Any = get_length_grouped_indices
+        self._shown: list[int] = []
+        while len(self._shown) < steps * batch:
+            self._shown += one_epoch(lengths, batch, generator=generator)
+        del self._shown[steps * batch :]
+
+    def __len__(self) -> int:
+        """Return how many sentences are shown, those shown again counted again."""
+        return len(self._shown)
+
+    def __getitem__(self, place: int) -> dict[str, Any]:
+        """Return the sentence at a place of the run, and the place, which decides what is masked."""
+        row = self._shown[place]
+        return {"input_ids": self._ids[row], "special_tokens_mask": self._special[row], "place": place}
+
+
+class MaskingCollator:
+    """Pads the sentences of a step and masks tokens; what is masked depends on the seed and the place in the run alone.
+
+    So a run that is resumed masks what it would have masked.
+
+    tokenizer: of the model, with a mask token; seed: of the run.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, seed: int) -> None:
+        self._collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=_MASKED, seed=seed)
+        self._seed = seed
+
+    def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """Return input_ids, attention_mask and labels, (batch, tokens) int64; examples: of MaskedSentences."""
+        self._collator.generator = torch.Generator().manual_seed(_state(self._seed, 1 + examples[0]["place"]))
+        kept = [{name: value for name, value in each.items() if name != "place"} for each in examples]
+        batch: dict[str, torch.Tensor] = self._collator(kept)
+        return batch
+
+
+def masked_language_model(model: SentenceTransformer, name: str, seed: int) -> PreTrainedModel:
+    """Put a head that names hidden tokens on the transformer of a model; the two share their weights.
+
+    The head is the one in the base model's folder. Most sentence encoders come without one: then it is new, initialised
+    as transformers does it, and its output weights are the transformer's own token embeddings.
+
+    model: whose transformer learns; name: of it, for messages; seed: of a new head. Raises EncoderError where the model
+    is no transformer, its tokenizer has no mask token, or transformers has no such head for it.
+    """
+    if not is_transformer(model):
+        raise EncoderError(f"encoder {name!r}: has no transformer that could be pre-trained; choose another recipe")
+    if getattr(model.tokenizer, "mask_token", None) is None:
+        raise EncoderError(
+            f"encoder {name!r}: its tokenizer has no mask token, which pre-training needs; choose another recipe, such "
+            "as ft"
+        )
+    first: Any = model[0]
+    transformer = first.auto_model
+    weights = _weights(Path(transformer.name_or_path))
+    logging.getLogger("transformers").setLevel(logging.ERROR)  # else a table of the head's weights, which are missing
+    with torch.random.fork_rng(devices=[]), contextlib.redirect_stderr(io.StringIO()):
+        torch.manual_seed(_state(seed, -1))
+        try:
+            masked: Any
+            if weights is None:
+                masked = AutoModelForMaskedLM.from_config(transformer.config, dtype=transformer.dtype)
+            else:
+                masked = AutoModelForMaskedLM.from_pretrained(
+                    weights, config=transformer.config, dtype=transformer.dtype, local_files_only=True
+                )
+        except ValueError as error:  # the configuration is not in the mapping of AutoModelForMaskedLM
+            kind = transformer.config.model_type
+            raise EncoderError(
+                f"encoder {name!r}: transformers has no masked language model of the kind {kind}; choose another "
+                "recipe, such as ft"
+            ) from error
+    setattr(masked, masked.base_model_prefix, transformer)
+    masked.tie_weights()
+    placed: PreTrainedModel = masked.to(transformer.device)
+    return placed
+
+
+def _weights(folder: Path) -> Path | None:
+    """Return the folder of the transformer in that of a model; None where the model was not read from one.
+
+    Older versions of sentence-transformers put it below the folder of the model, in 0_Transformer.
+    """
+    modules = folder / "modules.json"
+    if modules.is_file():
+        return folder / str(json.loads(modules.read_text(encoding="utf-8"))[0]["path"])
+    return folder if folder.is_dir() else None
+
+
+def _state(seed: int, stream: int) -> int:
+    """Return the state of a generator that belongs to one use of the seed alone; stream: -1 or more."""
+    return int(np.random.SeedSequence([seed, _STREAM, stream + 1]).generate_state(1, np.uint64)[0] >> 1)

@@ -1,0 +1,205 @@
+"""The last layers of a transformer, trained over hidden states that the layers below gave once.
+
+The layers below do not change, so that what they say of a text is computed once and kept. A step then costs a third of
+one through a model of six layers when two of them learn, and nothing flows back through the others.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Module
+from torch import nn
+
+from taugate.calibration.export.torch_model import is_transformer
+from taugate.calibration.progress import Stopwatch
+from taugate.errors import EncoderError
+
+LAYERS = 2  # that learn, where nothing else is asked for
+_BATCH = 32  # texts whose states are computed together
+_STATES = "states"  # of the features of a batch
+
+
+def transformer_layers(model: SentenceTransformer, name: str) -> nn.ModuleList:
+    """Return the layers of the transformer, first to last.
+
+    model: of which module 0 is a transformer; name: of it, for messages. Raises EncoderError where it has none, or too
+    few.
+    """
+    if is_transformer(model):
+        first: Any = model[0]
+        count = first.auto_model.config.num_hidden_layers
+        for module in first.auto_model.modules():
+            if isinstance(module, nn.ModuleList) and len(module) == count > 1:
+                return module
+    raise EncoderError(
+        f"encoder {name!r}: has no transformer with several layers, which this recipe trains; choose --recipe adapter"
+    )
+
+
+@dataclass(frozen=True)
+class LowerStates:
+    """What the lower layers of a transformer say of every token of some texts.
+
+    rows: the row of each text; states: (t, h) float16, of all tokens; ends: (n + 1,) int64, text i has the tokens
+    ends[i] … ends[i + 1] − 1.
+    """
+
+    rows: dict[str, int]
+    states: NDArray[np.float16]
+    ends: NDArray[np.int64]
+
+    @classmethod
+    def compute(
+        cls, model: SentenceTransformer, name: str, upper: int, texts: Sequence[str], kept: Path, watch: Stopwatch
+    ) -> Self:
+        """Compute the states of each text, or read those that an earlier run kept.
+
+        model: whose layers they are; name: of it; upper: layers above the states, at least one fewer than there are;
+        texts: n of them, none twice; kept: file of the states; watch: shows the progress. Raises EncoderError where the
+        model has no such layers, OSError where the file cannot be written.
+        """
+        rows = {text: row for row, text in enumerate(texts)}
+        if kept.is_file():
+            found = load_file(kept)
+            return cls(rows, found["states"], found["ends"])
+        layers, first = transformer_layers(model, name), _first(model)
+        boundary = len(layers) - min(upper, len(layers) - 1) - 1
+        seen: list[torch.Tensor] = []
+        hook = layers[boundary].register_forward_hook(lambda *call: seen.append(_hidden(call[-1])))
+        collected: list[NDArray[np.float16]] = [np.empty((0, 0), np.float16)] * len(texts)
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+        model.eval()
+        try:
+            passing = _passing(layers, boundary + 1, len(layers), in_tuple=_gives_tuple(model, layers))
+            with watch.task("computing hidden states", len(texts)) as task, passing:
+                for start in range(0, len(texts), _BATCH):
+                    some = order[start : start + _BATCH]
+                    features = first.preprocess([texts[row] for row in some])
+                    with torch.no_grad():
+                        first({key: _moved(value, model.device) for key, value in features.items()})
+                    states = seen.pop().to(torch.float16).cpu().numpy()
+                    for row, each, mask in zip(some, states, features["attention_mask"].bool().numpy(), strict=True):
+                        collected[row] = each[mask]
+                    task.done += len(some)
+        finally:
+            hook.remove()
+        ends = np.cumsum([0, *(len(each) for each in collected)])
+        found = {"states": np.concatenate(collected), "ends": ends}
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        partial = kept.with_suffix(".partial")
+        save_file(found, partial)
+        partial.replace(kept)
+        return cls(rows, found["states"], ends)
+
+    def padded(self, texts: Sequence[str], mask: torch.Tensor) -> torch.Tensor:
+        """Return states, (b, t, h) float32, where a mask has tokens; texts: b of them; mask: (b, t)."""
+        found = torch.zeros((*mask.shape, self.states.shape[1]))
+        for line, text in enumerate(texts):
+            row = self.rows[text]
+            states = np.array(self.states[self.ends[row] : self.ends[row + 1]], dtype=np.float32)
+            found[line, mask[line].bool()] = torch.from_numpy(states)
+        return found
+
+
+@contextmanager
+def upper_model(
+    model: SentenceTransformer, name: str, upper: int, states: LowerStates
+) -> Iterator[SentenceTransformer]:
+    """Yield a model of the same modules that begins at the states; its upper layers alone require a gradient.
+
+    model: whole, whose upper layers change with it; name: of it; upper: layers above the states; states: of every text
+    that it will be given.
+    """
+    layers = transformer_layers(model, name)
+    boundary = len(layers) - min(upper, len(layers) - 1) - 1
+    model.requires_grad_(False)
+    for layer in layers[boundary + 1 :]:
+        layer.requires_grad_(True)
+    with _passing(layers, 0, boundary + 1, in_tuple=_gives_tuple(model, layers)) as passing:
+        yield SentenceTransformer(
+            modules=[_FromStates(_first(model), states, passing[-1]), *list(model)[1:]], device="cpu"
+        )
+
+
+class _Pass(nn.Module):
+    """Stands in for a layer: hands on what it is given, or the states that were put into it."""
+
+    def __init__(self, *, in_tuple: bool) -> None:
+        super().__init__()
+        self.in_tuple = in_tuple
+        self.states: torch.Tensor | None = None
+
+    def forward(self, hidden_states: torch.Tensor, *_: object, **__: object) -> object:
+        given = hidden_states if self.states is None else self.states
+        return (given,) if self.in_tuple else given
+
+
+class _FromStates(Module):
+    """The transformer of a model, whose last lower layer gives the states of the texts."""
+
+    def __init__(self, transformer: Module, states: LowerStates, last: _Pass) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.transformer, self._states, self._last = transformer, states, last
+
+    def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **more: object) -> dict[str, Any]:
+        features: dict[str, Any] = self.transformer.preprocess(inputs, prompt, **more)
+        features[_STATES] = self._states.padded(inputs, features["attention_mask"])
+        return features
+
+    def forward(self, features: dict[str, Any], **more: object) -> dict[str, Any]:
+        self._last.states = features.pop(_STATES)
+        try:
+            found: dict[str, Any] = self.transformer(features, **more)
+        finally:
+            self._last.states = None
+        return found
+
+    def save(self, *_: object, **__: object) -> None:
+        raise NotImplementedError("the whole model is saved, never this view of it")
+
+
+@contextmanager
+def _passing(layers: nn.ModuleList, start: int, stop: int, *, in_tuple: bool) -> Iterator[list[_Pass]]:
+    """Put layers aside inside a `with` block, and what hands on its input in their place."""
+    real = list(layers)
+    passing = [_Pass(in_tuple=in_tuple) for _ in range(start, stop)]
+    try:
+        for place, each in zip(range(start, stop), passing, strict=True):
+            layers[place] = each
+        yield passing
+    finally:
+        for place, layer in enumerate(real):
+            layers[place] = layer
+
+
+def _gives_tuple(model: SentenceTransformer, layers: nn.ModuleList) -> bool:
+    """Find out, with a short text, whether a layer returns a tuple or a tensor."""
+    first, seen = _first(model), list[bool]()
+    hook = layers[0].register_forward_hook(lambda *call: seen.append(isinstance(call[-1], tuple)))
+    try:
+        with torch.no_grad():
+            first({key: _moved(value, model.device) for key, value in first.preprocess(["?"]).items()})
+    finally:
+        hook.remove()
+    return seen[0]
+
+
+def _hidden(output: Any) -> torch.Tensor:  # noqa: ANN401 (a tensor, or a tuple that begins with one)
+    hidden: torch.Tensor = output[0] if isinstance(output, tuple) else output
+    return hidden.detach()
+
+
+def _moved(value: Any, device: torch.device) -> Any:  # noqa: ANN401 (features are tensors and others)
+    return value.to(device) if isinstance(value, torch.Tensor) else value
+
+
+def _first(model: SentenceTransformer) -> Any:  # noqa: ANN401 (a module of sentence-transformers, without types)
+    return model[0]

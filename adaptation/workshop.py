@@ -1,0 +1,197 @@
+"""Where the weights of an encoder are trained: a recipe at a time, each in a folder of its own that survives a kill."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from taugate.adaptation.linear.map import LinearMap
+from taugate.adaptation.parts import TRAIN
+from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes, TriedRecipe
+from taugate.adaptation.training.plan import StagePlan
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.source import is_exported
+from taugate.calibration.progress import Stopwatch
+from taugate.errors import EncoderError, InputError
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.release.adaptation import RecipeName, StageRecord
+from taugate.storage.folders import publish, staging_folder
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+    from taugate.adaptation.training.run import TrainingRun
+
+_NEGATIVES = 4  # of each query, from which one is drawn for each triplet
+_STREAM = 6  # of the seed, for the negatives
+# ft: that of sentence-transformers' examples; pt: of Devlin et al., "BERT: Pre-training of Deep Bidirectional
+# Transformers", 2019, appendix A.3; layers: higher, as the layers below cannot be spoilt; not tuned.
+_RATES = {"layers": 1e-4, "ft": 2e-5, "pt": 5e-5}
+
+GRAPH = "onnx"  # beside the folder of a trained model: the graph that would be served
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What training through the encoder needs.
+
+    pairs: queries and documents, encoded by the base encoder; encoder: that; base: its name, for messages; model: its
+    folder; work: the folder of the unfinished work; seed: of every random choice; watch: shows what is under way.
+    """
+
+    pairs: EncodedPairs
+    encoder: OnnxEncoder
+    base: str
+    model: Path
+    work: Path
+    seed: int
+    watch: Stopwatch
+
+    def check(self) -> None:
+        """Find out whether weights can be trained. Raises InputError without the extra, EncoderError for the base."""
+        if missing := [name for name in ("accelerate", "datasets") if find_spec(name) is None]:
+            raise InputError(
+                f"{missing[0]} is not installed, and training through the encoder needs it: pip install "
+                "'taugate[adaptation]', or choose --recipe adapter"
+            )
+        if is_exported(self.model):
+            raise EncoderError(
+                f"encoder {self.base!r}: is an exported graph, whose weights cannot be trained; give the "
+                "sentence-transformers folder that it was exported from, or choose --recipe adapter"
+            )
+        from taugate.adaptation.training.upper_layers import transformer_layers
+
+        transformer_layers(self.load(), self.base)
+
+    def load(self, start: TriedRecipe | None = None) -> "SentenceTransformer":
+        """Load a model with the weights of a recipe; start: None for the base."""
+        return self._load((start.transformer if start else None) or self.model)
+
+    def _load(self, folder: Path) -> "SentenceTransformer":
+        from taugate.calibration.export.torch_model import load_model
+
+        return load_model(folder, self.base)
+
+    def train(
+        self, recipe: RecipeName, start: TriedRecipe, made: StagePlan, *, bfloat16: bool
+    ) -> tuple["SentenceTransformer", list[StageRecord]]:
+        """Train a recipe, or read what a killed run has of it; returns the model and the record of each stage.
+
+        recipe: that goes through the encoder; start: where it begins, but for pre-training, which begins at the base;
+        made: steps of each stage; bfloat16: whether products are computed in it. Raises EncoderError where the base
+        cannot be trained or a loss is no number, InputError where the folder cannot be written.
+        """
+        from taugate.adaptation.training.run import TrainingRun
+
+        run = TrainingRun(self.work / recipe, self.seed, self.watch, bfloat16)
+        saved = run.folder / "model"
+        model = self._load(saved) if saved.is_dir() else self.load(None if recipe.startswith("pt") else start)
+        records = []
+        for stage in recipe.split("-"):
+            learned = None if recipe.startswith("pt") else start.learned
+            losses = run.losses(stage) if saved.is_dir() else None
+            if losses is None:
+                losses = self._stage(stage, model, start, learned, made, run, None)
+            records.append(
+                StageRecord(
+                    stage=stage,
+                    steps=made.steps,
+                    batch=made.batch,
+                    rate=_RATES[stage],
+                    bfloat16=bfloat16,
+                    losses=losses,
+                )
+            )
+        return model, records
+
+    def step_seconds(self, recipe: RecipeName, start: TriedRecipe, made: StagePlan, *, bfloat16: bool) -> float:
+        """Return how long a step of a recipe takes, as a few of them do; the parameters are those of `train`."""
+        from taugate.adaptation.training.run import TrainingRun
+
+        run = TrainingRun(self.work, self.seed, self.watch, bfloat16)
+        seconds = 0.0
+        for stage in recipe.split("-"):
+            model = self.load()
+
+            def some(scratch: "TrainingRun", told: Callable[[float], None], stage: str = stage) -> None:
+                self._stage(stage, model, start, start.learned, made, scratch, told)  # noqa: B023 (called at once)
+
+            seconds += run.step_seconds(stage, some)
+        return seconds
+
+    def _stage(  # noqa: PLR0913, PLR0917 (what learns, from where, and how long)
+        self,
+        stage: str,
+        model: "SentenceTransformer",
+        start: TriedRecipe,
+        learned: LinearMap | None,
+        made: StagePlan,
+        run: "TrainingRun",
+        told: Callable[[float], None] | None,
+    ) -> list[float]:
+        """Make the steps of one stage; the model changes in place, and ends in the map `learned` while it does."""
+        from taugate.adaptation.training.fine_tuning import Triplets, fine_tune, fine_tune_layers, with_map
+        from taugate.adaptation.training.run import Schedule
+        from taugate.adaptation.training.upper_layers import LAYERS
+
+        schedule = Schedule(made.steps, made.batch, _RATES[stage])
+        if stage == "pt":
+            from taugate.adaptation.training.pretraining import corpus_sentences, pretrain
+
+            texts = [*corpus_sentences(self.pairs.corpus, self.pairs.queries.parts.passages(TRAIN))]
+            return pretrain(model, self.base, texts, run, schedule, told)
+        paired = start.pairs.paired_texts(start.learned)
+        prompts, documents = self.encoder.config, [*paired.document_texts]
+        triplets = Triplets.draw(
+            [prompts.query_prompt + text for text in paired.texts],
+            [prompts.document_prompt + text for text in documents],
+            paired.relevant,
+            paired.mine(_NEGATIVES, np.random.default_rng([self.seed, _STREAM])).positions,
+            made.steps * made.batch,
+            self.seed,
+        )
+        whole = with_map(model, learned)
+        if stage == "layers":
+            return fine_tune_layers(whole, self.base, LAYERS, triplets, schedule, run, stage, told)
+        return fine_tune(whole, triplets, schedule, run, stage, told)
+
+    def with_best_map(
+        self, name: RecipeName, model: "SentenceTransformer", folder: str, before: TriedRecipe | None, steps: int
+    ) -> TriedRecipe:
+        """Encode everything with a trained model, and choose its map: none, the one it had, or one that is fitted anew.
+
+        name: of the recipe; model: trained; folder: of its files, within the work; before: whose map it was trained
+        with, None for none; steps: of the adapter. Raises InputError where the folder cannot be written.
+        """
+        transformer, pairs = self._encode(model, self.work / folder)
+        fitted = LearnedRecipes.climb(pairs, "auto", self.seed, steps, lambda _: None).chosen
+        candidates = [fitted, TriedRecipe(name, None, pairs.validate(None), None, pairs)]
+        if before is not None and before.learned is not None:
+            per_query = pairs.validate(before.learned)
+            candidates.append(TriedRecipe(name, before.learned, per_query, before.whitening, pairs))
+        best = max(candidates, key=lambda each: each.ndcg)
+        return replace(best, name=name, transformer=transformer)
+
+    def _encode(self, model: "SentenceTransformer", folder: Path) -> tuple[Path, EncodedPairs]:
+        """Save a model, export it, and encode everything, unless a killed run has done so."""
+        from taugate.adaptation.training.run import unwritable
+        from taugate.calibration.export.onnx_export import export
+
+        saved, graph = folder / "model", folder / GRAPH
+        try:
+            if not saved.is_dir():
+                with staging_folder(folder, ".model-") as staging:
+                    model.save(str(staging), create_model_card=False)
+                    publish(staging, saved)
+            if not graph.is_dir():
+                with staging_folder(folder, ".onnx-") as staging, self.watch.task("exporting the trained encoder"):
+                    export(saved, self.base, "", staging)
+                    publish(staging, graph)
+        except OSError as error:
+            raise unwritable(folder, error) from error
+        encoder = OnnxEncoder.load(graph)
+        cache = EmbeddingCache(folder / "embeddings.sqlite", encoder.config.dimension)
+        return saved, EncodedPairs.encode(self.pairs.corpus, self.pairs.queries, encoder, cache, self.watch)

@@ -1,0 +1,208 @@
+"""Adaptations of which it is known whether they are better: by construction, or because a large set tells."""
+
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import orjson
+
+from taugate.adaptation.admission import Admission, K, judge_adapted
+from taugate.adaptation.linear.map import LinearMap
+from taugate.adaptation.pairs.queries import AdaptationQueries
+from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes, TriedRecipe, search_trial
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import encode
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from taugate.calibration.gate.baseline import RankingOutcomes
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.progress import Stopwatch
+from taugate.calibration.risk.paired import paired_losses
+from taugate.ingestion.dataset.beir import CORPUS, Dataset, LabelledQuery, read_dataset
+from taugate.ingestion.dataset.beir import QUERIES as QUERIES_FILE
+from taugate.ingestion.dataset.judgements import qrels_of
+from taugate.retrieval.encoder.encoder import OnnxEncoder, Role
+from taugate.retrieval.vectors.similarity import Float32
+
+_DOCUMENTS = 600  # of a set: a search takes a tenth of the time, and all it knows of their queries is the truth
+QUERIES = 400  # of an adaptation: some 200 to learn from, 60 to choose by and 140 to decide, as few as a user has
+STEPS = 16  # the best of them come before the sixteenth, where pairs are as few
+_WIDTHS = (0.02, 0.5)  # of the noise in a random map: from next to nothing to a third of the length of a vector
+
+
+@dataclass(frozen=True)
+class Known:
+    """One decision; admitted: by the gate; better: whether the encoder is, as far as anybody can know."""
+
+    admitted: bool
+    better: bool
+
+
+@dataclass(frozen=True)
+class EncodedSet:
+    """A public data set, encoded by the default encoder.
+
+    dataset: with q answerable queries; documents: (N, d) float32; vectors: (d,) float32 of each query, by its text;
+    spool: keeps the documents.
+    """
+
+    dataset: Dataset
+    documents: Float32
+    vectors: dict[str, Float32]
+    spool: tempfile.TemporaryDirectory[str]
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read a part of a data set, whose queries are all there are, and encode it or look it up in the cache."""
+        spool = tempfile.TemporaryDirectory(prefix="taugate-adapt-")
+        part, texts = Path(spool.name, "part"), Path(spool.name, "texts")
+        for each in (part / "qrels", texts):
+            each.mkdir(parents=True)
+        _write_part(folder, part)
+        dataset = read_dataset(part, "test", texts)
+        encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
+        cache, watch = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension), Stopwatch()
+
+        def embedded(texts: list[str], role: Role) -> Float32:
+            return encode(encoder, texts, len(texts), role, cache, watch).vectors
+
+        asked = [query.text for query in dataset.answerable]
+        documents = embedded([each.encoded_text for each in dataset.documents], "document")
+        return cls(dataset, documents, dict(zip(asked, embedded(asked, "query"), strict=True)), spool)
+
+    def sample(self, seed: int, rng: np.random.Generator) -> list[LabelledQuery]:
+        """Draw queries; with an odd seed one of each document, so that the gate counts queries, else documents."""
+        queries = self.dataset.answerable
+        order = rng.permutation(len(queries))
+        if seed % 2:
+            order = order[np.sort(np.unique(clusters([queries[row] for row in order]), return_index=True)[1])]
+        return [queries[row] for row in order[:QUERIES]]
+
+    def relabelled(self, asked: Sequence[LabelledQuery], seed: int, rng: np.random.Generator) -> list[LabelledQuery]:
+        """Give to some queries the labels of as many queries of this set; asked: of this set or of another."""
+        labels = self.sample(seed, rng)
+        return [
+            replace(query, relevant=label.relevant, chunks=label.chunks)
+            for query, label in zip(asked, labels, strict=False)
+        ]
+
+    def pairs(self, queries: list[LabelledQuery], seed: int, other: "EncodedSet | None" = None) -> EncodedPairs:
+        """Divide queries as `taugate adapt` does.
+
+        queries: labelled with documents of this set; seed: of the division; other: the set whose queries they are.
+        """
+        vectors = self.vectors if other is None else other.vectors
+        dataset = replace(self.dataset, answerable=queries)
+        divided = AdaptationQueries.collect(dataset, dataset, seed)
+
+        def of(asked: Sequence[LabelledQuery]) -> Float32:
+            return np.array([vectors[query.text] for query in asked])
+
+        return EncodedPairs(
+            divided,
+            self.documents,
+            of(divided.train),
+            of(divided.validation),
+            of(divided.unseen),
+            self.dataset.documents,
+        )
+
+    def gain(self, learned: LinearMap) -> tuple[float, float]:
+        """Return what a map gains in NDCG@10 and accuracy@K on all queries of the set, by the unit of their evidence."""
+        queries = self.dataset.answerable
+        units = SamplingUnits.from_labels(clusters(queries))
+        before, after = (self.outcomes(queries, each) for each in (None, learned))
+        differences = (before.ndcg - after.ndcg, before.accuracy - after.accuracy)
+        ndcg, accuracy = (-paired_losses(each, units).mean for each in differences)
+        return ndcg, accuracy
+
+    def outcomes(self, queries: Sequence[LabelledQuery], learned: LinearMap | None) -> RankingOutcomes:
+        """Search for queries of this set through a map."""
+        vectors = np.array([self.vectors[query.text] for query in queries])
+        parents = self.dataset.documents.parents
+        return search_trial(queries, vectors, self.documents, learned, K, parents).outcomes()
+
+
+def _write_part(source: Path, target: Path) -> None:
+    """Copy some documents of a data set, and the queries whose answers are among them."""
+    corpus = (source / CORPUS).read_bytes().splitlines()
+    kept = [corpus[row] for row in np.sort(np.random.default_rng(0).permutation(len(corpus))[:_DOCUMENTS])]
+    documents = {orjson.loads(line)["_id"] for line in kept}
+    header, *rows = (source / qrels_of("test")).read_text().splitlines()
+    missing = {row.split("\t")[0] for row in rows if row.split("\t")[1] not in documents}
+    judged = [row for row in rows if row.split("\t")[0] not in missing]
+    (target / CORPUS).write_bytes(b"\n".join(kept) + b"\n")
+    (target / QUERIES_FILE).write_bytes((source / QUERIES_FILE).read_bytes())
+    (target / qrels_of("test")).write_text("\n".join([header, *judged]) + "\n")
+
+
+def shuffled(of: EncodedSet, seed: int) -> Known:
+    """Adapt to queries each of which has the labels of another one: nothing can be better at that."""
+    rng = np.random.default_rng(seed)
+    return _meaningless(of.pairs(of.relabelled(of.sample(seed, rng), seed, rng), seed), seed)
+
+
+def foreign(of: EncodedSet, asking: EncodedSet, seed: int) -> Known:
+    """Adapt to queries of another set, each with the labels of a query of this one."""
+    rng = np.random.default_rng(seed)
+    return _meaningless(of.pairs(of.relabelled(asking.sample(seed, rng), seed, rng), seed, asking), seed)
+
+
+def elsewhere(learning: EncodedSet, judged: EncodedSet, seed: int) -> Known:
+    """Learn from one set and admit by some queries of another, all of whose queries tell whether it is better."""
+    rng = np.random.default_rng(seed)
+    learned = learn(learning.pairs(learning.sample(seed, rng), seed), seed)
+    return _decided(judged, learned, rng, seed)
+
+
+def random_map(of: EncodedSet, seed: int) -> Known:
+    """Take two random maps near the identity for recipes; all queries of the set tell whether the chosen one is better."""
+    rng = np.random.default_rng(seed)
+    pairs, tried = of.pairs(of.sample(seed, rng), seed), []
+    for name in ("whitening", "adapter"):
+        d = of.documents.shape[1]
+        width = math.exp(rng.uniform(*np.log(_WIDTHS)))
+        learned = LinearMap.from_float64(np.eye(d) + width / math.sqrt(d) * rng.standard_normal((d, d)), np.zeros(d))
+        tried.append(TriedRecipe(name, learned, pairs.validate(learned)))
+    best = max(tried, key=lambda each: each.ndcg)
+    whitening = learn(pairs, seed, "whitening").whitening
+    learned = LearnedRecipes(tried, best, whitening, 0, float(pairs.validate(None).mean()), [])
+    return _decided(of, learned, rng, seed)
+
+
+def random_signs(of: EncodedSet, learned: LearnedRecipes, seed: int) -> Known:
+    """Turn what recipes gain and lose the other way round for a random half of the documents: they gain nothing."""
+    rng = np.random.default_rng(seed)
+    queries = of.sample(seed, rng)
+    labels = clusters(queries)
+    signs = rng.choice([-1.0, 1.0], labels.max() + 1)[labels]
+    base = of.outcomes(queries, None)
+    turned = []
+    for each in learned.tried:
+        found = of.outcomes(queries, each.learned)
+        outcomes = (
+            base.accuracy + signs * (found.accuracy - base.accuracy),
+            base.ndcg + signs * (found.ndcg - base.ndcg),
+        )
+        turned.append((each.name, RankingOutcomes(*outcomes)))
+    records = judge_adapted(base, turned, SamplingUnits.from_labels(labels))
+    return Known(admitted=any(record.admitted for record in records), better=False)
+
+
+def learn(pairs: EncodedPairs, seed: int, recipe: str = "auto") -> LearnedRecipes:
+    """Try the recipes; pairs: to learn from; seed: of the draw; recipe: which."""
+    return LearnedRecipes.climb(pairs, recipe, seed, STEPS, lambda _: None)
+
+
+def _meaningless(pairs: EncodedPairs, seed: int) -> Known:
+    return Known(Admission.decide(pairs, learn(pairs, seed)).admitted, better=False)
+
+
+def _decided(judged: EncodedSet, learned: LearnedRecipes, rng: np.random.Generator, seed: int) -> Known:
+    """Admit recipes by a sample of queries, and ask all queries of the set whether that was right."""
+    found = Admission.decide(judged.pairs(judged.sample(seed, rng), seed), learned)
+    ndcg, accuracy = judged.gain(learned.chosen.learned)
+    return Known(found.admitted, better=ndcg > 0 and accuracy > -found.chosen.margin)

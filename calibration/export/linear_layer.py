@@ -1,0 +1,75 @@
+"""Fold a linear map of the embeddings into an exported encoder, for a model that is there as a graph alone.
+
+A model that sentence-transformers can load has a Dense module instead, which the tracer turns into the same product.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from taugate.errors import EncoderError
+from taugate.retrieval.vectors.similarity import Float32
+
+SHORTEST = 1e-12  # the length below which torch.nn.functional.normalize takes a vector for zero
+
+
+def fold_linear_map(source: Path, weight: Float32, bias: Float32, target: Path) -> None:
+    """Write a graph whose output v is (A·u + b) / |A·u + b|, where u is that of another graph.
+
+    The product is a Gemm, which quantisation to int8 leaves alone, as it does that of a Dense module.
+
+    source: ONNX file to read, with one output, (batch, d) float32; weight: A, (e, d) float32; bias: b, (e,) float32;
+    target: ONNX file to write. Raises EncoderError where the graph has not one output, or reads its weights from
+    another file.
+    """
+    model = onnx.load(source, load_external_data=False)
+    if any(each.external_data for each in model.graph.initializer):
+        raise EncoderError(f"{source}: has its weights in another file; convert it to one ONNX file of less than 2 GB")
+    if len(model.graph.output) != 1:
+        names = ", ".join(each.name for each in model.graph.output)
+        raise EncoderError(f"{source}: has the outputs {names}, and an encoder has one; export it with taugate")
+    output = model.graph.output[0].name
+    # Names may not be used twice, and an encoder that was folded before has the first of them.
+    taken = {name for node in model.graph.node for name in node.output}
+    prefix = next(each for number in range(len(taken) + 1) if not _uses(taken, each := f"taugate/map{number}"))
+    _rename(model, output, f"{prefix}/input")
+    constants = {
+        "weight": weight,
+        "bias": bias,
+        "shortest": np.array(SHORTEST, dtype=np.float32),
+        "axes": np.array([-1], dtype=np.int64),
+    }
+    model.graph.initializer.extend(
+        numpy_helper.from_array(value, f"{prefix}/{name}") for name, value in constants.items()
+    )
+    model.graph.node.extend(_nodes(prefix, output))
+    model.graph.output[0].type.tensor_type.shape.dim[-1].dim_value = len(bias)
+    onnx.save(model, target)
+
+
+def _uses(taken: set[str], prefix: str) -> bool:
+    return any(name.startswith(f"{prefix}/") for name in taken)
+
+
+def _rename(model: onnx.ModelProto, old: str, new: str) -> None:
+    """Give the graph's output another name wherever a node writes or reads it."""
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            for place, name in enumerate(names):
+                if name == old:
+                    names[place] = new
+
+
+def _nodes(prefix: str, output: str) -> Iterator[onnx.NodeProto]:
+    """Yield the product and the normalisation."""
+    yield helper.make_node(
+        "Gemm", [f"{prefix}/input", f"{prefix}/weight", f"{prefix}/bias"], [f"{prefix}/product"], transB=1
+    )
+    yield helper.make_node("Mul", [f"{prefix}/product", f"{prefix}/product"], [f"{prefix}/squares"])
+    yield helper.make_node("ReduceSum", [f"{prefix}/squares", f"{prefix}/axes"], [f"{prefix}/sum"], keepdims=1)
+    yield helper.make_node("Sqrt", [f"{prefix}/sum"], [f"{prefix}/length"])
+    yield helper.make_node("Max", [f"{prefix}/length", f"{prefix}/shortest"], [f"{prefix}/divisor"])
+    yield helper.make_node("Div", [f"{prefix}/product", f"{prefix}/divisor"], [output])

@@ -1,0 +1,126 @@
+"""Training through the encoder: what learns, what stays, what a checkpoint holds, and a loss that is no number."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("accelerate")
+pytest.importorskip("datasets")
+import torch
+from sentence_transformers import SentenceTransformer
+
+from taugate.adaptation.linear.map import LinearMap
+from taugate.adaptation.training.fine_tuning import Triplets, fine_tune, fine_tune_layers, with_map
+from taugate.adaptation.training.merging import merge
+from taugate.adaptation.training.run import LossError, Schedule, TrainingRun
+from taugate.adaptation.training.upper_layers import LowerStates, upper_model
+from taugate.calibration.progress import Stopwatch
+from tests.adaptation.training.encoders import words, write_small_bert
+
+pytestmark = pytest.mark.model
+DRAWN = np.random.default_rng(0)
+DOCUMENTS = [" ".join(DRAWN.choice(words(), 12)) for _ in range(24)]
+QUERIES = [" ".join(text.split()[:4]) for text in DOCUMENTS]
+RELEVANT = [np.array([row]) for row in range(24)]
+NEGATIVES = np.array([[(row + 1) % 24, (row + 2) % 24] for row in range(24)])
+SCHEDULE = Schedule(steps=4, batch=8, rate=1e-3)
+
+
+def triplets() -> Triplets:
+    return Triplets.draw(QUERIES, DOCUMENTS, RELEVANT, NEGATIVES, 40, seed=0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_small_bert(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture
+def model(folder: Path) -> SentenceTransformer:
+    return SentenceTransformer(str(folder), device="cpu")
+
+
+def weights(model: SentenceTransformer) -> dict[str, torch.Tensor]:
+    return {name: each.detach().clone() for name, each in model.named_parameters()}
+
+
+def test_every_query_is_drawn_as_often_with_an_answer_and_a_negative_of_its_own() -> None:
+    found = triplets()
+    assert len(found.queries) == len(found.positives) == len(found.negatives) == 40
+    assert sorted(found.queries[:24]) == sorted(QUERIES)
+    for query, positive, negative in zip(found.queries, found.positives, found.negatives, strict=True):
+        row = QUERIES.index(query)
+        assert positive == DOCUMENTS[row]
+        assert DOCUMENTS.index(negative) in NEGATIVES[row]
+
+
+def test_upper_layers_over_kept_states_say_what_the_whole_model_says(
+    model: SentenceTransformer, tmp_path: Path
+) -> None:
+    expected = model.encode(QUERIES)
+    kept = tmp_path / "states.safetensors"
+    for _ in range(2):  # computed, and read from the file
+        states = LowerStates.compute(model, "small", 2, QUERIES, kept, Stopwatch())
+        with upper_model(model, "small", 2, states) as view, torch.no_grad():
+            found = view(view.preprocess(QUERIES))["sentence_embedding"].numpy()
+        assert found == pytest.approx(expected, abs=2e-3)  # the states are kept in float16
+    assert model.encode(QUERIES) == pytest.approx(expected, abs=1e-6), "the lower layers are back"
+
+
+def test_layers_change_the_last_two_alone(model: SentenceTransformer, tmp_path: Path) -> None:
+    before = weights(model)
+    losses = fine_tune_layers(model, "small", 2, triplets(), SCHEDULE, TrainingRun(tmp_path, 0, Stopwatch()))
+    changed = {name for name, each in weights(model).items() if not torch.equal(each, before[name])}
+    assert len(losses) == SCHEDULE.steps
+    assert changed
+    assert all("layer.1." in name or "layer.2." in name for name in changed)
+
+
+def test_the_whole_encoder_learns_under_a_map_that_stays(model: SentenceTransformer, tmp_path: Path) -> None:
+    before = weights(model)
+    learned = LinearMap(2 * np.eye(32, dtype=np.float32), np.full(32, 0.1, dtype=np.float32))
+    whole = with_map(model, learned)
+    long = Schedule(steps=30, batch=8, rate=1e-3)
+    losses = fine_tune(whole, triplets(), long, TrainingRun(tmp_path, 0, Stopwatch()))
+    assert np.mean(losses[-5:]) < np.mean(losses[:5])
+    assert any(not torch.equal(each, before[name]) for name, each in weights(model).items() if "embeddings" in name)
+    assert np.array_equal(whole[-2].linear.weight.detach().numpy(), learned.weight)
+    assert len(model) == 3, "the map belongs to the other view of the model"
+
+
+def test_a_finished_stage_is_read_and_not_made_again(folder: Path, tmp_path: Path) -> None:
+    found = []
+    for _ in range(2):
+        model = SentenceTransformer(str(folder), device="cpu")
+        losses = fine_tune(model, triplets(), SCHEDULE, TrainingRun(tmp_path, 0, Stopwatch()))
+        found.append((losses, weights(model)))
+    assert found[0][0] == found[1][0]
+    assert all(torch.equal(found[0][1][name], found[1][1][name]) for name in found[0][1])
+
+
+def test_a_loss_that_is_no_number_ends_the_run_in_one_sentence(model: SentenceTransformer, tmp_path: Path) -> None:
+    with torch.no_grad():
+        next(model.parameters()).fill_(torch.nan)
+    with pytest.raises(LossError, match="ft: the loss of step 1 is no number; choose another recipe"):
+        fine_tune(model, triplets(), SCHEDULE, TrainingRun(tmp_path, 0, Stopwatch()))
+
+
+def test_merging_moves_every_weight_by_the_same_share(folder: Path) -> None:
+    base, trained = (SentenceTransformer(str(folder), device="cpu") for _ in range(2))
+    with torch.no_grad():
+        for each in trained.parameters():
+            each.add_(1)
+    merge(base, trained, 0.25)
+    for name, each in weights(trained).items():
+        assert each.numpy() == pytest.approx(weights(base)[name].numpy() + 0.25, abs=1e-6)
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_used(model: SentenceTransformer, tmp_path: Path) -> None:
+    run = TrainingRun(tmp_path, 0, Stopwatch(), bfloat16=True)
+    torch.cuda.reset_peak_memory_stats()
+    losses = fine_tune(model, triplets(), SCHEDULE, run)
+    assert np.isfinite(losses).all()
+    assert torch.cuda.max_memory_allocated() > 0
+    assert model.device.type == "cpu", "it goes back, to be saved and exported"
