@@ -78,7 +78,7 @@ update-benchmark: $(VENV)/.test ## the tables of docs/benchmarks/update.md, from
 adapt-killed: $(VENV)/.test ## kill an adaptation of the sample at ten random moments, and compare what it ends in; SEED=…
 	$(BIN)/python -m benchmarks.adapt.killed --seed $${SEED:-0} $(ARGS)
 
-adapt: $(VENV)/.test ## the tables of docs/benchmarks/adapt.md, from the data sets in TAUGATE_DATA
+adapt: $(VENV)/.generate ## the tables of docs/benchmarks/adapt.md, from the data sets in TAUGATE_DATA; a day, or a section with ARGS='--tables NAME'
 	$(BIN)/python -m benchmarks.adapt.tables $(ARGS)
 loop: $(VENV)/.test test-servers ## docs/benchmarks/loop.md: from a drift alarm to a better release, on real services under load
 	$(BIN)/python -m benchmarks.loop.tables $(ARGS)

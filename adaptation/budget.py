@@ -80,9 +80,13 @@ def plan_within(
         for recipe, each in seconds.items():
             once = _SLOWER * text * _train_texts(shop) if recipe == "layers" else 0.0
             bought = purse.buy(recipe, each / _TIMED.batch, once, _batches(recipe), len(shop.pairs.train))
-            if bought is not None:
-                stages[recipe] = bought
-        for weight in MERGE_WEIGHTS if merges and stages else ():
+            if bought is None:
+                continue
+            stages[recipe] = bought
+            if merges and not weights and purse.pays(0.0):  # merging is cheaper than the recipes that are still to come
+                weights.append(MERGE_WEIGHTS[0])
+                purse.seconds -= after
+        for weight in MERGE_WEIGHTS[len(weights) :] if merges and stages else ():
             if purse.pays(0.0):
                 weights.append(weight)
                 purse.seconds -= after

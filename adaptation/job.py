@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -14,7 +15,7 @@ from taugate.adaptation.measures import Encode, EncoderComparison, OtherTexts, P
 from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
 from taugate.adaptation.settings import TRAIN, AdaptationSettings
-from taugate.adaptation.workshop import GRAPH, Workshop
+from taugate.adaptation.workshop import Workshop, graph_of
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.encoding.source import exported_encoder, model_folder
@@ -24,6 +25,7 @@ from taugate.errors import EncoderError, TaugateError
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery, read_dataset
 from taugate.ingestion.dataset.judgements import splits_in
 from taugate.ingestion.dataset.location import default_split, local_folder
+from taugate.ingestion.queries.accounting import read_accounting
 from taugate.ingestion.queries.replies import LanguageModel
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.adaptation import AdaptationRecord
@@ -75,8 +77,7 @@ def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and how)
     check_target(target)
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         with watch.stage("read"):
-            evaluation, training = _read(data, settings, Path(spool), say)
-            queries = AdaptationQueries.collect(evaluation, training, settings.seed)
+            evaluation, queries = _read(data, settings, Path(spool), say)
         with watch.stage("export"):
             encoder = _load(base)
         # First, so that what the budget leaves for recipes is known.
@@ -87,7 +88,12 @@ def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and how)
         with _work_kept_if_any(place.work):
             found = learn_and_judge(evaluation, queries, encoder, settings, say, watch, place=place)
             with watch.stage("measure"):
-                after = _adapted_texts(found, asked, before, watch)
+                after = before
+                if found.transformer is not None:
+                    trained = OnnxEncoder.load(graph_of(found.transformer))
+                    after = OtherTexts.encode(asked, _encode_with(trained, watch))
+                if found.learned is not None:
+                    after = after.through(found.learned.apply)
                 measures = found.comparison.measure(found.record.recipe, asked, before, after)
                 record = found.record.model_copy(update={"measures": measures})
             with watch.stage("write"):
@@ -154,14 +160,12 @@ def _load(base: str) -> OnnxEncoder:
 
 def _read(
     data: str, settings: AdaptationSettings, spool: Path, say: Callable[[str], None]
-) -> tuple[Dataset, Dataset | None]:
-    """Read the split that decides, and the one to learn from; None for crops."""
+) -> tuple[Dataset, AdaptationQueries]:
+    """Read the split that decides, and the one to learn from, if any, and divide their queries."""
     deciding = settings.eval_split or default_split(data, say)
     named = [] if settings.split in {None, deciding} else [settings.split]
     with local_folder(data, deciding, *named, optional=() if settings.split else (TRAIN,)) as folder:
-        split = settings.split
-        if split is None and TRAIN in splits_in(folder):
-            split = TRAIN
+        split = settings.split or (TRAIN if TRAIN in splits_in(folder) else None)
         spools = [spool / name for name in ("evaluation", "training")]
         for each in spools:
             each.mkdir()
@@ -173,8 +177,12 @@ def _read(
             )
         if split is None:
             say("no split train: learning from crops of the documents")
-            return evaluation, None
-        return evaluation, evaluation if split == evaluation.split else read_dataset(folder, split, spools[1])
+            return evaluation, AdaptationQueries.collect(evaluation, None, settings.seed)
+        training = evaluation if split == deciding else read_dataset(folder, split, spools[1])
+        origins = {query.origin for query in training.answerable}
+        accounts = [each for origin, each in read_accounting(folder).items() if origin in origins]
+        lost = sum((Counter(each.lost) for each in accounts), Counter[str]())
+        return evaluation, AdaptationQueries.collect(evaluation, training, settings.seed, lost if accounts else None)
 
 
 def _encode(
@@ -201,15 +209,6 @@ def _paraphrase(
             task.done += 1
 
         return ParaphrasedQueries.write(queries, seed, writer, advance)
-
-
-def _adapted_texts(found: Adaptation, asked: ParaphrasedQueries, before: OtherTexts, watch: Stopwatch) -> OtherTexts:
-    """Return the vectors of texts beside the corpus by the adapted encoder; before: by the base."""
-    texts = before
-    if found.transformer is not None:
-        trained = OnnxEncoder.load(found.transformer.with_name(GRAPH))
-        texts = OtherTexts.encode(asked, _encode_with(trained, watch))
-    return texts if found.learned is None else texts.through(found.learned.apply)
 
 
 def _encode_with(encoder: OnnxEncoder, watch: Stopwatch) -> Encode:

@@ -31,8 +31,6 @@ _STREAM = 6  # of the seed, for the negatives
 # Transformers", 2019, appendix A.3; layers: higher, as the layers below cannot be spoilt; not tuned.
 _RATES = {"layers": 1e-4, "ft": 2e-5, "pt": 5e-5}
 
-GRAPH = "onnx"  # beside the folder of a trained model: the graph that would be served
-
 
 @dataclass(frozen=True)
 class Workshop:
@@ -180,7 +178,8 @@ class Workshop:
         from taugate.adaptation.training.run import unwritable
         from taugate.calibration.export.onnx_export import export
 
-        saved, graph = folder / "model", folder / GRAPH
+        saved = folder / "model"
+        graph = graph_of(saved)
         try:
             if not saved.is_dir():
                 with staging_folder(folder, ".model-") as staging:
@@ -195,3 +194,8 @@ class Workshop:
         encoder = OnnxEncoder.load(graph)
         cache = EmbeddingCache(folder / "embeddings.sqlite", encoder.config.dimension)
         return saved, EncodedPairs.encode(self.pairs.corpus, self.pairs.queries, encoder, cache, self.watch)
+
+
+def graph_of(transformer: Path) -> Path:
+    """Return the folder of the exported graph of a trained model; transformer: folder of the model."""
+    return transformer.parent / "onnx"

@@ -92,7 +92,12 @@ def _report(record: AdaptationRecord, data: str, target: Path, seconds: float, *
     from taugate.adaptation.forgetting import forgetting_words  # loads scikit-learn, as `run` does
 
     pairs, gain = record.pairs, record.gain
-    source = "crops of the documents" if pairs.source == "crops" else f"queries of the split {pairs.split}"
+    source = {
+        "labels": f"queries of the split {pairs.split}",
+        "generated": f"generated queries of the split {pairs.split}",
+        "crops": "crops of the documents",
+        "labels and crops": f"queries of the split {pairs.split} and crops of the documents",
+    }[pairs.source]
     rows = {
         "Recipe": f"{record.recipe}, learned from {pairs.train:,} {source} in {seconds:.0f} s",
         "Gain": f"NDCG@10 {_points(gain.ndcg.mean)} points ({_points(gain.ndcg.lower)} to {_points(gain.ndcg.upper)}), "

@@ -19,10 +19,10 @@ from taugate.ingestion.dataset.beir import CORPUS
 from taugate.ingestion.dataset.judgements import GENERATED
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.lock import sole_writer
+from taugate.ingestion.queries.accounting import Losses
 from taugate.ingestion.queries.generate import (
     MOST_QUERIES,
     GeneratedQueries,
-    Losses,
     check_request,
     generate_crops,
 )

@@ -1,6 +1,7 @@
-"""Training and validation queries: labelled ones or, where there are none, crops of the documents."""
+"""Training and validation queries: labelled or generated ones and, where there are none or few, crops of documents."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -18,6 +19,8 @@ from taugate.retrieval.release.adaptation import PairsRecord
 _MOST = {TRAIN: 4096, VALIDATION: 1024}  # queries of a part; the step that learns from them takes fewer still
 # Fewer pairs hold no matrix of 384 × 384 numbers, and with fewer queries luck chooses and judges.
 FEWEST = {TRAIN: 30, VALIDATION: 10, UNSEEN: 30}
+# Where fewer labelled queries teach, crops of the documents to learn from fill up to as many. People's still choose.
+_FEW = 256
 _USE = {TRAIN: "learn from", VALIDATION: "choose a recipe by", UNSEEN: "decide on admission"}
 
 
@@ -25,39 +28,52 @@ _USE = {TRAIN: "learn from", VALIDATION: "choose a recipe by", UNSEEN: "decide o
 class AdaptationQueries:
     """The queries of an adaptation; no document answers queries of two parts.
 
-    parts: of the corpus; source: where training and validation queries come from; split: of the labelled ones, None for
-    crops; train, validation, unseen: queries of the parts.
+    parts: of the corpus; source: where training queries come from; split: of those that are not crops made here, None
+    where all are; lost: documents that gave no query, by the reason, where queries were generated, None where nobody
+    counted; train, validation, unseen: queries of the parts.
     """
 
     parts: CorpusParts
-    source: Literal["labels", "crops"]
+    source: Literal["labels", "generated", "crops", "labels and crops"]
     split: str | None
+    lost: Mapping[str, int] | None
     train: list[LabelledQuery]
     validation: list[LabelledQuery]
     unseen: list[LabelledQuery]
 
     @classmethod
-    def collect(cls, evaluation: Dataset, training: Dataset | None, seed: int) -> Self:
+    def collect(
+        cls, evaluation: Dataset, training: Dataset | None, seed: int, lost: Mapping[str, int] | None = None
+    ) -> Self:
         """Divide the documents, and take the queries of each part.
 
         evaluation: data set with the split that decides on admission; training: the same data set with the split to
-        learn from, None for crops; seed: of division and crops. Raises InputError where a part has too few queries.
+        learn from, None for crops; seed: of division and crops; lost: documents that gave no query when the split was
+        generated, None where that is not known. Raises InputError where a part has too few queries.
         """
         documents, judged = evaluation.documents, decisive(evaluation.answerable)
         labelled = [] if training is None else training.answerable
         parts = CorpusParts.divide(len(documents), documents.parents, labelled, judged, seed)
         learned: dict[int, list[LabelledQuery]] = {}
+        empty = 0
         for part, most in _MOST.items():
             if training is None:
-                learned[part] = list(_crops(documents, parts.passages(part), most, seed))
+                learned[part], without = _crops(documents, parts.passages(part), most, seed)
+                empty += without
             else:
                 learned[part] = sorted(parts.queries(part, labelled), key=lambda query: sampling_key(query.id, seed))
                 learned[part] = learned[part][:most]
         unseen = parts.queries(UNSEEN, judged)
         _check(evaluation.name, {**learned, UNSEEN: unseen}, training)
-        source: Literal["labels", "crops"] = "crops" if training is None else "labels"
-        split = None if training is None else training.split
-        return cls(parts, source, split, learned[TRAIN], learned[VALIDATION], unseen)
+        if training is None:
+            return cls(parts, "crops", None, {"empty": empty}, learned[TRAIN], learned[VALIDATION], unseen)
+        train, split = learned[TRAIN], training.split
+        if all(query.origin not in PEOPLE for query in train):
+            return cls(parts, "generated", split, lost, train, learned[VALIDATION], unseen)
+        if len(train) >= _FEW:
+            return cls(parts, "labels", split, None, train, learned[VALIDATION], unseen)
+        crops, empty = _crops(documents, parts.passages(TRAIN), _FEW - len(train), seed)
+        return cls(parts, "labels and crops", split, {"empty": empty}, train + crops, learned[VALIDATION], unseen)
 
     @property
     def evidence(self) -> Literal["human", "generated"]:
@@ -70,6 +86,8 @@ class AdaptationQueries:
         return PairsRecord(
             source=self.source,
             split=self.split,
+            origins=dict(sorted(Counter(query.origin for query in self.train).items())),
+            lost=None if self.lost is None else dict(self.lost),
             train=len(self.train),
             validation=len(self.validation),
             unseen=len(self.unseen),
@@ -87,10 +105,13 @@ def decisive(queries: Sequence[LabelledQuery]) -> list[LabelledQuery]:
     return human or list(queries)
 
 
-def _crops(documents: DocumentStore, passages: NDArray[np.int64], most: int, seed: int) -> Iterator[LabelledQuery]:
-    """Yield crops of a random sample of passages, in the order of the corpus, skipping those that are too short."""
+def _crops(
+    documents: DocumentStore, passages: NDArray[np.int64], most: int, seed: int
+) -> tuple[list[LabelledQuery], int]:
+    """Crop a random sample of passages; returns crops in the order of the corpus, and how many were too short."""
     parents: Parents = documents.parents
     keys = sorted((sampling_key(documents[position].id, seed), position) for position in passages.tolist())
+    found = []
     for position in sorted(position for _, position in keys[:most]):
         document = documents[position]
         text = crop(document.text, document.id, seed)
@@ -98,10 +119,11 @@ def _crops(documents: DocumentStore, passages: NDArray[np.int64], most: int, see
             continue
         name = f"crop:{document.id}"
         if parents is None:
-            yield LabelledQuery(name, text, {position: 1}, origin="crop")
+            found.append(LabelledQuery(name, text, {position: 1}, origin="crop"))
         else:
             parent = int(parents[position])
-            yield LabelledQuery(name, text, {parent: 1}, origin="crop", chunks={parent: (position,)})
+            found.append(LabelledQuery(name, text, {parent: 1}, origin="crop", chunks={parent: (position,)}))
+    return found, min(most, len(passages)) - len(found)
 
 
 def _check(name: str, queries: dict[int, list[LabelledQuery]], training: Dataset | None) -> None:

@@ -18,7 +18,7 @@ from benchmarks.markdown import Target, share, table, targets
 from taugate.calibration.provisional.state import lower_limit
 
 HEADING = "Admitted though not better"
-_SETS = ("squadshifts_reddit", "covidqa_chunks", "squad_v2_dev")
+_SETS = ("squadshifts_reddit", "squad_v2_dev")
 _AT_MOST = 0.05  # of the runs: the gate's confidence is 95 %
 
 
@@ -26,14 +26,18 @@ def section(plan: AdaptPlan) -> str:
     """Adapt again and again where the truth is known, a fifth of the runs of each kind, and count."""
     sets = [EncodedSet.read(plan.data / name) for name in _SETS]
     recipes = [learn(each.pairs(each.dataset.answerable, 0), 0) for each in sets]
+
+    def one(seed: int) -> int:
+        return seed // 2 % 2  # the lowest bit of a seed decides what counts as one draw
+
     kinds: dict[str, Callable[[int], Known]] = {
-        "labels shuffled": lambda seed: shuffled(sets[seed % 3], seed),
-        "queries of another corpus": lambda seed: foreign(sets[seed % 3], sets[(seed + 1) % 3], seed),
+        "labels shuffled": lambda seed: shuffled(sets[one(seed)], seed),
+        "queries of another corpus": lambda seed: foreign(sets[one(seed)], sets[1 - one(seed)], seed),
         "learned from one corpus, judged on another": lambda seed: elsewhere(
-            sets[seed % 3], sets[(seed + 1) % 3], seed
+            sets[one(seed)], sets[1 - one(seed)], seed
         ),
-        "gains and losses with random signs": lambda seed: random_signs(sets[seed % 3], recipes[seed % 3], seed),
-        "random maps": lambda seed: random_map(sets[seed % 3], seed),
+        "gains and losses with random signs": lambda seed: random_signs(sets[one(seed)], recipes[one(seed)], seed),
+        "random maps": lambda seed: random_map(sets[one(seed)], seed),
     }
     rows: list[list[int]] = []
     for name, decide in kinds.items():

@@ -13,7 +13,7 @@ import orjson
 from taugate.adaptation.admission import Admission, K, judge_adapted
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.pairs.queries import AdaptationQueries
-from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes, TriedRecipe, search_trial
+from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes, search_trial
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
@@ -27,9 +27,9 @@ from taugate.ingestion.dataset.judgements import qrels_of
 from taugate.retrieval.encoder.encoder import OnnxEncoder, Role
 from taugate.retrieval.vectors.similarity import Float32
 
-_DOCUMENTS = 600  # of a set: a search takes a tenth of the time, and all it knows of their queries is the truth
-QUERIES = 400  # of an adaptation: some 200 to learn from, 60 to choose by and 140 to decide, as few as a user has
-STEPS = 16  # the best of them come before the sixteenth, where pairs are as few
+_DOCUMENTS = 500  # of a set: a search takes a tenth of the time, and all it knows of their queries is the truth
+QUERIES = 600  # of an adaptation: some 300 to learn from, 90 to choose by and 210 to decide
+STEPS = 8  # the best of them come before the eighth, where pairs are as few
 _WIDTHS = (0.02, 0.5)  # of the noise in a random map: from next to nothing to a third of the length of a vector
 
 
@@ -45,13 +45,13 @@ class Known:
 class EncodedSet:
     """A public data set, encoded by the default encoder.
 
-    dataset: with q answerable queries; documents: (N, d) float32; vectors: (d,) float32 of each query, by its text;
-    spool: keeps the documents.
+    dataset: with q answerable queries; documents: (N, d) float32; encoder: that embeds its queries, of which the cache
+    knows most; spool: keeps the documents.
     """
 
     dataset: Dataset
     documents: Float32
-    vectors: dict[str, Float32]
+    encoder: OnnxEncoder
     spool: tempfile.TemporaryDirectory[str]
 
     @classmethod
@@ -64,14 +64,8 @@ class EncodedSet:
         _write_part(folder, part)
         dataset = read_dataset(part, "test", texts)
         encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
-        cache, watch = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension), Stopwatch()
-
-        def embedded(texts: list[str], role: Role) -> Float32:
-            return encode(encoder, texts, len(texts), role, cache, watch).vectors
-
-        asked = [query.text for query in dataset.answerable]
-        documents = embedded([each.encoded_text for each in dataset.documents], "document")
-        return cls(dataset, documents, dict(zip(asked, embedded(asked, "query"), strict=True)), spool)
+        documents = _embed(encoder, [each.encoded_text for each in dataset.documents], "document")
+        return cls(dataset, documents, encoder, spool)
 
     def sample(self, seed: int, rng: np.random.Generator) -> list[LabelledQuery]:
         """Draw queries; with an odd seed one of each document, so that the gate counts queries, else documents."""
@@ -89,28 +83,21 @@ class EncodedSet:
             for query, label in zip(asked, labels, strict=False)
         ]
 
-    def pairs(self, queries: list[LabelledQuery], seed: int, other: "EncodedSet | None" = None) -> EncodedPairs:
-        """Divide queries as `taugate adapt` does.
-
-        queries: labelled with documents of this set; seed: of the division; other: the set whose queries they are.
-        """
-        vectors = self.vectors if other is None else other.vectors
+    def pairs(self, queries: list[LabelledQuery], seed: int) -> EncodedPairs:
+        """Divide queries as `taugate adapt` does; queries: labelled with documents of this set; seed: of the division."""
         dataset = replace(self.dataset, answerable=queries)
         divided = AdaptationQueries.collect(dataset, dataset, seed)
-
-        def of(asked: Sequence[LabelledQuery]) -> Float32:
-            return np.array([vectors[query.text] for query in asked])
 
         return EncodedPairs(
             divided,
             self.documents,
-            of(divided.train),
-            of(divided.validation),
-            of(divided.unseen),
+            self._queries(divided.train),
+            self._queries(divided.validation),
+            self._queries(divided.unseen),
             self.dataset.documents,
         )
 
-    def gain(self, learned: LinearMap) -> tuple[float, float]:
+    def gain(self, learned: LinearMap | None) -> tuple[float, float]:
         """Return what a map gains in NDCG@10 and accuracy@K on all queries of the set, by the unit of their evidence."""
         queries = self.dataset.answerable
         units = SamplingUnits.from_labels(clusters(queries))
@@ -121,9 +108,16 @@ class EncodedSet:
 
     def outcomes(self, queries: Sequence[LabelledQuery], learned: LinearMap | None) -> RankingOutcomes:
         """Search for queries of this set through a map."""
-        vectors = np.array([self.vectors[query.text] for query in queries])
         parents = self.dataset.documents.parents
-        return search_trial(queries, vectors, self.documents, learned, K, parents).outcomes()
+        return search_trial(queries, self._queries(queries), self.documents, learned, K, parents).outcomes()
+
+    def _queries(self, asked: Sequence[LabelledQuery]) -> Float32:
+        return _embed(self.encoder, [query.text for query in asked], "query")
+
+
+def _embed(encoder: OnnxEncoder, texts: list[str], role: Role) -> Float32:
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    return encode(encoder, texts, len(texts), role, cache, Stopwatch()).vectors
 
 
 def _write_part(source: Path, target: Path) -> None:
@@ -148,7 +142,7 @@ def shuffled(of: EncodedSet, seed: int) -> Known:
 def foreign(of: EncodedSet, asking: EncodedSet, seed: int) -> Known:
     """Adapt to queries of another set, each with the labels of a query of this one."""
     rng = np.random.default_rng(seed)
-    return _meaningless(of.pairs(of.relabelled(asking.sample(seed, rng), seed, rng), seed, asking), seed)
+    return _meaningless(of.pairs(of.relabelled(asking.sample(seed, rng), seed, rng), seed), seed)
 
 
 def elsewhere(learning: EncodedSet, judged: EncodedSet, seed: int) -> Known:
@@ -161,16 +155,14 @@ def elsewhere(learning: EncodedSet, judged: EncodedSet, seed: int) -> Known:
 def random_map(of: EncodedSet, seed: int) -> Known:
     """Take two random maps near the identity for recipes; all queries of the set tell whether the chosen one is better."""
     rng = np.random.default_rng(seed)
-    pairs, tried = of.pairs(of.sample(seed, rng), seed), []
-    for name in ("whitening", "adapter"):
-        d = of.documents.shape[1]
+    pairs = of.pairs(of.sample(seed, rng), seed)
+    d, tried = of.documents.shape[1], []
+    for each in learn(pairs, seed).tried:
         width = math.exp(rng.uniform(*np.log(_WIDTHS)))
         learned = LinearMap.from_float64(np.eye(d) + width / math.sqrt(d) * rng.standard_normal((d, d)), np.zeros(d))
-        tried.append(TriedRecipe(name, learned, pairs.validate(learned)))
+        tried.append(replace(each, learned=learned, per_query=pairs.validate(learned)))
     best = max(tried, key=lambda each: each.ndcg)
-    whitening = learn(pairs, seed, "whitening").whitening
-    learned = LearnedRecipes(tried, best, whitening, 0, float(pairs.validate(None).mean()), [])
-    return _decided(of, learned, rng, seed)
+    return _decided(of, LearnedRecipes(tried, best, 0, float(pairs.validate(None).mean()), []), rng, seed)
 
 
 def random_signs(of: EncodedSet, learned: LearnedRecipes, seed: int) -> Known:
@@ -203,6 +195,9 @@ def _meaningless(pairs: EncodedPairs, seed: int) -> Known:
 
 def _decided(judged: EncodedSet, learned: LearnedRecipes, rng: np.random.Generator, seed: int) -> Known:
     """Admit recipes by a sample of queries, and ask all queries of the set whether that was right."""
-    found = Admission.decide(judged.pairs(judged.sample(seed, rng), seed), learned)
-    ndcg, accuracy = judged.gain(learned.chosen.learned)
+    pairs = judged.pairs(judged.sample(seed, rng), seed)
+    tried = [replace(each, pairs=pairs) for each in learned.tried]
+    chosen = tried[learned.tried.index(learned.chosen)]
+    found = Admission.decide(pairs, replace(learned, tried=tried, chosen=chosen))
+    ndcg, accuracy = judged.gain(chosen.learned)
     return Known(found.admitted, better=ndcg > 0 and accuracy > -found.chosen.margin)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
-from taugate.adaptation.pairs.negatives import PairedTexts
-from taugate.adaptation.training.fine_tuning import Triplets, fine_tune
-from taugate.adaptation.training.merging import merge
 
 from benchmarks.adapt.embedded import embed
+from taugate.adaptation.pairs.negatives import PairedTexts
 from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.parts import TRAIN
+from taugate.adaptation.training.fine_tuning import Triplets, fine_tune
+from taugate.adaptation.training.merging import merge
 from taugate.adaptation.training.pretraining import BATCH, RATE, corpus_sentences, pretrain
 from taugate.adaptation.training.run import Schedule, TrainingRun
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, model_folder

@@ -49,16 +49,24 @@ def section(plan: AdaptPlan) -> str:
         dataset = read_dataset(plan.data / _SET, "test", spools[0])
         crops = AdaptationQueries.collect(dataset, None, plan.seed)
         written, seconds = _questions(dataset, crops, plan, Path(work))
+        cropped = {position for query in crops.train + crops.validation for position in query.relevant}
         asked = replace(
-            crops, train=crops.parts.queries(TRAIN, written), validation=crops.parts.queries(VALIDATION, written)
+            crops,
+            train=[query for query in crops.parts.queries(TRAIN, written) if cropped.issuperset(query.relevant)],
+            validation=[
+                query for query in crops.parts.queries(VALIDATION, written) if cropped.issuperset(query.relevant)
+            ],
         )
         if len(asked.train) < _FEWEST:
-            return f"Not measured: of {plan.questions} documents {len(asked.train)} gave a question to learn from; give a larger --questions."
-        about = {position for query in written for position in query.relevant}
+            return (
+                f"Not measured: of {plan.questions} documents {len(asked.train)} gave a question to learn from; give a "
+                "larger --questions."
+            )
+        about = {position for query in asked.train + asked.validation for position in query.relevant}
         same = replace(
             crops,
-            train=[query for query in crops.train if about.intersection(query.relevant)],
-            validation=[query for query in crops.validation if about.intersection(query.relevant)],
+            train=[query for query in crops.train if about.issuperset(query.relevant)],
+            validation=[query for query in crops.validation if about.issuperset(query.relevant)],
         )
         kinds = {"questions": asked, "crops of the same documents": same, "all crops": crops}
         found = {name: _adapt(dataset, each, plan) for name, each in kinds.items()}

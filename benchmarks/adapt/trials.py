@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarks.markdown import Target, share, table
-from taugate.adaptation.job import learn_and_judge
+from taugate.adaptation.job import Workplace, learn_and_judge
 from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
@@ -85,14 +84,10 @@ def trials(
             dataset = read_dataset(folder, "test", spool)
             queries = AdaptationQueries.collect(dataset, None if crops else dataset, seed)
             settings = AdaptationSettings(seed=seed) if budget is None else AdaptationSettings(seed=seed, budget=budget)
-            extra: dict[str, Any] = {}
-            if budget is not None:
-                from taugate.adaptation.job import Workplace
-
-                extra = {"place": Workplace(encoder, Path(work, "work"))}
+            place = None if budget is None else Workplace(encoder, Path(work, "work"))
             steps = STEPS if budget is None else None
             processor, clock = time.process_time(), time.perf_counter()
-            adapted = learn_and_judge(dataset, queries, base, settings, lambda _: None, Stopwatch(), steps, **extra)
+            adapted = learn_and_judge(dataset, queries, base, settings, lambda _: None, Stopwatch(), steps, place)
             taken = time.process_time() - processor, (time.perf_counter() - clock) / 60
             found.append(Trial(adapted.record, *taken))
             gains = {each.candidate: points([found[-1].gain(each.candidate)]) for each in adapted.record.gate}

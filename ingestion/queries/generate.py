@@ -12,6 +12,7 @@ from taugate.ingestion.dataset.editing import NewQuery, QueryFile, replace_queri
 from taugate.ingestion.dataset.judgements import GENERATED, Judgement, JudgementLine
 from taugate.ingestion.dataset.lines import read_objects, required_id, required_text
 from taugate.ingestion.dataset.lock import sole_writer
+from taugate.ingestion.queries.accounting import Losses, keep_accounting
 from taugate.ingestion.queries.crop import crop, sampling_key
 
 # Enough for an accuracy to within three points: 1.96 · √(.25 / 1000) = .031.
@@ -29,22 +30,6 @@ class Source(NamedTuple):
     identifier: str
     text: str
     title: str
-
-
-@dataclass
-class Losses:
-    """How many documents gave no query, by the reason.
-
-    empty: the document is too short for a crop, or the model wrote nothing. duplicate: the same words as another query.
-    example: repeats an example of the prompt. not_question: is no question. round_trip: a search for the query does not
-    find its document.
-    """
-
-    empty: int = 0
-    duplicate: int = 0
-    example: int = 0
-    not_question: int = 0
-    round_trip: int = 0
 
 
 @dataclass
@@ -80,6 +65,7 @@ def generate_crops(data: Path, most: int, seed: int) -> GeneratedQueries:
         queries = {name: NewQuery(text, "crop") for name, (text, _) in made.items()}
         judgements = [JudgementLine(name, document, Judgement(1)) for name, (_, document) in made.items()]
         replace_queries(data, GENERATED, before, queries, judgements, gone=earlier)
+        keep_accounting(data, "crop", result.kept, result.lost)
     return result
 
 

@@ -20,8 +20,9 @@ from taugate.ingestion.dataset.judgements import (
     splits_in,
 )
 from taugate.ingestion.dataset.lines import read_lines, stored_file
+from taugate.ingestion.queries.accounting import Losses, keep_accounting
 from taugate.ingestion.queries.crop import sampling_key
-from taugate.ingestion.queries.generate import Losses, check_request, free_id, normalized, sample_documents
+from taugate.ingestion.queries.generate import check_request, free_id, normalized, sample_documents
 from taugate.ingestion.queries.prompt import (
     BUILT_IN,
     EXAMPLES,
@@ -216,3 +217,4 @@ def write_questions(plan: QuestionPlan, questions: Questions, model: str) -> Non
         made[name] = NewQuery(text, "llm", model)
         judgements.append(JudgementLine(name, document, Judgement(1)))
     replace_queries(plan.data, GENERATED, plan.before, made, judgements, gone=plan.before.texts("llm"))
+    keep_accounting(plan.data, "llm", len(made), questions.lost, model)

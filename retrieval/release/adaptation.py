@@ -19,13 +19,17 @@ RecipeName = Literal["whitening", "adapter", "layers", "ft", "pt", "pt-ft", "mer
 class PairsRecord(Record):
     """The queries that an adaptation learned from, chose by and was judged by; each has its own documents.
 
-    source: labelled queries, or crops of the documents. split: of the labelled queries, None for crops. train: queries
-    learned from. validation: queries that chose between recipes. unseen: queries that decided on admission.
+    source: labelled queries of people, queries that were generated before, crops of the documents, or crops beside few
+    labelled queries. split: of the queries, None for crops alone. origins: training queries by who asked them. lost:
+    documents that gave no query, by the reason, where queries were generated; None where nobody counted them. train:
+    queries learned from. validation: queries that chose between recipes. unseen: queries that decided on admission.
     documents: passages of the corpus in each of the three parts.
     """
 
-    source: Literal["labels", "crops"]
+    source: Literal["labels", "generated", "crops", "labels and crops"]
     split: str | None
+    origins: dict[str, int] = Field(default_factory=dict)
+    lost: dict[str, int] | None = None
     train: int
     validation: int
     unseen: int
@@ -141,10 +145,11 @@ class AdaptationRecord(Record):
     measures: MeasuresRecord | None = Field(default=None, repr=False)
 
     @model_serializer(mode="wrap")
-    def _without_absent_measures(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_absent_parts(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = dump(self)
-        if self.measures is None:  # records of earlier versions keep their digest
-            del fields["measures"]
+        for name in ("training", "measures"):  # records of earlier versions keep their digest
+            if fields[name] is None:
+                del fields[name]
         return fields
 
 

@@ -17,8 +17,10 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from taugate.adaptation import folder as folders
 from taugate.adaptation import workshop
 from taugate.adaptation.forgetting import forgetting_words
+from taugate.calibration.encoding.source import exported_encoder
 from taugate.cli import main as cli
 from taugate.registry import history
+from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.adaptation import read_adaptation
 from tests.calibration.commands import refusal
 from tests.language_model import fake_model
@@ -167,13 +169,6 @@ def test_a_folder_that_exists_is_left_alone(
     assert {path: path.stat().st_mtime_ns for path in adapted.rglob("*")} == before
 
 
-def test_an_exported_encoder_cannot_be_adapted(
-    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    said = refusal(adapt(sample, encoder, tmp_path / "encoder"), tmp_path / "encoder", capfd)
-    assert "is an exported encoder, which cannot be adapted" in said
-
-
 def test_too_few_queries_are_one_sentence(
     sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -278,3 +273,20 @@ def test_a_language_model_may_paraphrase(sample: Path, spoilt: Path, tmp_path: P
     assert record is not None
     assert record.measures is not None
     assert (record.measures.familiarity.source, record.measures.familiarity.writer) == ("llm", "fake")
+
+
+def test_a_base_that_cuts_its_vectors_off_is_adapted_as_it_serves(spoilt: Path, sample: Path, tmp_path: Path) -> None:
+    cut = SentenceTransformer(str(spoilt), device="cpu", truncate_dim=32)
+    cut.save(str(tmp_path / "cut"), create_model_card=False)
+    target = tmp_path / "encoder"
+    more = ("--split", "test", "--recipe", "whitening")
+    assert cli.main(adapt(sample, tmp_path / "cut", target, *more)) == 0
+    model = SentenceTransformer(str(target), device="cpu")
+    assert model.truncate_dim is None
+    texts = ["What does a new roof cost?", "a contract for the foundation"]
+    dense = model[-2].linear
+    expected = cut.encode(texts, normalize_embeddings=True) @ dense.weight.detach().numpy().T
+    expected += dense.bias.detach().numpy()
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    assert model.encode(texts) == pytest.approx(expected, abs=1e-6)
+    assert OnnxEncoder.load(exported_encoder(str(target))).encode(texts, "query") == pytest.approx(expected, abs=1e-6)

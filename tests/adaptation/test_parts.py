@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from taugate.adaptation.parts import TRAIN, UNSEEN, VALIDATION, CorpusParts
 from taugate.ingestion.dataset.beir import LabelledQuery
@@ -46,3 +48,41 @@ def test_without_training_queries_labelled_documents_are_unseen_first(labelled: 
     assert len(parts.passages(UNSEEN)) == 70
     assert len(parts.passages(VALIDATION)) == 30
     assert len(parts.queries(UNSEEN, EACH[:labelled])) == min(labelled, 70)
+
+
+@st.composite
+def corpora(draw: st.DrawFn) -> tuple[int, np.ndarray | None, list[LabelledQuery], list[LabelledQuery]]:
+    """A corpus in chunks or not, with queries of one split or of two, some of which have several answers."""
+    passages = draw(st.integers(3, 60))
+    parents = None
+    if draw(st.booleans()):
+        starts = sorted({0, *draw(st.sets(st.integers(0, passages - 1), max_size=passages))})
+        firsts = np.array(starts)[np.searchsorted(starts, np.arange(passages), side="right") - 1]
+        parents = firsts.astype(np.int32)
+    documents = range(passages) if parents is None else sorted(set(parents.tolist()))
+    answers = st.lists(st.sampled_from(documents), min_size=1, max_size=3, unique=True)
+    evaluation = asking(*map(tuple, draw(st.lists(answers, min_size=1, max_size=30))))
+    same = draw(st.booleans())
+    train = evaluation if same else asking(*map(tuple, draw(st.lists(answers, max_size=30))))
+    return passages, parents, train, evaluation
+
+
+@given(corpora(), st.integers(0, 1000))
+def test_no_document_parent_or_query_straddles_parts(
+    corpus: tuple[int, np.ndarray | None, list[LabelledQuery], list[LabelledQuery]], seed: int
+) -> None:
+    passages, parents, train, evaluation = corpus
+    parts = CorpusParts.divide(passages, parents, train, evaluation, seed)
+    assert parts.part.shape == (passages,)
+    assert set(parts.part.tolist()) <= {TRAIN, VALIDATION, UNSEEN}
+    if parents is not None:
+        assert np.array_equal(parts.part, parts.part[parents]), "all chunks of a document are in one part"
+    for query in [*train, *evaluation]:
+        assert len(set(parts.part[list(query.relevant)].tolist())) == 1, "and so are all answers of a query"
+    documents = [
+        {document for query in parts.queries(part, queries) for document in query.relevant}
+        for part, queries in ((TRAIN, train), (VALIDATION, train), (UNSEEN, evaluation))
+    ]
+    assert not (documents[0] & documents[1] or documents[0] & documents[2] or documents[1] & documents[2])
+    counted = [len(parts.queries(part, train)) for part in (TRAIN, VALIDATION, UNSEEN)]
+    assert sum(counted) == len(train), "no query is lost"

@@ -1,13 +1,14 @@
 """Who decides on admission, and a record that somebody has damaged."""
 
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.pairs.queries import decisive
-from taugate.adaptation.recipes import TriedRecipe, _within_one_error
+from taugate.adaptation.recipes import EncodedPairs, TriedRecipe, _within_one_error
 from taugate.errors import EncoderError
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.release.adaptation import ADAPTATION, read_adaptation
@@ -34,7 +35,8 @@ def test_a_damaged_record_is_named(content: bytes, tmp_path: Path) -> None:
 
 def test_a_milder_whitening_within_one_standard_error_is_as_good() -> None:
     learned = LinearMap(np.eye(2, dtype=np.float32), np.zeros(2, dtype=np.float32))
-    best = TriedRecipe("whitening", learned, np.full(100, 0.5))
+    pairs = cast("EncodedPairs", None)  # nothing is searched
+    best = TriedRecipe("whitening", learned, np.full(100, 0.5), None, pairs)
     spread = np.tile([0.1, -0.1], 50)  # whose standard error is 0.01
-    assert _within_one_error(TriedRecipe("whitening", learned, 0.491 + spread), best)
-    assert not _within_one_error(TriedRecipe("whitening", learned, 0.489 + spread), best)
+    assert _within_one_error(TriedRecipe("whitening", learned, 0.491 + spread, None, pairs), best)
+    assert not _within_one_error(TriedRecipe("whitening", learned, 0.489 + spread, None, pairs), best)

@@ -8,9 +8,11 @@ import numpy as np
 import orjson
 import pytest
 
+from benchmarks.adapt import labels_long
 from benchmarks.adapt.changed_sets import by_paper, fewer_documents, labels_of_another, shuffled_labels
 from benchmarks.adapt.paper import JudgedSet, Outcomes, verdict
 from benchmarks.adapt.tables import PAGE
+from benchmarks.adapt.trials import Trial
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.release.evidence import Interval
 
@@ -114,3 +116,27 @@ def test_sections_measured_elsewhere_are_joined_and_the_others_stay(tmp_path: Pa
     assert PAGE.introduction in text
     with pytest.raises(SystemExit, match=r"has no section of adapt\.md"):
         PAGE.join([tmp_path / "nothing.md"], page)
+
+
+def long_trial(chosen: str, **gains: float) -> Trial:
+    """A trial in which the validation queries liked the adapter best of the linear maps."""
+    gate = [
+        SimpleNamespace(candidate=name, ndcg=SimpleNamespace(candidate=0.4 + gain / 100, baseline=0.4))
+        for name, gain in gains.items()
+    ]
+    curve = [
+        SimpleNamespace(recipe=name, ndcg=ndcg) for name, ndcg in (("base", 0.9), ("whitening", 0.5), ("adapter", 0.6))
+    ]
+    stages = [SimpleNamespace(stage="layers", steps=256, batch=32)]
+    record = SimpleNamespace(
+        gate=gate, curve=curve, recipe=chosen, admitted=True, training=SimpleNamespace(stages=stages)
+    )
+    return Trial(cast(Any, record), 60.0, 9.5)
+
+
+def test_the_long_table_compares_what_was_chosen_with_the_best_linear_map() -> None:
+    row = labels_long._row("cosqa", [long_trial("layers", whitening=5.0, adapter=3.0, layers=6.0)])
+    assert row[:2] == ["cosqa", "yes"]
+    assert row[2:7] == ["+5.0 (+5.0 to +5.0)", "+3.0 (+3.0 to +3.0)", "+6.0 (+6.0 to +6.0)", "–", "–"]
+    assert row[7:] == ["+3.0 (+3.0 to +3.0)", "layers", "layers 256 of 32", "1 of 1", "9.5"]
+    assert labels_long._row("squadshifts_new_wiki", [long_trial("adapter", adapter=3.0)])[1] == "**no**"

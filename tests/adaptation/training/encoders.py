@@ -17,7 +17,7 @@ def write_small_bert(folder: Path, layers: int = 3) -> Path:
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
-    from transformers import BertConfig, BertModel, BertTokenizerFast
+    from transformers import BertConfig, BertModel, BertTokenizerFast  # type: ignore[attr-defined]
 
     parts = folder / "parts"
     parts.mkdir(parents=True)

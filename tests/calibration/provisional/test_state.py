@@ -99,3 +99,11 @@ def test_as_many_queries_as_it_says_would_show_it() -> None:
 def test_no_number_of_queries_shows_what_is_not_so() -> None:
     record = against_chance(2, 20, 0.1)
     assert (record.shown, record.queries_needed) == (False, None)
+
+
+def test_an_encoder_that_no_query_of_people_admitted_makes_a_release_provisional() -> None:
+    evidence = AvailableEvidence(human=400, generated=0, documents=1000, k=5, encoder_unproven=True)
+    record = calibration_record(np.ones(400, dtype=bool), evidence)
+    assert (record.state, record.reasons, record.bias) == ("provisional", ["generated_queries"], None)
+    assert "no query that a person asked has shown that it is better" in record.because(5)
+    assert "generated, not asked" not in record.because(5)

@@ -1,0 +1,73 @@
+"""What became of the documents that queries were made from. It is kept beside the queries, in generated.json.
+
+What learns from these queries records it: nine questions lost of ten say something else than none.
+"""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from taugate.errors import InputError
+from taugate.ingestion.dataset.beir import Origin
+from taugate.storage.files import atomic_write, read_bounded
+
+FILE = "generated.json"
+_MAX_BYTES = 1 << 16
+
+
+@dataclass
+class Losses:
+    """How many documents gave no query, by the reason.
+
+    empty: the document is too short for a crop, or the model wrote nothing. duplicate: the same words as another query.
+    example: repeats an example of the prompt. not_question: is no question. round_trip: a search for the query does not
+    find its document.
+    """
+
+    empty: int = 0
+    duplicate: int = 0
+    example: int = 0
+    not_question: int = 0
+    round_trip: int = 0
+
+
+class Accounting(BaseModel):
+    """One run of a generator.
+
+    model: that wrote the queries, None for crops. kept: queries that were written. lost: documents that gave none, by
+    reason.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    model: str | None = None
+    kept: int = Field(ge=0)
+    lost: dict[str, int]
+
+
+_FILE = TypeAdapter(dict[Origin, Accounting])
+
+
+def keep_accounting(data: Path, origin: Origin, kept: int, lost: Losses, model: str | None = None) -> None:
+    """Replace the account of a generator; the caller holds `sole_writer`.
+
+    data: folder of the data set. origin: of the queries. kept: queries that were written. lost: documents that gave
+    none. model: that wrote them, None for crops. Raises InputError where the file is damaged.
+    """
+    accounts = read_accounting(data) | {origin: Accounting(model=model, kept=kept, lost=asdict(lost))}
+    atomic_write(data / FILE, _FILE.dump_json(accounts, indent=2) + b"\n")
+
+
+def read_accounting(data: Path) -> dict[Origin, Accounting]:
+    """Read the last account of each generator, by the origin of its queries; those that were made before are not there.
+
+    data: folder of the data set. Raises InputError where the file is damaged.
+    """
+    path = data / FILE
+    try:
+        return _FILE.validate_json(read_bounded(path, _MAX_BYTES))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValidationError) as error:
+        raise InputError(f"{path}: not the account that taugate queries wrote; remove it") from error

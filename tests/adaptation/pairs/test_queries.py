@@ -1,0 +1,82 @@
+"""Where training queries come from, and what the record says of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from taugate.adaptation.pairs.queries import AdaptationQueries
+from taugate.errors import InputError
+from taugate.ingestion.dataset.beir import Dataset, read_dataset
+from taugate.ingestion.queries.accounting import FILE, read_accounting
+from taugate.ingestion.queries.generate import generate_crops
+
+
+def dataset(folder: Path, origins: list[str], split: str = "test") -> Dataset:
+    """A document of twelve words for each query, which asks for it by half of them."""
+    data = folder / "data"
+    (data / "qrels").mkdir(parents=True)
+    texts = [" ".join(f"word{row}x{place}" for place in range(12)) for row in range(len(origins))]
+    lines = {
+        "corpus.jsonl": [{"_id": f"d{row}", "text": text} for row, text in enumerate([*texts, "short"])],
+        "queries.jsonl": [
+            {"_id": f"q{row}", "text": text[: len(text) // 2], "origin": origin}
+            for row, (text, origin) in enumerate(zip(texts, origins, strict=True))
+        ],
+    }
+    for name, records in lines.items():
+        (data / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    rows = ["query-id\tcorpus-id\tscore", *(f"q{row}\td{row}\t1" for row in range(len(origins)))]
+    (data / "qrels" / f"{split}.tsv").write_text("\n".join(rows) + "\n")
+    (folder / "spool").mkdir()
+    return read_dataset(data, split, folder / "spool")
+
+
+def test_crops_fill_up_where_labels_are_few_and_people_still_choose(tmp_path: Path) -> None:
+    data = dataset(tmp_path, ["human"] * 200)
+    queries = AdaptationQueries.collect(data, data, seed=0)
+    record = queries.record
+    assert record.source == "labels and crops"
+    assert record.origins["human"] == 100
+    assert record.origins["crop"] == len(queries.train) - 100 > 50
+    assert {query.origin for query in [*queries.validation, *queries.unseen]} == {"human"}
+    learned = {document for query in queries.train for document in query.relevant}
+    held_back = {document for query in [*queries.validation, *queries.unseen] for document in query.relevant}
+    assert not learned & held_back
+
+
+def test_many_labels_teach_alone(tmp_path: Path) -> None:
+    data = dataset(tmp_path, ["human"] * 520)
+    record = AdaptationQueries.collect(data, data, seed=0).record
+    assert (record.source, record.origins, record.lost) == ("labels", {"human": 260}, None)
+
+
+def test_generated_queries_are_named_and_decide_only_where_nobody_asked(tmp_path: Path) -> None:
+    data = dataset(tmp_path, ["llm", "crop"] * 100)
+    queries = AdaptationQueries.collect(data, data, 0, {"round_trip": 7})
+    assert queries.evidence == "generated"
+    assert queries.record.source == "generated"
+    assert sum(queries.record.origins.values()) == 100
+    assert set(queries.record.origins) == {"crop", "llm"}
+    assert queries.record.lost == {"round_trip": 7}
+
+
+def test_crops_made_here_count_the_documents_that_are_too_short(tmp_path: Path) -> None:
+    data = dataset(tmp_path, ["human"] * 200)
+    record = AdaptationQueries.collect(data, None, seed=0).record
+    assert (record.source, record.split) == ("crops", None)
+    assert set(record.lost or {}) == {"empty"}
+
+
+def test_making_crops_leaves_an_account(tmp_path: Path) -> None:
+    dataset(tmp_path, ["human"] * 3)
+    generate_crops(tmp_path / "data", 10, 0)
+    account = read_accounting(tmp_path / "data")["crop"]
+    assert (account.kept, account.lost["empty"], account.model) == (3, 1, None)
+
+
+def test_a_damaged_account_is_named(tmp_path: Path) -> None:
+    assert read_accounting(tmp_path) == {}
+    (tmp_path / FILE).write_text("[]")
+    with pytest.raises(InputError, match=r"generated\.json: not the account that taugate queries wrote; remove it"):
+        read_accounting(tmp_path)

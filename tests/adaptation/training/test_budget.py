@@ -1,0 +1,93 @@
+"""A budget in seconds pays for recipes cheapest first; what it does not pay for is left out, and the plan says why."""
+
+from typing import Any, cast
+
+import pytest
+
+from taugate.adaptation import budget
+from taugate.adaptation.budget import plan_within
+from taugate.adaptation.recipes import LearnedRecipes
+from taugate.adaptation.settings import AdaptationSettings
+from taugate.adaptation.training.plan import TrainingPlan
+from taugate.adaptation.workshop import Workshop
+from taugate.calibration.progress import Stopwatch
+
+
+class Pairs:
+    documents = range(2000)
+    train = range(700)
+    validation = unseen = range(200)
+
+    class queries:  # noqa: N801 (stands in for an attribute)
+        class parts:  # noqa: N801
+            @staticmethod
+            def passages(_: int) -> range:
+                return range(1000)
+
+
+class Shop:
+    """A machine on which a step of eight triplets takes one second through all layers, and a tenth through two."""
+
+    pairs, seed = Pairs, 0
+
+    def __init__(self) -> None:
+        self.watch = Stopwatch()
+        self.timed: list[tuple[str, bool]] = []
+
+    def step_seconds(self, recipe: str, *_: Any, bfloat16: bool) -> float:
+        self.timed.append((recipe, bfloat16))
+        return {"layers": 0.1, "ft": 1.0, "pt-ft": 2.0}[recipe] * (0.7 if bfloat16 else 1)
+
+
+class Linear:
+    steps, chosen = 64, None
+
+
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch) -> Shop:
+    monkeypatch.setattr(budget, "_text_seconds", lambda _: 0.01)
+    return Shop()
+
+
+def plan(shop: Shop, given: str, recipe: str = "auto", untrainable: str | None = None) -> TrainingPlan:
+    settings = AdaptationSettings(recipe=recipe, budget=given)
+    return plan_within(settings, cast("Workshop", shop), cast("LearnedRecipes", Linear), 10.0, "work", untrainable)
+
+
+def test_a_minute_is_left_to_the_linear_recipes_and_nothing_is_timed(shop: Shop) -> None:
+    found = plan(shop, "1m")
+    assert (found.stages, found.merge_weights, shop.timed) == ({}, [], [])
+    assert set(found.left_out) == {"layers", "ft", "pt-ft"}
+    assert found.left_out["ft"] == "32 seconds of the budget are left, and encoding the corpus again takes 56"
+
+
+def test_ten_minutes_pay_for_layers_and_merging_before_the_whole_encoder(shop: Shop) -> None:
+    found = plan(shop, "10m")
+    assert found.bfloat16
+    assert found.stages["layers"].steps == 33, "three epochs of 700 pairs"
+    assert found.merge_weights[0] == 0.5
+    assert found.stages["ft"].steps >= 16
+    assert "pt-ft" in found.left_out
+
+
+def test_all_that_is_planned_fits_into_the_budget(shop: Shop) -> None:
+    seconds = {"layers": 0.07 / 8, "ft": 0.7 / 8, "pt-ft": 1.4 / 8}
+    for minutes in (3, 5, 10, 20, 60):
+        found = plan(shop, f"{minutes}m")
+        again = 15 + 10 + 31
+        spent = sum(each.steps * each.batch * seconds[name] + again for name, each in found.stages.items())
+        assert spent + again * len(found.merge_weights) <= 60 * minutes - 20, minutes
+
+
+def test_a_number_of_steps_is_the_same_plan_everywhere(shop: Shop) -> None:
+    found = plan(shop, "200steps")
+    assert shop.timed == []
+    assert {each.steps for each in found.stages.values()} == {200}
+    assert list(found.stages) == ["layers", "ft", "pt-ft"]
+    assert (found.bfloat16, found.merge_weights) == (False, [0.5, 0.75, 0.25])
+
+
+def test_a_base_that_cannot_be_trained_has_a_plan_without_training(shop: Shop) -> None:
+    found = plan(shop, "10m", untrainable="has no transformer")
+    assert found.stages == {}
+    assert list(found.left_out.values()) == ["has no transformer"]
