@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 
+from taugate.adaptation.measures import TEXTS
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.recipes import LearnedRecipes
 from taugate.adaptation.settings import AdaptationSettings, Recipe
@@ -58,8 +59,10 @@ def plan_within(
         text = _text_seconds(shop)
         after = _EXPORT_SECONDS + linear_seconds + text * _texts(shop)
 
-        def left() -> float:  # a search of the unseen queries for each recipe, and writing, come at the end
-            return float(settings.seconds or 0) - shop.watch.total - 2 * linear_seconds
+        def left() -> (
+            float
+        ):  # a search of the unseen queries for each recipe, the measures, and writing come at the end
+            return float(settings.seconds or 0) - shop.watch.total - 2 * linear_seconds - text * TEXTS
 
         stages, weights, seconds, bfloat16 = {}, [], dict[RecipeName, float](), False
         purse = Purse.of(left(), after)

@@ -81,7 +81,7 @@ def forgetting_words(record: ForgettingRecord) -> str:
     )
     if not record.lost:
         return said
-    return f"{said}; if the encoder has to answer such questions too, merge it with its base: --recipe merge"
+    return f"{said}; if the encoder has to answer such questions too, try --recipe merge, or keep its base"
 
 
 def _points(share: float) -> str:

@@ -38,6 +38,7 @@ from taugate.retrieval.vectors.similarity import Float32
 Encode = Callable[[Sequence[str], Role], Float32]
 BINS = 100  # of a histogram of distances, 0 to 2
 BASE = "base"  # name of the base encoder among those that are compared
+TEXTS = 400  # about so many are encoded for the measures: the general set, and queries with their paraphrases
 _STREAM = 5  # of the seed, for random documents and bootstraps
 
 

@@ -96,5 +96,5 @@ def test_the_same_encoder_has_lost_nothing() -> None:
 def test_merging_is_offered_where_the_loss_is_shown() -> None:
     said = forgetting_words(measures(-0.05).forgetting)
     assert said.startswith("NDCG@10 -5.0 points (-6.0 to -4.0), accuracy@1 -5.0, on 168 everyday questions; if the")
-    assert said.endswith("--recipe merge")
+    assert said.endswith("try --recipe merge, or keep its base")
     assert "merge" not in forgetting_words(measures(0.0).forgetting)
