@@ -212,6 +212,9 @@ def read_release(body: object) -> ReleaseResponse:
     if reply.drift is None:
         return reply
     drift = read(LiveDrift, reply.drift)
-    overlap = {name: getattr(drift, name) for name in ("coe", "coe_expected", "roe")}
-    seen = {name: read(Interval, each) for name, each in overlap.items() if each is not None}
-    return replace(reply, drift=replace(drift, **seen))
+    coe, expected, roe = map(_interval, (drift.coe, drift.coe_expected, drift.roe))
+    return replace(reply, drift=replace(drift, coe=coe, coe_expected=expected, roe=roe))
+
+
+def _interval(body: object) -> Interval | None:
+    return None if body is None else read(Interval, body)
