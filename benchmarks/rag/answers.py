@@ -53,11 +53,11 @@ set here has no texts of answers.
 {table(header, rows)}
 
 The model wrote {len(answers.seconds)} answers, in {statistics.median(answers.seconds):.0f} s at the median. The load average of the machine was {os.getloadavg()[2]:.0f} on {len(os.sched_getaffinity(0))} processors when this
-was written: an idle one is many times faster.
+was written.
 
 ### Some answers in full
 
-The first {_SHOWN} questions of each kind, answered without τ. None was chosen.
+The first {_SHOWN} questions of each kind, answered without τ. Nobody picked them.
 
 {_shown(found[POLICIES[0].name], answers)}
 """

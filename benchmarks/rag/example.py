@@ -13,7 +13,8 @@ PAGE = ROOT / "docs" / "how-to" / "rag-application.md"
 
 def main() -> None:
     """Run the page up to the end of its application; a block that fails ends the program."""
-    os.environ["MODEL_URL"] = SmallModel().url
+    model = SmallModel()  # serves as long as it is referred to
+    os.environ["MODEL_URL"] = model.url
     with tempfile.TemporaryDirectory(prefix="taugate-rag-") as folder, page_run(Path(folder)) as reader:
         for block in code_blocks(PAGE.read_text(encoding="utf-8")):
             reader.run(block)

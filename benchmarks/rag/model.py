@@ -26,7 +26,10 @@ _DECLINES = re.compile(
 
 
 class SmallModel:
-    """SmolLM2-135M-Instruct by llama.cpp. Its answers are the most probable ones: no sampling, so no seed."""
+    """SmolLM2-135M-Instruct by llama.cpp. Its answers are the most probable ones: no sampling, so no seed.
+
+    url: of the server, which serves as long as somebody refers to this object.
+    """
 
     def __init__(self, port: int | None = None) -> None:
         """port: to listen on; a free one where None. Raises InputError where the model's package is not installed."""
@@ -68,7 +71,8 @@ def main() -> None:
     """Serve until the process is interrupted."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=8080)
-    print(f"SmolLM2-135M answers at {SmallModel(parser.parse_args().port).url}", flush=True)
+    model = SmallModel(parser.parse_args().port)
+    print(f"SmolLM2-135M answers at {model.url}", flush=True)
     with suppress(KeyboardInterrupt):
         while True:
             time.sleep(3600)

@@ -30,7 +30,7 @@ _PROVISIONAL = "`provisional`: too little evidence stands behind the threshold"
 _LARGEST_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so is what they are compared with
 
 
-def _require_text(text: str) -> str:
+def require_text(text: str) -> str:
     """Refuse a blank query. The parser has refused halves of surrogate pairs already."""
     if not text.strip():
         raise PydanticCustomError("blank", "a query needs text")
@@ -57,7 +57,7 @@ def _examples(*examples: dict[str, Any]) -> ConfigDict:
 
 # `pattern` is not quite what is validated: U+001C to U+001F are spaces for Python and not for ECMAScript.
 QueryText = Annotated[
-    str, AfterValidator(_require_text), WithJsonSchema({"type": "string", "minLength": 1, "pattern": r"\S"})
+    str, AfterValidator(require_text), WithJsonSchema({"type": "string", "minLength": 1, "pattern": r"\S"})
 ]
 
 

@@ -1,18 +1,18 @@
 """POST /dify/retrieval: Dify's External Knowledge API, so that Taugate is a knowledge base in its workflows."""
 
 from contextlib import suppress
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.documents.filters import Filter
 from taugate.service.access.authorization import DIFY_PATH
 from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.bodies import add_json_route
-from taugate.service.api.dialects.results import combined, condition, dialect_score, negated, tightened
+from taugate.service.api.dialects.results import FilterValue, combined, condition, dialect_score, negated, tightened
 from taugate.service.api.openapi import errors, replies
 from taugate.service.api.replies import json_reply
 from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchRequest
@@ -23,7 +23,18 @@ _BOUNDS = {">": "gt", "≥": "gte", "<": "lt", "≤": "lte", "before": "lt", "af
 # Dify's, too, and without a counterpart in Taugate: a message may name these, and no text of a caller's own.
 _UNTRANSLATABLE = ("contains", "not contains", "start with", "end with", "empty", "not empty")
 _OPERATORS = ("is", "is not", "=", "≠", *_BOUNDS, "in", "not in")
-_Scalar = str | int | float | bool
+V = TypeVar("V")
+
+
+def _require_names(given: V) -> V:
+    """Check the names of fields, as of one value (`FilterValue`)."""
+    names = given if isinstance(given, list) else [given]
+    if not names or not all(isinstance(each, str) and each for each in names):
+        raise PydanticCustomError("name", "give the name of a field, or a list of names")
+    return given
+
+
+_Names = Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1)]
 
 
 class _Lenient(BaseModel):
@@ -42,9 +53,9 @@ class RetrievalSetting(_Lenient):
 class MetadataComparison(_Lenient):
     """A comparison of metadata fields with a value; with several fields, one that meets it is enough."""
 
-    name: Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1)]
+    name: Annotated[_Names, BeforeValidator(_require_names)]
     comparison_operator: str
-    value: _Scalar | list[_Scalar] | None = None
+    value: FilterValue | None = None
 
 
 class MetadataCondition(_Lenient):

@@ -1,21 +1,21 @@
 """POST /v1/vector_stores/{id}/search: OpenAI's search of a vector store, for its SDKs, LiteLLM and other clients."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.documents.filters import Filter
 from taugate.service.access.authorization import VECTOR_STORE_PATH
 from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.bodies import add_json_route
-from taugate.service.api.dialects.results import combined, condition, dialect_score, negated, tightened
+from taugate.service.api.dialects.results import FilterValue, combined, condition, dialect_score, negated, tightened
 from taugate.service.api.openapi import errors, replies
 from taugate.service.api.replies import json_reply
-from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchRequest
+from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchRequest, require_text
 from taugate.service.api.search import CURRENT, SearchRoutes
 from taugate.service.errors import Invalid
 from taugate.service.settings import MOST_QUERIES
@@ -25,17 +25,40 @@ _Scalar = str | int | float | bool
 _Comparison = Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"]
 _Compound = Literal["and", "or"]
 _TYPES = ", ".join((*get_args(_Comparison), *get_args(_Compound)))
+V = TypeVar("V")
+
+# pydantic's own messages would repeat what the caller sent, and name the members of a union one by one.
 
 
 def _kind(asked: object) -> str | None:
-    """Tell the models of filters apart: pydantic's own message would repeat what the caller sent."""
     named = asked.get("type") if isinstance(asked, dict) else None
     return "comparison" if named in get_args(_Comparison) else "compound" if named in get_args(_Compound) else None
 
 
-_BY_TYPE = Discriminator(
-    _kind, custom_error_type="filter_type", custom_error_message=f"this filter cannot be translated; use {_TYPES}"
-)
+def _name_untranslatable(asked: V) -> V:
+    """Check that a filter on a field is one that can be translated; one on no field is left to `_BY_TYPE`."""
+    field = asked.get("key") if isinstance(asked, dict) else None
+    if isinstance(field, str) and _kind(asked) is None:
+        raise PydanticCustomError("filter_type", "{field}: " + _UNTRANSLATABLE, {"field": field[:40]})
+    return asked
+
+
+_UNTRANSLATABLE = f"this filter cannot be translated; use {_TYPES}"
+_BY_TYPE = Discriminator(_kind, custom_error_type="filter_type", custom_error_message=_UNTRANSLATABLE)
+
+
+def _require_queries(asked: V) -> V:
+    texts = [asked] if isinstance(asked, str) else asked
+    if not isinstance(texts, list) or not texts or not all(isinstance(each, str) for each in texts):
+        raise PydanticCustomError("query", "give a text, or a list of texts")
+    if len(texts) > MOST_QUERIES:
+        raise PydanticCustomError("query", "{sent} texts, at most {most}", {"sent": len(texts), "most": MOST_QUERIES})
+    for each in texts:
+        require_text(each)
+    return asked
+
+
+_Queries = QueryText | Annotated[list[QueryText], Field(min_length=1, max_length=MOST_QUERIES)]
 
 
 class _Lenient(BaseModel):
@@ -49,7 +72,7 @@ class ComparisonFilter(_Lenient):
 
     type: _Comparison
     key: str
-    value: _Scalar | list[_Scalar]
+    value: FilterValue
 
 
 class CompoundFilter(_Lenient):
@@ -60,7 +83,9 @@ class CompoundFilter(_Lenient):
 
 
 _AnyFilter = Annotated[
-    Annotated[ComparisonFilter, Tag("comparison")] | Annotated[CompoundFilter, Tag("compound")], _BY_TYPE
+    Annotated[ComparisonFilter, Tag("comparison")] | Annotated[CompoundFilter, Tag("compound")],
+    _BY_TYPE,
+    BeforeValidator(_name_untranslatable),
 ]
 
 
@@ -73,7 +98,7 @@ class RankingOptions(_Lenient):
 class VectorStoreQuery(_Lenient):
     """A search of a vector store. `max_num_results` defaults to the K that the threshold was calibrated at."""
 
-    query: QueryText | Annotated[list[QueryText], Field(min_length=1, max_length=MOST_QUERIES)]
+    query: Annotated[_Queries, BeforeValidator(_require_queries)]
     filters: _AnyFilter | None = None
     max_num_results: Annotated[int, Field(ge=1, le=_MOST_RESULTS), WHOLE_NUMBER] | None = None
     ranking_options: RankingOptions | None = None

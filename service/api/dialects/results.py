@@ -4,14 +4,29 @@ Clients send thresholds that their users never chose, such as the 0.0 of a form 
 null or 0 leaves τ in force, and a positive one drops further results.
 """
 
-from typing import Any
+import math
+from typing import Annotated, Any, TypeVar
 
+from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.documents.filter_schema import check_size, read_filter
 from taugate.retrieval.documents.filters import AnyOf, Filter, Not, all_of
 
 _RESERVED = ("$or", "$not")  # fields that `read_filter` would take for something else
+_Scalar = str | int | float | bool
+V = TypeVar("V")
+
+
+def _require_values(given: V) -> V:
+    """Check a value of a filter: pydantic's own message would name the members of the union, one by one."""
+    for each in given if isinstance(given, list) else [given]:
+        if not isinstance(each, str | int | float) or (isinstance(each, float) and not math.isfinite(each)):
+            raise PydanticCustomError("value", "give a text, a finite number or a Boolean, or a list of them")
+    return given
+
+
+FilterValue = Annotated[_Scalar | list[_Scalar], BeforeValidator(_require_values)]
 
 
 def dialect_score(result: dict[str, Any]) -> float:

@@ -219,7 +219,13 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     (
         OPENAI,
         {"filters": {"type": "like", "key": "category", "value": "a"}},
-        "filters: this filter cannot be translated",
+        "filters: category: this filter cannot be translated; use eq, ne,",
+    ),
+    (OPENAI, {"filters": {}}, "filters: this filter cannot be translated"),
+    (
+        OPENAI,
+        {"filters": {"type": "eq", "key": "category", "value": {"sesame": 1}}},
+        "filters.comparison.value: give a text, a finite number or a Boolean, or a list of them",
     ),
     (
         OPENAI,
@@ -231,8 +237,10 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     (OPENAI, {"filters": {"type": "eq", "key": "zebra", "value": "a"}}, "no document has the field zebra"),
     (OPENAI, {"filters": {"type": "gt", "key": "category", "value": "a"}}, "filters: category: gt needs a finite"),
     (OPENAI, {"filters": {"type": "eq", "key": "$or", "value": "a"}}, "filters: $or combines filters"),
-    (OPENAI, {"query": " "}, "query"),
-    (OPENAI, {"query": []}, "query"),
+    (OPENAI, {"query": " "}, "query: a query needs text"),
+    (OPENAI, {"query": []}, "query: give a text, or a list of texts"),
+    (OPENAI, {"query": ["a", " "]}, "query: a query needs text"),
+    (OPENAI, {"query": 7}, "query: give a text, or a list of texts"),
     (
         DIFY,
         compared({"name": "category", "comparison_operator": "contains", "value": "b"}),
@@ -258,7 +266,16 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         compared({"name": "category", "comparison_operator": "sesame", "value": "b"}),
         "metadata_condition: category: this operator is none of Dify's; use is,",
     ),
-    (DIFY, compared({"name": [], "comparison_operator": "is", "value": "a"}), "name"),
+    (
+        DIFY,
+        compared({"name": [], "comparison_operator": "is", "value": "a"}),
+        "conditions.0.name: give the name of a field, or a list of names",
+    ),
+    (
+        DIFY,
+        compared({"name": "category", "comparison_operator": "in", "value": ["a", {}]}),
+        "conditions.0.value: give a text, a finite number or a Boolean, or a list of them",
+    ),
 ]
 
 

@@ -98,7 +98,7 @@ def test_the_same_in_a_batch(strict: httpx.Client, fields: dict[str, Any]) -> No
 def test_a_batch_names_the_query_and_no_python_function(strict: httpx.Client, query: Any) -> None:
     message = strict.post("/search/batch", json={"queries": [PRIVATE, query]}).json()["error"]["message"]
     assert message.startswith("queries.1")
-    assert "_require_text" not in message
+    assert "require_text" not in message
 
 
 @pytest.mark.parametrize("body", [{"queries": []}, {"queries": PRIVATE}, {"query": PRIVATE}, {}, [], PRIVATE, None])

@@ -145,10 +145,34 @@ class FeedbackResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean and its 95 % interval."""
+
+    mean: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDrift(Drift):
+    """Drift alarms, and the overlap of the latest queries of the process that answered.
+
+    coe: of documents that were judged relevant. coe_expected: of the calibration's correct documents, against live
+    queries. roe: of random documents. Each is None while too little was seen; `manifest["metrics"]` has the same at
+    calibration.
+    """
+
+    coe: Interval | None
+    coe_expected: Interval | None
+    roe: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseResponse:
     """The release in service: its id, state and manifest, when it was loaded (ISO 8601), and its encoder's precision.
 
-    shadow: the release that is tried beside it, None if there is none.
+    shadow: the release that is tried beside it, None if there is none. drift: None if the service does not watch its
+    traffic.
     """
 
     release: str
@@ -157,6 +181,7 @@ class ReleaseResponse:
     loaded_at: str
     precision: str
     manifest: Mapping[str, Any]  # Any: the manifest has a schema of its own
+    drift: LiveDrift | None = None
 
 
 def read(model: type[M], body: object) -> M:
@@ -179,3 +204,17 @@ def read_search(body: object) -> SearchResponse:
     if not isinstance(results, list):
         raise UnexpectedReply("the reply's results are no list: is this the URL of a Taugate service?")
     return replace(reply, results=tuple(read(Result, each) for each in results), drift=read(Drift, reply.drift))
+
+
+def read_release(body: object) -> ReleaseResponse:
+    """Build the description of a release. body: JSON. Raises UnexpectedReply as `read` does."""
+    reply = read(ReleaseResponse, body)
+    if reply.drift is None:
+        return reply
+    drift = read(LiveDrift, reply.drift)
+    coe, expected, roe = map(_interval, (drift.coe, drift.coe_expected, drift.roe))
+    return replace(reply, drift=replace(drift, coe=coe, coe_expected=expected, roe=roe))
+
+
+def _interval(body: object) -> Interval | None:
+    return None if body is None else read(Interval, body)

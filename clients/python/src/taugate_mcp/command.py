@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def _serve(given: argparse.Namespace) -> None:
     try:
         from taugate_mcp.server import make_server
-        from taugate_mcp.transports import announce, listen, serve_http, serve_stdio
+        from taugate_mcp.transports import listen, serve_http, serve_stdio
     except ModuleNotFoundError as error:
         raise _CannotStart(f"{error.name} is missing; run: pip install 'taugate-client[mcp]'") from error
     try:
@@ -60,7 +60,6 @@ async def _serve(given: argparse.Namespace) -> None:
             message = f"{given.host}, port {given.port}: {why}; choose another with --host and --port"
             raise _CannotStart(message, status=1) from error
         with listener:
-            announce(listener)
             await serve_http(server, listener, given.allowed_hosts)
 
 

@@ -27,6 +27,18 @@ async def serve_stdio(server: MCPServer) -> None:
     await server.run_stdio_async()
 
 
+class _AnnouncingServer(uvicorn.Server):
+    """Says on stderr where it listens, once it answers: a signal before that would cut its start short."""
+
+    async def main_loop(self) -> None:
+        for server in self.servers:
+            for listener in server.sockets:
+                host, port = listener.getsockname()[:2]
+                url = f"http://{f'[{host}]' if ':' in host else host}:{port}{MCP_PATH}"
+                print(f"taugate-mcp: {url}", file=sys.stderr, flush=True)  # noqa: T201
+        await super().main_loop()
+
+
 async def serve_http(server: MCPServer, listener: socket.socket, hosts: Sequence[str] = ()) -> None:
     """Serve any number of clients at /mcp until SIGTERM or SIGINT; requests in flight are answered.
 
@@ -43,7 +55,7 @@ async def serve_http(server: MCPServer, listener: socket.socket, hosts: Sequence
     )
     # uvicorn raises the signal that stopped it once more, which would make a clean end look like a kill.
     signal.signal(signal.SIGTERM, _ignore)
-    await uvicorn.Server(config).serve(sockets=[listener])
+    await _AnnouncingServer(config).serve(sockets=[listener])
 
 
 def make_app(server: MCPServer, hosts: Sequence[str] = ()) -> Starlette:
@@ -85,13 +97,6 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port))
     both = host == "::" and socket.has_dualstack_ipv6()
     return socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=both)
-
-
-def announce(listener: socket.socket) -> None:
-    """Say on stderr where the server listens."""
-    host, port = listener.getsockname()[:2]
-    url = f"http://{f'[{host}]' if ':' in host else host}:{port}{MCP_PATH}"
-    print(f"taugate-mcp: {url}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _ignore(_: int, __: FrameType | None) -> None:
