@@ -93,7 +93,7 @@ def add_dify_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) 
         search = SearchRequest.model_construct(
             query=body.query, k=setting.top_k, filter=_filter(body.metadata_condition), explore=False
         )
-        missing = "there is no such knowledge base; name `current`, or the id of the release in service (GET /release)"
+        missing = "knowledge_id: there is no such knowledge base; name `current`, or the id of the release in service (GET /release)"
         (reply,) = await searching.answer_dialect(request, [search], body.knowledge_id, missing)
         results, reason = tightened(reply, setting.score_threshold)
         records = [_record(result) for result in results]
