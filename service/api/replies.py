@@ -19,8 +19,8 @@ from taugate.service.errors import ApiError, Forbidden, Invalid, TooLarge, Unaut
 _MAX_LISTED_FAULTS = 3  # of a body with many: enough to correct it, and the message stays shorter than the body
 _MAX_NAME_CHARS, _MAX_PATH_CHARS = 40, 100
 
-# Dify's codes. When it tries a new address, it takes 401 for a key that works, and 404 for a wrong address: but what it then
-# asks for is a knowledge base of its own invention (langgenius/dify#39410).
+# Dify's codes. When it tries a new address, it takes 401 for a key that works, and 404 for a wrong address: but what it
+# then asks for is a knowledge base of its own invention (langgenius/dify#39410).
 _DIFY_NO_KEY, _DIFY_BAD_KEY, _DIFY_NO_KNOWLEDGE = 1001, 1002, 2001
 _DIFY_ERRORS = {401: Forbidden, 404: Invalid}  # what is sent in the place of each status
 

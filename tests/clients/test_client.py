@@ -22,7 +22,7 @@ from taugate_client import (
 )
 from taugate_client.api import search, search_batch
 from taugate_client.errors import error_type
-from taugate_client.models import ExplainOptions, SearchOptions
+from taugate_client.models import ExplainOptions, Interval, LiveDrift, SearchOptions, read_release
 from tests.service_process import ServiceProcess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,6 +68,18 @@ def test_feedback_explain_and_release(client: TaugateClient) -> None:
     assert (explained.kept, explained.rank, explained.rule) == (True, 1, "kept")
     release = client.release()
     assert (release.release, release.manifest["release_id"]) == (reply.release, reply.release)
+    assert isinstance(release.drift, LiveDrift)
+
+
+def test_live_overlap_is_read() -> None:
+    interval = {"mean": 0.5, "lower": 0.4, "upper": 0.6}
+    live = {"alarm": True, "signals": ["roe"], "coe": None, "coe_expected": interval, "roe": interval}
+    told = {"release": "r", "calibration": "calibrated", "shadow": None, "loaded_at": "-", "precision": "int8"}
+    told |= {"manifest": {}}
+    read = read_release(told | {"drift": live}).drift
+    assert read == LiveDrift(True, ["roe"], None, Interval(**interval), Interval(**interval))
+    assert read_release(told | {"drift": None}).drift is None
+    assert read_release(told).drift is None, "of a service from before it told"
 
 
 def test_the_asynchronous_client_answers_alike(service: ServiceProcess, client: TaugateClient) -> None:
@@ -136,7 +148,17 @@ def test_what_cannot_be_sent_is_refused_at_once(arguments: tuple[str, ...], said
 
 
 @pytest.mark.parametrize(
-    "model", ["Result", "Drift", "SearchResponse", "ExplainResponse", "FeedbackResponse", "ReleaseResponse"]
+    "model",
+    [
+        "Result",
+        "Drift",
+        "LiveDrift",
+        "Interval",
+        "SearchResponse",
+        "ExplainResponse",
+        "FeedbackResponse",
+        "ReleaseResponse",
+    ],
 )
 def test_models_have_every_field_of_the_api(model: str) -> None:
     known = fields(getattr(taugate_client, model))

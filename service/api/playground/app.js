@@ -44,9 +44,9 @@ export function density(quantiles, xs) {
 /** Look up what a threshold keeps and loses: between two points of a curve, what the higher one does. */
 export const onCurve = (curve, tau) => curve.find((point) => point.tau >= Math.fround(tau)) ?? curve.at(-1) ?? null;
 
-/** Return what a policy compares with τ, in float32 as the service does. */
+/** Return what a policy compares with τ, in float32 as the service does; nothing is close to a best score of 0 or less. */
 export const compared = ({ relevance, score }, policy, best) =>
-  policy === "probability" ? relevance : policy === "relative" ? Math.fround(score / best) : score;
+  policy === "probability" ? relevance : policy === "relative" ? Math.fround(best > 0 ? score / best : 0) : score;
 
 /** Tell whether a result is kept; tau: null is the verdict of the service. */
 export const isKept = (result, reply, tau) => tau === null ? !result.below_threshold
@@ -236,20 +236,30 @@ function pause(error, seconds) {
 
 let entered = null; // what waits for a key, and how to wake it
 
+function openKeyForm() {
+  part("access").open = true;
+  part("key").focus();
+}
+
+const needKey = (words) => notice("key", "bad", words, "", ["Enter a key", openKeyForm]);
+
 function anotherKey(error, acting) {
   tellService("key");
-  const open = () => { part("access").open = true; part("key").focus(); };
-  const words = `${error.message[0].toUpperCase()}${error.message.slice(1)}. What you typed is kept.`;
-  notice("key", "bad", words, "", ["Enter a key", open]);
-  if (acting) open();
+  needKey(`${error.message[0].toUpperCase()}${error.message.slice(1)}. What you typed is kept.`);
+  if (acting) openKeyForm();
   entered ??= Promise.withResolvers();
   return entered.promise;
 }
 
 function useKey(event) {
   event.preventDefault();
-  key = part("key").value.trim();
+  const typed = part("key").value.trim();
   part("key").value = "";
+  if (/[^\x21-\x7e]/.test(typed)) { // no request can have it in its head: it would look like a lost connection
+    needKey("That is no API key: it has a space, or a character other than the letters, digits and signs of ASCII.");
+    return openKeyForm();
+  }
+  key = typed;
   part("access").open = false;
   notice("key");
   if (entered) entered.resolve();
@@ -504,7 +514,8 @@ function showThreshold() {
   let effect = "No threshold is in force. Move the slider to try one.";
   if (tau !== null) effect = `At ${tauIs(tau)}, this release does not tell what is kept and lost.`;
   if (point) effect = `At ${tauIs(tau)} you keep ${percent(point.kept)} of the results, and lose the answers to ${
-    percent(point.loss)} of the calibration queries.`;
+    percent(point.loss)} of the calibration queries.${
+    state.release?.manifest.abstention ? " Queries that this release refuses as a whole are not counted." : ""}`;
   part("effect").textContent = effect;
   part("scales").hidden = !ownScale();
   part("scales").textContent = `Above: similarities. Below: ${ownScale()}, which τ is compared with.`;
@@ -571,7 +582,7 @@ function moveByKey(event) {
   const [low, high] = tauRange(), now = tauInForce() ?? low;
   const by = { ArrowLeft: -0.005, ArrowDown: -0.005, ArrowRight: 0.005, ArrowUp: 0.005, PageDown: -0.05, PageUp: 0.05 };
   const to = { Home: low, End: high }[event.key] ?? now + by[event.key];
-  if (Number.isNaN(to)) return;
+  if (Number.isNaN(to) || event.ctrlKey || event.altKey || event.metaKey) return; // Alt and ← goes back a page
   event.preventDefault();
   setTau(to);
 }

@@ -18,6 +18,7 @@ from taugate_client.models import (
     SearchRequest,
     SearchResponse,
     read,
+    read_release,
     read_search,
 )
 
@@ -80,7 +81,7 @@ def explain(query: str, document_id: str, **options: Unpack[ExplainOptions]) -> 
 
 def release() -> Call[ReleaseResponse]:
     """Ask which release is in service."""
-    return Call("GET", "/release", None, partial(read, ReleaseResponse))
+    return Call("GET", "/release", None, read_release)
 
 
 def _feedback(asked: dict[str, object], document_id: str, relevant: bool) -> Call[FeedbackResponse]:

@@ -87,6 +87,30 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate and the limits of its 95 % interval."""
+
+    mean: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDrift:
+    """Drift alarms, as in a reply, and the overlap of the latest queries of the process that answers.
+
+    coe: of documents that were judged relevant. coe_expected: of the calibration's correct documents. roe: of random
+    documents. Each is None while too little was seen. The manifest has the same at calibration.
+    """
+
+    alarm: bool
+    signals: Sequence[str]
+    coe: Interval | None
+    coe_expected: Interval | None
+    roe: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
 class SearchResponse:
     """The results that passed the threshold, best first, and why there are none if there are none.
 
@@ -148,7 +172,8 @@ class FeedbackResponse:
 class ReleaseResponse:
     """The release in service: its id, state and manifest, when it was loaded (ISO 8601), and its encoder's precision.
 
-    shadow: the release that is tried beside it, None if there is none.
+    shadow: the release that is tried beside it, None if there is none. drift: alarms and live overlap, None if the
+    service does not watch traffic, or is too old to tell.
     """
 
     release: str
@@ -157,6 +182,7 @@ class ReleaseResponse:
     loaded_at: str
     precision: str
     manifest: Mapping[str, Any]  # Any: the manifest has a schema of its own
+    drift: LiveDrift | None = None
 
 
 def read(model: type[M], body: object) -> M:
@@ -179,3 +205,13 @@ def read_search(body: object) -> SearchResponse:
     if not isinstance(results, list):
         raise UnexpectedReply("the reply's results are no list: is this the URL of a Taugate service?")
     return replace(reply, results=tuple(read(Result, each) for each in results), drift=read(Drift, reply.drift))
+
+
+def read_release(body: object) -> ReleaseResponse:
+    """Build what /release says. body: JSON. Raises UnexpectedReply as `read` does."""
+    reply = read(ReleaseResponse, body)
+    if reply.drift is None:
+        return reply
+    live = read(LiveDrift, reply.drift)
+    coe, expected, roe = (each and read(Interval, each) for each in (live.coe, live.coe_expected, live.roe))
+    return replace(reply, drift=replace(live, coe=coe, coe_expected=expected, roe=roe))
