@@ -146,12 +146,16 @@ def drift_reference(found: Findings) -> Reference:
     part = found.parts["calibration"]
     queries = found.scored.take(part.members)
     kept = queries.kept(found.policy.kind, found.threshold)
+    relevance = queries.relevance if found.policy.kind == "probability" else None  # else nothing is compared with it
+    relevant = queries.judged.relevant
     return Reference(
         top=queries.judged.top.scores,
         correct=queries.judged.correct,
         random=part.random_scores,
         kept=kept.sum(axis=1),
         correct_kept=queries.judged.accuracy(kept) > 0,
+        relevance=relevance,
+        correct_relevance=None if relevance is None else np.where(relevant, relevance, np.float32(0)).max(axis=1),
     )
 
 

@@ -1,6 +1,6 @@
 """Arrays that a release keeps of its labelled queries: similarities to watch drift by, and outcomes to compare."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self
 
@@ -11,6 +11,7 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import read_tensors, write_tensors
 
+_OF_PROBABILITY = {"relevance", "correct_relevance"}  # arrays of Reference that other policies have no use for
 _OUTCOME_TYPES = {  # of the arrays of Outcomes
     "query": np.uint64,
     "cluster": np.int64,
@@ -30,7 +31,9 @@ class Reference:
 
     top: (q, K) float32 S_topK, best first. correct: (q,) float32 S_corr. random: (q,) float32 S_rand. kept: (q,) int64,
     how many of the K the policy keeps. correct_kept: (q,) bool, whether the correct document is one of them, so that a
-    user can have seen it.
+    user can have seen it. Of a policy `probability` alone, and None in its releases from before these were kept:
+    relevance: (q, K) float32, the probability that each of the top-K is relevant. correct_relevance: (q,) float32, the
+    highest of a relevant document among them, 0 where there is none.
     """
 
     top: Float32
@@ -38,19 +41,23 @@ class Reference:
     random: Float32
     kept: NDArray[np.int64]
     correct_kept: NDArray[np.bool_]
+    relevance: Float32 | None = None
+    correct_relevance: Float32 | None = None
 
     def __len__(self) -> int:
         return len(self.correct)
 
     def save(self, path: Path) -> None:
         """Write the arrays to one safetensors file. Raises OSError."""
-        write_tensors(path, {name: getattr(self, name) for name in self.__dataclass_fields__})
+        arrays = {each.name: getattr(self, each.name) for each in fields(self)}
+        write_tensors(path, {name: array for name, array in arrays.items() if array is not None})
 
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read what `save` wrote. Raises ReleaseError where it holds anything else."""
         arrays = read_tensors(path)
-        if {*arrays} != {*cls.__dataclass_fields__} or not _is_valid_reference(cls(**arrays)):
+        required = {each.name for each in fields(cls)} - _OF_PROBABILITY
+        if {*arrays} not in (required, required | _OF_PROBABILITY) or not _is_valid_reference(cls(**arrays)):
             raise ReleaseError(f"{path}: does not hold the similarities of calibration queries; calibrate again")
         return cls(**arrays)
 
@@ -62,12 +69,18 @@ def _is_valid_reference(read: Reference) -> bool:
     queries, k = read.top.shape
     similarities = (read.top, read.correct, read.random)
     flat = (read.correct, read.random, read.kept, read.correct_kept)
+    probabilities = ((read.relevance, (queries, k)), (read.correct_relevance, (queries,)))
     return bool(
         all(array.shape == (queries,) for array in flat)
         and all(array.dtype == np.float32 and np.isfinite(array).all() for array in similarities)
         and read.kept.dtype == np.int64
         and read.correct_kept.dtype == np.bool_
         and ((read.kept >= 0) & (read.kept <= k)).all()
+        and all(
+            array is None
+            or (array.shape == shape and array.dtype == np.float32 and ((array >= 0) & (array <= 1)).all())
+            for array, shape in probabilities
+        )
     )
 
 

@@ -33,21 +33,14 @@ def threshold_curve(reference: Reference, kind: PolicyKind, tau: float | None) -
 
     Its points are the percentiles of the decision scores of the top-K, those of the correct documents that were found,
     τ itself, and one above all scores: kept falls from 1 to 0, and loss rises from 0 to the accuracy without a
-    threshold. As a cut by similarity, or by its share of the best, keeps the first results of a query, a query loses
-    its answer where its most similar relevant document goes.
+    threshold.
 
-    reference: q queries with their top-K. kind: of the policy. tau: of the policy, None for none. The curve of
-    `probability` is empty: a release keeps no relevance of its calibration queries.
+    reference: q queries with their top-K. kind: of the policy. tau: of the policy, None for none. The curve of a policy
+    `probability` is empty where the release does not keep the relevance of its calibration queries.
     """
-    if kind == "probability":
+    if kind == "probability" and reference.relevance is None:
         return []
-    top, correct = reference.top, reference.correct
-    # Both are the one similarity of the pair, so that a document that was found is there to the last bit.
-    hits = (top == correct[:, None]).any(axis=1)
-    if kind == "relative":
-        correct = relative(np.column_stack([top[:, 0], correct]))[:, 1]
-        top = relative(top)
-    found = correct[hits]
+    top, found = _decision_scores(reference, kind)
     taus = [np.percentile(each, PERCENTILES) for each in (top, found) if each.size]
     taus.append(np.array([np.nextafter(top.max(), np.float32(np.inf))]))
     if tau is not None:
@@ -58,3 +51,20 @@ def threshold_curve(reference: Reference, kind: PolicyKind, tau: float | None) -
     lost = np.searchsorted(np.sort(found), thresholds)
     columns = thresholds, 1 - below / top.size, lost / len(top)
     return [CurvePoint(*point) for point in zip(*(each.tolist() for each in columns), strict=True)]
+
+
+def _decision_scores(reference: Reference, kind: PolicyKind) -> tuple[Float32, Float32]:
+    """Return the decision scores of the top-K, (q, K), and of the f queries that find an answer, that which keeps it.
+
+    That is the highest of a relevant document in the top-K. A cut by similarity, or by its share of the best, keeps the
+    first results, so there it is that of the most similar one.
+    """
+    if reference.relevance is not None and reference.correct_relevance is not None and kind == "probability":
+        return reference.relevance, reference.correct_relevance[reference.correct_relevance > 0]
+    top, correct = reference.top, reference.correct
+    # Both are the one similarity of the pair, so that a document that was found is there to the last bit.
+    hits = (top == correct[:, None]).any(axis=1)
+    if kind == "relative":
+        correct = relative(np.column_stack([top[:, 0], correct]))[:, 1]
+        top = relative(top)
+    return top, correct[hits]

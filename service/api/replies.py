@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from taugate.service.access.authorization import DIFY_PATH
-from taugate.service.errors import ApiError, Invalid, TooLarge, Unauthorized
+from taugate.service.errors import ApiError, Forbidden, Invalid, TooLarge, Unauthorized
 
 _MAX_LISTED_FAULTS = 3  # of a body with many: enough to correct it, and the message stays shorter than the body
 _MAX_NAME_CHARS, _MAX_PATH_CHARS = 40, 100
@@ -22,7 +22,7 @@ _MAX_NAME_CHARS, _MAX_PATH_CHARS = 40, 100
 # Dify's codes. When it tries a new address, it takes 401 for a key that works, and 404 for a wrong address; but it then
 # asks for a knowledge base of its own invention (langgenius/dify#39410).
 _DIFY_NO_KEY, _DIFY_BAD_KEY, _DIFY_NO_KNOWLEDGE = 1001, 1002, 2001
-_DIFY_STATUS = {401: 403, 404: 422}
+_DIFY_ERRORS = {401: Forbidden, 404: Invalid}  # what is sent in the place of each status
 
 # Codes for the statuses of the framework's own exception, as which BodyLimits raises 413.
 _FRAMEWORK_CODES = {400: "bad_json", 404: "not_found", 405: "method_not_allowed", 413: TooLarge.code}
@@ -101,9 +101,12 @@ async def _reply_to_framework_error(request: Request, error: HTTPException) -> R
 
 
 def _reply(scope: Scope, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    body = error_body(code, message, scope["state"]["request_id"])
+    dify: dict[str, Any] = {}
     if scope["path"] == DIFY_PATH and "route" in scope:  # without a route this dialect is off, and 404 is true
-        return json_reply(body | _dify_error(scope, status, message), _DIFY_STATUS.get(status, status), headers)
+        dify = _dify_error(scope, status, message)
+        if status in _DIFY_ERRORS:
+            status, code = _DIFY_ERRORS[status].status, _DIFY_ERRORS[status].code
+    body = error_body(code, message, scope["state"]["request_id"]) | dify
     return json_reply(body, status, headers)
 
 

@@ -276,7 +276,7 @@ class ReleaseResponse(BaseModel):
 class CurvePoint(BaseModel):
     """A threshold, and what a cut at it does to the calibration queries."""
 
-    tau: float = Field(description="what the policy compares with: similarity, or its share of the best")
+    tau: float = Field(description="what the policy compares with: similarity, its share of the best, or relevance")
     kept: float = Field(ge=0, le=1, description="share of the top-K results of all calibration queries that reach it")
     loss: float = Field(
         ge=0,
@@ -305,8 +305,8 @@ class ReferenceResponse(BaseModel):
     correct: _Quantiles
     random: _Quantiles
     curve: list[CurvePoint] = Field(
-        description="by rising threshold, at most 203 points; empty for the policy `probability`, as releases keep no "
-        "relevance of calibration queries"
+        description="by rising threshold, at most 203 points; empty for the policy `probability` of a release that "
+        "does not keep the relevance of its calibration queries"
     )
 
 

@@ -20,9 +20,9 @@ from taugate_client import (
     Unauthorized,
     UnexpectedReply,
 )
-from taugate_client.api import release, search, search_batch
+from taugate_client.api import search, search_batch
 from taugate_client.errors import error_type
-from taugate_client.models import ExplainOptions, Interval, LiveDrift, SearchOptions
+from taugate_client.models import ExplainOptions, Interval, LiveDrift, SearchOptions, read_release
 from tests.service_process import ServiceProcess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,9 +66,20 @@ def test_feedback_explain_and_release(client: TaugateClient) -> None:
         client.feedback_on_query(QUESTION, "no such document", relevant=True)
     explained = client.explain(QUESTION, judged, k=1)
     assert (explained.kept, explained.rank, explained.rule) == (True, 1, "kept")
-    served = client.release()
-    assert (served.release, served.manifest["release_id"]) == (reply.release, reply.release)
-    assert served.drift is not None and not served.drift.alarm
+    release = client.release()
+    assert (release.release, release.manifest["release_id"]) == (reply.release, reply.release)
+    assert isinstance(release.drift, LiveDrift)
+
+
+def test_live_overlap_is_read() -> None:
+    interval = {"mean": 0.5, "lower": 0.4, "upper": 0.6}
+    live = {"alarm": True, "signals": ["roe"], "coe": None, "coe_expected": interval, "roe": interval}
+    told = {"release": "r", "calibration": "calibrated", "shadow": None, "loaded_at": "-", "precision": "int8"}
+    told |= {"manifest": {}}
+    read = read_release(told | {"drift": live}).drift
+    assert read == LiveDrift(True, ["roe"], None, Interval(**interval), Interval(**interval))
+    assert read_release(told | {"drift": None}).drift is None
+    assert read_release(told).drift is None, "of a service from before it told"
 
 
 def test_the_asynchronous_client_answers_alike(service: ServiceProcess, client: TaugateClient) -> None:
@@ -139,10 +150,16 @@ def test_what_cannot_be_sent_is_refused_at_once(arguments: tuple[str, ...], said
 @pytest.mark.parametrize(
     "model",
     [
-        "Result", "Drift", "SearchResponse", "ExplainResponse", "FeedbackResponse", "ReleaseResponse", "LiveDrift",
+        "Result",
+        "Drift",
+        "LiveDrift",
         "Interval",
+        "SearchResponse",
+        "ExplainResponse",
+        "FeedbackResponse",
+        "ReleaseResponse",
     ],
-)  # fmt: skip
+)
 def test_models_have_every_field_of_the_api(model: str) -> None:
     known = fields(getattr(taugate_client, model))
     described = SCHEMAS[model]["properties"].keys()
@@ -173,19 +190,6 @@ def test_a_field_of_a_newer_service_is_ignored() -> None:
     assert reply.drift.alarm and reply.reason == "all_below_threshold"
     with pytest.raises(AttributeError):
         reply.reason = None  # type: ignore[misc]
-
-
-def test_live_overlap_is_typed() -> None:
-    overlap = {"coe": {"mean": 0.9, "lower": 0.8, "upper": 1.0}, "coe_expected": None, "roe": None}
-    body = {
-        "release": "r", "calibration": "calibrated", "shadow": None, "loaded_at": "2026-11-23T12:00:00Z",
-        "precision": "float32", "manifest": {},
-    }  # fmt: skip
-    watched = body | {"drift": {"alarm": True, "signals": ["coe"]} | overlap}
-    drift = release().read(200, {}, json.dumps(watched).encode()).drift
-    assert drift == LiveDrift(True, ["coe"], coe=Interval(0.9, 0.8, 1.0), coe_expected=None, roe=None)
-    assert release().read(200, {}, json.dumps(body | {"drift": None}).encode()).drift is None
-    assert release().read(200, {}, json.dumps(body).encode()).drift is None, "of a service before this field"
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"null", b"{}", reply_of(results={}), reply_of(results=[{}])])

@@ -1,6 +1,7 @@
 """Readers of a release's safetensors files."""
 
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
@@ -12,9 +13,11 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, AnswerScore, Signals
+from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.policy.relevance import FEATURES, Background, Logistic, Relevance
 from taugate.retrieval.release.layout import ABSTENTION, METADATA, OUTCOMES, REFERENCE, RELEVANCE
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
+from taugate.retrieval.release.threshold_curve import threshold_curve
 from taugate.retrieval.vectors.projection import Projection
 from tests.fuzz.reader import TENSOR_WORDS, Reader, of_file
 
@@ -64,13 +67,17 @@ def _projection(path: Path) -> None:
 
 def _a_reference(release: Path, scratch: Path) -> bytes:
     whole = Reference.load(release / REFERENCE)
-    parts = {name: getattr(whole, name)[:4] for name in Reference.__dataclass_fields__}
-    Reference(**parts).save(scratch / REFERENCE)
+    parts = {name: getattr(whole, name)[:4] for name in ("top", "correct", "random", "kept", "correct_kept")}
+    relevance = np.linspace(0.1, 0.9, parts["top"].size, dtype=np.float32).reshape(parts["top"].shape)
+    Reference(**parts, relevance=relevance, correct_relevance=relevance[:, 0]).save(scratch / REFERENCE)
     return (scratch / REFERENCE).read_bytes()
 
 
 def _reference(path: Path) -> None:
-    assert len(calibration_observations(Reference.load(path)))
+    read = Reference.load(path)
+    assert len(calibration_observations(read))
+    for kind in get_args(PolicyKind):
+        assert np.isfinite(threshold_curve(read, kind, 0.5)).all()
 
 
 def _some_outcomes(release: Path, scratch: Path) -> bytes:

@@ -24,6 +24,9 @@ _BOUNDS = {">": "gt", "≥": "gte", "<": "lt", "≤": "lte", "before": "lt", "af
 _UNTRANSLATABLE = ("contains", "not contains", "start with", "end with", "empty", "not empty")
 _OPERATORS = ("is", "is not", "=", "≠", *_BOUNDS, "in", "not in")
 V = TypeVar("V")
+_NO_KNOWLEDGE = (
+    "knowledge_id: there is no such knowledge base; name `current`, or the id of the release in service (GET /release)"
+)
 
 
 def _require_names(given: V) -> V:
@@ -104,8 +107,7 @@ def add_dify_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) 
         search = SearchRequest.model_construct(
             query=body.query, k=setting.top_k, filter=_filter(body.metadata_condition), explore=False
         )
-        missing = "there is no such knowledge base; name `current`, or the id of the release in service (GET /release)"
-        (reply,) = await searching.answer_dialect(request, [search], body.knowledge_id, missing)
+        (reply,) = await searching.answer_dialect(request, [search], body.knowledge_id, _NO_KNOWLEDGE)
         results, reason = tightened(reply, setting.score_threshold)
         records = [_record(result) for result in results]
         kept = {name: reply[name] for name in ("query_id", "release")}

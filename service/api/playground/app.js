@@ -44,9 +44,9 @@ export function density(quantiles, xs) {
 /** Look up what a threshold keeps and loses: between two points of a curve, what the higher one does. */
 export const onCurve = (curve, tau) => curve.find((point) => point.tau >= Math.fround(tau)) ?? curve.at(-1) ?? null;
 
-/** Return what a policy compares with τ, in float32 as the service does. */
+/** Return what a policy compares with τ, in float32 as the service does; nothing is close to a best score of 0 or less. */
 export const compared = ({ relevance, score }, policy, best) =>
-  policy === "probability" ? relevance : policy === "relative" ? Math.fround(score / best) : score;
+  policy === "probability" ? relevance : policy === "relative" ? Math.fround(best > 0 ? score / best : 0) : score;
 
 /** Tell whether a result is kept; tau: null is the verdict of the service. */
 export const isKept = (result, reply, tau) => tau === null ? !result.below_threshold
@@ -236,20 +236,30 @@ function pause(error, seconds) {
 
 let entered = null; // what waits for a key, and how to wake it
 
+function openKeyForm() {
+  part("access").open = true;
+  part("key").focus();
+}
+
+const needKey = (words) => notice("key", "bad", words, "", ["Enter a key", openKeyForm]);
+
 function anotherKey(error, acting) {
   tellService("key");
-  const open = () => { part("access").open = true; part("key").focus(); };
-  const words = `${error.message[0].toUpperCase()}${error.message.slice(1)}. What you typed is kept.`;
-  notice("key", "bad", words, "", ["Enter a key", open]);
-  if (acting) open();
+  needKey(`${error.message[0].toUpperCase()}${error.message.slice(1)}. What you typed is kept.`);
+  if (acting) openKeyForm();
   entered ??= Promise.withResolvers();
   return entered.promise;
 }
 
 function useKey(event) {
   event.preventDefault();
-  key = part("key").value.trim();
+  const typed = part("key").value.trim();
   part("key").value = "";
+  if (/[^\x21-\x7e]/.test(typed)) { // no request can have it in its head: it would look like a lost connection
+    needKey("That is no API key: it has a space, or a character other than the letters, digits and signs of ASCII.");
+    return openKeyForm();
+  }
+  key = typed;
   part("access").open = false;
   notice("key");
   if (entered) entered.resolve();
@@ -473,12 +483,13 @@ const SETS = [["correct", "Correct documents"], ["topk", "Top-K results"], ["ran
 const LINES = [["kept", "Results kept"], ["loss", "Queries that lose their answer"]];
 const PAD = 22; // pixels at both sides of the drawing
 
-/** Tell whether the policy compares something else than similarities, from 0 to 1. */
-const hasOwnScale = () => ["relative", "probability"].includes(policy().kind);
+// What a policy compares that does not compare similarities: from 0 to 1, on a scale of its own.
+const OWN_SCALES = { relative: "shares of the best similarity", probability: "relevance" };
+const ownScale = () => OWN_SCALES[policy().kind];
 
 /** Return the range that τ may be moved in. */
 function tauRange() {
-  if (hasOwnScale()) return [0, 1];
+  if (ownScale()) return [0, 1];
   const scores = (state.all?.results ?? []).map((each) => each.score);
   const values = [...scores, ...SETS.flatMap(([name]) => state.reference[name])];
   return [Math.floor(Math.min(...values) * 20) / 20, Math.ceil(Math.max(...values) * 20) / 20];
@@ -503,8 +514,11 @@ function showThreshold() {
   let effect = "No threshold is in force. Move the slider to try one.";
   if (tau !== null) effect = `At ${tauIs(tau)}, this release does not tell what is kept and lost.`;
   if (point) effect = `At ${tauIs(tau)} you keep ${percent(point.kept)} of the results, and lose the answers to ${
-    percent(point.loss)} of the calibration queries.`;
+    percent(point.loss)} of the calibration queries.${
+    state.release?.manifest.abstention ? " Queries that this release refuses as a whole are not counted." : ""}`;
   part("effect").textContent = effect;
+  part("scales").hidden = !ownScale();
+  part("scales").textContent = `Above: similarities. Below: ${ownScale()}, which τ is compared with.`;
   part("tau").value = fixed(set);
   part("tau-reset").disabled = state.tau === null;
   const values = { valuemin: low, valuemax: high, valuenow: fixed(set), valuetext: effect };
@@ -520,12 +534,12 @@ function showThreshold() {
 
 /** Draw the densities, the results of the last search as dots, and what thresholds keep and lose, with τ through all. */
 function drawFigure(low, high, tau) {
-  const { reference, all } = state, own = hasOwnScale(), sets = SETS.map(([name]) => reference[name]);
+  const { reference, all } = state, own = ownScale(), sets = SETS.map(([name]) => reference[name]);
   const width = part("figure").clientWidth || 320, [tall, short] = width > 420 ? [150, 76] : [116, 60];
   const base = 24 + tall, top = base + (own ? 62 : 34), bottom = top + short, height = bottom + 44, above = own ? top : 24;
   const ends = own ? [Math.min(...sets.flat()), Math.max(...sets.flat())] : [low, high];
   const scale = (from, to) => (x) => PAD + ((x - from) / (to - from)) * (width - 2 * PAD);
-  const x = scale(low, high), similarityX = scale(...ends);
+  const x = scale(low, high), at = x(tau), similarityX = scale(...ends);
   const path = (points) => `M${points.map(([a, b]) => `${a.toFixed(1)} ${b.toFixed(1)}`).join("L")}`;
   const line = (name, x1, y1, x2, y2) => draw("line", { class: name, x1, y1, x2, y2 });
   const write = (words, at, y, anchor, name) => draw("text", { x: at, y, "text-anchor": anchor, class: name }, words);
@@ -547,11 +561,11 @@ function drawFigure(low, high, tau) {
   const track = (name) => path(points.map((point) => [x(point.tau), bottom - short * point[name]]));
   const lines = !reference.curve.length ? [] : [
     ...LINES.map(([name]) => draw("path", { class: `curve ${name}`, d: track(name) })),
-    write("results kept", PAD + 4, top + 16, "start"),
+    write("results kept", at < PAD + 90 ? at + 6 : PAD + 4, top + 16, "start"), // not on the line of τ
     write("answers lost", width - PAD, bottom - short * points.at(-1).loss - 6, "end")];
   const grid = [0.5, 1].map((share) => line("grid", PAD, bottom - short * share, width - PAD, bottom - short * share));
 
-  const at = x(tau), shade = { class: "below", x: PAD, y: above, width: Math.max(at - PAD, 0), height: bottom - above };
+  const shade = { class: "below", x: PAD, y: above, width: Math.max(at - PAD, 0), height: bottom - above };
   const marks = [], calibrated = policy().tau;
   const moved = state.tau !== null && calibrated !== null;
   if (moved) marks.push(line("tau-calibrated", x(calibrated), above - 6, x(calibrated), bottom));
@@ -568,7 +582,7 @@ function moveByKey(event) {
   const [low, high] = tauRange(), now = tauInForce() ?? low;
   const by = { ArrowLeft: -0.005, ArrowDown: -0.005, ArrowRight: 0.005, ArrowUp: 0.005, PageDown: -0.05, PageUp: 0.05 };
   const to = { Home: low, End: high }[event.key] ?? now + by[event.key];
-  if (Number.isNaN(to)) return;
+  if (Number.isNaN(to) || event.ctrlKey || event.altKey || event.metaKey) return; // Alt and ← goes back a page
   event.preventDefault();
   setTau(to);
 }

@@ -14,6 +14,7 @@ from taugate.registry.catalog import current_id, release_ids
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import RELEVANCE, content_digest
 from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.threshold_curve import threshold_curve
 from tests.calibration.commands import Capture, arguments, small
 
 EXPECTED = ("--max-loss", "0.05", "--guarantee", "expected-loss")
@@ -191,8 +192,15 @@ def test_each_policy_can_be_named(
     assert policy["method"] == ("non-inferiority" if "non-inferiority" in options else "risk-control")
     assert policy["certificates"][0]["bound"] <= policy["max_loss"]
     assert current_id(tmp_path) == manifest["release_id"]
-    (answer,) = load(tmp_path / manifest["release_id"]).retriever.search([Query("a building permit", policy["k"])])
+    release = load(tmp_path / manifest["release_id"])
+    (answer,) = release.retriever.search([Query("a building permit", policy["k"])])
     assert (answer.calibrated, answer.policy) == (True, policy["kind"])
+    reference = release.reference
+    assert (reference.relevance is not None) == (policy["kind"] == "probability")
+    curve = threshold_curve(reference, policy["kind"], policy["tau"])
+    (point,) = (each for each in curve if each.tau == np.float32(policy["tau"]))
+    assert point.kept == pytest.approx(manifest["metrics"]["calibration"]["kept_fraction"], abs=1e-12)
+    assert point.loss == pytest.approx(curve[-1].loss - reference.correct_kept.mean(), abs=1e-12)
 
 
 def test_empty_replies_are_limited_and_the_unanswerable_measured(

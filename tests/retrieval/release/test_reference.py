@@ -1,6 +1,7 @@
 """The reference file of a release: what calibration wrote, and nothing else."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,21 @@ def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
         assert (getattr(read, name) == getattr(written, name)).all()
 
 
+def of_probability() -> Reference:
+    """As a release keeps it whose policy is probability."""
+    plain = reference(np.random.default_rng(0))
+    relevance = np.random.default_rng(1).random(plain.top.shape).astype(np.float32)
+    return replace(plain, relevance=relevance, correct_relevance=relevance[:, 0])
+
+
+def test_a_policy_of_relevance_keeps_what_it_compares(tmp_path: Path) -> None:
+    written = of_probability()
+    written.save(tmp_path / "reference.safetensors")
+    read = Reference.load(tmp_path / "reference.safetensors")
+    assert read.relevance is not None and (read.relevance == written.relevance).all()
+    assert read.correct_relevance is not None and (read.correct_relevance == written.correct_relevance).all()
+
+
 HOSTILE: dict[str, Callable[[dict], dict]] = {
     "one array fewer": lambda arrays: {name: each for name, each in arrays.items() if name != "kept"},
     "one array more": lambda arrays: arrays | {"more": np.zeros(3)},
@@ -42,13 +58,20 @@ HOSTILE: dict[str, Callable[[dict], dict]] = {
     "more kept than there are": lambda arrays: arrays | {"kept": arrays["kept"] + 9},
     "kept that are fractions": lambda arrays: arrays | {"kept": arrays["kept"] / 2},
     "numbers for yes and no": lambda arrays: arrays | {"correct_kept": arrays["correct_kept"].astype(np.float32)},
+    "half of what relevance takes": lambda arrays: {
+        name: each for name, each in arrays.items() if name != "correct_relevance"
+    },
+    "relevance of other queries": lambda arrays: arrays | {"relevance": arrays["relevance"][1:]},
+    "relevance that is no probability": lambda arrays: arrays | {"relevance": arrays["relevance"] + 1},
+    "relevance that is no number": lambda arrays: arrays | {"correct_relevance": arrays["correct_relevance"] * np.nan},
+    "relevance in float64": lambda arrays: arrays | {"relevance": arrays["relevance"].astype(np.float64)},
 }
 
 
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE.keys())
 def test_anything_else_is_refused(tmp_path: Path, change: Callable[[dict], dict]) -> None:
     path = tmp_path / "reference.safetensors"
-    reference(np.random.default_rng(0)).save(path)
+    of_probability().save(path)
     save_file({name: np.ascontiguousarray(each) for name, each in change(load_file(path)).items()}, path)
     with pytest.raises(ReleaseError, match="reference.safetensors: does not hold"):
         Reference.load(path)

@@ -1,5 +1,6 @@
 """The curve of thresholds is what a cut at each of them does, counted query by query."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +55,22 @@ def test_each_point_is_what_a_cut_there_does(kind: PolicyKind, queries: int, k: 
     assert loss[-1] == np.mean([correct in row for row, correct in zip(reference.top, reference.correct, strict=True)])
 
 
-def test_a_policy_of_relevance_has_no_curve() -> None:
+def test_a_cut_by_relevance_may_keep_any_of_the_relevant_documents() -> None:
+    rng = np.random.default_rng(4)
+    relevance = rng.random((300, 5)).round(2).astype(np.float32)
+    relevant = rng.random((300, 5)) < 0.3
+    best = np.where(relevant, relevance, np.float32(0)).max(axis=1)
+    curve = threshold_curve(replace(drawn(300, 5, 4), relevance=relevance, correct_relevance=best), "probability", 0.35)
+    found = relevant.any(axis=1)
+    for point in curve:
+        kept = relevance >= np.float32(point.tau)
+        loss = (found & ~(kept & relevant).any(axis=1)).mean()
+        assert (point.kept, point.loss) == pytest.approx((kept.mean(), loss), abs=1e-12)
+    assert np.float32(0.35) in [point.tau for point in curve], "τ itself is on it"
+    assert (curve[0][1:], curve[-1][1:], len(curve) <= 203) == ((1, 0), (0, pytest.approx(found.mean())), True)
+
+
+def test_a_release_from_before_it_kept_relevance_has_no_curve_of_it() -> None:
     assert threshold_curve(drawn(20, 5, 0), "probability", 0.5) == []
 
 

@@ -306,7 +306,7 @@ def test_only_the_release_in_service(speaking: ServiceProcess) -> None:
     reply = ask(speaking, "/v1/vector_stores/vs_other/search", {"query": QUERY})
     assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
     reply = ask(speaking, DIFY, {"knowledge_id": "other", "query": QUERY})
-    assert (reply.status_code, reply.json()["error_code"]) == (422, 2001)
+    assert (reply.status_code, reply.json()["error_code"], reply.json()["error"]["code"]) == (422, 2001, "invalid")
     for path in ("/v1/vector_stores/a/b/search", "/v1/vector_stores//search", "/v1/vector_stores/a/search/"):
         assert ask(speaking, path, {"query": QUERY}).status_code == 404
 
@@ -329,7 +329,7 @@ def test_dify_tries_a_key(speaking: ServiceProcess, probe: dict[str, Any] | None
     assert good.status_code not in {403, 404, 502} and good.status_code < 500
     assert set(good.json()) == {"error", "error_code", "error_msg"}
     bad = speaking.http.post(DIFY, json=probe, headers={"Authorization": "Bearer wrong"})
-    assert (bad.status_code, bad.json()["error_code"]) == (403, 1002)
+    assert (bad.status_code, bad.json()["error_code"], bad.json()["error"]["code"]) == (403, 1002, "forbidden")
     none = speaking.http.post(DIFY, json=probe)
     assert (none.status_code, none.json()["error_code"]) == (403, 1001)
 

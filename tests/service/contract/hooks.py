@@ -30,7 +30,10 @@ _NOT_IN_A_SCHEMA = (
     re.compile(r"filter: has \d+ (values, at most 256|conditions, at most 16)"),  # in all filters together
     re.compile(r"query: a query needs text$"),  # of what is a space for Python alone: U+001C to U+001F
     re.compile(r"filters: .{0,40}: (eq|ne|n?in|[gl]te?) needs ", re.DOTALL),
-    re.compile(r"metadata_condition: .{0,40}: .+ (cannot be translated; use |needs )", re.DOTALL),
+    re.compile(r"knowledge_id: there is no such knowledge base; "),
+    re.compile(
+        r"metadata_condition: .{0,40}: .+ (cannot be translated; use |is none of Dify's; use |needs )", re.DOTALL
+    ),
 )
 
 

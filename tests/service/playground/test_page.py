@@ -217,6 +217,59 @@ def test_texts_of_the_corpus_are_texts(playground: Playground) -> None:
     assert playground.page.evaluate("window.ran") is None
 
 
+def test_words_without_an_end_stay_within_the_page(playground: Playground) -> None:
+    endless = "x" * 1000
+
+    def long(route: Route) -> None:
+        reply = route.fetch().json()
+        for result in reply["results"]:
+            result |= {"title": None, "text": endless, "id": endless, "metadata": {endless: endless}}
+        route.fulfill(json=reply)
+
+    playground.page.set_viewport_size({"width": 360, "height": 800})
+    playground.page.route("**/search", long)
+    playground.page.route("**/explain", lambda route: route.fulfill(status=404, json={"error": {"message": endless}}))
+    playground.ask()
+    playground.page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
+    playground["document"].fill("missing")
+    playground["document"].press("Enter")
+    playground["explanation"].get_by_text(endless).wait_for()
+    assert cut_off(playground.page) == []
+
+
+@pytest.mark.parametrize(("kind", "named"), [("probability", "relevance"), ("relative", "shares of the best")])
+def test_a_threshold_on_a_scale_of_its_own(browser: Browser, service: ServiceProcess, kind: str, named: str) -> None:
+    """What is compared is no similarity: the curve has the scale of τ, and the page says so."""
+
+    def change(route: Route) -> None:
+        told = route.fetch().json()
+        policy = {"kind": kind, "tau": 0.25}
+        if "manifest" in told:
+            told["manifest"]["policy"] |= policy
+            told["manifest"]["abstention"] = {"tau": 0.5}
+        else:
+            curve = [{"tau": 0.1, "kept": 1, "loss": 0}, {"tau": 0.25, "kept": 0.61, "loss": 0.018}]
+            told |= {"policy": kind, "threshold": 0.25, "curve": curve}
+        route.fulfill(json=told)
+
+    with open_playground(browser, service) as playground:
+        playground.page.route("**/release**", change)
+        playground.page.reload()
+        playground.loaded()
+        assert named in (playground["scales"].text_content() or "")
+        assert [playground["slider"].get_attribute(f"aria-value{end}") for end in ("min", "max")] == ["0", "1"]
+        effect = playground["effect"].text_content() or ""
+        assert "61\u00a0% of the results, and lose the answers to 1.8\u00a0% of the calibration queries." in effect
+        assert "refuses as a whole are not counted" in effect
+
+
+def test_what_is_compared_is_what_the_service_compares(playground: Playground) -> None:
+    result = '{"score": -0.2, "relevance": 0.5}'
+    for policy, best, wanted in (("similarity", 0.4, -0.2), ("probability", 0.4, 0.5), ("relative", 0.4, -0.5)):
+        assert computed(playground, f"page.compared({result}, '{policy}', {best})") == pytest.approx(wanted)
+    assert computed(playground, f"page.compared({result}, 'relative', -0.2)") == 0
+
+
 def test_the_page_is_small_and_whole() -> None:
     files = {path: file.content.decode() for path, file in page_files().items()}
     assert sum(len(content.encode()) for content in files.values()) < 60_000

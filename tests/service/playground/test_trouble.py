@@ -61,6 +61,15 @@ def test_a_key_that_expires(browser: Browser, keyed: ServiceProcess, keys: Path)
         assert not any(secret in page or secret in playground.page.url for secret in (FIRST, SECOND))
 
 
+def test_a_key_that_no_request_can_carry(playground: Playground) -> None:
+    playground.page.get_by_text("API key", exact=True).first.click()
+    enter(playground, "schlüssel")
+    playground["notice-key"].get_by_text("That is no API key").wait_for()
+    playground.ask()
+    assert playground["notice-connection"].count() == 0
+    assert playground.results.count() > 0
+
+
 def test_a_key_that_may_not_see_the_release(browser: Browser, releases: Path, tmp_path: Path) -> None:
     """A key with a filter is about some of the documents: it searches, and the page says why the rest is not shown."""
     keys = write(tmp_path / "keys.json", [entry(FIRST, "tenant", *SCOPES, filter={"category": "takläggning"})])

@@ -87,6 +87,30 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate and the limits of its 95 % interval."""
+
+    mean: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDrift:
+    """Drift alarms, as in a reply, and the overlap of the latest queries of the process that answers.
+
+    coe: of documents that were judged relevant. coe_expected: of the calibration's correct documents. roe: of random
+    documents. Each is None while too little was seen. The manifest has the same at calibration.
+    """
+
+    alarm: bool
+    signals: Sequence[str]
+    coe: Interval | None
+    coe_expected: Interval | None
+    roe: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
 class SearchResponse:
     """The results that passed the threshold, best first, and why there are none if there are none.
 
@@ -145,34 +169,11 @@ class FeedbackResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """A mean and its 95 % interval."""
-
-    mean: float
-    lower: float
-    upper: float
-
-
-@dataclass(frozen=True, slots=True)
-class LiveDrift(Drift):
-    """Drift alarms, and the overlap of the latest queries of the process that answered.
-
-    coe: of documents that were judged relevant. coe_expected: of the calibration's correct documents, against live
-    queries. roe: of random documents. Each is None while too little was seen; `manifest["metrics"]` has the same at
-    calibration.
-    """
-
-    coe: Interval | None
-    coe_expected: Interval | None
-    roe: Interval | None
-
-
-@dataclass(frozen=True, slots=True)
 class ReleaseResponse:
     """The release in service: its id, state and manifest, when it was loaded (ISO 8601), and its encoder's precision.
 
-    shadow: the release that is tried beside it, None if there is none. drift: None if the service does not watch its
-    traffic.
+    shadow: the release that is tried beside it, None if there is none. drift: alarms and live overlap, None if the
+    service does not watch traffic, or is too old to tell.
     """
 
     release: str
@@ -207,14 +208,10 @@ def read_search(body: object) -> SearchResponse:
 
 
 def read_release(body: object) -> ReleaseResponse:
-    """Build the description of a release. body: JSON. Raises UnexpectedReply as `read` does."""
+    """Build what /release says. body: JSON. Raises UnexpectedReply as `read` does."""
     reply = read(ReleaseResponse, body)
     if reply.drift is None:
         return reply
-    drift = read(LiveDrift, reply.drift)
-    coe, expected, roe = map(_interval, (drift.coe, drift.coe_expected, drift.roe))
-    return replace(reply, drift=replace(drift, coe=coe, coe_expected=expected, roe=roe))
-
-
-def _interval(body: object) -> Interval | None:
-    return None if body is None else read(Interval, body)
+    live = read(LiveDrift, reply.drift)
+    coe, expected, roe = (each and read(Interval, each) for each in (live.coe, live.coe_expected, live.roe))
+    return replace(reply, drift=replace(live, coe=coe, coe_expected=expected, roe=roe))
