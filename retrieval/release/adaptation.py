@@ -144,6 +144,11 @@ class AdaptationRecord(Record):
     training: TrainingRecord | None = None
     measures: MeasuresRecord | None = Field(default=None, repr=False)
 
+    @property
+    def unmerged(self) -> bool:
+        """Tell whether trained weights are in the encoder, and not merged with those of the base."""
+        return self.training is not None and self.training.merge_weight == 1
+
     @model_serializer(mode="wrap")
     def _without_absent_parts(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = dump(self)
