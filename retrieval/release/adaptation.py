@@ -12,7 +12,7 @@ from taugate.retrieval.release.records import GateRecord
 from taugate.storage.files import read_bounded
 
 ADAPTATION = "adaptation.json"
-_MAX_BYTES = 1 << 20
+_MAX_BYTES = 64 << 20  # the losses of two million steps
 RecipeName = Literal["whitening", "adapter", "layers", "ft", "pt", "pt-ft", "merge"]
 
 
