@@ -72,8 +72,11 @@ def _change(before: PerQuery, after: PerQuery, units: SamplingUnits) -> PairedCh
     )
 
 
-def forgetting_words(record: ForgettingRecord) -> str:
-    """Say in one line what became of general questions, and what helps where they are worse; record: of the change."""
+def forgetting_words(record: ForgettingRecord, *, unmerged: bool) -> str:
+    """Say in one line what became of general questions, and what helps where they are worse.
+
+    record: of the change; unmerged: whether trained weights are in the encoder that merging could mix with the base's.
+    """
     change = record.ndcg.change
     said = (
         f"NDCG@10 {_points(change.mean)} points ({_points(change.lower)} to {_points(change.upper)}), accuracy@1 "
@@ -81,7 +84,9 @@ def forgetting_words(record: ForgettingRecord) -> str:
     )
     if not record.lost:
         return said
-    return f"{said}; if the encoder has to answer such questions too, try --recipe merge, or keep its base"
+    if unmerged:
+        return f"{said}; if the encoder has to answer such questions too, try --recipe merge, or keep its base"
+    return f"{said}; if the encoder has to answer such questions too, keep its base"
 
 
 def _points(share: float) -> str:

@@ -67,10 +67,9 @@ def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and how)
     """Adapt an encoder to a data set, judge it, and write it with its record, admitted or not.
 
     data: folder of the data set, or its URL; base: name or folder of a sentence-transformers model, or folder of an
-    exported encoder; target: folder to make for
-    the adapted one; settings: of the adaptation; say: told one line of progress or warning at a time; watch: stopwatch
-    whose stages grow; writer: of paraphrases, None for rules. Raises InputError or EncoderError, and OSError where the
-    writer does not answer; then nothing has been written.
+    exported encoder; target: folder to make for the adapted one; settings: of the adaptation; say: told one line of
+    progress or warning at a time; watch: stopwatch whose stages grow; writer: of paraphrases, None for rules. Raises
+    InputError or EncoderError, and OSError where the writer does not answer; then nothing has been written.
     """
     from taugate.adaptation.folder import check_target, write_encoder  # imports PyTorch
 

@@ -111,7 +111,7 @@ def _report(record: AdaptationRecord, data: str, target: Path, seconds: float, *
         merged = [] if weight is None else [f"{weight:g} of the trained weights in the encoder"]
         rows["Training"] = "; ".join([*stages, *merged]) or "none: the budget did not pay for any"
     if record.measures is not None:
-        rows["General"] = forgetting_words(record.measures.forgetting)
+        rows["General"] = forgetting_words(record.measures.forgetting, unmerged=record.unmerged)
     if record.evidence == "generated":
         rows["Evidence"] += "; none was asked by a person"
     if record.admitted:

@@ -17,7 +17,7 @@ from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes, search_tria
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from taugate.calibration.gate.baseline import RankingOutcomes
+from taugate.calibration.gate.baseline import DEPTH, RankingOutcomes
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.risk.paired import paired_losses
@@ -25,6 +25,7 @@ from taugate.ingestion.dataset.beir import CORPUS, Dataset, LabelledQuery, read_
 from taugate.ingestion.dataset.beir import QUERIES as QUERIES_FILE
 from taugate.ingestion.dataset.judgements import qrels_of
 from taugate.retrieval.encoder.encoder import OnnxEncoder, Role
+from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.vectors.similarity import Float32
 
 _DOCUMENTS = 500  # of a set: a search takes a tenth of the time, and all it knows of their queries is the truth
@@ -106,6 +107,24 @@ class EncodedSet:
         ndcg, accuracy = (-paired_losses(each, units).mean for each in differences)
         return ndcg, accuracy
 
+    def gain_of_chance(
+        self, asking: "EncodedSet", labels: Sequence[LabelledQuery], learned: LinearMap | None
+    ) -> tuple[float, float]:
+        """Return the expected gain in NDCG@10 and accuracy@K where every query has any of some labels by lot.
+
+        It is not 0. An encoder that finds few documents for all queries gains as soon as it finds those with labels.
+
+        asking: all of its queries are asked; labels: of this set, with one document each; learned: the map.
+        """
+        share = np.bincount([next(iter(each.relevant)) for each in labels], minlength=len(self.documents)) / len(labels)
+        queries, found = asking._queries(asking.dataset.answerable), []
+        for each in (None, learned):
+            asked, documents = (queries, self.documents) if each is None else map(each.apply, (queries, self.documents))
+            hits = share[FlatIndex.build(documents).search(asked, DEPTH).positions].mean(axis=0)
+            found.append((float(hits @ (1 / np.log2(np.arange(DEPTH) + 2))), float(hits[:K].sum())))
+        (ndcg, accuracy), (ndcg_after, accuracy_after) = found
+        return ndcg_after - ndcg, accuracy_after - accuracy
+
     def outcomes(self, queries: Sequence[LabelledQuery], learned: LinearMap | None) -> RankingOutcomes:
         """Search for queries of this set through a map."""
         parents = self.dataset.documents.parents
@@ -134,15 +153,18 @@ def _write_part(source: Path, target: Path) -> None:
 
 
 def shuffled(of: EncodedSet, seed: int) -> Known:
-    """Adapt to queries each of which has the labels of another one: nothing can be better at that."""
-    rng = np.random.default_rng(seed)
-    return _meaningless(of.pairs(of.relabelled(of.sample(seed, rng), seed, rng), seed), seed)
+    """Adapt to queries each of which has the labels of another one, by lot."""
+    return foreign(of, of, seed)
 
 
 def foreign(of: EncodedSet, asking: EncodedSet, seed: int) -> Known:
-    """Adapt to queries of another set, each with the labels of a query of this one."""
+    """Adapt to queries of another set, each with the labels of a query of this one, by lot."""
     rng = np.random.default_rng(seed)
-    return _meaningless(of.pairs(of.relabelled(asking.sample(seed, rng), seed, rng), seed), seed)
+    pairs = of.pairs(of.relabelled(asking.sample(seed, rng), seed, rng), seed)
+    learned = learn(pairs, seed)
+    found = Admission.decide(pairs, learned)
+    ndcg, accuracy = of.gain_of_chance(asking, pairs.queries.unseen, learned.chosen.learned)
+    return Known(found.admitted, better=ndcg > 0 and accuracy > -found.chosen.margin)
 
 
 def elsewhere(learning: EncodedSet, judged: EncodedSet, seed: int) -> Known:
@@ -187,10 +209,6 @@ def random_signs(of: EncodedSet, learned: LearnedRecipes, seed: int) -> Known:
 def learn(pairs: EncodedPairs, seed: int, recipe: str = "auto") -> LearnedRecipes:
     """Try the recipes; pairs: to learn from; seed: of the draw; recipe: which."""
     return LearnedRecipes.climb(pairs, recipe, seed, STEPS, lambda _: None)
-
-
-def _meaningless(pairs: EncodedPairs, seed: int) -> Known:
-    return Known(Admission.decide(pairs, learn(pairs, seed)).admitted, better=False)
 
 
 def _decided(judged: EncodedSet, learned: LearnedRecipes, rng: np.random.Generator, seed: int) -> Known:

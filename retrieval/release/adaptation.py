@@ -12,7 +12,7 @@ from taugate.retrieval.release.records import GateRecord
 from taugate.storage.files import read_bounded
 
 ADAPTATION = "adaptation.json"
-_MAX_BYTES = 1 << 20
+_MAX_BYTES = 64 << 20  # the losses of two million steps
 RecipeName = Literal["whitening", "adapter", "layers", "ft", "pt", "pt-ft", "merge"]
 
 
@@ -143,6 +143,11 @@ class AdaptationRecord(Record):
     gate: list[GateRecord]
     training: TrainingRecord | None = None
     measures: MeasuresRecord | None = Field(default=None, repr=False)
+
+    @property
+    def unmerged(self) -> bool:
+        """Tell whether trained weights are in the encoder, and not merged with those of the base."""
+        return self.training is not None and self.training.merge_weight == 1
 
     @model_serializer(mode="wrap")
     def _without_absent_parts(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from taugate.retrieval.release.adaptation import (
     AdaptationRecord,
     BeforeAfter,
     PairsRecord,
+    TrainingRecord,
     WhiteningRecord,
 )
 from taugate.retrieval.release.evidence import Interval, IsotropyRecord
@@ -64,7 +65,9 @@ def measures(ndcg_change: float = -0.05) -> MeasuresRecord:
     )
 
 
-def adaptation(found: MeasuresRecord | None, *, admitted: bool = True) -> AdaptationRecord:
+def adaptation(
+    found: MeasuresRecord | None, *, admitted: bool = True, training: TrainingRecord | None = None
+) -> AdaptationRecord:
     return AdaptationRecord(
         recipe="adapter",
         asked="auto",
@@ -91,5 +94,6 @@ def adaptation(found: MeasuresRecord | None, *, admitted: bool = True) -> Adapta
         isotropy_before=IsotropyRecord(i_a=0.3, i_b=0.1),
         isotropy_after=IsotropyRecord(i_a=0.8, i_b=0.7),
         gate=[],
+        training=training,
         measures=found,
     )

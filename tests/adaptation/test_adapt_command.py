@@ -124,6 +124,41 @@ def test_a_release_carries_the_record_and_verifies(
     assert cli.main(["release", "verify", release.name, "--releases", str(tmp_path)]) == 0
 
 
+def test_an_encoder_that_no_person_has_judged_makes_provisional_releases(
+    sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    written = tmp_path / "written"
+    (written / "qrels").mkdir(parents=True)
+    for name in ("corpus.jsonl", "qrels/test.tsv"):
+        (written / name).write_bytes((sample / name).read_bytes())
+    lines = [json.loads(line) | {"origin": "llm"} for line in (sample / "queries.jsonl").read_text().splitlines()]
+    (written / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    target, releases = tmp_path / "encoder", tmp_path / "releases"
+    assert cli.main(adapt(written, spoilt, target, "--split", "test", "--recipe", "whitening")) == 0
+    record = read_adaptation(target)
+    assert record is not None
+    assert (record.evidence, record.pairs.source, record.admitted) == ("generated", "generated", True)
+
+    def calibrate(encoder: Path, *more: str) -> tuple[int, str, str]:
+        code = cli.main(["calibrate", str(sample), "--releases", str(releases), "--encoder", str(encoder), *more])
+        name = capfd.readouterr().out.strip().rsplit("/", 1)[-1]
+        return code, name, (releases / "current").read_text().strip()
+
+    code, first, current = calibrate(target)
+    manifest = json.loads((releases / first / "manifest.json").read_text())
+    assert manifest["adaptation"]["evidence"] == "generated"
+    assert (manifest["calibration"]["state"], manifest["calibration"]["reasons"]) == (
+        "provisional",
+        ["generated_queries"],
+    )
+    assert (code, current) == (0, first), "it is better than nothing"
+    code, calibrated, current = calibrate(spoilt)
+    assert (code, current) == (0, calibrated)
+    code, second, current = calibrate(target)
+    assert (code, current) == (4, calibrated), "a calibrated release stays in force"
+    assert second != calibrated
+
+
 def test_crops_teach_where_nobody_named_a_split(
     sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -243,7 +278,7 @@ def test_measures_are_recorded_and_what_was_forgotten_is_printed(
     record = read_adaptation(tmp_path / "encoder")
     assert record is not None
     assert record.measures is not None
-    assert forgetting_words(record.measures.forgetting) in capfd.readouterr().err
+    assert forgetting_words(record.measures.forgetting, unmerged=False) in capfd.readouterr().err
     assert [row.name for row in record.measures.rows] == ["base", "whitening"]
     assert record.measures.familiarity.source == "rules"
     assert sum(record.measures.separation.after.counts) == sum(record.pairs.documents.values())

@@ -93,8 +93,12 @@ def test_the_same_encoder_has_lost_nothing() -> None:
     assert record.ndcg.change.lower < 0 < record.ndcg.change.upper
 
 
-def test_merging_is_offered_where_the_loss_is_shown() -> None:
-    said = forgetting_words(measures(-0.05).forgetting)
+def test_merging_is_offered_where_trained_weights_have_cost_something() -> None:
+    lost = measures(-0.05).forgetting
+    said = forgetting_words(lost, unmerged=True)
     assert said.startswith("NDCG@10 -5.0 points (-6.0 to -4.0), accuracy@1 -5.0, on 168 everyday questions; if the")
     assert said.endswith("try --recipe merge, or keep its base")
-    assert "merge" not in forgetting_words(measures(0.0).forgetting)
+    assert forgetting_words(lost, unmerged=False).endswith(
+        "; if the encoder has to answer such questions too, keep its base"
+    )
+    assert "keep" not in forgetting_words(measures(0.0).forgetting, unmerged=True)

@@ -11,7 +11,8 @@ from taugate.adaptation.pairs.queries import decisive
 from taugate.adaptation.recipes import EncodedPairs, TriedRecipe, _within_one_error
 from taugate.errors import EncoderError
 from taugate.ingestion.dataset.beir import LabelledQuery
-from taugate.retrieval.release.adaptation import ADAPTATION, read_adaptation
+from taugate.retrieval.release.adaptation import ADAPTATION, StageRecord, TrainingRecord, read_adaptation
+from tests.adaptation.records import adaptation
 
 
 def test_queries_of_people_decide_where_there_are_any() -> None:
@@ -24,6 +25,15 @@ def test_queries_of_people_decide_where_there_are_any() -> None:
 def test_an_encoder_without_a_record_was_not_adapted(tmp_path: Path) -> None:
     assert read_adaptation(tmp_path) is None
     assert read_adaptation(Path("sentence-transformers/all-MiniLM-L6-v2")) is None
+
+
+def test_the_losses_of_a_long_training_are_read_back(tmp_path: Path) -> None:
+    losses = np.random.default_rng(0).random(100_000).tolist()
+    stage = StageRecord(stage="layers", steps=len(losses), batch=32, rate=2e-5, bfloat16=True, losses=losses)
+    training = TrainingRecord(stages=[stage], merge_weights=[], merge_weight=1, left_out={})
+    record = adaptation(None, training=training)
+    (tmp_path / ADAPTATION).write_text(record.model_dump_json(indent=2))
+    assert read_adaptation(tmp_path) == record
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"recipe": "ft"}'])

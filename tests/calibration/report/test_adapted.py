@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from taugate.calibration.report.adapted import AdaptedSection, change_rows, separation_figure
+from taugate.retrieval.release.adaptation import TrainingRecord
 from taugate.retrieval.release.measures import MeasuresRecord
 from tests.adaptation.records import adaptation, measures
 from tests.calibration.report.html_page import check
@@ -47,10 +48,17 @@ def test_the_diversity_of_the_query_set_stands_beside_it(adapted: Studied) -> No
     assert "the set hides what an adapted one does better" in said
 
 
-@pytest.mark.parametrize(("change", "merge"), [(-0.05, True), (0.0, False)])
-def test_merging_is_offered_where_something_was_forgotten(papers: Studied, change: float, merge: bool) -> None:
-    studied = replace(papers, facts=papers.facts | {"adaptation": adaptation(measures(change))})
-    assert ("--recipe merge" in check(studied.page()).text["adapted"]) is merge
+@pytest.mark.parametrize(
+    ("change", "weight", "keep", "merge"),
+    [(-0.05, 1.0, True, True), (-0.05, 0.5, True, False), (-0.05, None, True, False), (0.0, 1.0, False, False)],
+)
+def test_merging_is_offered_where_trained_weights_have_forgotten_something(
+    papers: Studied, change: float, weight: float | None, keep: bool, merge: bool
+) -> None:
+    training = TrainingRecord(stages=[], merge_weights=[], merge_weight=weight, left_out={})
+    studied = replace(papers, facts=papers.facts | {"adaptation": adaptation(measures(change), training=training)})
+    said = check(studied.page()).text["adapted"]
+    assert (" keep the base encoder" in said, "--recipe merge" in said) == (keep, merge)
 
 
 def test_an_encoder_that_was_not_admitted_says_why(papers: Studied) -> None:
