@@ -165,7 +165,7 @@ def _read(
 ) -> tuple[Dataset, AdaptationQueries]:
     """Read the split that decides, and the one to learn from, if any, and divide their queries."""
     deciding = settings.eval_split or default_split(data, say)
-    named = [] if settings.split in {None, deciding} else [settings.split]
+    named = [] if settings.split is None or settings.split == deciding else [settings.split]
     with local_folder(data, deciding, *named, optional=() if settings.split else (TRAIN,)) as folder:
         split = settings.split or (TRAIN if TRAIN in splits_in(folder) else None)
         spools = [spool / name for name in ("evaluation", "training")]

@@ -60,7 +60,7 @@ class Triplets:
                 "choose --recipe adapter"
             )
         epochs = [rng.permutation(usable) for _ in range(-(-count // len(usable)))]
-        rows = np.concatenate(epochs)[:count].tolist()
+        rows: list[int] = np.concatenate(epochs)[:count].tolist()
         positives = [int(rng.choice(relevant[row])) for row in rows]
         against = [int(rng.choice(negatives[row][negatives[row] >= 0])) for row in rows]
         return cls(

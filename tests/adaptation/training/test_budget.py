@@ -59,7 +59,7 @@ def test_a_minute_is_left_to_the_linear_recipes_and_nothing_is_timed(shop: Shop)
     found = plan(shop, "1m")
     assert (found.stages, found.merge_weights, shop.timed) == ({}, [], [])
     assert set(found.left_out) == {"layers", "ft", "pt-ft"}
-    assert found.left_out["ft"] == "32 seconds of the budget are left, and encoding the corpus again takes 56"
+    assert found.left_out["ft"] == "29 seconds of the budget are left, and encoding the corpus again takes 56"
 
 
 def test_ten_minutes_pay_for_layers_and_merging_before_the_whole_encoder(shop: Shop) -> None:
