@@ -1,6 +1,7 @@
 """A budget turned into steps, by a short timing pass before the first of them."""
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -8,8 +9,9 @@ from taugate.adaptation.measures import TEXTS
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.recipes import LearnedRecipes
 from taugate.adaptation.settings import AdaptationSettings, Recipe
-from taugate.adaptation.training.plan import BATCHES, Purse, StagePlan, TrainingPlan
+from taugate.adaptation.training.plan import BATCHES, NothingToLearn, Purse, StagePlan, TrainingPlan
 from taugate.adaptation.workshop import Workshop
+from taugate.errors import EncoderError
 from taugate.retrieval.release.adaptation import RecipeName
 
 _STAGES: dict[Recipe, tuple[RecipeName, ...]] = {
@@ -43,6 +45,7 @@ def plan_within(
 
     settings: with recipe and budget; shop: that trains; linear: the linear recipes, tried; linear_seconds: that they
     took; work: digest of what decides on the result; untrainable: why no weights can be trained, None where they can.
+    Raises EncoderError or NothingToLearn where the one recipe that was asked for cannot be trained.
     """
     recipes, left_out = list(_STAGES[settings.recipe]), dict[str, str]()
     merges = settings.recipe in {"auto", "merge"}
@@ -59,26 +62,13 @@ def plan_within(
         text = _text_seconds(shop)
         after = _EXPORT_SECONDS + linear_seconds + text * _texts(shop)
 
-        def left() -> (
-            float
-        ):  # a search of the unseen queries for each recipe, the measures, and writing come at the end
+        def left() -> float:
+            """What is left less what comes at the end: searches of the unseen queries, measures, and writing."""
             return float(settings.seconds or 0) - shop.watch.total - 2 * linear_seconds - text * TEXTS
 
-        stages, weights, seconds, bfloat16 = {}, [], dict[RecipeName, float](), False
+        stages, weights = {}, []
+        seconds, bfloat16 = _step_seconds(recipes, settings, shop, linear, lambda: Purse.of(left(), after), left_out)
         purse = Purse.of(left(), after)
-        for recipe in recipes:
-            if not purse.pays(_TIMING_SECONDS):
-                left_out[recipe] = (
-                    f"{max(0.0, purse.seconds):.0f} seconds of the budget are left, and encoding the corpus again "
-                    f"takes {after:.0f}"
-                )
-                continue
-            seconds[recipe] = shop.step_seconds(recipe, linear.chosen, _TIMED, bfloat16=bfloat16)
-            if len(seconds) == 1:
-                fast = shop.step_seconds(recipe, linear.chosen, _TIMED, bfloat16=True)
-                bfloat16 = fast < _FASTER * seconds[recipe]
-                seconds[recipe] = min(fast, seconds[recipe])
-            purse = Purse.of(left(), after)
         for recipe, each in seconds.items():
             once = _SLOWER * text * _train_texts(shop) if recipe == "layers" else 0.0
             bought = purse.buy(recipe, each / _TIMED.batch, once, _batches(recipe), len(shop.pairs.train))
@@ -95,6 +85,41 @@ def plan_within(
     if merges and stages and not weights:
         left_out["merge"] = f"{max(0.0, purse.seconds):.0f} seconds of the budget are left, and it takes {after:.0f}"
     return _plan(work, linear, stages, weights, left_out | purse.left_out, bfloat16=bfloat16)
+
+
+def _step_seconds(
+    recipes: list[RecipeName],
+    settings: AdaptationSettings,
+    shop: Workshop,
+    linear: LearnedRecipes,
+    purse: Callable[[], Purse],
+    left_out: dict[str, str],
+) -> tuple[dict[RecipeName, float], bool]:
+    """Time a step of each recipe that the budget may pay for; returns their seconds, and whether they are in bfloat16.
+
+    left_out: why the others are not tried, filled here.
+    """
+    seconds, bfloat16 = dict[RecipeName, float](), False
+    for recipe in recipes:
+        now = purse()
+        if not now.pays(_TIMING_SECONDS):
+            left_out[recipe] = (
+                f"{max(0.0, now.seconds):.0f} seconds of the budget are left, and encoding the corpus again takes "
+                f"{now.after:.0f}"
+            )
+            continue
+        try:
+            seconds[recipe] = shop.step_seconds(recipe, linear.chosen, _TIMED, bfloat16=bfloat16)
+        except (EncoderError, NothingToLearn) as error:
+            if settings.recipe != "auto":
+                raise
+            left_out[recipe] = str(error)
+            continue
+        if len(seconds) == 1:
+            fast = shop.step_seconds(recipe, linear.chosen, _TIMED, bfloat16=True)
+            bfloat16 = fast < _FASTER * seconds[recipe]
+            seconds[recipe] = min(fast, seconds[recipe])
+    return seconds, bfloat16
 
 
 def _plan(

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from taugate.adaptation.budget import plan_within
 from taugate.adaptation.recipes import LearnedRecipes, TriedRecipe
 from taugate.adaptation.settings import LINEAR, AdaptationSettings
-from taugate.adaptation.training.plan import TrainingPlan
+from taugate.adaptation.training.plan import NothingToLearn, TrainingPlan
 from taugate.adaptation.workshop import Workshop
 from taugate.errors import EncoderError, InputError, TaugateError
 from taugate.retrieval.release.adaptation import CurvePoint, StageRecord, TrainingRecord
@@ -24,7 +24,8 @@ def climb(shop: Workshop, settings: AdaptationSettings, say: Callable[[str], Non
 
     shop: pairs, base encoder, and the folder of the unfinished work; settings: of the adaptation; say: told a line of
     progress at a time. Raises EncoderError where the base cannot be trained by the recipe that was asked for,
-    InputError where the folder of the work is of another command, or cannot be written.
+    InputError where the folder of the work is of another command or cannot be written, or there is nothing to learn
+    from.
     """
     untrainable = None if settings.recipe in LINEAR else _untrainable(shop, settings)
     work = _digest(shop, settings)
@@ -69,7 +70,7 @@ def _follow(
         try:
             model, records = shop.train(recipe, start, made, bfloat16=plan.bfloat16)
             found = shop.with_best_map(recipe, model, recipe, before, plan.adapter_steps)
-        except EncoderError as error:
+        except (EncoderError, NothingToLearn) as error:
             if not auto:
                 raise
             left_out[recipe] = str(error)

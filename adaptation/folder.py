@@ -11,6 +11,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.linear.modules import append_map
 from taugate.calibration.encoding.source import is_exported
@@ -55,10 +57,10 @@ def write_encoder(base: Path, name: str, learned: LinearMap | None, record: Adap
             write_synced(staging / ADAPTATION, (record.model_dump_json(indent=2) + "\n").encode())
             staging.chmod(0o755)
             publish(staging, target)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
+        said = getattr(error, "strerror", None) or error
         raise InputError(
-            f"{target}: the encoder cannot be written there ({error.strerror or error}); free some space, or name "
-            "another folder with --to"
+            f"{target}: the encoder cannot be written there ({said}); free some space, or name another folder with --to"
         ) from error
 
 

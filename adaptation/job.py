@@ -69,7 +69,8 @@ def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and how)
     data: folder of the data set, or its URL; base: name or folder of a sentence-transformers model, or folder of an
     exported encoder; target: folder to make for the adapted one; settings: of the adaptation; say: told one line of
     progress or warning at a time; watch: stopwatch whose stages grow; writer: of paraphrases, None for rules. Raises
-    InputError or EncoderError, and OSError where the writer does not answer; then nothing has been written.
+    InputError or EncoderError, and OSError where the writer does not answer; then the target has not been written, and
+    what was trained is kept beside it for the next attempt.
     """
     from taugate.adaptation.folder import check_target, write_encoder  # imports PyTorch
 
@@ -84,7 +85,7 @@ def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and how)
             asked = _paraphrase(queries.unseen, settings.seed, writer, watch)
             before = OtherTexts.encode(asked, _encode_with(encoder, watch))
         place = Workplace(base, target.absolute().parent / f".{target.name}.work")
-        with _work_kept_if_any(place.work):
+        with _work_kept_if_any(place.work, say):
             found = learn_and_judge(evaluation, queries, encoder, settings, say, watch, place=place)
             with watch.stage("measure"):
                 after = before
@@ -137,13 +138,15 @@ def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and how)
 
 
 @contextmanager
-def _work_kept_if_any(work: Path) -> Iterator[None]:
-    """Remove the folder of the unfinished work after an error, unless weights have been trained in it."""
+def _work_kept_if_any(work: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Remove the folder of the unfinished work after an error or Ctrl-C, unless weights have been trained in it."""
     try:
         yield
-    except TaugateError:
-        if work.is_dir() and not any(each.is_dir() for each in work.iterdir()):
+    except BaseException as error:
+        if not any(each.is_file() for each in work.glob("*/**/*")):
             shutil.rmtree(work, ignore_errors=True)
+        elif not isinstance(error, TaugateError):  # whose message says what to do
+            say(f"the unfinished work is kept in {work}: the same command goes on with it")
         raise
 
 
@@ -162,7 +165,7 @@ def _read(
 ) -> tuple[Dataset, AdaptationQueries]:
     """Read the split that decides, and the one to learn from, if any, and divide their queries."""
     deciding = settings.eval_split or default_split(data, say)
-    named = [] if settings.split in {None, deciding} else [settings.split]
+    named = [] if settings.split is None or settings.split == deciding else [settings.split]
     with local_folder(data, deciding, *named, optional=() if settings.split else (TRAIN,)) as folder:
         split = settings.split or (TRAIN if TRAIN in splits_in(folder) else None)
         spools = [spool / name for name in ("evaluation", "training")]

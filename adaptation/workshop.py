@@ -175,6 +175,8 @@ class Workshop:
 
     def _encode(self, model: "SentenceTransformer", folder: Path) -> tuple[Path, EncodedPairs]:
         """Save a model, export it, and encode everything, unless a killed run has done so."""
+        from safetensors import SafetensorError
+
         from taugate.adaptation.training.run import unwritable
         from taugate.calibration.export.onnx_export import export
 
@@ -189,7 +191,7 @@ class Workshop:
                 with staging_folder(folder, ".onnx-") as staging, self.watch.task("exporting the trained encoder"):
                     export(saved, self.base, "", staging)
                     publish(staging, graph)
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
             raise unwritable(folder, error) from error
         encoder = OnnxEncoder.load(graph)
         cache = EmbeddingCache(folder / "embeddings.sqlite", encoder.config.dimension)

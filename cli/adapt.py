@@ -108,7 +108,7 @@ def _report(record: AdaptationRecord, data: str, target: Path, seconds: float, *
     if record.training is not None:
         stages = [f"{each.stage} {each.steps} steps of {each.batch}" for each in record.training.stages]
         weight = record.training.merge_weight
-        merged = [] if weight is None else [f"{weight:g} of the trained weights in the encoder"]
+        merged = [] if weight in {None, 1.0} else [f"{weight:g} of the trained weights in the encoder"]
         rows["Training"] = "; ".join([*stages, *merged]) or "none: the budget did not pay for any"
     if record.measures is not None:
         rows["General"] = forgetting_words(record.measures.forgetting, unmerged=record.unmerged)

@@ -10,6 +10,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
@@ -18,7 +19,8 @@ from sentence_transformers.sentence_transformer.losses import (
 
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.linear.modules import append_map
-from taugate.adaptation.training.run import Schedule, TrainingRun
+from taugate.adaptation.training.plan import NothingToLearn
+from taugate.adaptation.training.run import Schedule, TrainingRun, unwritable
 from taugate.adaptation.training.upper_layers import LowerStates, transformer_layers, upper_model
 
 _SCALE = 20.0  # a temperature of 0.05, as the adapter has it
@@ -48,12 +50,17 @@ class Triplets:
 
         queries: n texts; documents: texts; relevant: rows of the documents that answer each query, one at least;
         negatives: (n, c) rows of documents that do not, −1 where there is none; count: of triplets; seed: of the draws.
+        Raises NothingToLearn where no query has a negative.
         """
         rng = np.random.default_rng([seed, _STREAM])
         usable = np.flatnonzero((negatives >= 0).any(axis=1))
-        rows = np.concatenate([rng.permutation(usable) for _ in range(-(-count // max(1, len(usable))))])[
-            :count
-        ].tolist()
+        if not len(usable):
+            raise NothingToLearn(
+                "every document may answer every query, so that there is no triplet to fine-tune on; add documents, or "
+                "choose --recipe adapter"
+            )
+        epochs = [rng.permutation(usable) for _ in range(-(-count // len(usable)))]
+        rows: list[int] = np.concatenate(epochs)[:count].tolist()
         positives = [int(rng.choice(relevant[row])) for row in rows]
         against = [int(rng.choice(negatives[row][negatives[row] >= 0])) for row in rows]
         return cls(
@@ -98,11 +105,15 @@ def fine_tune_layers(  # noqa: PLR0913, PLR0917 (those of `fine_tune`, and which
     """Train the last layers of an encoder over the states that the others give, in place.
 
     name: of the model, for messages; upper: how many layers learn; the others are parameters of `fine_tune`. Raises
-    EncoderError where the model has no such layers, or the loss is no number.
+    EncoderError where the model has no such layers, or the loss is no number, InputError where the folder cannot be
+    written.
     """
     transformer_layers(model, name)
     kept = run.folder / stage / "states.safetensors"
-    states = LowerStates.compute(model, name, upper, triplets.texts, kept, run.watch)
+    try:
+        states = LowerStates.compute(model, name, upper, triplets.texts, kept, run.watch)
+    except (OSError, SafetensorError) as error:
+        raise unwritable(run.folder, error) from error
     with upper_model(model, name, upper, states) as view:
         _freeze_maps(view)
         losses = _train(view, MultipleNegativesRankingLoss(view, scale=_SCALE), triplets, schedule, run, stage, told)

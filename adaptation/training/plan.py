@@ -18,10 +18,16 @@ from taugate.storage.files import atomic_write, read_bounded
 
 _PLAN = "plan.json"
 _MAX_BYTES = 1 << 20
-_SAFETY = 0.8  # of the time that is left is planned for: the rest is for what other processes take
+# Of the time that is left is planned for: the rest is for steps that are slower than those that were timed. Chosen, not
+# measured.
+_SAFETY = 0.8
 _FEWEST_STEPS = 16  # with fewer, most would be spent on warming up
 BATCHES = (256, 128, 64, 32)  # of fine-tuning: that of the paper, else the largest that leaves enough steps
 _EPOCHS = 3  # at most, so that pairs are not learned by heart; not tuned
+
+
+class NothingToLearn(InputError):
+    """A recipe finds no text or no pair in the data set that it could learn from; another recipe may."""
 
 
 class StagePlan(Record):

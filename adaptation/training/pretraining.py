@@ -27,9 +27,10 @@ from transformers import (
 )
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
+from taugate.adaptation.training.plan import NothingToLearn
 from taugate.adaptation.training.run import Schedule, TrainingRun
 from taugate.calibration.export.torch_model import is_transformer
-from taugate.errors import EncoderError, InputError
+from taugate.errors import EncoderError
 from taugate.ingestion.chunks.sentences import sentences
 from taugate.retrieval.documents.store import DocumentStore
 
@@ -52,7 +53,7 @@ def pretrain(
 
     model: to train; name: of it, for messages; texts: sentences of the corpus; run: the folder of the unfinished work;
     schedule: steps, sentences of each, and learning rate; told: the seconds of each step. Raises
-    EncoderError where the model cannot be pre-trained, InputError where there is no sentence.
+    EncoderError where the model cannot be pre-trained, NothingToLearn where there is no sentence.
     """
     masked = masked_language_model(model, name, run.seed)
     longest = int(model.max_seq_length or masked.config.max_position_embeddings)
@@ -90,7 +91,7 @@ class MaskedSentences(Dataset[dict[str, Any]]):
     An epoch shows each sentence once. Sentences of about the same length share a step, so that little is padded.
 
     tokenizer: of the model, with a mask token; texts: sentences; longest: in tokens; steps, batch: of the run; seed: of
-    the order. Raises InputError where no sentence has a token that can be masked.
+    the order. Raises NothingToLearn where no sentence has a token that can be masked.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class MaskedSentences(Dataset[dict[str, Any]]):
         special: list[list[int]] = encoded["special_tokens_mask"]
         rows = [row for row, each in enumerate(special) if 0 in each]  # there is a token that can be masked
         if not rows:
-            raise InputError("no sentence to pre-train on; add documents with text, or choose another recipe")
+            raise NothingToLearn("no sentence to pre-train on; add documents with text, or choose another recipe")
         self._ids, self._special = [encoded["input_ids"][row] for row in rows], [special[row] for row in rows]
         lengths = [len(ids) for ids in self._ids]
         generator = torch.Generator().manual_seed(_state(seed, 0))

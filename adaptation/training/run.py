@@ -99,6 +99,9 @@ class TrainingRun:
             atomic_write(folder / _LOSSES, json.dumps(losses).encode())
             for each in folder.glob("checkpoint-*"):
                 shutil.rmtree(each)
+        except LossError:  # what is there would end in the same way
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         except (OSError, SafetensorError) as error:
             raise unwritable(folder, error) from error
         except RuntimeError as error:

@@ -64,7 +64,7 @@ class LowerStates:
 
         model: whose layers they are; name: of it; upper: layers above the states, at least one fewer than there are;
         texts: n of them, none twice; kept: file of the states; watch: shows the progress. Raises EncoderError where the
-        model has no such layers, OSError where the file cannot be written.
+        model has no such layers, OSError or SafetensorError where the file cannot be written.
         """
         rows = {text: row for row, text in enumerate(texts)}
         if kept.is_file():

@@ -40,18 +40,21 @@ def main() -> int:
         began = time.perf_counter()
         subprocess.run([*program, str(folder / "whole")], check=False)
         seconds = time.perf_counter() - began
+        same = True
         for kill in range(_KILLS):
             moment = float(rng.uniform(0, seconds))
             process = subprocess.Popen([*program, str(folder / "killed")])
             try:
-                process.wait(moment)
-                shutil.rmtree(folder / "killed")  # it was done before its moment came: once more from the beginning
+                process.wait(moment)  # it was done before its moment came: once more from the beginning
+                same &= _digest(folder / "whole") == _digest(folder / "killed")
+                shutil.rmtree(folder / "killed")
+                print(f"{kill + 1}: done before the moment came, {moment:.1f} s", flush=True)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            print(f"kill {kill + 1} after {moment:.1f} s", flush=True)
+                print(f"{kill + 1}: killed after {moment:.1f} s", flush=True)
         subprocess.run([*program, str(folder / "killed")], check=False)
-        same = _digest(folder / "whole") == _digest(folder / "killed")
+        same &= _digest(folder / "whole") == _digest(folder / "killed")
     print("the same bytes" if same else "DIFFERENT BYTES")
     return 0 if same else 1
 

@@ -14,6 +14,7 @@ from taugate.adaptation.admission import Admission, K, judge_adapted
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes, search_trial
+from taugate.adaptation.settings import Recipe
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
@@ -206,7 +207,7 @@ def random_signs(of: EncodedSet, learned: LearnedRecipes, seed: int) -> Known:
     return Known(admitted=any(record.admitted for record in records), better=False)
 
 
-def learn(pairs: EncodedPairs, seed: int, recipe: str = "auto") -> LearnedRecipes:
+def learn(pairs: EncodedPairs, seed: int, recipe: Recipe = "auto") -> LearnedRecipes:
     """Try the recipes; pairs: to learn from; seed: of the draw; recipe: which."""
     return LearnedRecipes.climb(pairs, recipe, seed, STEPS, lambda _: None)
 

@@ -5,9 +5,11 @@ A model that sentence-transformers can load has a Dense module instead, which th
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from taugate.errors import EncoderError
@@ -36,7 +38,7 @@ def fold_linear_map(source: Path, weight: Float32, bias: Float32, target: Path) 
     taken = {name for node in model.graph.node for name in node.output}
     prefix = next(each for number in range(len(taken) + 1) if not _uses(taken, each := f"taugate/map{number}"))
     _rename(model, output, f"{prefix}/input")
-    constants = {
+    constants: dict[str, NDArray[Any]] = {
         "weight": weight,
         "bias": bias,
         "shortest": np.array(SHORTEST, dtype=np.float32),

@@ -74,6 +74,17 @@ def releases(tmp_path_factory: pytest.TempPathFactory, sample: Path, spoilt: Pat
     return folder
 
 
+@pytest.mark.parametrize("recipe", ["layers", "ft", "pt", "pt-ft", "merge"])
+def test_a_graph_alone_cannot_be_trained(
+    recipe: str, sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("accelerate")
+    command = ["adapt", str(sample), "--encoder", str(spoilt), "--to", str(tmp_path / "encoder"), "--split", "test"]
+    said = refusal([*command, "--recipe", recipe], tmp_path / "encoder", capfd)
+    assert "is an exported graph, whose weights cannot be trained; give the sentence-transformers folder" in said
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_graph_is_the_map_of_the_other_graph(encoder: Path, tmp_path: Path) -> None:
     weight, bias = random_map()
     for name in (TOKENIZER, CONFIG):

@@ -11,6 +11,7 @@ from taugate.adaptation.settings import AdaptationSettings
 from taugate.adaptation.training.plan import TrainingPlan
 from taugate.adaptation.workshop import Workshop
 from taugate.calibration.progress import Stopwatch
+from taugate.errors import EncoderError
 
 
 class Pairs:
@@ -58,7 +59,7 @@ def test_a_minute_is_left_to_the_linear_recipes_and_nothing_is_timed(shop: Shop)
     found = plan(shop, "1m")
     assert (found.stages, found.merge_weights, shop.timed) == ({}, [], [])
     assert set(found.left_out) == {"layers", "ft", "pt-ft"}
-    assert found.left_out["ft"] == "32 seconds of the budget are left, and encoding the corpus again takes 56"
+    assert found.left_out["ft"] == "29 seconds of the budget are left, and encoding the corpus again takes 56"
 
 
 def test_ten_minutes_pay_for_layers_and_merging_before_the_whole_encoder(shop: Shop) -> None:
@@ -85,6 +86,24 @@ def test_a_number_of_steps_is_the_same_plan_everywhere(shop: Shop) -> None:
     assert {each.steps for each in found.stages.values()} == {200}
     assert list(found.stages) == ["layers", "ft", "pt-ft"]
     assert (found.bfloat16, found.merge_weights) == (False, [0.5, 0.75, 0.25])
+
+
+def test_a_recipe_that_cannot_be_timed_is_left_out_of_auto_and_an_error_where_it_is_asked_for(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed = Shop.step_seconds
+
+    def without_mask_token(self: Shop, recipe: str, *rest: Any, bfloat16: bool) -> float:
+        if recipe == "pt-ft":
+            raise EncoderError("has no mask token")
+        return timed(self, recipe, *rest, bfloat16=bfloat16)
+
+    monkeypatch.setattr(Shop, "step_seconds", without_mask_token)
+    found = plan(shop, "1h")
+    assert list(found.stages) == ["layers", "ft"]
+    assert found.left_out["pt-ft"] == "has no mask token"
+    with pytest.raises(EncoderError, match="no mask token"):
+        plan(shop, "1h", recipe="pt-ft")
 
 
 def test_a_base_that_cannot_be_trained_has_a_plan_without_training(shop: Shop) -> None:

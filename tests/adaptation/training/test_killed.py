@@ -1,17 +1,20 @@
-"""An adaptation that was killed goes on, and ends in the same bytes as one that was not."""
+"""An adaptation that was killed or interrupted goes on, and ends in the same bytes as one that was not."""
 
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("accelerate")
 pytest.importorskip("datasets")
 
+from taugate.adaptation import budget
 from taugate.adaptation.training import run
+from taugate.adaptation.workshop import Workshop
 from taugate.cli import main as cli
 from tests.adaptation.training.encoders import write_small_bert
 from tests.calibration.commands import refusal
@@ -21,16 +24,16 @@ pytestmark = pytest.mark.model
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_small_bert(tmp_path_factory.mktemp("small"))
+    return write_small_bert(tmp_path_factory.mktemp("small"), layers=2)
 
 
 def arguments(sample: Path, model: Path, target: Path) -> list[str]:
     asked = ["--split", "test", "--recipe", "merge", "--budget", "6steps"]
-    return [str(sample), "--encoder", str(model), "--to", str(target), *asked]
+    return ["adapt", str(sample), "--encoder", str(model), "--to", str(target), *asked]
 
 
 def start_and_kill(command: list[str], moment: Callable[[], bool]) -> None:
-    process = subprocess.Popen([sys.executable, "-m", "tests.adaptation.training.adapting", *command])
+    process = subprocess.Popen([sys.executable, "-m", "tests.adaptation.training.adapting", *command[1:]])
     try:
         while not moment():
             assert process.poll() is None, "it ended before its moment came"
@@ -44,24 +47,50 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_kill_9_in_the_middle_of_training_and_after_it(
+def test_kill_9_in_the_middle_of_training_and_ctrl_c_after_it(
     sample: Path, small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, killed, work = tmp_path / "whole", tmp_path / "killed", tmp_path / ".killed.work"
-    cli.main(["adapt", *arguments(sample, small, whole)])
-    start_and_kill(
-        arguments(sample, small, killed), lambda: any((work / "layers" / "layers").glob("checkpoint-*/whole"))
-    )
+    command = arguments(sample, small, killed)
+    monkeypatch.setattr(budget, "MERGE_WEIGHTS", (0.5,))
+    cli.main(arguments(sample, small, whole))
+    start_and_kill(command, lambda: any((work / "layers" / "layers").glob("checkpoint-*/whole")))
     assert not killed.exists()
-    said = refusal(["adapt", *arguments(sample, small, killed), "--seed", "1"], killed, capfd)
+    said = refusal([*command, "--seed", "1"], killed, capfd)
     assert said.endswith(
         f"{work}: has unfinished work of another command, base encoder, data set or version; repeat that command, or "
         "remove the folder to begin anew"
     )
-    start_and_kill(arguments(sample, small, killed), (work / "merge-0.5" / "onnx").is_dir)
-    monkeypatch.setattr(run, "SAVE_SECONDS", 0.0)
-    capfd.readouterr()
-    cli.main(["adapt", *arguments(sample, small, killed)])
+    with_best_map = Workshop.with_best_map
+
+    def interrupted(shop: Workshop, name: Any, *rest: Any) -> object:
+        found = with_best_map(shop, name, *rest)
+        if name == "merge":
+            raise KeyboardInterrupt
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Workshop, "with_best_map", interrupted)
+        patched.setattr(run, "SAVE_SECONDS", 0.0)
+        assert cli.main(command) == 130
+    assert capfd.readouterr().err.splitlines()[-2:] == [
+        f"the unfinished work is kept in {work}: the same command goes on with it",
+        "taugate: interrupted",
+    ]
+    assert not killed.exists()
+    cli.main(command)
     assert "going on with the unfinished work" in capfd.readouterr().err
     assert files(killed) == files(whole)
     assert not work.exists()
+
+
+def test_ctrl_c_before_anything_is_trained_leaves_nothing(
+    sample: Path, small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Workshop, "train", interrupted)
+    assert cli.main(arguments(sample, small, tmp_path / "encoder")) == 130
+    assert capfd.readouterr().err.splitlines()[-1] == "taugate: interrupted"
+    assert list(tmp_path.iterdir()) == []

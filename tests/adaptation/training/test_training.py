@@ -1,5 +1,6 @@
 """Training through the encoder: what learns, what stays, what a checkpoint holds, and a loss that is no number."""
 
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,11 @@ from sentence_transformers import SentenceTransformer
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.training.fine_tuning import Triplets, fine_tune, fine_tune_layers, with_map
 from taugate.adaptation.training.merging import merge
+from taugate.adaptation.training.plan import NothingToLearn
 from taugate.adaptation.training.run import LossError, Schedule, TrainingRun
 from taugate.adaptation.training.upper_layers import LowerStates, upper_model
 from taugate.calibration.progress import Stopwatch
+from taugate.errors import InputError
 from tests.adaptation.training.encoders import words, write_small_bert
 
 pytestmark = pytest.mark.model
@@ -114,6 +117,42 @@ def test_merging_moves_every_weight_by_the_same_share(folder: Path) -> None:
     merge(base, trained, 0.25)
     for name, each in weights(trained).items():
         assert each.numpy() == pytest.approx(weights(base)[name].numpy() + 0.25, abs=1e-6)
+
+
+def test_what_a_loss_that_is_no_number_left_is_removed(model: SentenceTransformer, tmp_path: Path) -> None:
+    with torch.no_grad():
+        next(model.parameters()).fill_(torch.nan)
+    with pytest.raises(LossError):
+        fine_tune(model, triplets(), SCHEDULE, TrainingRun(tmp_path, 0, Stopwatch()))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_query_that_every_document_may_answer_makes_no_triplet() -> None:
+    with pytest.raises(NothingToLearn, match="every document may answer every query"):
+        Triplets.draw(QUERIES, DOCUMENTS, RELEVANT, np.full((24, 2), -1), 40, seed=0)
+    one = np.full((24, 2), -1)
+    one[5, 1] = 6
+    assert set(Triplets.draw(QUERIES, DOCUMENTS, RELEVANT, one, 40, seed=0).queries) == {QUERIES[5]}
+
+
+@pytest.mark.parametrize("recipe", ["layers", "ft"])
+def test_a_full_disk_under_the_training_is_one_sentence(recipe: str, folder: Path, tmp_path: Path) -> None:
+    """No file may grow beyond 4 KiB; with room again the same training goes on, to what it would have been."""
+
+    def losses(work: Path) -> list[float]:
+        model, run = SentenceTransformer(str(folder), device="cpu"), TrainingRun(work, 0, Stopwatch(), save=0.0)
+        if recipe == "ft":
+            return fine_tune(model, triplets(), SCHEDULE, run)
+        return fine_tune_layers(model, "small", 2, triplets(), SCHEDULE, run)
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(InputError, match="the unfinished work cannot be written there .*; free some space"):
+            losses(tmp_path / "full")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert losses(tmp_path / "full") == losses(tmp_path / "empty")
 
 
 @pytest.mark.gpu
