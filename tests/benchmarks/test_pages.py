@@ -14,6 +14,7 @@ _TABLES = (
     "chunks",
     "deploy",
     "drift",
+    "engines",
     "evidence",
     "gate",
     "ingestion",
