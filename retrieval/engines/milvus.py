@@ -286,5 +286,6 @@ def _left(deadline: float) -> float:
 
 def _is_no_answer(error: Exception) -> bool:
     if isinstance(error, MilvusException):
-        return error.code not in _REFUSALS
+        answer: Any = error
+        return answer.code not in _REFUSALS
     return isinstance(error, grpc.RpcError | OSError)

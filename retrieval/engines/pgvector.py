@@ -70,7 +70,7 @@ class PgvectorEngine:
                 raise ReleaseError(f"the engine already has a collection {name}; drop it to upload it again")
             connection.execute(
                 f"CREATE TABLE {check_name(name)} (position bigint PRIMARY KEY, vector vector({dimension}) NOT NULL, "
-                "document text NOT NULL, tokens text[] NOT NULL, numbers jsonb NOT NULL)"
+                "document text NOT NULL, tokens text[] NOT NULL, numbers jsonb NOT NULL)".encode()
             )
 
         self._write(name, question, deadline)
@@ -80,7 +80,10 @@ class PgvectorEngine:
 
         def question(connection: "_Connection") -> None:
             columns = f"{_FIELDS}, tokens, numbers"
-            with connection.cursor() as cursor, cursor.copy(f"COPY {check_name(name)} ({columns}) FROM STDIN") as copy:
+            with (
+                connection.cursor() as cursor,
+                cursor.copy(f"COPY {check_name(name)} ({columns}) FROM STDIN".encode()) as copy,
+            ):
                 for i, (vector, document) in enumerate(zip(shard.vectors, shard.documents, strict=True)):
                     held = filterable(document)
                     written, numbers = write_document(document).decode(), orjson.dumps(held.numbers).decode()
@@ -92,18 +95,20 @@ class PgvectorEngine:
         """See Engine.finish."""
 
         def question(connection: "_Connection") -> None:
-            connection.execute(f"CREATE INDEX ON {check_name(name)} USING gin (tokens)")
+            connection.execute(f"CREATE INDEX ON {check_name(name)} USING gin (tokens)".encode())
             connection.execute(
                 f"CREATE INDEX ON {name} USING hnsw (vector vector_ip_ops) "
-                f"WITH (m = {graph.edges}, ef_construction = {graph.edge_candidates})"
+                f"WITH (m = {graph.edges}, ef_construction = {graph.edge_candidates})".encode()
             )
-            connection.execute(f"ANALYZE {name}")
+            connection.execute(f"ANALYZE {name}".encode())
 
         self._write(name, question, deadline)
 
     def drop(self, name: str, deadline: float) -> None:
         """See Engine.drop."""
-        self._write(name, lambda connection: connection.execute(f"DROP TABLE IF EXISTS {check_name(name)}"), deadline)
+        self._write(
+            name, lambda connection: connection.execute(f"DROP TABLE IF EXISTS {check_name(name)}".encode()), deadline
+        )
 
     def names(self, deadline: float) -> list[str]:
         """See Engine.names."""
@@ -153,7 +158,7 @@ class PgvectorCollection:
                 (str(breadth), "relaxed_order"),
             )
             cursor = connection.cursor(binary=True)
-            return [cursor.execute(statement, (_as_text(query),)).fetchall() for query in queries]
+            return [cursor.execute(statement.encode(), (_as_text(query),)).fetchall() for query in queries]
 
         positions = np.full((len(queries), count), -1, dtype=np.int64)
         vectors = np.zeros((len(queries), count, self.dimension), dtype=np.float32)
@@ -170,7 +175,7 @@ class PgvectorCollection:
 
         def question(connection: "_Connection") -> list[tuple[Any, ...]]:
             statement = f"SELECT {_FIELDS} FROM {self.name} WHERE position = ANY(%s::bigint[])"  # noqa: S608
-            return connection.cursor(binary=True).execute(statement, (positions.tolist(),)).fetchall()
+            return connection.cursor(binary=True).execute(statement.encode(), (positions.tolist(),)).fetchall()
 
         found = {position: (vector, written) for position, vector, written in self._read(question, deadline)}
         wanted = positions.tolist()
@@ -193,7 +198,7 @@ class PgvectorCollection:
         """See Collection.state."""
 
         def question(connection: "_Connection") -> CollectionState:
-            (rows,) = connection.execute(f"SELECT count(*) FROM {self.name}").fetchone() or (0,)  # noqa: S608
+            (rows,) = connection.execute(f"SELECT count(*) FROM {self.name}".encode()).fetchone() or (0,)  # noqa: S608
             built = connection.execute(
                 "SELECT coalesce(bool_and(indisvalid AND indisready), false) FROM pg_index "
                 "JOIN pg_class ON pg_class.oid = indexrelid JOIN pg_am ON pg_am.oid = relam "
@@ -208,7 +213,7 @@ class PgvectorCollection:
     def _positions(self, meets: str, most: int | None, deadline: float) -> Positions:
         limit = "" if most is None else f" LIMIT {most}"
         statement = f"SELECT position FROM {self.name} WHERE {meets}{limit}"  # noqa: S608
-        found = self._read(lambda connection: connection.execute(statement).fetchall(), deadline)
+        found = self._read(lambda connection: connection.execute(statement.encode()).fetchall(), deadline)
         return np.array(sorted(position for (position,) in found), dtype=np.int64)
 
     def _document(self, position: int, written: str) -> Document:

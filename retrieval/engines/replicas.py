@@ -38,7 +38,7 @@ class Replicas(Generic[Client]):
         for the second one. deadline: of `time.monotonic()`. again: False for a question that must not be asked twice,
         such as an upload; it has all the time. Raises EngineUnavailable.
         """
-        start = self._first
+        start, failure = self._first, Exception()
         for attempt in range(2 if again else 1):
             place = (start + attempt) % len(self._urls)
             url, now = self._urls[place], time.monotonic()
