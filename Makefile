@@ -8,13 +8,16 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels judged-traffic \
   chunk-study explanations playground llm-queries label-checks privacy generated-client litellm evaluators rag rag-example mcp-conformance \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks \
-  container-benchmarks update-benchmark ingestion-benchmarks adapt adapt-killed loop \
-  lint format docs prose openapi settings dashboards chart constraints requirements audit clean
+  container-benchmarks update-benchmark ingestion-benchmarks adapt adapt-killed loop lint format docs prose openapi settings dashboards chart \
+  constraints requirements audit clean
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels \
   judged-traffic chunk-study explanations playground llm-queries label-checks privacy generated-client calibration-benchmarks \
   abstention-benchmarks evidence-benchmarks litellm evaluators rag rag-example gate-benchmarks serving-benchmarks drift-benchmarks \
   reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks adapt loop mcp-conformance lint format docs prose \
   openapi settings dashboards chart constraints requirements audit clean
+  chunk-study explanations llm-queries label-checks privacy generated-client calibration-benchmarks abstention-benchmarks evidence-benchmarks \
+  gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks adapt loop \
+  engine-tests engine-benchmarks lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +96,12 @@ adapt: $(VENV)/.generate ## the tables of docs/benchmarks/adapt.md, from the dat
 
 loop: $(VENV)/.test test-servers ## docs/benchmarks/loop.md: from a drift alarm to a better release, on real services under load
 	$(BIN)/python -m benchmarks.loop.tables $(ARGS)
+
+engine-tests: $(VENV)/.test $(VENV)/.milvus ## tests/retrieval/engines with a Milvus server of its own (Linux; its package takes 60 MB)
+	$(BIN)/python -m tests.retrieval.engines.on_milvus $(VENV)/milvus-server/bin/python $(ARGS)
+
+engine-benchmarks: $(VENV)/.test ## docs/benchmarks/engines.md: what engines find beside exact search, from TAUGATE_DATA; TAUGATE_ENGINE_URL for a server
+	$(BIN)/python -m benchmarks.engines.tables $(ARGS)
 
 attacks: $(VENV)/.test test-servers ## attack the service, one attack after the other: ARGS="NAME… --root DIR" for some, or another checkout
 	$(BIN)/python -m benchmarks.reliability.attacks $(ARGS)
@@ -193,6 +202,12 @@ $(VENV)/.sample: pyproject.toml constraints.txt $(wildcard deploy/requirements/*
 
 $(VENV)/.test: $(VENV)/.sample clients/python/pyproject.toml
 	$(PIP) --editable '.[calibration,adaptation,import,sample,test,docs]' --editable 'clients/python[langchain,llamaindex,haystack,mcp]'
+	@touch $@
+
+# The server's package wants other versions than taugate does, so it has an environment of its own.
+$(VENV)/.milvus: | $(BIN)/python
+	$(PYTHON) -m venv $(VENV)/milvus-server
+	$(VENV)/milvus-server/bin/pip install --quiet --disable-pip-version-check milvus==2.3.5 'setuptools<81'
 	@touch $@
 
 $(VENV)/.audit: $(VENV)/.sample

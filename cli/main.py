@@ -14,7 +14,7 @@ from importlib.metadata import requires
 from taugate.cli.terminal.interrupts import INTERRUPTED, MESSAGE, interrupted
 from taugate.cli.terminal.output import say
 from taugate.cli.terminal.parser import CommandParser
-from taugate.errors import NotPromoted, StoreError, TaugateError
+from taugate.errors import EngineUnavailable, NotPromoted, StoreError, TaugateError
 
 # Each subcommand with its line of help and the module that adds its arguments, which is loaded when it is asked for.
 COMMANDS = {
@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _explain(error: Exception) -> int:
     """Say in one line what ended the command, and return its exit code; raise what is a fault of Taugate's own."""
     match error:
-        case StoreError() | OSError():  # nothing is wrong with the input
+        case StoreError() | EngineUnavailable() | OSError():  # nothing is wrong with the input
             message, code = str(error), 1
         case NotPromoted():
             message, code = str(error), 4

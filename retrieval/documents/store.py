@@ -58,6 +58,39 @@ class Document:
         return f"{self.title} {self.text}" if self.title else self.text
 
 
+def write_document(document: Document) -> bytes:
+    """Return the JSON of a document, on one line; the same bytes for the same document."""
+    record: dict[str, object] = {
+        "_id": document.id,
+        "title": document.title,
+        "text": document.text,
+        "metadata": document.metadata,
+    }
+    if document.parent is not None:
+        record |= {"parent": document.parent, "span": document.span}
+    return orjson.dumps(record)
+
+
+def read_document(line: bytes | str) -> Document:
+    """Parse what `write_document` wrote. Raises ValueError for anything else."""
+    try:
+        record = orjson.loads(line)
+        span = record.get("span")
+        found = Document(
+            record["_id"],
+            record["text"],
+            record["title"],
+            record["metadata"],
+            record.get("parent"),
+            None if span is None else (span[0], span[1]),
+        )
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise ValueError("not a document") from error
+    if not _has_valid_types(found):
+        raise ValueError("not a document")
+    return found
+
+
 class DocumentWriter:
     """Writes documents to a folder one by one; nothing can be read before `close`.
 
@@ -73,18 +106,11 @@ class DocumentWriter:
 
     def append(self, document: Document) -> None:
         """Add one document at the next position."""
-        record: dict[str, object] = {
-            "_id": document.id,
-            "title": document.title,
-            "text": document.text,
-            "metadata": document.metadata,
-        }
         if document.parent is not None:
-            record |= {"parent": document.parent, "span": document.span}
             self._parents.append(self._first_chunks.setdefault(document.parent, len(self._parents)))
         else:
             self._parents.append(len(self._parents))
-        written = self._file.write(orjson.dumps(record) + b"\n")
+        written = self._file.write(write_document(document) + b"\n")
         self._offsets.append(self._offsets[-1] + written)
 
     def close(self) -> None:
@@ -155,21 +181,9 @@ class DocumentStore(Sequence[Document]):
         if not 0 <= position < len(self):
             raise IndexError(position)
         try:
-            record = orjson.loads(self._bytes[self._offsets[position] : self._offsets[position + 1]])
-            span = record.get("span")
-            found = Document(
-                record["_id"],
-                record["text"],
-                record["title"],
-                record["metadata"],
-                record.get("parent"),
-                None if span is None else (span[0], span[1]),
-            )
-        except (orjson.JSONDecodeError, IndexError, KeyError, TypeError) as error:
+            return read_document(self._bytes[self._offsets[position] : self._offsets[position + 1]])
+        except ValueError as error:
             raise ReleaseError(f"{self._path}: holds no document at {position}; calibrate again") from error
-        if not _has_valid_types(found):
-            raise ReleaseError(f"{self._path}: holds no document at {position}; calibrate again")
-        return found
 
     def positions(self, document_id: str) -> NDArray[np.int64]:
         """Return the position of the passage with an id, else those of the chunks of the document with it, ascending.

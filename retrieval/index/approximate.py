@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.index.flat import (
-    MOST_CANDIDATES,
     MOST_NEIGHBOURS,
     SPARE,
     FaissIndex,
@@ -19,6 +18,7 @@ from taugate.retrieval.index.flat import (
 )
 from taugate.retrieval.index.kinds import Kind, stored_vectors
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.index.widening import widened_top_k
 from taugate.retrieval.vectors.similarity import Float32
 
 # Documents that product quantisation proposes: ten times the depth that the gate judges at; with 96 bytes a document
@@ -66,22 +66,14 @@ class ApproximateIndex(FaissIndex):
         queries: (n, d) float32 of unit length. k: how many. Ties in similarity go to the lower position.
         """
         k = min(k, len(self))
-        scores = np.empty((len(queries), k), dtype=np.float32)
-        positions = np.empty((len(queries), k), dtype=np.int64)
-        pending = np.arange(len(queries))
         fetch = max(_PROPOSED, 4 * k) if self.kind == "ivf-pq" else k + SPARE
-        most = max(MOST_CANDIDATES, fetch)
-        while len(pending) and fetch <= most:
-            candidates = self._propose(np.ascontiguousarray(queries[pending]), min(fetch, len(self)))
-            top, lowest = rerank(self, queries[pending], candidates, k)
-            scores[pending], positions[pending] = top.scores, top.positions
-            last = top.scores[:, -1]
-            others_may_tie, missing = (lowest == last) & (fetch < len(self)), np.isneginf(last)
-            pending = pending[others_may_tie | missing]
-            fetch *= 4
-        for row in np.flatnonzero(np.isneginf(scores[:, -1])):
-            scores[row], positions[row] = brute_force_top_k(self, queries[row : row + 1], k)
-        return TopK(scores, positions)
+        top = widened_top_k(self._best, queries, k, fetch, len(self))
+        for row in np.flatnonzero(np.isneginf(top.scores[:, -1])):
+            top.scores[row], top.positions[row] = brute_force_top_k(self, queries[row : row + 1], k)
+        return top
+
+    def _best(self, queries: Float32, k: int, fetch: int) -> tuple[TopK, Float32]:
+        return rerank(self, queries, self._propose(np.ascontiguousarray(queries), fetch), k)
 
     def _propose(self, queries: Float32, fetch: int) -> NDArray[np.int64]:
         found: NDArray[np.int64]

@@ -67,13 +67,20 @@ def rerank(index: Scorer, queries: Float32, candidates: NDArray[np.int64], k: in
     index: scores documents. queries: (n, d) float32. candidates: (n, c ≥ k) int64 positions; −1 stands for none, and
     scores −∞. k: how many.
     """
-    candidates = np.sort(candidates, axis=1)  # by position, so that a stable sort by score keeps the lower one of a tie
+    candidates = np.sort(candidates, axis=1)
     exact = index.score(queries, np.maximum(candidates, 0))
     exact[candidates < 0] = -np.inf
-    order = np.argsort(-exact, axis=1, kind="stable")[:, :k]
+    return best_of(candidates, exact, k), exact.min(axis=1)
+
+
+def best_of(candidates: NDArray[np.int64], scores: Float32, k: int) -> TopK:
+    """Return the k most similar of each query's candidates, once scored; ties go to the lower position.
+
+    candidates: (n, c ≥ k) int64 positions, ascending in each row. scores: (n, c) float32. k: how many.
+    """
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     rows = np.arange(len(candidates))[:, None]
-    top = TopK(exact[rows, order], candidates[rows, order])
-    return top, exact.min(axis=1)
+    return TopK(scores[rows, order], candidates[rows, order])
 
 
 def brute_force_top_k(

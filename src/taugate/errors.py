@@ -5,7 +5,8 @@ TaugateError
 ├── EncoderError    a model that cannot be loaded, exported or run
 └── ReleaseError    a release that is missing, damaged or of another version
     ├── NotPromoted a release that is sound, and not good enough to be the current one
-    └── StoreError  object storage that does not answer now
+    ├── StoreError  object storage that does not answer now
+    └── EngineUnavailable   an engine that does not answer now
 """
 
 
@@ -41,3 +42,7 @@ class NotPromoted(ReleaseError):
 
 class StoreError(ReleaseError):
     """Object storage that does not answer now: unlike the others it may get better by itself."""
+
+
+class EngineUnavailable(ReleaseError):
+    """An engine that does not answer now, or not in time: unlike a refusal it may get better by itself."""

@@ -15,6 +15,7 @@ _TABLES = (
     "deploy",
     "drift",
     "evaluators",
+    "engines",
     "evidence",
     "gate",
     "ingestion",

@@ -1,0 +1,1 @@
+"""What an engine finds and how long it takes, beside exact search in the process."""

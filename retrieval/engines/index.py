@@ -1,0 +1,134 @@
+"""An index whose vectors and documents are in an engine: it proposes, `similarity` scores."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.errors import ReleaseError
+from taugate.retrieval.documents.filters import Filter
+from taugate.retrieval.documents.store import Document
+from taugate.retrieval.engines.engine import Candidates, Collection, Positions
+from taugate.retrieval.index.flat import MOST_CANDIDATES, SPARE, best_of, brute_force_top_k
+from taugate.retrieval.index.top_k import DocumentSubset, TopK
+from taugate.retrieval.index.widening import widened_top_k
+from taugate.retrieval.vectors.similarity import Float32, pair_similarity, similarity
+
+
+@dataclass(frozen=True)
+class Found:
+    """The result of a search, with the documents that came with it.
+
+    top: scores and positions, best first. documents: of all these positions, and of other candidates.
+    """
+
+    top: TopK
+    documents: Mapping[int, Document]
+
+
+class EngineVectors:
+    """The vectors of a collection, (N, d), read by position as an array is; a Vectors of retrieval.vectors.
+
+    collection: that holds them. rows: N. seconds: how long a read may take.
+    """
+
+    def __init__(self, collection: Collection, rows: int, seconds: float) -> None:
+        self.shape: tuple[int, ...] = (rows, collection.dimension)
+        self._collection, self._seconds = collection, seconds
+
+    def __getitem__(self, positions: NDArray[np.int64], /) -> Float32:
+        distinct, places = np.unique(positions, return_inverse=True)
+        vectors = self._collection.fetch(distinct, time.monotonic() + self._seconds).vectors
+        return vectors[places.reshape(positions.shape)]
+
+
+class EngineIndex:
+    """N documents in a collection of an engine; an Index.
+
+    Scores are those of every other index, to the bit, as they are computed here from the vectors that the engine
+    returns. Which documents are found depends on its graph, as in ApproximateIndex.
+
+    collection: that holds them. rows: N. seconds: how long one search may take, with all that it asks again.
+    """
+
+    def __init__(self, collection: Collection, rows: int, seconds: float) -> None:
+        self.vectors = EngineVectors(collection, rows, seconds)
+        self._collection, self._seconds = collection, seconds
+
+    @property
+    def dimension(self) -> int:
+        """Length of a query's vector."""
+        return self.vectors.shape[1]
+
+    def __len__(self) -> int:
+        return self.vectors.shape[0]
+
+    def score(self, queries: Float32, positions: NDArray[np.int64]) -> Float32:
+        """See Scorer.score."""
+        return pair_similarity(queries, self.vectors, positions)
+
+    def search(self, queries: Float32, k: int) -> TopK:
+        """Return the min(k, N) most similar of the documents proposed; ties go to the lower position.
+
+        queries: (n, d) float32 of unit length. k: how many. Raises EngineUnavailable and ReleaseError: never a list
+        that is shorter than asked.
+        """
+        return self.find(queries, k).top
+
+    def search_within(self, queries: Float32, k: int, within: DocumentSubset) -> TopK:
+        """See Index.search_within; reads the vectors of all M documents, so it is for small subsets."""
+        members = within.positions
+        found = [brute_force_top_k(self, queries[row : row + 1], k, members) for row in range(len(queries))]
+        scores, positions = zip(*found, strict=True)
+        return TopK(np.stack(scores), np.stack(positions))
+
+    def find(self, queries: Float32, k: int, wanted: Filter = ()) -> Found:
+        """Search as `search` does, among the documents that meet a filter, which the engine evaluates.
+
+        Where at most k + SPARE documents meet it, all of them are scored, and the result is exact.
+
+        queries: (n, d) float32 of unit length. k: how many; fewer where fewer documents meet the filter. wanted: the
+        filter; empty for all documents. Raises InputError for a filter that no engine can compare exactly,
+        EngineUnavailable and ReleaseError.
+        """
+        deadline = time.monotonic() + self._seconds
+        count, documents = len(self), dict[int, Document]()
+        k = min(k, count)
+        if wanted:
+            members = self._collection.where(wanted, k + SPARE + 1, deadline)
+            if len(members) <= k + SPARE:
+                return self._all_of(queries, k, members, deadline)
+
+        def best(some: Float32, k: int, fetch: int) -> tuple[TopK, Float32]:
+            proposed = self._collection.propose(some, fetch, wanted, deadline)
+            documents.update(proposed.documents)
+            return _ranked(some, proposed, k)
+
+        top = widened_top_k(best, queries, k, k + SPARE, count)
+        missing = np.flatnonzero(np.isneginf(top.scores[:, -1]))
+        if len(missing):
+            raise ReleaseError(
+                f"{self._collection.name}: proposes fewer than {k} documents even of {MOST_CANDIDATES} that it was "
+                "asked for; check that it is loaded and complete, or search more broadly"
+            )
+        return Found(top, documents)
+
+    def _all_of(self, queries: Float32, k: int, members: Positions, deadline: float) -> Found:
+        """Score all of a few documents; members: (m,) int64 ascending."""
+        rows = self._collection.fetch(members, deadline)
+        vectors = np.broadcast_to(rows.vectors[None], (len(queries), *rows.vectors.shape))
+        positions = np.broadcast_to(members[None], (len(queries), len(members)))
+        top = best_of(positions, similarity(queries, vectors), k)
+        return Found(top, dict(zip(members.tolist(), rows.documents, strict=True)))
+
+
+def _ranked(queries: Float32, proposed: Candidates, k: int) -> tuple[TopK, Float32]:
+    """Rank candidates by similarity; see widening.Best."""
+    order = np.argsort(proposed.positions, axis=1, kind="stable")
+    rows = np.arange(len(order))[:, None]
+    positions = proposed.positions[rows, order]
+    scores = similarity(queries, proposed.vectors[rows, order])
+    scores[positions < 0] = -np.inf
+    return best_of(positions, scores, k), scores.min(axis=1)

@@ -1,0 +1,313 @@
+"""PostgreSQL with pgvector, through `psycopg`: a primary and any number of replicas.
+
+A row is a position, a vector, the document's JSON, tokens (an array) and numbers (jsonb) for filters. A collection is a
+table that is written by COPY; `finish` builds its graph.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from queue import Empty, LifoQueue
+from typing import Any, TypeVar
+
+import numpy as np
+import orjson
+import psycopg
+
+from taugate.errors import InputError, ReleaseError
+from taugate.retrieval.documents.filters import Filter
+from taugate.retrieval.documents.store import Document, read_document, write_document
+from taugate.retrieval.engines.engine import (
+    PREFIX,
+    Candidates,
+    CollectionState,
+    EngineKind,
+    GraphParameters,
+    Positions,
+    Rows,
+    check_dimension,
+    check_name,
+    missing_rows,
+    no_such_collection,
+)
+from taugate.retrieval.engines.filters import Dialect, condition, filterable, id_condition
+from taugate.retrieval.engines.replicas import Replicas
+from taugate.retrieval.vectors.similarity import Float32
+
+_MOST_DIMENSIONS = 2000  # of a vector in an HNSW index (pgvector README, "HNSW")
+_LONGEST_LIST = 1000  # hnsw.ef_search; what is asked for beyond it, the iterative scan finds
+_FIELDS = "position, vector, document"
+
+_Answer = TypeVar("_Answer")
+
+DIALECT = Dialect(
+    has_any=lambda tokens: "tokens && ARRAY[" + ", ".join(f"'{each}'" for each in tokens) + "]::text[]",
+    compares=lambda key, sign, number: f"(numbers->>'{key}')::float8 {sign} {number!r}::float8",
+)
+
+
+class PgvectorEngine:
+    """One or more PostgreSQL servers, of which the first one takes writes.
+
+    urls: postgresql://user@host:port/database. password: of that user; empty for none.
+    """
+
+    kind: EngineKind = "pgvector"
+
+    def __init__(self, urls: Sequence[str], password: str = "") -> None:
+        self._readers = Replicas("pgvector", urls, partial(_pool, password), _is_no_answer)
+        self._writer = Replicas("pgvector", urls[:1], partial(_pool, password), _is_no_answer)
+
+    def create(self, name: str, dimension: int, deadline: float) -> None:
+        """See Engine.create."""
+        if dimension > _MOST_DIMENSIONS:
+            raise InputError(f"pgvector indexes up to {_MOST_DIMENSIONS} dimensions, not {dimension}; use a projection")
+
+        def question(connection: "_Connection") -> None:
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            if _exists(connection, name):
+                raise ReleaseError(f"the engine already has a collection {name}; drop it to upload it again")
+            connection.execute(
+                f"CREATE TABLE {check_name(name)} (position bigint PRIMARY KEY, vector vector({dimension}) NOT NULL, "
+                "document text NOT NULL, tokens text[] NOT NULL, numbers jsonb NOT NULL)".encode()
+            )
+
+        self._write(name, question, deadline)
+
+    def upload(self, name: str, first: int, shard: Rows, deadline: float) -> None:
+        """See Engine.upload."""
+
+        def question(connection: "_Connection") -> None:
+            columns = f"{_FIELDS}, tokens, numbers"
+            with (
+                connection.cursor() as cursor,
+                cursor.copy(f"COPY {check_name(name)} ({columns}) FROM STDIN".encode()) as copy,
+            ):
+                for i, (vector, document) in enumerate(zip(shard.vectors, shard.documents, strict=True)):
+                    held = filterable(document)
+                    written, numbers = write_document(document).decode(), orjson.dumps(held.numbers).decode()
+                    copy.write_row((first + i, _as_text(vector), written, held.tokens, numbers))
+
+        self._write(name, question, deadline)
+
+    def finish(self, name: str, graph: GraphParameters, deadline: float) -> None:
+        """See Engine.finish."""
+
+        def question(connection: "_Connection") -> None:
+            connection.execute(f"CREATE INDEX ON {check_name(name)} USING gin (tokens)".encode())
+            connection.execute(
+                f"CREATE INDEX ON {name} USING hnsw (vector vector_ip_ops) "
+                f"WITH (m = {graph.edges}, ef_construction = {graph.edge_candidates})".encode()
+            )
+            connection.execute(f"ANALYZE {name}".encode())
+
+        self._write(name, question, deadline)
+
+    def drop(self, name: str, deadline: float) -> None:
+        """See Engine.drop."""
+        self._write(
+            name, lambda connection: connection.execute(f"DROP TABLE IF EXISTS {check_name(name)}".encode()), deadline
+        )
+
+    def names(self, deadline: float) -> list[str]:
+        """See Engine.names."""
+        question = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND starts_with(tablename, %s)"
+        rows = self._read("", lambda connection: connection.execute(question, (PREFIX,)).fetchall(), deadline)
+        return sorted(name for (name,) in rows)
+
+    def collection(self, name: str, breadth: int, deadline: float) -> "PgvectorCollection":
+        """See Engine.collection."""
+
+        def dimension(connection: "_Connection") -> int:
+            if not _exists(connection, name):
+                raise no_such_collection(name)
+            question = "SELECT atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'vector'"
+            found = connection.execute(question, (name,)).fetchone()
+            return int(found[0]) if found else 0
+
+        return PgvectorCollection(name, self._read(name, dimension, deadline), breadth, partial(self._read, name))
+
+    def _read(self, name: str, question: Callable[["_Connection"], _Answer], deadline: float) -> _Answer:
+        return _asked(self._readers, name, question, deadline, again=True)
+
+    def _write(self, name: str, question: Callable[["_Connection"], _Answer], deadline: float) -> None:
+        _asked(self._writer, name, question, deadline, again=False)
+
+
+class PgvectorCollection:
+    """A collection in PostgreSQL; see Collection.
+
+    dimension: of its vectors. breadth: hnsw.ef_search of a search. read: asks a server, as PgvectorEngine does.
+    """
+
+    def __init__(self, name: str, dimension: int, breadth: int, read: Callable[..., Any]) -> None:
+        self.name, self.dimension = name, dimension
+        self._breadth, self._read = breadth, read
+
+    def propose(self, queries: Float32, count: int, wanted: Filter, deadline: float) -> Candidates:
+        """See Collection.propose."""
+        check_dimension(self.name, queries, self.dimension)
+        meets = f"WHERE {condition(wanted, DIALECT)}" if wanted else ""
+        statement = f"SELECT {_FIELDS} FROM {self.name} {meets} ORDER BY vector <#> %s::vector LIMIT {count}"  # noqa: S608
+        breadth = min(max(self._breadth, count), _LONGEST_LIST)
+
+        def question(connection: "_Connection") -> list[list[tuple[Any, ...]]]:
+            connection.execute(
+                "SELECT set_config('hnsw.ef_search', %s, true), set_config('hnsw.iterative_scan', %s, true)",
+                (str(breadth), "relaxed_order"),
+            )
+            cursor = connection.cursor(binary=True)
+            return [cursor.execute(statement.encode(), (_as_text(query),)).fetchall() for query in queries]
+
+        positions = np.full((len(queries), count), -1, dtype=np.int64)
+        vectors = np.zeros((len(queries), count, self.dimension), dtype=np.float32)
+        documents: dict[int, Document] = {}
+        for row, hits in enumerate(self._read(question, deadline)):
+            for place, (position, vector, written) in enumerate(hits):
+                positions[row, place], vectors[row, place] = position, _as_numbers(vector)
+                if position not in documents:
+                    documents[position] = self._document(position, written)
+        return Candidates(positions, vectors, documents)
+
+    def fetch(self, positions: Positions, deadline: float) -> Rows:
+        """See Collection.fetch."""
+
+        def question(connection: "_Connection") -> list[tuple[Any, ...]]:
+            statement = f"SELECT {_FIELDS} FROM {self.name} WHERE position = ANY(%s::bigint[])"  # noqa: S608
+            return connection.cursor(binary=True).execute(statement.encode(), (positions.tolist(),)).fetchall()
+
+        found = {position: (vector, written) for position, vector, written in self._read(question, deadline)}
+        wanted = positions.tolist()
+        if missing := [position for position in wanted if position not in found]:
+            raise missing_rows(self.name, missing)
+        vectors = np.array([_as_numbers(found[position][0]) for position in wanted], dtype=np.float32)
+        documents = [self._document(position, found[position][1]) for position in wanted]
+        return Rows(vectors.reshape(len(wanted), self.dimension), documents)
+
+    def where(self, wanted: Filter, most: int, deadline: float) -> Positions:
+        """See Collection.where."""
+        return self._positions(condition(wanted, DIALECT), most, deadline)
+
+    def find(self, document_id: str, deadline: float) -> Positions:
+        """See Collection.find."""
+        own = self._positions(id_condition(document_id, DIALECT, chunks=False), 1, deadline)
+        return own if len(own) else self._positions(id_condition(document_id, DIALECT, chunks=True), None, deadline)
+
+    def state(self, deadline: float) -> CollectionState:
+        """See Collection.state."""
+
+        def question(connection: "_Connection") -> CollectionState:
+            (rows,) = connection.execute(f"SELECT count(*) FROM {self.name}".encode()).fetchone() or (0,)  # noqa: S608
+            built = connection.execute(
+                "SELECT coalesce(bool_and(indisvalid AND indisready), false) FROM pg_index "
+                "JOIN pg_class ON pg_class.oid = indexrelid JOIN pg_am ON pg_am.oid = relam "
+                "WHERE indrelid = to_regclass(%s) AND amname = 'hnsw'",
+                (self.name,),
+            ).fetchone()
+            return CollectionState(self.dimension, int(rows), bool(built and built[0]), pending=0, loaded=True)
+
+        state: CollectionState = self._read(question, deadline)
+        return state
+
+    def _positions(self, meets: str, most: int | None, deadline: float) -> Positions:
+        limit = "" if most is None else f" LIMIT {most}"
+        statement = f"SELECT position FROM {self.name} WHERE {meets}{limit}"  # noqa: S608
+        found = self._read(lambda connection: connection.execute(statement.encode()).fetchall(), deadline)
+        return np.array(sorted(position for (position,) in found), dtype=np.int64)
+
+    def _document(self, position: int, written: str) -> Document:
+        try:
+            return read_document(written)
+        except ValueError as error:
+            raise ReleaseError(f"{self.name}: holds no document at {position}; upload it again") from error
+
+
+class _Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that waits for no answer beyond its deadline, of `time.monotonic()`."""
+
+    deadline: float | None = None
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:  # noqa: ANN401
+        if self.deadline is not None and timeout is None:
+            timeout = max(self.deadline - time.monotonic(), 0.001)
+        return super().wait(gen, interval, timeout)
+
+
+class _Pool:
+    """Idle connections to one server, one for each question at a time; one that failed is closed."""
+
+    def __init__(self, password: str, url: str) -> None:
+        self._url, self._password = url, password
+        self._idle: LifoQueue[_Connection] = LifoQueue()
+
+    def ask(self, question: Callable[[_Connection], _Answer], deadline: float) -> _Answer:
+        """Ask in a transaction of its own."""
+        try:
+            connection = self._idle.get_nowait()
+            connection.deadline = deadline
+        except Empty:
+            connection = self._connect(deadline)
+        try:
+            answer = question(connection)
+            connection.commit()
+        except BaseException as error:
+            _close(connection)
+            if _is_no_answer(error):  # nor will the others get one
+                self._close_idle()
+            raise
+        self._idle.put(connection)
+        return answer
+
+    def _close_idle(self) -> None:
+        with suppress(Empty):
+            while True:
+                _close(self._idle.get_nowait())
+
+    def _connect(self, deadline: float) -> _Connection:
+        # libpq counts whole seconds, and takes fewer than two as two.
+        seconds = max(2, int(deadline - time.monotonic()))
+        options: dict[str, Any] = {"password": self._password} if self._password else {}
+        connection = _Connection.connect(self._url, connect_timeout=seconds, application_name="taugate", **options)
+        connection.deadline = deadline
+        return connection
+
+
+def _asked(
+    servers: Replicas[_Pool], name: str, question: Callable[[_Connection], _Answer], deadline: float, *, again: bool
+) -> _Answer:
+    try:
+        return servers.ask(lambda pool, limit: pool.ask(question, limit), deadline, again=again)
+    except psycopg.errors.UndefinedTable as error:
+        raise no_such_collection(name) from error
+    except psycopg.Error as error:  # an answer, if not the one that was asked for
+        said = str(error).strip().partition("\n")[0]
+        raise ReleaseError(f"{name}: PostgreSQL refuses ({said}); upload the collection again") from error
+
+
+def _pool(password: str, url: str, deadline: float) -> _Pool:
+    return _Pool(password, url)
+
+
+def _exists(connection: _Connection, name: str) -> bool:
+    found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (check_name(name),)).fetchone()
+    return bool(found and found[0])
+
+
+def _as_text(vector: Float32) -> str:
+    """Write a vector as PostgreSQL reads it; the same float32 numbers are read back."""
+    return f"[{','.join(map(repr, vector.tolist()))}]"
+
+
+def _as_numbers(sent: bytes) -> Float32:
+    """Parse a vector as PostgreSQL sends it: its dimension and a zero, 2 bytes each, then float32, all big-endian."""
+    return np.frombuffer(sent, dtype=">f4", offset=4).astype(np.float32)
+
+
+def _close(connection: _Connection) -> None:
+    with suppress(psycopg.Error):
+        connection.close()
+
+
+def _is_no_answer(error: BaseException) -> bool:
+    return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
