@@ -9,15 +9,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
   chunk-study explanations playground llm-queries label-checks privacy generated-client litellm evaluators rag rag-example mcp-conformance \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks \
   container-benchmarks update-benchmark ingestion-benchmarks adapt adapt-killed loop lint format docs prose openapi settings dashboards chart \
-  constraints requirements audit clean
-.PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels \
-  judged-traffic chunk-study explanations playground llm-queries label-checks privacy generated-client calibration-benchmarks \
-  abstention-benchmarks evidence-benchmarks litellm evaluators rag rag-example gate-benchmarks serving-benchmarks drift-benchmarks \
-  reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks adapt loop mcp-conformance lint format docs prose \
-  openapi settings dashboards chart constraints requirements audit clean
-  chunk-study explanations llm-queries label-checks privacy generated-client calibration-benchmarks abstention-benchmarks evidence-benchmarks \
-  gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks adapt loop \
-  engine-tests engine-benchmarks lint format docs prose openapi settings dashboards chart constraints requirements audit clean
+  constraints requirements audit clean engine-tests engine-benchmarks
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
