@@ -13,7 +13,7 @@ _RECIPES = ("whitening", "adapter", "layers", "ft", "merge")
 
 def section(plan: AdaptPlan) -> str:
     """Adapt to four sets by every recipe that the budget allows, and compare with the linear maps of the same trial."""
-    budget = f"{plan.minutes}m"
+    budget = f"{plan.counted}steps" if plan.counted else f"{plan.minutes}m"
     rows = [("covidqa_chunks, by paper", trials(plan, "covidqa_chunks", change=by_paper, budget=budget))]
     rows += [
         (name, trials(plan, name, budget=budget)) for name in ("squadshifts_reddit", "squadshifts_new_wiki", "cosqa")
