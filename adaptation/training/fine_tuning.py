@@ -154,7 +154,7 @@ class _AsDrawn(SentenceTransformerTrainer):
     def get_batch_sampler(
         self, dataset: Sized, batch_size: int, drop_last: bool, *_: object, **__: object
     ) -> DefaultBatchSampler:
-        return DefaultBatchSampler(SequentialSampler(dataset), batch_size, drop_last)  # type: ignore[arg-type]
+        return DefaultBatchSampler(SequentialSampler(dataset), batch_size, drop_last)
 
 
 def _train(  # noqa: PLR0913, PLR0917 (those of `fine_tune`, the loss and the trainer)
