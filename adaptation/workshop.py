@@ -30,8 +30,8 @@ _NEGATIVES = 4  # of each query, from which one is drawn for each triplet
 _TOGETHER = 4  # with more, a batch of the same cost has no more different documents to tell apart
 _STREAM = 6  # of the seed, for the negatives
 # ft: that of sentence-transformers' examples; pt: of Devlin et al., "BERT: Pre-training of Deep Bidirectional
-# Transformers", 2019, appendix A.3; layers: higher, as the layers below cannot be spoilt;
-# of trials on squadshifts_reddit with seed 1 (docs/benchmarks/adapt.md), in which 3e-4 was tried only with another loss.
+# Transformers", 2019, appendix A.3; layers: of trials on squadshifts_reddit with seed 1, which docs/benchmarks/adapt.md
+# lists; on one set, and of one other rate, 3e-4, with another loss.
 RATES = {"layers": 1e-4, "ft": 2e-5, "pt": 5e-5}
 
 
