@@ -2,12 +2,14 @@
 
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 
 from benchmarks.adapt.changed_sets import by_paper
 from benchmarks.adapt.trials import AdaptPlan, Trial, chosen_on, points, trials
 from benchmarks.markdown import Target, table, targets
 
 HEADING = "With labels, in ten minutes"
+_TRIALS = Path(__file__).with_name("labels_long_trials.md")  # by hand, and repeated below what is measured
 _RECIPES = ("whitening", "adapter", "layers", "ft", "merge")
 
 
@@ -31,7 +33,9 @@ first trial.
 
 {table(header, [_row(name, found) for name, found in rows])}
 
-{targets(wanted)}"""
+{targets(wanted)}
+
+{_TRIALS.read_text(encoding="utf-8")}"""
 
 
 def _row(name: str, found: Sequence[Trial]) -> list[object]:
