@@ -23,7 +23,7 @@ _STAGES: dict[Recipe, tuple[RecipeName, ...]] = {
     "merge": ("layers",),
 }
 MERGE_WEIGHTS = (0.5, 0.75, 0.25)  # of the trained encoder, the most useful first; 0 and 1 are the two that are merged
-_LAYERS_BATCH = 64  # with texts of 200 tokens, about a gigabyte of activations
+_LAYERS_DOCUMENTS = 64  # of a batch, and as many negatives: with texts of 200 tokens, a gigabyte of activations
 _EXPORT_SECONDS = 15.0  # allowed for loading, tracing and checking a model of 22 million weights
 _TIMED = StagePlan(steps=3, batch=8)
 _TIMED_TEXTS = 48
@@ -55,7 +55,7 @@ def plan_within(
     if steps is not None:  # the same everywhere: nothing is timed
         stages: dict[RecipeName, StagePlan] = {}
         for recipe in recipes:
-            stages[recipe] = StagePlan(steps=steps, batch=_batches(recipe)[-1])
+            stages[recipe] = StagePlan(steps=steps, batch=_batches(recipe, shop)[-1])
         weights = [*MERGE_WEIGHTS] if merges and stages else []
         return _plan(work, linear, stages, weights, left_out, bfloat16=False)
     with shop.watch.task("timing"):
@@ -71,7 +71,7 @@ def plan_within(
         purse = Purse.of(left(), after)
         for recipe, each in seconds.items():
             once = _SLOWER * text * _train_texts(shop) if recipe == "layers" else 0.0
-            bought = purse.buy(recipe, each / _TIMED.batch, once, _batches(recipe), len(shop.pairs.train))
+            bought = purse.buy(recipe, each / _TIMED.batch, once, _batches(recipe, shop), len(shop.pairs.train))
             if bought is None:
                 continue
             stages[recipe] = bought
@@ -141,8 +141,8 @@ def _plan(
     )
 
 
-def _batches(recipe: RecipeName) -> tuple[int, ...]:
-    return (_LAYERS_BATCH,) if recipe == "layers" else BATCHES
+def _batches(recipe: RecipeName, shop: Workshop) -> tuple[int, ...]:
+    return (_LAYERS_DOCUMENTS * shop.together,) if recipe == "layers" else BATCHES
 
 
 def _texts(shop: Workshop) -> int:

@@ -14,6 +14,7 @@ from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes, TriedRecipe
 from taugate.adaptation.training.plan import StagePlan
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.source import is_exported
+from taugate.calibration.metrics.documents import relevant_passages
 from taugate.calibration.progress import Stopwatch
 from taugate.errors import EncoderError, InputError
 from taugate.retrieval.encoder.encoder import OnnxEncoder
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
     from taugate.adaptation.training.run import TrainingRun
 
 _NEGATIVES = 4  # of each query, from which one is drawn for each triplet
+_TOGETHER = 4  # with more, a batch of the same cost has no more different documents to tell apart
 _STREAM = 6  # of the seed, for the negatives
 # ft: that of sentence-transformers' examples; pt: of Devlin et al., "BERT: Pre-training of Deep Bidirectional
-# Transformers", 2019, appendix A.3; layers: higher, as the layers below cannot be spoilt; not tuned.
+# Transformers", 2019, appendix A.3; layers: of trials on squadshifts_reddit with seed 1, which docs/benchmarks/adapt.md
+# lists; on one set, and of one other rate, 3e-4, with another loss.
 RATES = {"layers": 1e-4, "ft": 2e-5, "pt": 5e-5}
 
 
@@ -63,6 +66,15 @@ class Workshop:
         from taugate.adaptation.training.upper_layers import transformer_layers
 
         transformer_layers(self.load(), self.base)
+
+    @property
+    def together(self) -> int:
+        """Return how many queries of a document the last layers learn from in one step.
+
+        The document costs most of it, and is encoded once for all of them.
+        """
+        asked = relevant_passages(self.pairs.queries.train, self.pairs.parents)
+        return max(1, min(_TOGETHER, len(asked) // len(np.unique(np.concatenate(asked)))))
 
     def load(self, start: TriedRecipe | None = None) -> "SentenceTransformer":
         """Load a model with the weights of a recipe; start: None for the base."""
@@ -150,6 +162,7 @@ class Workshop:
             paired.mine(_NEGATIVES, np.random.default_rng([self.seed, _STREAM])).positions,
             made.steps * made.batch,
             self.seed,
+            self.together if stage == "layers" else 1,
         )
         whole = with_map(model, learned)
         if stage == "layers":

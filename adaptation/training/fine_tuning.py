@@ -4,7 +4,8 @@ The loss is the contrastive one of "Unsupervised Domain Adaption for Neural Info
 sentence-transformers has it: of all positives and negatives of a step, each query has to be nearest to its own one.
 """
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Self
 
@@ -12,14 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from sentence_transformers.base.sampler import DefaultBatchSampler
 from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
     MultipleNegativesRankingLoss,
 )
+from torch.utils.data import SequentialSampler
 
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.linear.modules import append_map
 from taugate.adaptation.training.plan import NothingToLearn
+from taugate.adaptation.training.repeated_texts import RepeatedTextsLoss
 from taugate.adaptation.training.run import Schedule, TrainingRun, unwritable
 from taugate.adaptation.training.upper_layers import LowerStates, transformer_layers, upper_model
 
@@ -37,7 +41,7 @@ class Triplets:
     negatives: list[str]
 
     @classmethod
-    def draw(
+    def draw(  # noqa: PLR0913, PLR0917 (what is drawn from, and how)
         cls,
         queries: Sequence[str],
         documents: Sequence[str],
@@ -45,12 +49,16 @@ class Triplets:
         negatives: NDArray[np.int64],
         count: int,
         seed: int,
+        together: int = 1,
     ) -> Self:
         """Draw a positive and a negative for each query, again and again until there are enough.
 
+        Queries that are drawn together share both, and stand next to each other.
+
         queries: n texts; documents: texts; relevant: rows of the documents that answer each query, one at least;
-        negatives: (n, c) rows of documents that do not, −1 where there is none; count: of triplets; seed: of the draws.
-        Raises NothingToLearn where no query has a negative.
+        negatives: (n, c) rows of documents that do not, −1 where there is none; count: of triplets; seed: of the draws;
+        together: the most queries of one document that are drawn together. Raises NothingToLearn where no query has a
+        negative.
         """
         rng = np.random.default_rng([seed, _STREAM])
         usable = np.flatnonzero((negatives >= 0).any(axis=1))
@@ -59,12 +67,29 @@ class Triplets:
                 "every document may answer every query, so that there is no triplet to fine-tune on; add documents, or "
                 "choose --recipe adapter"
             )
-        epochs = [rng.permutation(usable) for _ in range(-(-count // len(usable)))]
-        rows: list[int] = np.concatenate(epochs)[:count].tolist()
-        positives = [int(rng.choice(relevant[row])) for row in rows]
-        against = [int(rng.choice(negatives[row][negatives[row] >= 0])) for row in rows]
+        drawn: list[tuple[int, int, int]] = []
+        while len(drawn) < count:
+            answered = defaultdict[int, list[int]](list)
+            for row in rng.permutation(usable).tolist():
+                answered[int(rng.choice(relevant[row]))].append(row)
+            groups = [
+                (positive, rows[start : start + together])
+                for positive, rows in answered.items()
+                for start in range(0, len(rows), together)
+            ]
+            for group in rng.permutation(len(groups)).tolist():
+                positive, rows = groups[group]
+                against = _wrong_for_all(rows, relevant, negatives)
+                if not len(against):  # what is wrong for one answers another
+                    rows = rows[:1]
+                    against = _wrong_for_all(rows, relevant, negatives)
+                negative = int(rng.choice(against))
+                drawn += [(row, positive, negative) for row in rows]
+        drawn = drawn[:count]
         return cls(
-            [queries[row] for row in rows], [documents[row] for row in positives], [documents[row] for row in against]
+            [queries[row] for row, _, _ in drawn],
+            [documents[row] for _, row, _ in drawn],
+            [documents[row] for _, _, row in drawn],
         )
 
     @property
@@ -116,7 +141,8 @@ def fine_tune_layers(  # noqa: PLR0913, PLR0917 (those of `fine_tune`, and which
         raise unwritable(run.folder, error) from error
     with upper_model(model, name, upper, states) as view:
         _freeze_maps(view)
-        losses = _train(view, MultipleNegativesRankingLoss(view, scale=_SCALE), triplets, schedule, run, stage, told)
+        loss = RepeatedTextsLoss(view, scale=_SCALE)
+        losses = _train(view, loss, triplets, schedule, run, stage, told, _AsDrawn)
     kept.unlink(missing_ok=True)
     return losses
 
@@ -134,7 +160,16 @@ def with_map(model: SentenceTransformer, learned: LinearMap | None) -> SentenceT
     return whole
 
 
-def _train(  # noqa: PLR0913, PLR0917 (those of `fine_tune`, and the loss)
+class _AsDrawn(SentenceTransformerTrainer):
+    """Makes a batch of triplets that stand next to each other, whose order is random already."""
+
+    def get_batch_sampler(
+        self, dataset: Sized, batch_size: int, drop_last: bool, *_: object, **__: object
+    ) -> DefaultBatchSampler:
+        return DefaultBatchSampler(SequentialSampler(dataset), batch_size, drop_last)
+
+
+def _train(  # noqa: PLR0913, PLR0917 (those of `fine_tune`, the loss and the trainer)
     model: SentenceTransformer,
     loss: CachedMultipleNegativesRankingLoss | MultipleNegativesRankingLoss,
     triplets: Triplets,
@@ -142,12 +177,21 @@ def _train(  # noqa: PLR0913, PLR0917 (those of `fine_tune`, and the loss)
     run: TrainingRun,
     stage: str,
     told: Callable[[float], None] | None,
+    trainer: type[SentenceTransformerTrainer] = SentenceTransformerTrainer,
 ) -> list[float]:
     from datasets import Dataset
 
     columns = {"anchor": triplets.queries, "positive": triplets.positives, "negative": triplets.negatives}
     dataset = Dataset.from_dict(columns)
-    return run.train(stage, SentenceTransformerTrainer, model, schedule, told, train_dataset=dataset, loss=loss)
+    return run.train(stage, trainer, model, schedule, told, train_dataset=dataset, loss=loss)
+
+
+def _wrong_for_all(
+    rows: Sequence[int], relevant: Sequence[NDArray[np.int64]], negatives: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the negatives of some queries that answer none of them; rows: of the queries."""
+    found = negatives[rows]
+    return np.setdiff1d(found[found >= 0], np.concatenate([relevant[row] for row in rows]))
 
 
 def _freeze_maps(model: SentenceTransformer) -> None:

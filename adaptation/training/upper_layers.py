@@ -18,6 +18,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module
 from torch import nn
 
+from taugate.adaptation.training.repeated_texts import REPEATS, TEXTS
 from taugate.calibration.export.torch_model import is_transformer
 from taugate.calibration.progress import Stopwatch
 from taugate.errors import EncoderError
@@ -151,8 +152,12 @@ class _FromStates(Module):
         self._states, self._last = states, last
 
     def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **more: object) -> dict[str, Any]:
-        features: dict[str, Any] = self.transformer.preprocess(inputs, prompt, **more)
-        features[_STATES] = self._states.padded(inputs, features["attention_mask"])
+        once = [*dict.fromkeys(inputs)]
+        lines = {text: line for line, text in enumerate(once)}
+        features: dict[str, Any] = self.transformer.preprocess(once, prompt, **more)
+        features[_STATES] = self._states.padded(once, features["attention_mask"])
+        features[REPEATS] = torch.tensor([lines[text] for text in inputs])
+        features[TEXTS] = torch.tensor([self._states.rows[text] for text in once])
         return features
 
     def forward(self, features: dict[str, Any], **more: object) -> dict[str, Any]:

@@ -2,18 +2,20 @@
 
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 
 from benchmarks.adapt.changed_sets import by_paper
 from benchmarks.adapt.trials import AdaptPlan, Trial, chosen_on, points, trials
 from benchmarks.markdown import Target, table, targets
 
 HEADING = "With labels, in ten minutes"
+_TRIALS = Path(__file__).with_name("labels_long_trials.md")  # by hand, and repeated below what is measured
 _RECIPES = ("whitening", "adapter", "layers", "ft", "merge")
 
 
 def section(plan: AdaptPlan) -> str:
     """Adapt to four sets by every recipe that the budget allows, and compare with the linear maps of the same trial."""
-    budget = f"{plan.minutes}m"
+    budget = f"{plan.counted}steps" if plan.counted else f"{plan.minutes}m"
     rows = [("covidqa_chunks, by paper", trials(plan, "covidqa_chunks", change=by_paper, budget=budget))]
     rows += [
         (name, trials(plan, name, budget=budget)) for name in ("squadshifts_reddit", "squadshifts_new_wiki", "cosqa")
@@ -31,7 +33,9 @@ first trial.
 
 {table(header, [_row(name, found) for name, found in rows])}
 
-{targets(wanted)}"""
+{targets(wanted)}
+
+{_TRIALS.read_text(encoding="utf-8")}"""
 
 
 def _row(name: str, found: Sequence[Trial]) -> list[object]:

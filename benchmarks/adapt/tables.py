@@ -53,6 +53,9 @@ the other sets.""",
         Option("splits", 5, "seeds of each data set", {"labels", "labels-long", "crops", "encoder", "refused"}),
         Option("seed", 0, "first of these seeds"),
         Option("minutes", 10, "budget of an adaptation by every recipe", {"labels-long"}),
+        Option(
+            "counted", 0, "steps of each of these recipes in place of the minutes, 0 for the minutes", {"labels-long"}
+        ),
         Option("runs", 200, "adaptations whose truth is known", {"false"}),
         Option("questions", 2000, "documents that a language model is asked about", {"questions"}),
         Option("steps", 1024, "steps of each training of the paper's comparison", {"paper"}),

@@ -28,14 +28,16 @@ class AdaptPlan:
     """The data and the counts of one run.
 
     data: the folder with the public data sets; splits: seeds tried of each; seed: of the first; minutes: of the long
-    budget; runs: adaptations whose truth is known; questions: documents that a language model is asked about; steps: of
-    each training of the paper's comparison; documents: passages of its sets, 0 for all.
+    budget; counted: steps of each of its recipes in place of the minutes, 0 for the minutes; runs: adaptations whose
+    truth is known; questions: documents that a language model is asked about; steps: of each training of the paper's
+    comparison; documents: passages of its sets, 0 for all.
     """
 
     data: Path
     splits: int
     seed: int
     minutes: int
+    counted: int
     runs: int
     questions: int
     steps: int

@@ -58,7 +58,9 @@ def ask(folder: Path, *_: str) -> dict[str, Any]:
 
 
 def plan(folder: Path, questions: int) -> AdaptPlan:
-    return AdaptPlan(folder, splits=1, seed=0, minutes=0, runs=0, questions=questions, steps=2, documents=130)
+    return AdaptPlan(
+        folder, splits=1, seed=0, minutes=0, counted=0, runs=0, questions=questions, steps=2, documents=130
+    )
 
 
 @pytest.mark.usefixtures("base")

@@ -15,6 +15,7 @@ from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.training.fine_tuning import Triplets, fine_tune, fine_tune_layers, with_map
 from taugate.adaptation.training.merging import merge
 from taugate.adaptation.training.plan import NothingToLearn
+from taugate.adaptation.training.repeated_texts import RepeatedTextsLoss
 from taugate.adaptation.training.run import LossError, Schedule, TrainingRun
 from taugate.adaptation.training.upper_layers import LowerStates, upper_model
 from taugate.calibration.progress import Stopwatch
@@ -56,6 +57,43 @@ def test_every_query_is_drawn_as_often_with_an_answer_and_a_negative_of_its_own(
         row = QUERIES.index(query)
         assert positive == DOCUMENTS[row]
         assert DOCUMENTS.index(negative) in NEGATIVES[row]
+
+
+def test_queries_drawn_together_share_a_document_and_a_negative_that_answers_none_of_them() -> None:
+    relevant = [np.array([row // 4]) for row in range(24)]
+    negatives = np.array([[(row // 4 + 1) % 6, (row // 4 + 2) % 6] for row in range(24)])
+    found = Triplets.draw(QUERIES, DOCUMENTS, relevant, negatives, 24, seed=0, together=4)
+    assert sorted(found.queries) == sorted(QUERIES)
+    for start in range(0, 24, 4):
+        (positive,), (negative,) = (set(each[start : start + 4]) for each in (found.positives, found.negatives))
+        assert {QUERIES.index(query) // 4 for query in found.queries[start : start + 4]} == {DOCUMENTS.index(positive)}
+        assert (DOCUMENTS.index(negative) - DOCUMENTS.index(positive)) % 6 in {1, 2}
+
+
+def test_a_negative_that_answers_another_query_of_the_document_is_not_drawn_for_both() -> None:
+    relevant = [np.array([0]), np.array([0, 1])]
+    found = Triplets.draw(QUERIES[:2], DOCUMENTS[:3], relevant, np.array([[1], [2]]), 40, seed=0, together=2)
+    assert all(
+        DOCUMENTS.index(negative) not in relevant[QUERIES.index(query)]
+        for query, negative in zip(found.queries, found.negatives, strict=True)
+    )
+
+
+def test_the_loss_of_repeated_documents_is_that_of_a_softmax_over_different_ones(
+    model: SentenceTransformer, tmp_path: Path
+) -> None:
+    queries, positives, negatives = QUERIES[:3], [DOCUMENTS[0], DOCUMENTS[0], DOCUMENTS[2]], [DOCUMENTS[5]] * 3
+    texts = [*dict.fromkeys(queries + positives + negatives)]
+    states = LowerStates.compute(model, "small", 2, texts, tmp_path / "states.safetensors", Stopwatch())
+    with upper_model(model, "small", 2, states) as view, torch.no_grad():
+        columns = [view.preprocess(each) for each in (queries, positives, negatives)]
+        loss = float(RepeatedTextsLoss(view, scale=20.0)(columns, torch.zeros(3)))
+    asked, answers = (torch.from_numpy(model.encode(each)) for each in (queries, positives + negatives))
+    scores = 20 * torch.nn.functional.cosine_similarity(asked[:, None], answers[None], dim=2)
+    scores[0, 1] = scores[1, 0] = -torch.inf
+    expected = float(torch.nn.functional.cross_entropy(scores, torch.arange(3)))
+    assert loss == pytest.approx(expected, abs=2e-2)  # the states are kept in float16
+    assert columns[1]["input_ids"].shape[0] == 2, "each document is encoded once"
 
 
 def test_upper_layers_over_kept_states_say_what_the_whole_model_says(
