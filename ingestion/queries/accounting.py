@@ -55,7 +55,8 @@ def keep_accounting(data: Path, origin: Origin, kept: int, lost: Losses, model: 
     data: folder of the data set. origin: of the queries. kept: queries that were written. lost: documents that gave
     none. model: that wrote them, None for crops. Raises InputError where the file is damaged.
     """
-    accounts = read_accounting(data) | {origin: Accounting(model=model, kept=kept, lost=asdict(lost))}
+    account = Accounting(model=model, kept=kept, lost=asdict(lost))
+    accounts: dict[Origin, Accounting] = {**read_accounting(data), origin: account}
     atomic_write(data / FILE, _FILE.dump_json(accounts, indent=2) + b"\n")
 
 
