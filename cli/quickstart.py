@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
         _print(f"\nServe it:\ntaugate serve --releases {shlex.quote(str(releases))}")
         return 0
     host, port = listener.getsockname()[:2]
-    base = f"http://{host}:{port}"
+    base = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"  # IPv6
     playground = f"{base}{PLAYGROUND_PATH}" if settings.listen.has_playground else None
     threading.Thread(target=_search_over_http, args=(base, playground, tour, release), daemon=True).start()
     serve(settings, listener)

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from typing import Literal
+from urllib.request import urlopen
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -99,6 +100,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", default="http://127.0.0.1:8000/playground", help="address of the page")
     url = parser.parse_args().url
+    try:
+        urlopen(url, timeout=10).close()  # noqa: S310 (the user's own address)
+    except (OSError, ValueError) as error:
+        parser.error(f"{url} does not answer ({error}); start `taugate quickstart` on another terminal")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         paints = sorted(_first_paints(browser, url))
