@@ -37,7 +37,8 @@ def _require_names(given: V) -> V:
     return given
 
 
-_Names = Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1)]
+_Name = Annotated[str, Field(min_length=1)]
+_Names = _Name | Annotated[list[_Name], Field(min_length=1)]
 
 
 class _Lenient(BaseModel):

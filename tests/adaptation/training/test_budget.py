@@ -29,7 +29,7 @@ class Pairs:
 class Shop:
     """A machine on which a step of eight triplets takes one second through all layers, and a tenth through two."""
 
-    pairs, seed = Pairs, 0
+    pairs, seed, together = Pairs, 0, 1
 
     def __init__(self) -> None:
         self.watch = Stopwatch()

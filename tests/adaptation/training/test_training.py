@@ -194,6 +194,7 @@ def test_a_full_disk_under_the_training_is_one_sentence(recipe: str, folder: Pat
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_a_gpu_is_used(model: SentenceTransformer, tmp_path: Path) -> None:
     run = TrainingRun(tmp_path, 0, Stopwatch(), bfloat16=True)
     torch.cuda.reset_peak_memory_stats()
