@@ -63,7 +63,7 @@ def plan_within(
         after = _EXPORT_SECONDS + linear_seconds + text * _texts(shop)
 
         def left() -> float:
-            """What is left less what comes at the end: searches of the unseen queries, measures, and writing."""
+            """Return the seconds left after reserving time for the final searches, measures and writing."""
             return float(settings.seconds or 0) - shop.watch.total - 2 * linear_seconds - text * TEXTS
 
         stages, weights = {}, []

@@ -1,4 +1,4 @@
-"""The climb: linear recipes, those that go through the encoder, and merging, each begun from the best one before it.
+"""Try recipes in order of cost: linear maps, training through the encoder, merging; each starts from the best so far.
 
 After a recipe that changes weights the corpus is encoded again, by the graph that would be served, and the linear maps
 are fitted anew.
@@ -58,7 +58,7 @@ def _untrainable(shop: Workshop, settings: AdaptationSettings) -> str | None:
 def _follow(
     plan: TrainingPlan, shop: Workshop, settings: AdaptationSettings, linear: LearnedRecipes, say: Callable[[str], None]
 ) -> LearnedRecipes:
-    """Train what is planned, and return all that was tried."""
+    """Run the planned stages, and return every recipe that was tried."""
     left_out = dict(plan.left_out)
     for recipe, why in left_out.items():
         say(f"warning: {recipe} is left out: {why}")
@@ -135,7 +135,7 @@ def _keep(plan: TrainingPlan, shop: Workshop) -> None:
 
 
 def _digest(shop: Workshop, settings: AdaptationSettings) -> str:
-    """Return the digest of all that decides on what is learned: encoder, texts, settings and versions."""
+    """Return the digest of everything that determines the result: encoder, texts, settings and versions."""
     pairs = shop.pairs
     queries = [
         [each.id, each.text, [int(position) for position in each.relevant]]

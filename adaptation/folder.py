@@ -65,7 +65,7 @@ def write_encoder(base: Path, name: str, learned: LinearMap | None, record: Adap
 
 
 def _with_dense_layer(base: Path, name: str, learned: LinearMap | None) -> Callable[[Path], None]:
-    """Return what writes the model of sentence-transformers with the map as its last layer."""
+    """Return a function that writes the sentence-transformers model with the map as its last layer."""
     model = load_model(base, name)
     refuse_unknown_modules(model, name)
     append_map(model, learned)

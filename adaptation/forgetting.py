@@ -47,7 +47,7 @@ class GeneralSet:
         return SearchTrial.build(self.queries, questions, passages, 1).outcomes()
 
     def compare(self, before: RankingOutcomes, after: RankingOutcomes) -> ForgettingRecord:
-        """Compare two encoders by what `judge` returned of each."""
+        """Compare two encoders from their results of `judge`."""
         units = SamplingUnits.from_labels(clusters(self.queries))
         return ForgettingRecord(
             questions=len(self.queries),

@@ -34,7 +34,7 @@ from taugate.retrieval.release.evidence import IsotropyRecord
 
 @dataclass(frozen=True)
 class Adaptation:
-    """What came of an adaptation.
+    """The result of an adaptation.
 
     learned: the map that was chosen, None for none; transformer: folder of the trained model below it, None where its
     weights are those of the base; record: of the adaptation, with the evidence; comparison: of all encoders that were
@@ -163,7 +163,7 @@ def _load(base: str) -> OnnxEncoder:
 def _read(
     data: str, settings: AdaptationSettings, spool: Path, say: Callable[[str], None]
 ) -> tuple[Dataset, AdaptationQueries]:
-    """Read the split that decides, and the one to learn from, if any, and divide their queries."""
+    """Read the evaluation split and the training split, if there is one, and divide their queries."""
     deciding = settings.eval_split or default_split(data, say)
     named = [] if settings.split is None or settings.split == deciding else [settings.split]
     with local_folder(data, deciding, *named, optional=() if settings.split else (TRAIN,)) as folder:

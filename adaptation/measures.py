@@ -1,4 +1,4 @@
-"""What the papers measure of an encoder, before and after: none of it decides on admission."""
+"""The papers' measures of an encoder, before and after adaptation; none of them affects admission."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -74,7 +74,7 @@ class ParaphrasedQueries:
 
 @dataclass(frozen=True)
 class OtherTexts:
-    """Vectors of the texts beside the corpus and its queries, by one encoder; all float32 of unit length.
+    """Vectors, by one encoder, of texts that are neither documents nor queries; all float32 of unit length.
 
     passages: (G, d) and questions: (G, d), of the general set; queries: (m, d), drawn ones; paraphrases: (m, n, d), of
     these.

@@ -1,1 +1,1 @@
-"""What is learned on cached embeddings: whitening, and one linear map for queries and documents."""
+"""Recipes on cached embeddings: whitening, and one linear map for queries and documents."""
