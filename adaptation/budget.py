@@ -9,9 +9,17 @@ from taugate.adaptation.measures import TEXTS
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.recipes import LearnedRecipes
 from taugate.adaptation.settings import AdaptationSettings, Recipe
-from taugate.adaptation.training.plan import BATCHES, NothingToLearn, Purse, StagePlan, TrainingPlan
+from taugate.adaptation.training.plan import (
+    BATCHES,
+    NothingToLearn,
+    Purse,
+    StagePlan,
+    TextSeconds,
+    TrainingPlan,
+)
 from taugate.adaptation.workshop import Workshop
 from taugate.errors import EncoderError
+from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.release.adaptation import RecipeName
 
 _STAGES: dict[Recipe, tuple[RecipeName, ...]] = {
@@ -29,7 +37,6 @@ _TIMED = StagePlan(steps=3, batch=8)
 _TIMED_TEXTS = 48
 _TIMING_SECONDS = 30.0  # of the timing pass itself, with loading PyTorch's trainers
 _FASTER = 0.9  # share of the time of float32 below which bfloat16 is taken
-_SLOWER = 3.0  # times the exported graph's time that is allowed for a text in PyTorch
 _STREAM = 7  # of the seed, for the sample that is timed
 
 
@@ -60,17 +67,17 @@ def plan_within(
         return _plan(work, linear, stages, weights, left_out, bfloat16=False)
     with shop.watch.task("timing"):
         text = _text_seconds(shop)
-        after = _EXPORT_SECONDS + linear_seconds + text * _texts(shop)
+        after = _EXPORT_SECONDS + linear_seconds + text.of(*_texts(shop))
 
         def left() -> float:
             """Return the seconds left after reserving time for the final searches, measures and writing."""
-            return float(settings.seconds or 0) - shop.watch.total - 2 * linear_seconds - text * TEXTS
+            return float(settings.seconds or 0) - shop.watch.total - 2 * linear_seconds - text.of(TEXTS, 0)
 
         stages, weights = {}, []
         seconds, bfloat16 = _step_seconds(recipes, settings, shop, linear, lambda: Purse.of(left(), after), left_out)
         purse = Purse.of(left(), after)
         for recipe, each in seconds.items():
-            once = _SLOWER * text * _train_texts(shop) if recipe == "layers" else 0.0
+            once = _lower_seconds(shop, bfloat16=bfloat16) if recipe == "layers" else 0.0
             bought = purse.buy(recipe, each / _TIMED.batch, once, _batches(recipe, shop), len(shop.pairs.train))
             if bought is None:
                 continue
@@ -145,21 +152,34 @@ def _batches(recipe: RecipeName, shop: Workshop) -> tuple[int, ...]:
     return (_LAYERS_DOCUMENTS * shop.together,) if recipe == "layers" else BATCHES
 
 
-def _texts(shop: Workshop) -> int:
+def _texts(shop: Workshop) -> tuple[int, int]:
+    """Count the documents and the queries that every trained encoder encodes."""
     pairs = shop.pairs
-    return len(pairs.documents) + len(pairs.train) + len(pairs.validation) + len(pairs.unseen)
+    return len(pairs.documents), len(pairs.train) + len(pairs.validation) + len(pairs.unseen)
 
 
-def _train_texts(shop: Workshop) -> int:
-    return len(shop.pairs.train) + len(shop.pairs.queries.parts.passages(TRAIN))
+def _text_seconds(shop: Workshop) -> TextSeconds:
+    """Time the exported base on a sample of texts."""
+
+    def timed(texts: list[str], role: Role) -> float:
+        shop.encoder.encode(texts[:1], role)
+        began = time.perf_counter()
+        shop.encoder.encode(texts, role)
+        return (time.perf_counter() - began) / len(texts)
+
+    documents, queries = _sample(shop)
+    return TextSeconds(timed(documents, "document"), timed(queries, "query"))
 
 
-def _text_seconds(shop: Workshop) -> float:
-    """Return how long the exported base takes for a document, on a random sample of them."""
-    corpus = shop.pairs.corpus
-    rows = np.random.default_rng([shop.seed, _STREAM]).permutation(len(corpus))[:_TIMED_TEXTS]
-    texts = [corpus[row].encoded_text for row in rows.tolist()]
-    shop.encoder.encode(texts[:1], "document")
-    began = time.perf_counter()
-    shop.encoder.encode(texts, "document")
-    return (time.perf_counter() - began) / len(texts)
+def _lower_seconds(shop: Workshop, *, bfloat16: bool) -> float:
+    """Return how long the layers that do not learn take for all documents and queries of the training part."""
+    documents, queries = (shop.lower_layers_seconds(texts, bfloat16=bfloat16) for texts in _sample(shop))
+    return TextSeconds(documents, queries).of(len(shop.pairs.queries.parts.passages(TRAIN)), len(shop.pairs.train))
+
+
+def _sample(shop: Workshop) -> tuple[list[str], list[str]]:
+    """Draw documents and training queries to be timed."""
+    rng, pairs = np.random.default_rng([shop.seed, _STREAM]), shop.pairs
+    documents = rng.permutation(len(pairs.corpus))[:_TIMED_TEXTS].tolist()
+    queries = rng.permutation(len(pairs.queries.train))[:_TIMED_TEXTS].tolist()
+    return [pairs.corpus[row].encoded_text for row in documents], [pairs.queries.train[row].text for row in queries]

@@ -1,6 +1,8 @@
 """Where the weights of an encoder are trained: a recipe at a time, each in a folder of its own that survives a kill."""
 
-from collections.abc import Callable
+import tempfile
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -131,6 +133,24 @@ class Workshop:
 
             seconds += run.step_seconds(stage, some)
         return seconds
+
+    def lower_layers_seconds(self, texts: Sequence[str], *, bfloat16: bool) -> float:
+        """Return how long the layers that do not learn take for a text, on average.
+
+        texts: that are timed, distinct or not; bfloat16: whether products are computed in it.
+        """
+        from taugate.adaptation.training.upper_layers import LAYERS, LowerStates
+
+        model, distinct = self.load(), [*dict.fromkeys(texts)]
+        with tempfile.TemporaryDirectory(prefix="taugate-") as scratch:
+
+            def compute(some: Sequence[str], name: str) -> float:
+                began = time.perf_counter()
+                LowerStates.compute(model, self.base, LAYERS, some, Path(scratch, name), self.watch, bfloat16=bfloat16)
+                return time.perf_counter() - began
+
+            compute(distinct[:1], "first")  # which warms up
+            return compute(distinct, "all") / len(distinct)
 
     def _stage(  # noqa: PLR0913, PLR0917 (what learns, from where, and how long)
         self,

@@ -136,7 +136,7 @@ def fine_tune_layers(  # noqa: PLR0913, PLR0917 (those of `fine_tune`, and which
     transformer_layers(model, name)
     kept = run.folder / stage / "states.safetensors"
     try:
-        states = LowerStates.compute(model, name, upper, triplets.texts, kept, run.watch)
+        states = LowerStates.compute(model, name, upper, triplets.texts, kept, run.watch, bfloat16=run.bfloat16)
     except (OSError, SafetensorError) as error:
         raise unwritable(run.folder, error) from error
     with upper_model(model, name, upper, states) as view:

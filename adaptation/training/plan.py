@@ -30,6 +30,18 @@ class NothingToLearn(InputError):
     """A recipe finds no text or no pair in the data set that it could learn from; another recipe may."""
 
 
+@dataclass(frozen=True)
+class TextSeconds:
+    """Seconds that an encoder takes for a text: for a document, and for a query, which is many times shorter."""
+
+    document: float
+    query: float
+
+    def of(self, documents: int, queries: int) -> float:
+        """Return the seconds that so many documents and queries take."""
+        return documents * self.document + queries * self.query
+
+
 class StagePlan(Record):
     """Steps of a stage, and examples of each."""
 

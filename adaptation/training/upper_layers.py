@@ -58,14 +58,23 @@ class LowerStates:
     ends: NDArray[np.int64]
 
     @classmethod
-    def compute(
-        cls, model: SentenceTransformer, name: str, upper: int, texts: Sequence[str], kept: Path, watch: Stopwatch
+    def compute(  # noqa: PLR0913 (of which model, of what, and where they are kept)
+        cls,
+        model: SentenceTransformer,
+        name: str,
+        upper: int,
+        texts: Sequence[str],
+        kept: Path,
+        watch: Stopwatch,
+        *,
+        bfloat16: bool = False,
     ) -> Self:
         """Compute the states of each text, or read those that an earlier run kept.
 
         model: whose layers they are; name: of it; upper: layers above the states, at least one fewer than there are;
-        texts: n of them, none twice; kept: file of the states; watch: shows the progress. Raises EncoderError where the
-        model has no such layers, OSError or SafetensorError where the file cannot be written.
+        texts: n of them, none twice; kept: file of the states; watch: shows the progress; bfloat16: whether products
+        are computed in it. Raises EncoderError where the model has no such layers, OSError or SafetensorError where the
+        file cannot be written.
         """
         rows = {text: row for row, text in enumerate(texts)}
         if kept.is_file():
@@ -84,7 +93,7 @@ class LowerStates:
                 for start in range(0, len(texts), _BATCH):
                     some = order[start : start + _BATCH]
                     features = first.preprocess([texts[row] for row in some])
-                    with torch.no_grad():
+                    with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=bfloat16):
                         first({key: _moved(value, model.device) for key, value in features.items()})
                     states = seen.pop().to(torch.float16).cpu().numpy()
                     for row, each, mask in zip(some, states, features["attention_mask"].bool().numpy(), strict=True):

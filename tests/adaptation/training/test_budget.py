@@ -8,7 +8,7 @@ from taugate.adaptation import budget
 from taugate.adaptation.budget import plan_within
 from taugate.adaptation.recipes import LearnedRecipes
 from taugate.adaptation.settings import AdaptationSettings
-from taugate.adaptation.training.plan import TrainingPlan
+from taugate.adaptation.training.plan import TextSeconds, TrainingPlan
 from taugate.adaptation.workshop import Workshop
 from taugate.calibration.progress import Stopwatch
 from taugate.errors import EncoderError
@@ -46,7 +46,8 @@ class Linear:
 
 @pytest.fixture
 def shop(monkeypatch: pytest.MonkeyPatch) -> Shop:
-    monkeypatch.setattr(budget, "_text_seconds", lambda _: 0.01)
+    monkeypatch.setattr(budget, "_text_seconds", lambda _: TextSeconds(document=0.01, query=0.01))
+    monkeypatch.setattr(budget, "_lower_seconds", lambda _, bfloat16: 51.0)
     return Shop()
 
 
@@ -78,6 +79,12 @@ def test_all_that_is_planned_fits_into_the_budget(shop: Shop) -> None:
         again = 15 + 10 + 31
         spent = sum(each.steps * each.batch * seconds[name] + again for name, each in found.stages.items())
         assert spent + again * len(found.merge_weights) <= 60 * minutes - 20, minutes
+
+
+def test_queries_are_paid_for_as_the_short_texts_that_they_are(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "_text_seconds", lambda _: TextSeconds(document=0.05, query=0.002))
+    found = plan(shop, "5m")  # 155 seconds of encoding the corpus again would leave nothing for steps
+    assert found.stages["layers"].steps == 3 * 700 // 64 + 1
 
 
 def test_a_number_of_steps_is_the_same_plan_everywhere(shop: Shop) -> None:
