@@ -1,7 +1,6 @@
 """A budget turned into steps, by a short timing pass before the first of them."""
 
 import time
-from collections.abc import Callable
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from taugate.adaptation.recipes import LearnedRecipes
 from taugate.adaptation.settings import AdaptationSettings, Recipe
 from taugate.adaptation.training.plan import (
     BATCHES,
+    FEWEST_STEPS,
     NothingToLearn,
     Purse,
     StagePlan,
@@ -69,16 +69,27 @@ def plan_within(
         text = _text_seconds(shop)
         after = _EXPORT_SECONDS + linear_seconds + text.of(*_texts(shop))
 
-        def left() -> float:
-            """Return the seconds left after reserving time for the final searches, measures and writing."""
-            return float(settings.seconds or 0) - shop.watch.total - 2 * linear_seconds - text.of(TEXTS, 0)
-
-        stages, weights = {}, []
-        seconds, bfloat16 = _step_seconds(recipes, settings, shop, linear, lambda: Purse.of(left(), after), left_out)
-        purse = Purse.of(left(), after)
-        for recipe, each in seconds.items():
+        # The final searches, the measures and writing come after everything else.
+        left = float(settings.seconds or 0) - shop.watch.total - 2 * linear_seconds - text.of(TEXTS, 0)
+        stages, weights, example = {}, [], 0.0
+        bfloat16: bool | None = None
+        purse = Purse.of(left, after)
+        for recipe in recipes:
+            # A recipe is dearer than the one before it, and one that would be left out anyway need not be timed.
+            if not purse.pays(_TIMING_SECONDS + FEWEST_STEPS * _batches(recipe, shop)[-1] * example):
+                purse.leave_out(recipe)
+                continue
+            began = time.perf_counter()
+            try:
+                example, bfloat16 = _example_seconds(recipe, shop, linear, bfloat16=bfloat16)
+            except (EncoderError, NothingToLearn) as error:
+                if settings.recipe != "auto":
+                    raise
+                left_out[recipe] = str(error)
+                continue
             once = _lower_seconds(shop, bfloat16=bfloat16) if recipe == "layers" else 0.0
-            bought = purse.buy(recipe, each / _TIMED.batch, once, _batches(recipe, shop), len(shop.pairs.train))
+            purse.seconds -= time.perf_counter() - began
+            bought = purse.buy(recipe, example, once, _batches(recipe, shop), len(shop.pairs.train))
             if bought is None:
                 continue
             stages[recipe] = bought
@@ -91,42 +102,22 @@ def plan_within(
                 purse.seconds -= after
     if merges and stages and not weights:
         left_out["merge"] = f"{max(0.0, purse.seconds):.0f} seconds of the budget are left, and it takes {after:.0f}"
-    return _plan(work, linear, stages, weights, left_out | purse.left_out, bfloat16=bfloat16)
+    return _plan(work, linear, stages, weights, left_out | purse.left_out, bfloat16=bool(bfloat16))
 
 
-def _step_seconds(
-    recipes: list[RecipeName],
-    settings: AdaptationSettings,
-    shop: Workshop,
-    linear: LearnedRecipes,
-    purse: Callable[[], Purse],
-    left_out: dict[str, str],
-) -> tuple[dict[RecipeName, float], bool]:
-    """Time a step of each recipe that the budget may pay for; returns their seconds, and whether they are in bfloat16.
+def _example_seconds(
+    recipe: RecipeName, shop: Workshop, linear: LearnedRecipes, *, bfloat16: bool | None
+) -> tuple[float, bool]:
+    """Time a few steps of a recipe; returns the seconds of an example, and whether products are to be in bfloat16.
 
-    left_out: why the others are not tried, filled here.
+    bfloat16: None to try both, and take the faster.
     """
-    seconds, bfloat16 = dict[RecipeName, float](), False
-    for recipe in recipes:
-        now = purse()
-        if not now.pays(_TIMING_SECONDS):
-            left_out[recipe] = (
-                f"{max(0.0, now.seconds):.0f} seconds of the budget are left, and encoding the corpus again takes "
-                f"{now.after:.0f}"
-            )
-            continue
-        try:
-            seconds[recipe] = shop.step_seconds(recipe, linear.chosen, _TIMED, bfloat16=bfloat16)
-        except (EncoderError, NothingToLearn) as error:
-            if settings.recipe != "auto":
-                raise
-            left_out[recipe] = str(error)
-            continue
-        if len(seconds) == 1:
-            fast = shop.step_seconds(recipe, linear.chosen, _TIMED, bfloat16=True)
-            bfloat16 = fast < _FASTER * seconds[recipe]
-            seconds[recipe] = min(fast, seconds[recipe])
-    return seconds, bfloat16
+    seconds = shop.step_seconds(recipe, linear.chosen, _TIMED, bfloat16=bool(bfloat16))
+    if bfloat16 is None:
+        fast = shop.step_seconds(recipe, linear.chosen, _TIMED, bfloat16=True)
+        bfloat16 = fast < _FASTER * seconds
+        seconds = min(fast, seconds)
+    return seconds / _TIMED.batch, bfloat16
 
 
 def _plan(

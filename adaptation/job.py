@@ -139,11 +139,12 @@ def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and how)
 
 @contextmanager
 def _work_kept_if_any(work: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Remove the folder of the unfinished work after an error or Ctrl-C, unless weights have been trained in it."""
+    """Remove the folder of the unfinished work after an error or Ctrl-C, where this run made it and trained nothing."""
+    was_there = work.exists()
     try:
         yield
     except BaseException as error:
-        if not any(each.is_file() for each in work.glob("*/**/*")):
+        if not was_there and not any(each.is_file() for each in work.glob("*/**/*")):
             shutil.rmtree(work, ignore_errors=True)
         elif not isinstance(error, TaugateError):  # whose message says what to do
             say(f"the unfinished work is kept in {work}: the same command goes on with it")

@@ -21,7 +21,7 @@ _MAX_BYTES = 1 << 20
 # Of the time that is left is planned for: the rest is for steps that are slower than those that were timed. Chosen, not
 # measured.
 _SAFETY = 0.8
-_FEWEST_STEPS = 16  # with fewer, most would be spent on warming up
+FEWEST_STEPS = 16  # with fewer, most would be spent on warming up
 BATCHES = (256, 128, 64, 32)  # of fine-tuning: that of the paper, else the largest that leaves enough steps
 _EPOCHS = 3  # at most, so that pairs are not learned by heart; not tuned
 
@@ -111,6 +111,13 @@ class Purse:
         """Say whether a recipe could be bought whose steps and preparation take some seconds."""
         return self.seconds >= self.after + seconds
 
+    def leave_out(self, recipe: str) -> None:
+        """Note that what is left does not pay for any step of a recipe; recipe: its name."""
+        self.left_out[recipe] = (
+            f"{max(0.0, self.seconds):.0f} seconds of the budget are left, and encoding the corpus again takes "
+            f"{self.after:.0f}"
+        )
+
     def buy(self, recipe: str, example: float, once: float, batches: tuple[int, ...], most: int) -> StagePlan | None:
         """Spend what a recipe needs, and return its steps; None where too few of them can be paid for.
 
@@ -119,12 +126,12 @@ class Purse:
         """
         left = self.seconds - self.after - once
         for batch in batches:
-            steps = min(int(left / (example * batch)), max(_FEWEST_STEPS, -(-_EPOCHS * most // batch)))
-            if steps >= _FEWEST_STEPS:
+            steps = min(int(left / (example * batch)), max(FEWEST_STEPS, -(-_EPOCHS * most // batch)))
+            if steps >= FEWEST_STEPS:
                 self.seconds -= self.after + once + steps * batch * example
                 return StagePlan(steps=steps, batch=batch)
         self.left_out[recipe] = (
-            f"{max(0.0, left):.0f} seconds of the budget are left for its steps, and {_FEWEST_STEPS} steps take "
-            f"{_FEWEST_STEPS * batches[-1] * example:.0f}"
+            f"{max(0.0, left):.0f} seconds of the budget are left for its steps, and {FEWEST_STEPS} steps take "
+            f"{FEWEST_STEPS * batches[-1] * example:.0f}"
         )
         return None
