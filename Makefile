@@ -18,7 +18,7 @@ quickstart: $(VENV)/.sample ## install, calibrate on the sample corpus and serve
 	$(BIN)/taugate quickstart $(ARGS)
 
 test: $(VENV)/.test test-servers ## install what the tests need and run them
-	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: $(VENV)/.test test-servers ## tests that `make test` leaves out: more moments, more requests, larger data
 	$(BIN)/pytest -m long --numprocesses 2 --dist loadfile $(ARGS)

@@ -17,10 +17,20 @@ from tests.service_process import ServiceProcess
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+# The longest files, in the order in which workers take them: begun last, one of them would have a worker wait.
+_FIRST = ("tests/docs/test_pages_run.py", "tests/calibration/test_squad.py")
+
 # The same examples every time, so that a red test is a change of ours; --hypothesis-profile=search looks further.
 settings.register_profile("same", derandomize=True, database=None, deadline=None)
 settings.register_profile("search", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files; the others keep their order."""
+    items.sort(
+        key=lambda item: _FIRST.index(file) if (file := item.nodeid.partition("::")[0]) in _FIRST else len(_FIRST)
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)
