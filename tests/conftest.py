@@ -37,11 +37,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests neither read nor fill the user's cache, and no setting of the machine reaches them.
 
-    The workers of pytest-xdist share one, so that the real encoder is exported once and no text encoded twice.
+    The workers of pytest-xdist share encoders and embeddings, so that the real encoder is exported once and encodes a
+    text once. Copies of releases are kept by URL, and every worker has the same URLs.
     """
     kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("TAUGATE_")}
-    own = tmp_path_factory.getbasetemp()
-    os.environ["TAUGATE_CACHE"] = str((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "cache")
+    cache = tmp_path_factory.mktemp("cache")
+    for name in ("encoders", "embeddings") if "PYTEST_XDIST_WORKER" in os.environ else ():
+        shared = tmp_path_factory.getbasetemp().parent / name
+        shared.mkdir(exist_ok=True)
+        (cache / name).symlink_to(shared)
+    os.environ["TAUGATE_CACHE"] = str(cache)
     yield
     os.environ.update(kept)
 
