@@ -36,16 +36,19 @@ def with_few_queries(data: Path, folder: Path, share: int) -> Path:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("share", "within"), [(10, 0.03), pytest.param(1, 0.004, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("share", "m", "within"), [(10, 100, 0.03), pytest.param(1, 500, 0.004, marks=pytest.mark.long)]
+)
 def test_it_equals_the_transcription(
-    share: int, within: float, public_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    share: int, m: int, within: float, public_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """At the papers' m = 500, l = 100, K = 5."""
+    """At the papers' l = 100 and K = 5; all questions at their m = 500 as well."""
     data = with_few_queries(public_data / "squad_v2_dev", tmp_path / "squad", share)
     releases = tmp_path / "releases"
-    result = calibrate(capfd, str(data), "--releases", str(releases), "--holdout", "0", "--method", "bootstrap")
+    settings = ["--holdout", "0", "--method", "bootstrap", "--bootstraps", str(m)]
+    result = calibrate(capfd, str(data), "--releases", str(releases), *settings)
     questions, documents, correct = read_queries(data, Path(result["path"]))
-    compare(result["manifest"], transcribe(questions, documents, correct, k=5, m=500, l=100, seed=0))
+    compare(result["manifest"], transcribe(questions, documents, correct, k=5, m=m, l=100, seed=0))
     top = FlatIndex.build(documents).search(questions, 5).positions.tolist()
     accuracy = np.mean([bool(set(row) & set(relevant)) for row, relevant in zip(top, correct, strict=True)])
     assert accuracy == pytest.approx(0.888, abs=within)
