@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels judged-traffic \
+.PHONY: help quickstart test test-long test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels judged-traffic \
   chunk-study explanations playground llm-queries label-checks privacy generated-client litellm evaluators rag rag-example mcp-conformance \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks \
   container-benchmarks update-benchmark ingestion-benchmarks adapt adapt-killed loop lint format docs prose openapi settings dashboards chart \
@@ -17,8 +17,12 @@ help: ## this list
 quickstart: $(VENV)/.sample ## install, calibrate on the sample corpus and serve it on port 8000; your own files: ARGS=FOLDER
 	$(BIN)/taugate quickstart $(ARGS)
 
+# Two processes share the processors already: threads that wait for each other would only be in their way.
 test: $(VENV)/.test test-servers ## install what the tests need and run them
-	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-long: $(VENV)/.test test-servers ## tests that `make test` leaves out: more moments, more requests, larger data
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m long --numprocesses 2 --dist loadfile $(ARGS)
 
 faults: $(VENV)/.test test-servers ## the faults of tests/faults at other moments, longer: FAULTS_SEED=… FAULTS_ROUNDS=…
 	FAULTS_SEED=$${FAULTS_SEED:-1} FAULTS_ROUNDS=$${FAULTS_ROUNDS:-10} $(BIN)/pytest tests/faults $(ARGS)

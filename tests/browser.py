@@ -28,21 +28,26 @@ def chromium() -> Iterator[Browser]:
 
 @contextmanager
 def opened(
-    page_at: Path | str, *, width: int = 1280, scheme: Literal["light", "dark"] = "light", printed: bool = False
+    browser: Browser,
+    page_at: Path | str,
+    *,
+    width: int = 1280,
+    scheme: Literal["light", "dark"] = "light",
+    printed: bool = False,
 ) -> Iterator[Page]:
-    """Open a page, every part of it unfolded; skips the test where no Chromium is installed.
+    """Open a page, every part of it unfolded, in a profile of its own.
 
     page_at: its file, or its URL; width: of the window, in pixels; scheme: what the reader's system prefers; printed:
     as on paper.
     """
-    with chromium() as browser:
-        # Without its own policy, as that lets no script in: axe is one.
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True)
-        if printed:
-            page.emulate_media(media="print")
-        page.goto(page_at if isinstance(page_at, str) else page_at.as_uri())
-        page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
-        yield page
+    # Without its own policy, as that lets no script in: axe is one.
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True)
+    if printed:
+        page.emulate_media(media="print")
+    page.goto(page_at if isinstance(page_at, str) else page_at.as_uri())
+    page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
+    yield page
+    page.close()
 
 
 def violations(page: Page) -> list[str]:

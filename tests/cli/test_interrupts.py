@@ -30,6 +30,8 @@ MOMENTS = [
     "taugate.calibration.study.study",
     "jinja2",
 ]
+# Where this package, numpy, a native library and the study have just been imported; `make test-long` has the others.
+SOME = {"taugate.cli.terminal.interrupts", "numpy", "onnxruntime", "taugate.calibration.study.study"}
 
 
 def start(data: Path, folder: Path, encoder: Path, *flags: str) -> subprocess.Popen[str]:
@@ -64,7 +66,11 @@ def ended_quietly(process: subprocess.Popen[str], folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("module", "number"),
-    [*((module, signal.SIGINT) for module in MOMENTS), *((module, signal.SIGTERM) for module in MOMENTS[2::4])],
+    [
+        pytest.param(module, number, marks=[] if module in SOME else pytest.mark.long)
+        for number, modules in ((signal.SIGINT, MOMENTS), (signal.SIGTERM, MOMENTS[2::4]))
+        for module in modules
+    ],
 )
 def test_while_a_module_is_imported(
     module: str, number: signal.Signals, sample: Path, encoder: Path, tmp_path: Path

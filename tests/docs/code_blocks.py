@@ -4,8 +4,9 @@ A block of `sh` is run by bash, one of `python` by Python, both in a folder of t
 goes to the background until the next one, or the end of the page. Port 8000 becomes a free port. What cannot be run
 here has a check in its place: an installation must name extras that exist, Helm commands are rendered by the chart, and
 docker commands must name profiles, services and targets that exist; kubectl commands are not checked. A block after a
-comment `<!-- not run: reason -->` is left out. Programs find a language model at MODEL_URL, one that repeats what it
-reads unless the environment names another. A block of `json` must have the fields of what the block before it
+comment `<!-- not run: reason -->` is left out. A reader may be given what `taugate quickstart` writes: the command then
+copies it and, without --no-serve, serves its release. Programs find a language model at MODEL_URL, one that repeats
+what it reads unless the environment names another. A block of `json` must have the fields of what the block before it
 printed.
 """
 
@@ -22,6 +23,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import httpx
@@ -42,6 +44,8 @@ EXTRAS = {
 }
 _READY_SECONDS = 300  # of which encoding the sample for the first time takes most
 _BLOCK_SECONDS = 300  # for one block, on a machine that does other things as well
+_QUICKSTART = re.compile(r"^taugate quickstart( --no-serve)?$", re.MULTILINE)
+_SERVE_IT = "taugate serve --releases quickstart/releases"
 _SERVES = re.compile(r"^(\w+=\S+ )*(taugate serve|taugate quickstart(?!.*--no-serve)|make quickstart$)")
 
 
@@ -72,9 +76,12 @@ def code_blocks(page: str) -> list[CodeBlock]:
 class PageRun:
     """A reader who runs the blocks of one page in a folder of their own."""
 
-    def __init__(self, folder: Path, model: str = "") -> None:
-        """folder: an empty one; model: base URL of a language model that speaks OpenAI's API."""
+    def __init__(self, folder: Path, model: str = "", quickstart: Path | None = None) -> None:
+        """folder: an empty one; model: base URL of a language model that speaks OpenAI's API; quickstart: what that
+        command wrote; None runs it.
+        """
         self.folder = folder
+        self._quickstart = quickstart
         self.port = free_port()
         self.printed = ""  # by the last block that was run
         self._service: subprocess.Popen[bytes] | None = None
@@ -120,14 +127,18 @@ class PageRun:
                 raise AssertionError(f"blocks of {other!r} are not known; use sh, python, json, yaml or text")
 
     def _run_shell(self, text: str) -> None:
-        commands = [line for line in _without_installations(text).replace("\\\n", " ").splitlines() if line.strip()]
+        text = _without_installations(text)
+        if self._quickstart is not None and _QUICKSTART.search(text):
+            copytree(self._quickstart, self.folder / "quickstart")
+            text = _QUICKSTART.sub(lambda found: "" if found[1] else _SERVE_IT, text)
+        commands = [line for line in text.replace("\\\n", " ").splitlines() if line.strip()]
         if any(command.startswith(("helm ", "kubectl ", "docker ")) for command in commands):
             self._check(commands)
         elif commands and _SERVES.match(commands[-1]):
             self._execute(["bash", "-euo", "pipefail", "-c", self._local("\n".join(commands[:-1]))])
             self._serve(commands[-1])
         else:
-            self._execute(["bash", "-euo", "pipefail", "-c", self._local(_without_installations(text))])
+            self._execute(["bash", "-euo", "pipefail", "-c", self._local(text)])
 
     def close(self) -> None:
         """End the service."""
@@ -231,10 +242,11 @@ def shape(value: object) -> object:
 
 
 @contextmanager
-def page_run(folder: Path) -> Iterator[PageRun]:
-    """A reader whose service ends with the context."""
+def page_run(folder: Path, quickstart: Path | None = None) -> Iterator[PageRun]:
+    """A reader whose service ends with the context; folder and quickstart as for PageRun."""
     with ExitStack() as stack:
-        reader = PageRun(folder, os.environ.get("MODEL_URL") or stack.enter_context(fake_model()).url)
+        model = os.environ.get("MODEL_URL") or stack.enter_context(fake_model()).url
+        reader = PageRun(folder, model, quickstart)
         stack.callback(reader.close)
         yield reader
 

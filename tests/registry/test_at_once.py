@@ -5,6 +5,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from taugate.registry import history
 from taugate.registry.catalog import current_id, pointed_id, release_ids
 from taugate.registry.promotion import promote, rollback, rollback_targets
@@ -12,8 +14,6 @@ from taugate.retrieval.release.layout import CURRENT, SHADOW
 from taugate.retrieval.release.verify import verify
 from tests.registry.watched import start_changing, watched
 from tests.retrieval.release.clones import clone
-
-KILLS = 30
 
 
 def check(releases: Path) -> None:
@@ -51,9 +51,10 @@ def test_processes_take_turns(copy: Path, first: str) -> None:
     assert history.read(copy).unreadable == []
 
 
-def test_kill_9_at_any_moment(copy: Path, first: str) -> None:
+@pytest.mark.parametrize("kills", [10, pytest.param(30, marks=pytest.mark.long)])
+def test_kill_9_at_any_moment(kills: int, copy: Path, first: str) -> None:
     rng = random.Random(0)  # noqa: S311 (no secret)
-    for seed in range(KILLS):
+    for seed in range(kills):
         with watched(copy) as seen:
             process = start_changing(copy, seed)
             time.sleep(rng.uniform(0, 0.1))

@@ -18,7 +18,7 @@ class Two(NamedTuple):
     new: str
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def _two(releases: Path, sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Two:
     folder = shutil.copytree(releases, tmp_path_factory.mktemp("two") / "releases")
     command = ["calibrate", str(sample), "--releases", str(folder), "--encoder", str(encoder)]

@@ -14,8 +14,6 @@ from taugate.registry.catalog import current_id, release_ids
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.verify import verify
 
-MOMENTS = 20
-
 
 def start(sample: Path, releases: Path, encoder: Path, seed: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "taugate", "calibrate", str(sample), "--releases", str(releases)]
@@ -23,13 +21,14 @@ def start(sample: Path, releases: Path, encoder: Path, seed: int) -> subprocess.
     return subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def test_twenty_moments(sample: Path, encoder: Path, releases: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [8, pytest.param(20, marks=pytest.mark.long)])
+def test_many_moments(number: int, sample: Path, encoder: Path, releases: Path, tmp_path: Path) -> None:
     """Half of the moments are spread over the run, half over its last part, where the release is written."""
     copy = shutil.copytree(releases, tmp_path / "releases")
     began = time.monotonic()
     assert start(sample, copy, encoder, seed=1).wait() == 0
     seconds = time.monotonic() - began
-    moments = np.concatenate([np.linspace(0, 1, MOMENTS // 2), np.linspace(0.8, 1.02, MOMENTS // 2)]) * seconds
+    moments = np.concatenate([np.linspace(0, 1, number // 2), np.linspace(0.8, 1.02, number // 2)]) * seconds
     for seed, moment in enumerate(moments.tolist(), start=2):
         before, known = current_id(copy), set(release_ids(copy))
         process = start(sample, copy, encoder, seed)

@@ -108,10 +108,10 @@ def test_without_promotion_the_release_is_written(recalibrate: Recalibrating, co
 @pytest.mark.parametrize(
     ("moment", "resumed"),
     [
-        (("before", JOB, "calibrate"), []),
+        pytest.param(("before", JOB, "calibrate"), [], marks=pytest.mark.long),
         (("before", "taugate.registry.writer", "write"), []),
         (("after", "taugate.registry.writer", "write"), ["calibrate"]),
-        (("after", JOB, "decide"), ["calibrate"]),
+        pytest.param(("after", JOB, "decide"), ["calibrate"], marks=pytest.mark.long),
         (("before", "taugate.registry.promotion", "_move_pointer"), ["calibrate"]),
         (("after", "taugate.registry.promotion", "promote"), ["calibrate", "promote"]),
     ],

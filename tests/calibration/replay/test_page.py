@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+from playwright.sync_api import Browser
 
 from taugate.calibration.charts.chart import LEFT, RIGHT
 from taugate.calibration.replay.replayed import TimeSpan, group_maxima, group_means, present_spans, step_segments
@@ -63,14 +64,14 @@ def test_all_times_are_in_utc_and_the_page_says_so_once(lines: list[dict], tmp_p
     assert abs(hour - at % DAY / 3600) < 0.1  # the table and the axis say the same
 
 
-def test_everybody_can_read_it(lines: list[dict], tmp_path: Path, replayed: Command) -> None:
+def test_everybody_can_read_it(browser: Browser, lines: list[dict], tmp_path: Path, replayed: Command) -> None:
     page = Path(replayed(write(tmp_path / "queries.log", lines))["page"])
-    with opened(page, width=400) as phone:
+    with opened(browser, page, width=400) as phone:
         assert violations(phone) == []
         assert [each for each in cut_off(phone) if not each.startswith("DIV wide")] == []
-    with opened(page, scheme="dark") as screen:
+    with opened(browser, page, scheme="dark") as screen:
         assert violations(screen) == []
-    with opened(page, width=A4_WIDTH, printed=True) as paper:
+    with opened(browser, page, width=A4_WIDTH, printed=True) as paper:
         assert cut_off(paper) == []
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from playwright.sync_api import Browser
 
 from tests.browser import A4_WIDTH, cut_off, opened, violations
 from tests.calibration.report.studies import Studied
@@ -21,33 +22,35 @@ def reports(papers: Studied, probability: Studied, tmp_path_factory: pytest.Temp
 
 @pytest.mark.parametrize("name", ["first", "compared"])
 @pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (1280, "light"), (1280, "dark")])
-def test_axe_finds_nothing(reports: dict[str, Path], name: str, width: int, scheme: Literal["light", "dark"]) -> None:
-    with opened(reports[name], width=width, scheme=scheme) as page:
+def test_axe_finds_nothing(
+    browser: Browser, reports: dict[str, Path], name: str, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    with opened(browser, reports[name], width=width, scheme=scheme) as page:
         assert violations(page) == []
 
 
-def test_a_phone_shows_all_of_it(reports: dict[str, Path]) -> None:
+def test_a_phone_shows_all_of_it(browser: Browser, reports: dict[str, Path]) -> None:
     """Only a wide table scrolls, in a region of its own that the keyboard reaches."""
     for report in reports.values():
-        with opened(report, width=400) as page:
+        with opened(browser, report, width=400) as page:
             assert [each for each in cut_off(page) if not each.startswith("DIV wide")] == []
             assert page.evaluate("getComputedStyle(document.querySelector('p')).fontSize") == "16px"
 
 
-def test_paper_cuts_nothing_off(reports: dict[str, Path]) -> None:
+def test_paper_cuts_nothing_off(browser: Browser, reports: dict[str, Path]) -> None:
     for report in reports.values():
-        with opened(report, width=A4_WIDTH, printed=True) as page:
+        with opened(browser, report, width=A4_WIDTH, printed=True) as page:
             assert cut_off(page) == []
             assert not page.is_visible("nav")
 
 
-def test_the_threshold_is_what_one_sees_first(reports: dict[str, Path]) -> None:
+def test_the_threshold_is_what_one_sees_first(browser: Browser, reports: dict[str, Path]) -> None:
     sizes = "(name) => [...document.querySelectorAll(name)].map(each => parseFloat(getComputedStyle(each).fontSize))"
     widths = (
         "(name) => [...document.querySelectorAll(name)].map(each => parseFloat(getComputedStyle(each).strokeWidth))"
     )
     for report in reports.values():
-        with opened(report) as page:
+        with opened(browser, report) as page:
             assert page.evaluate(sizes, ".threshold")[0] > max(page.evaluate(sizes, "h1, h2, p:not(.threshold), dd"))
             assert min(page.evaluate(widths, ".mark.tau")) > max(page.evaluate(widths, "path:not(.tau)"))
             warning, threshold = (page.locator(each).first.bounding_box() for each in (".warning", ".threshold"))

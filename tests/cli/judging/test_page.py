@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from playwright.sync_api import Browser
 
 from taugate.cli import main as cli
 from taugate.service.api.playground.files import page_files
@@ -115,8 +116,8 @@ def test_the_page_loads_nothing_from_elsewhere(served: Served) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_the_page_in_a_browser(served: Served, width: int, scheme: str) -> None:
-    with opened(served.address, width=width, scheme=scheme) as page:
+def test_the_page_in_a_browser(browser: Browser, served: Served, width: int, scheme: str) -> None:
+    with opened(browser, served.address, width=width, scheme=scheme) as page:
         page.wait_for_selector("#keys button")
         assert violations(page) == []
         assert cut_off(page) == []
@@ -136,10 +137,10 @@ def test_the_page_in_a_browser(served: Served, width: int, scheme: str) -> None:
     assert served.process.wait(timeout=30) == 0
 
 
-def test_texts_of_the_corpus_are_texts(served: Served) -> None:
+def test_texts_of_the_corpus_are_texts(browser: Browser, served: Served) -> None:
     """The script of a hostile document is shown, not run."""
     hostile = served.state | {"text": [["<img src=x onerror='window.ran=1'>", False]]}
-    with opened(served.address) as page:
+    with opened(browser, served.address) as page:
         page.wait_for_selector("#keys button")
         page.route("**/key", lambda route: route.fulfill(json=hostile))
         page.keyboard.press("u")

@@ -168,7 +168,8 @@ def test_nothing_long_enough_writes_nothing(tmp_path: Path) -> None:
     assert not (data / "qrels").exists()
 
 
-def test_a_kill_leaves_a_data_set_that_can_be_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [4, pytest.param(10, marks=pytest.mark.long)])
+def test_a_kill_leaves_a_data_set_that_can_be_read(kills: int, tmp_path: Path) -> None:
     data = write(tmp_path / "data", documents(3000))
     generate_crops(data, 5000, 0)
     command = [sys.executable, "-m", "taugate", "queries", str(data), "--max", "5000", "--seed"]
@@ -176,7 +177,7 @@ def test_a_kill_leaves_a_data_set_that_can_be_read(tmp_path: Path) -> None:
     subprocess.run([*command, "1"], check=True, capture_output=True)
     whole = time.monotonic() - started
     rng = np.random.default_rng(0)
-    for number in range(10):
+    for number in range(kills):
         with subprocess.Popen(
             [*command, str(number + 2)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as child:

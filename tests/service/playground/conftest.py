@@ -8,7 +8,6 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Browser, Locator, Page
 
-from tests.browser import chromium
 from tests.service_process import ServiceProcess
 
 QUESTION = "Must roofers hold a qualification?"  # of whose five results the fake encoder's threshold keeps three
@@ -64,12 +63,6 @@ class Playground:
         with self.page.expect_request(f"**{path}") as caught:
             act()
         return json.loads(caught.value.post_data or "")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
 
 
 @contextmanager

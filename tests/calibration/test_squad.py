@@ -1,0 +1,88 @@
+"""SQuAD by the real encoder: the papers' numbers, and an update beside a full run.
+
+In one file, so that one process encodes its paragraphs and the others need not. One in ten of the questions is enough
+for what is compared to the last bit; `make test-long` asks them all.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from taugate.cli import main as cli
+from taugate.registry.catalog import current_id
+from taugate.retrieval.index.flat import FlatIndex
+from tests.calibration.job.test_oracle import calibrate, compare, read_queries
+from tests.calibration.update.corpora import Record, Updating, documents_of, files_of, manifest_of, newer
+from tests.calibration.update.test_same_as_full_run import full_run
+from tests.oracle import transcribe
+
+pytestmark = [pytest.mark.data, pytest.mark.model]
+
+
+def with_few_queries(data: Path, folder: Path, share: int) -> Path:
+    """Copy a data set with one in `share` of its queries."""
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").symlink_to(data / "corpus.jsonl")
+    queries = (data / "queries.jsonl").read_text(encoding="utf-8").splitlines()[::share]
+    (folder / "queries.jsonl").write_text("\n".join(queries) + "\n", encoding="utf-8")
+    kept = {json.loads(line)["_id"] for line in queries}
+    header, *rows = (data / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()
+    rows = [row for row in rows if row.partition("\t")[0] in kept]
+    (folder / "qrels" / "test.tsv").write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("share", "m", "within"), [(10, 100, 0.03), pytest.param(1, 500, 0.004, marks=pytest.mark.long)]
+)
+def test_it_equals_the_transcription(
+    share: int, m: int, within: float, public_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """At the papers' l = 100 and K = 5; all questions at their m = 500 as well."""
+    data = with_few_queries(public_data / "squad_v2_dev", tmp_path / "squad", share)
+    releases = tmp_path / "releases"
+    settings = ["--holdout", "0", "--method", "bootstrap", "--bootstraps", str(m)]
+    result = calibrate(capfd, str(data), "--releases", str(releases), *settings)
+    questions, documents, correct = read_queries(data, Path(result["path"]))
+    compare(result["manifest"], transcribe(questions, documents, correct, k=5, m=m, l=100, seed=0))
+    top = FlatIndex.build(documents).search(questions, 5).positions.tolist()
+    accuracy = np.mean([bool(set(row) & set(relevant)) for row, relevant in zip(top, correct, strict=True)])
+    assert accuracy == pytest.approx(0.888, abs=within)
+    assert result["manifest"]["metrics"]["calibration"]["accuracy"]["mean"] == pytest.approx(0.888, abs=within)
+
+
+def one_in(share: int) -> Callable[[list[Record]], list[Record]]:
+    """Change every so many-th document, remove none that answers a query, and add as many as were changed."""
+
+    def change(documents: list[Record]) -> list[Record]:
+        changed = [
+            record | {"text": f"{record['text']} A later edition says the same."} if row % share == 3 else record
+            for row, record in enumerate(documents)
+        ]
+        added = [
+            {"_id": f"new-{row}", "text": f"Edition {row}. {documents[row]['text'][:400]}"}
+            for row in range(0, len(documents), share)
+        ]
+        return [*added, *changed]
+
+    return change
+
+
+@pytest.mark.parametrize("share", [100, pytest.param(10, marks=pytest.mark.long)], ids=["1 %", "10 %"])
+def test_an_update_gives_the_files_of_a_full_run(
+    share: int, public_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    releases = tmp_path / "releases"
+    squad = with_few_queries(public_data / "squad_v2_dev", tmp_path / "squad", 10)
+    assert cli.main(["calibrate", str(squad), "--releases", str(releases)]) == 0
+    data = newer(squad, tmp_path / "newer", one_in(share))
+    code, printed, error = Updating(capfd)(data, releases, "--no-promote", "--margin", "0.1")
+    assert code == 0, error
+    changed = len(range(3, len(documents_of(squad)), share))
+    assert (printed["changed"], printed["removed"]) == (changed, 0)
+    assert files_of(manifest_of(releases, printed["release"])) == files_of(full_run(releases, data, capfd))
+    assert printed["parent"] == current_id(releases)
