@@ -141,7 +141,8 @@ def _schema_of_type(schema: dict[str, Any], kind: str) -> dict[str, Any]:
 
     Raises LookupError where there is none: a model has changed, and its limits have to follow.
     """
-    for each in schema.get("anyOf", [schema]):
+    alternatives: list[dict[str, Any]] = schema.get("anyOf", [schema])
+    for each in alternatives:
         if each.get("type") == kind:
             return each
     raise LookupError(f"a limit is for {kind}, and {schema} is not; let _add_limits follow the model that has changed")
