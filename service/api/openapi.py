@@ -102,6 +102,7 @@ def describe(app: FastAPI, settings: Settings) -> dict[str, Any]:
     """
     if app.openapi_schema is None:
         document = FastAPI.openapi(app)
+        app.openapi_schema = None  # which FastAPI has set: nobody gets a document that is half described
         _add_limits(document["components"]["schemas"], settings)
         document["components"]["securitySchemes"] = _SECURITY_SCHEMES
         for path, operations in document["paths"].items():
@@ -136,8 +137,15 @@ def _add_limits(schemas: dict[str, Any], settings: Settings) -> None:
 
 
 def _schema_of_type(schema: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Return the schema of that type: the given one, or the first among its alternatives."""
-    return next(each for each in schema.get("anyOf", [schema]) if each.get("type") == kind)
+    """Return the schema of that type: the given one, or the first among its alternatives.
+
+    Raises LookupError where there is none: a model has changed, and its limits have to follow.
+    """
+    alternatives: list[dict[str, Any]] = schema.get("anyOf", [schema])
+    for each in alternatives:
+        if each.get("type") == kind:
+            return each
+    raise LookupError(f"a limit is for {kind}, and {schema} is not; let _add_limits follow the model that has changed")
 
 
 def _add_refusals(operation: dict[str, Any], rule: PathRule | None) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import orjson
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
@@ -23,7 +22,7 @@ from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchField
 from taugate.service.errors import ClientGone, Invalid, NotFound, TooLarge
 from taugate.service.lifecycle.serving import ActiveRelease, Serving
 from taugate.service.metrics import Metrics
-from taugate.service.pipeline.reply import Reply, SearchTask
+from taugate.service.pipeline.reply import Reply, ReplyForm, SearchForm, SearchTask
 from taugate.service.settings import Settings
 
 Result = TypeVar("Result")
@@ -65,12 +64,15 @@ class SearchRoutes:
         return EncodedJsonResponse(b'{"responses":[' + b",".join(replies) + b"]}")
 
     async def answer_dialect(
-        self, request: Request, searches: Sequence[SearchRequest], release: str, missing: str
-    ) -> list[dict[str, Any]]:
-        """Answer searches that came in the form of another API, under the same admission rules; returns the replies.
+        self, request: Request, searches: Sequence[SearchFields], form: ReplyForm, release: str, missing: str
+    ) -> list[bytes]:
+        """Answer searches that came through another API, under the same admission rules; returns the replies, as JSON.
 
-        searches: what is asked, translated; release: the id of the release that is asked for, or `current`; missing:
-        the message where another one is in service. Raises NotFound for that, and what the other routes raise.
+        None explores: those APIs have no word for a result below the threshold.
+
+        searches: what is asked, translated; form: in which the replies are written; release: the id of the release that
+        is asked for, or `current`; missing: the message where another one is in service. Raises NotFound for that, and
+        what the other routes raise.
         """
         most = self._settings.requests.max_batch
         if len(searches) > most:
@@ -80,8 +82,8 @@ class SearchRoutes:
             if release not in {CURRENT, active.release_id}:
                 raise NotFound(missing)
             allowed = permitted(request.scope)
-            tasks = [search_task(each, active, self._settings, allowed) for each in searches]
-            return [orjson.loads(reply) for reply in await self._answer(request, tasks, active)]
+            tasks = [active.search.task(read_query(each, active, self._settings, allowed), form) for each in searches]
+            return await self._answer(request, tasks, active)
 
     async def _answer(self, request: Request, tasks: Sequence[SearchTask], active: ActiveRelease) -> list[bytes]:
         """Pay for the searches, take what is remembered, work out the rest, and send each under an id of its own."""
@@ -132,7 +134,7 @@ def search_task(
     share = settings.drift.explore_share
     if share and request.explore and _may_explore(query):
         query = replace(query, exploration=Exploration(share, active.release_id))
-    return active.search.task(query, include_text=request.include_text)
+    return active.search.task(query, SearchForm(request.include_text))
 
 
 def _may_explore(query: Query) -> bool:

@@ -46,9 +46,9 @@ class CacheKeys:
         """Return the key of the documents that a search found, before the cut; depth: how many it searched for."""
         return self._key("found", (query.text, depth, query.filter, query.permitted, query.group_by))
 
-    def reply(self, query: Query, *, include_text: bool) -> str:
-        """Return the key of a whole reply; include_text: whether its results carry their texts."""
-        return self._key("reply", (*_every_field(query), include_text))
+    def reply(self, query: Query, form: object) -> str:
+        """Return the key of a whole reply; form: how it is written, all of it in its `repr`."""
+        return self._key("reply", (*_every_field(query), form))
 
     def _key(self, kind: str, parts: object) -> str:
         return f"{self._prefix}:{kind}:{hashlib.sha256(repr(parts).encode()).hexdigest()}"

@@ -1,13 +1,13 @@
 """Replies to queries: remembered, shared with an equal query in flight, rebuilt from Redis, or searched for.
 
-Each is written once, as the bytes of its JSON.
+Each is written once, as the bytes of its JSON, in the form of the API that was asked.
 """
 
 import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import orjson
@@ -30,14 +30,42 @@ _MOST_EXPLANATIONS = 8
 # Of the object, the heads of its three strings, and what the allocator rounds up (tests/service/cache/test_memory.py).
 _OBJECT_BYTES = 256
 _EXPLORED = {"explored": True}  # of a result that is below the threshold
+# In the place of what changes from one request to the next. JSON escapes control characters, so it has no others.
+_QUERY_ID, _DRIFT = b"\x00", b"\x01"
+_CHANGING = {"drift": orjson.Fragment(_DRIFT), "query_id": orjson.Fragment(b'"' + _QUERY_ID + b'"')}
+
+
+class ReplyForm(Protocol):
+    """How an API writes a reply. Its `repr` is in the key of the cache, and so has all that decides what is written."""
+
+    def write(self, reply: dict[str, Any]) -> dict[str, Any]:
+        """Return the JSON object to send.
+
+        reply: to a search, with the fields of docs/api.md. `drift` and `query_id` are known only when it is sent; what
+        stands for them may be put anywhere, and often.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SearchForm:
+    """The form of /search; include_text: whether results carry title and text."""
+
+    include_text: bool = True
+
+    def write(self, reply: dict[str, Any]) -> dict[str, Any]:
+        """Return the reply; see ReplyForm."""
+        if self.include_text:
+            return reply
+        return reply | {"results": [each | {"title": None, "text": None} for each in reply["results"]]}
 
 
 @dataclass(frozen=True, slots=True)
 class SearchTask:
-    """A query, whether its results carry their texts, and the key that its reply is cached under."""
+    """A query, how its reply is written, and the key that this is cached under."""
 
     query: Query
-    include_text: bool
+    form: ReplyForm
     key: str
 
 
@@ -45,7 +73,7 @@ class SearchTask:
 class Reply:
     """A reply as it is cached: its JSON, and what metrics, drift and feedback need of it.
 
-    head: the JSON object without what changes from one request to the next, and without its closing brace; kept,
+    body: the JSON, with a control character in the place of what changes from one request to the next; kept,
     considered: how many documents; explored: how many of those kept only exploration shows; reason: why none is kept;
     observed: for drift, float32: how many of the calibration's K are kept, the similarities of all K, and those of
     random documents; empty within a filter; shown: for feedback, the positions of the n documents in the reply, int32,
@@ -53,7 +81,7 @@ class Reply:
     is shown, float32.
     """
 
-    head: bytes
+    body: bytes
     kept: int
     considered: int
     reason: Reason | None
@@ -63,24 +91,24 @@ class Reply:
     explored: int = 0
 
     @classmethod
-    def build(cls, result: SearchResult, *, release: str, state: State, include_text: bool) -> Self:
+    def build(cls, result: SearchResult, *, release: str, state: State, form: ReplyForm) -> Self:
         """Build the reply.
 
         result: of the search; release, state: id of the release that was searched, and the state of its calibration;
-        include_text: whether results carry title and text.
+        form: in which it is written.
         """
         answer = result.answer
         # Copied, and so as small as it is: orjson's own bytes keep up to fourteen times as much for themselves.
-        head = bytes(memoryview(orjson.dumps(_fields(result, release, state, include_text)))[:-1])
+        body = bytes(memoryview(orjson.dumps(form.write(_fields(result, release, state)))))
         shown = answer.positions.astype(np.int32).tobytes() + answer.scores.tobytes()
         places = answer.ranks.astype(np.int32).tobytes() + answer.propensities.tobytes()
         explored = int(np.count_nonzero(answer.propensities < 1))
         kept = len(result.documents)
-        return cls(head, kept, answer.considered, answer.reason, _observed(result), shown, places, explored)
+        return cls(body, kept, answer.considered, answer.reason, _observed(result), shown, places, explored)
 
     def to_json(self, query_id: str, drift: bytes) -> bytes:
-        """Complete the JSON object; query_id: hexadecimal digits; drift: its field `drift`, as JSON."""
-        return b"".join((self.head, b',"drift":', drift, b',"query_id":"', query_id.encode(), b'"}'))
+        """Complete the JSON; query_id: hexadecimal digits; drift: its field `drift`, as JSON, where it has one."""
+        return self.body.replace(_DRIFT, drift).replace(_QUERY_ID, query_id.encode())
 
     def rank(self, row: int) -> int:
         """Return the place of a result among all that were considered, from 1; row: its position in the reply."""
@@ -89,7 +117,7 @@ class Reply:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that it takes."""
-        return _OBJECT_BYTES + len(self.head) + len(self.observed) + len(self.shown) + len(self.places)
+        return _OBJECT_BYTES + len(self.body) + len(self.observed) + len(self.shown) + len(self.places)
 
 
 class CachedSearch:
@@ -106,9 +134,9 @@ class CachedSearch:
         self._release_id = manifest.release_id
         self._state: State = manifest.state
 
-    def task(self, query: Query, *, include_text: bool) -> SearchTask:
-        """Prepare a query; include_text: whether results carry title and text."""
-        return SearchTask(query, include_text, self._keys.reply(query, include_text=include_text))
+    def task(self, query: Query, form: ReplyForm) -> SearchTask:
+        """Prepare a query; form: in which its reply is written."""
+        return SearchTask(query, form, self._keys.reply(query, form))
 
     def remembered(self, task: SearchTask) -> Reply | None:
         """Return the reply where this process remembers it."""
@@ -173,7 +201,7 @@ class CachedSearch:
         if result is None:
             result = await self.pipeline.search(query, vector)
             self._remember(result, found_key, vector_key)
-        reply = Reply.build(result, release=self._release_id, state=self._state, include_text=task.include_text)
+        reply = Reply.build(result, release=self._release_id, state=self._state, form=task.form)
         memory.put(task.key, reply)
         return reply
 
@@ -206,7 +234,7 @@ def _observed(result: SearchResult) -> bytes:
     return np.concatenate([[np.float32(uncut.kept)], uncut.scores, result.random], dtype=np.float32).tobytes()
 
 
-def _fields(result: SearchResult, release: str, state: State, include_text: bool) -> dict[str, object]:
+def _fields(result: SearchResult, release: str, state: State) -> dict[str, Any]:
     answer = result.answer
     results = [
         {
@@ -217,8 +245,8 @@ def _fields(result: SearchResult, release: str, state: State, include_text: bool
             "relevance": relevance,
             "below_threshold": below,
             **(_EXPLORED if propensity < 1 else {}),
-            "title": document.title if include_text else None,
-            "text": document.text if include_text else None,
+            "title": document.title,
+            "text": document.text,
             "metadata": document.metadata,
         }
         for document, rank, score, relevance, below, propensity in zip(
@@ -242,6 +270,7 @@ def _fields(result: SearchResult, release: str, state: State, include_text: bool
         "best_score": answer.best_score,
         "reason": answer.reason,
         "release": release,
+        **_CHANGING,
     }
 
 

@@ -14,6 +14,7 @@ from taugate.retrieval.exploration import Exploration
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
 from taugate.service.cache.cache import CacheKeys
+from taugate.service.pipeline.reply import SearchForm
 from tests.prometheus_process import until
 from tests.service_process import ServiceProcess
 
@@ -171,5 +172,5 @@ def test_equal_queries_have_equal_keys_only_where_they_explore_alike(release: Re
     keys, plain = CacheKeys(release), Query("q", 5)
     explored = replace(plain, exploration=Exploration(SHARE, "r"))
     same = replace(plain, exploration=Exploration(SHARE, "r"))
-    assert keys.reply(explored, include_text=True) == keys.reply(same, include_text=True)
-    assert keys.reply(explored, include_text=True) != keys.reply(plain, include_text=True)
+    assert keys.reply(explored, SearchForm()) == keys.reply(same, SearchForm())
+    assert keys.reply(explored, SearchForm()) != keys.reply(plain, SearchForm())

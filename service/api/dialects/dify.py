@@ -1,6 +1,7 @@
 """POST /dify/retrieval: Dify's External Knowledge API, so that Taugate is a knowledge base in its workflows."""
 
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 from fastapi import FastAPI, Request
@@ -14,8 +15,8 @@ from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.bodies import add_json_route
 from taugate.service.api.dialects.results import FilterValue, combined, condition, dialect_score, negated, tightened
 from taugate.service.api.openapi import errors, replies
-from taugate.service.api.replies import json_reply
-from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchRequest
+from taugate.service.api.replies import EncodedJsonResponse
+from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchFields
 from taugate.service.api.search import SearchRoutes
 from taugate.service.errors import Invalid
 
@@ -105,14 +106,12 @@ def add_dify_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) 
     async def dify_retrieval(request: Request, body: DifyQuery) -> Response:
         """Search the release in service. The calibrated threshold is always in force."""
         setting = body.retrieval_setting or RetrievalSetting()
-        search = SearchRequest.model_construct(
-            query=body.query, k=setting.top_k, filter=_filter(body.metadata_condition), explore=False
+        search = SearchFields.model_construct(
+            query=body.query, k=setting.top_k, filter=_filter(body.metadata_condition)
         )
-        (reply,) = await searching.answer_dialect(request, [search], body.knowledge_id, _NO_KNOWLEDGE)
-        results, reason = tightened(reply, setting.score_threshold)
-        records = [_record(result) for result in results]
-        kept = {name: reply[name] for name in ("query_id", "release")}
-        return json_reply({"records": records, "reason": reason, **kept})
+        form = _Records(setting.score_threshold or None)
+        (reply,) = await searching.answer_dialect(request, [search], form, body.knowledge_id, _NO_KNOWLEDGE)
+        return EncodedJsonResponse(reply)
 
     add_json_route(
         app,
@@ -123,6 +122,18 @@ def add_dify_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) 
         tags=["dialects"],
         responses=replies(200, DifyRecords) | errors(400, 413, 422, 429, 500, 503, 504),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """Dify's form of a reply; threshold: as for `tightened`."""
+
+    threshold: float | None
+
+    def write(self, reply: dict[str, Any]) -> dict[str, Any]:
+        results, reason = tightened(reply, self.threshold)
+        kept = {name: reply[name] for name in ("query_id", "release")}
+        return {"records": [_record(each) for each in results], "reason": reason, **kept}
 
 
 def _record(result: dict[str, Any]) -> dict[str, Any]:

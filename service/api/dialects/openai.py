@@ -1,8 +1,10 @@
 """POST /v1/vector_stores/{id}/search: OpenAI's search of a vector store, for its SDKs, LiteLLM and other clients."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
+import orjson
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
@@ -14,10 +16,11 @@ from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.bodies import add_json_route
 from taugate.service.api.dialects.results import FilterValue, combined, condition, dialect_score, negated, tightened
 from taugate.service.api.openapi import errors, replies
-from taugate.service.api.replies import json_reply
-from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchRequest, require_text
+from taugate.service.api.replies import EncodedJsonResponse, json_reply
+from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchFields, require_text
 from taugate.service.api.search import CURRENT, SearchRoutes
 from taugate.service.errors import Invalid
+from taugate.service.pipeline.reply import SearchForm
 from taugate.service.settings import MOST_QUERIES
 
 _MOST_RESULTS = 50  # as OpenAI has it
@@ -148,12 +151,14 @@ def add_openai_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter
         missing = "there is no such vector store; name `current`, or the id of the release in service (GET /release)"
         wanted = None if body.filters is None else _filters(body.filters)
         searches = [
-            SearchRequest.model_construct(query=query, k=body.max_num_results, filter=wanted, explore=False)
-            for query in queries
+            SearchFields.model_construct(query=query, k=body.max_num_results, filter=wanted) for query in queries
         ]
-        found = await searching.answer_dialect(request, searches, store, missing)
-        threshold = None if body.ranking_options is None else body.ranking_options.score_threshold
-        return json_reply(_page(queries, found, threshold))
+        threshold = (None if body.ranking_options is None else body.ranking_options.score_threshold) or None
+        if len(queries) > 1:
+            found = await searching.answer_dialect(request, searches, SearchForm(), store, missing)
+            return json_reply(_page(queries, [orjson.loads(each) for each in found], threshold))
+        (page,) = await searching.answer_dialect(request, searches, _Page(queries[0], threshold), store, missing)
+        return EncodedJsonResponse(page)
 
     parameter = {"name": "vector_store_id", "in": "path", "required": True, "schema": {"type": "string"}}
     add_json_route(
@@ -190,6 +195,17 @@ def _translated(asked: ComparisonFilter | CompoundFilter) -> Filter:
             return condition(asked.key, {asked.type: asked.value})
     needs = "a list" if asked.type in {"in", "nin"} else "one value, not a list"
     raise Invalid(f"filters: {asked.key[:40]}: {asked.type} needs {needs}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """OpenAI's form of the reply to one query; threshold: as for `tightened`."""
+
+    query: str
+    threshold: float | None
+
+    def write(self, reply: dict[str, Any]) -> dict[str, Any]:
+        return _page([self.query], [reply], self.threshold)
 
 
 def _page(queries: Sequence[str], found: Sequence[dict[str, Any]], threshold: float | None) -> dict[str, Any]:

@@ -15,6 +15,13 @@ PAGE_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 _MODE = b'data-mode="%s"'  # of the page's body, for its style and script
+# The one module of the page, in order: a part uses what those before it declare, and the last one starts the page.
+_SCRIPT = ("computing", "elements", "service", "asking", "results", "threshold", "panels", "judging")
+_SOURCES = {
+    "app.html": ["app.html"],
+    "app.css": ["app.css"],
+    "app.js": [f"script/{part}.js" for part in _SCRIPT],
+}
 _MEDIA_TYPES = {
     "app.html": "text/html; charset=utf-8",
     "app.css": "text/css; charset=utf-8",
@@ -45,7 +52,8 @@ def page_files(mode: Literal["playground", "judge"] = "playground") -> dict[str,
 
 
 def _read(name: str, mode: str) -> PageFile:
-    content = files("taugate.service.api.playground").joinpath(name).read_bytes()
+    folder = files("taugate.service.api.playground")
+    content = b"\n".join(folder.joinpath(source).read_bytes() for source in _SOURCES[name])
     if name == "app.html":
         content = content.replace(_MODE % b"playground", _MODE % mode.encode())
     return PageFile(content, _MEDIA_TYPES[name], f'"{hashlib.sha256(content).hexdigest()[:32]}"')

@@ -6,6 +6,8 @@ from typing import Any
 
 import httpx
 import orjson
+import pytest
+from fastapi import FastAPI
 
 from taugate.service.api.app import create_app, openapi_document
 from taugate.service.settings import Settings
@@ -28,6 +30,36 @@ def test_each_path_is_routed_once_and_each_operation_has_a_short_name() -> None:
         *("search", "search_batch", "explain", "feedback", "reload", "livez", "readyz", "release", "reference"),
         *("metrics", "playground", "playground_style", "playground_script"),
     }
+
+
+def test_dialects_have_the_limits_that_are_set() -> None:
+    settings = Settings(releases=Path("releases"), dialects="openai,dify", max_query_chars=77, max_batch=5, max_k=9)
+    schemas = create_app(settings).openapi()["components"]["schemas"]
+    one, several = schemas["VectorStoreQuery"]["properties"]["query"]["anyOf"]
+    assert (one["maxLength"], several["maxItems"], several["items"]["maxLength"]) == (77, 5, 77)
+    assert schemas["DifyQuery"]["properties"]["query"]["maxLength"] == 77
+    assert schemas["RetrievalSetting"]["properties"]["top_k"]["anyOf"][0]["maximum"] == 9
+
+
+def test_a_limit_that_fits_no_field_is_an_error_and_no_reply_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    described = FastAPI.openapi
+
+    def without_integers(app: FastAPI) -> dict[str, Any]:
+        document = described(app)
+        document["components"]["schemas"]["SearchRequest"]["properties"]["k"] = {"type": "string"}
+        return document
+
+    monkeypatch.setattr(FastAPI, "openapi", without_integers)
+    app = create_app(Settings(releases=Path("releases")))
+
+    with pytest.raises(LookupError, match="a limit is for integer, and {'type': 'string'} is not"):
+        app.openapi()
+
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
+            return await asyncio.wait_for(http.get("/openapi.json"), 30)
+
+    assert asyncio.run(ask()).status_code == 500
 
 
 def test_it_is_written_once() -> None:

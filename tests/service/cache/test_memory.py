@@ -15,7 +15,7 @@ from taugate.retrieval.release.reader import load
 from taugate.service.cache.cache import CacheValue, MemoryCache
 from taugate.service.drift.recent_replies import RecentReplies
 from taugate.service.pipeline.queue import SearchResult
-from taugate.service.pipeline.reply import Reply
+from taugate.service.pipeline.reply import Reply, SearchForm
 
 KEY = "taugate:4:20261121T212206Z-911c6aa76f09:int8:reply:{:064x}"
 
@@ -58,8 +58,8 @@ def reply(releases: Path) -> Callable[[], Reply]:
     (answer,) = release.retriever.answer([query], vectors)
     documents = [release.documents[position] for position in answer.positions.tolist()]
     result = SearchResult(answer, documents, vectors[0], np.zeros(4, dtype=np.float32))
-    manifest = release.manifest
-    return lambda: Reply.build(result, release=manifest.release_id, state=manifest.state, include_text=False)
+    manifest, form = release.manifest, SearchForm(include_text=False)
+    return lambda: Reply.build(result, release=manifest.release_id, state=manifest.state, form=form)
 
 
 @pytest.mark.parametrize("kind", ["replies", "short vectors", "long vectors"])

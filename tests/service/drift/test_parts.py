@@ -24,7 +24,7 @@ from taugate.service.drift.query_log import (
     observations,
 )
 from taugate.service.pipeline.queue import SearchResult
-from taugate.service.pipeline.reply import Reply
+from taugate.service.pipeline.reply import Reply, SearchForm
 from taugate.service.pipeline.search import RANDOM_DOCUMENTS
 
 
@@ -94,7 +94,7 @@ def test_the_same_judgement_has_the_same_key_whoever_gave_it() -> None:
 
 
 def test_what_is_sent_has_what_is_kept_and_what_is_known_by_now() -> None:
-    reply = Reply(b'{"results":[],"release":"r"', 0, 2, None, b"", b"")
+    reply = Reply(b'{"results":[],"release":"r","drift":\x01,"query_id":"\x00"}', 0, 2, None, b"", b"")
     first, second = (
         orjson.loads(reply.to_json("f" * 32, drift)) for drift in (NO_DRIFT, drift_field(["roe", "canary"]))
     )
@@ -116,7 +116,7 @@ def asked(release: Release, at: float, query: Query, key: str | None = None) -> 
     (answer,) = release.retriever.search([query])
     documents = [release.documents[position] for position in answer.positions.tolist()]
     result = SearchResult(answer, documents, np.ones(4, np.float32), np.zeros(RANDOM_DOCUMENTS, np.float32))
-    built = Reply.build(result, release="r", state="calibrated", include_text=False)
+    built = Reply.build(result, release="r", state="calibrated", form=SearchForm())
     return ServedReply(at, f"id{at}", query, key, built.observed, built.shown, built.places)
 
 

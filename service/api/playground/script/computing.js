@@ -1,0 +1,101 @@
+// The page of /playground, and of `taugate judge --web`. It asks only the server that it came from, keeps nothing after
+// it is closed, and puts every text into the page as a text.
+
+/** @typedef {{id: string, rank: number, score: number, relevance: ?number, below_threshold: boolean, title: ?string,
+ *   text: ?string, metadata: Object}} Result */
+/** @typedef {{query: string, k?: number, group_by?: string, filter?: Object, threshold?: number}} Search */
+
+// ---- Computing: functions of their arguments alone ----
+
+export const fixed = (number) => (number === null ? "–" : number.toFixed(3));
+
+const tauIs = (tau) => `τ\u00a0=\u00a0${fixed(tau)}`;
+
+/** Write a share of 0…1 in per cent, with a decimal below ten: 61 %, 1.8 %. */
+export function percent(share) {
+  const shown = share * 100;
+  return `${shown > 0 && shown < 9.95 ? shown.toFixed(1) : Math.round(shown)}\u00a0%`;
+}
+
+/** Write an interval of shares: 72–88 %. */
+export const between = ({ lower, upper }) => `${percent(lower).replace("\u00a0%", "")}–\u2060${percent(upper)}`;
+
+/** Write how far two similarities are apart. */
+export const distance = (one, other) => Math.abs(one - other) < 0.001 ? "less than 0.001" : fixed(Math.abs(one - other));
+
+/**
+ * Estimate a density from quantiles: Gaussian kernels on 400 values drawn evenly from them, as wide as Silverman's rule
+ * of thumb asks (Density Estimation, 1986, equation 3.31).
+ * @param {number[]} quantiles of evenly spaced probabilities, 0 to 1 @param {number[]} xs where the density is wanted
+ */
+export function density(quantiles, xs) {
+  const at = (share) => {
+    const place = share * (quantiles.length - 1), before = Math.min(Math.floor(place), quantiles.length - 2);
+    return quantiles[before] + (place - before) * (quantiles[before + 1] - quantiles[before]);
+  };
+  const values = Array.from({ length: 400 }, (_, i) => at((i + 0.5) / 400));
+  const mean = values.reduce((sum, each) => sum + each, 0) / values.length;
+  const deviation = Math.sqrt(values.reduce((sum, each) => sum + (each - mean) ** 2, 0) / values.length);
+  const spread = Math.min(deviation, (at(0.75) - at(0.25)) / 1.34) || deviation || 0.01;
+  const width = 0.9 * spread * quantiles.length ** -0.2, scale = values.length * width * Math.sqrt(2 * Math.PI);
+  return xs.map((x) => values.reduce((sum, each) => sum + Math.exp(-(((x - each) / width) ** 2) / 2), 0) / scale);
+}
+
+/** Look up what a threshold keeps and loses: between two points of a curve, what the higher one does. */
+export const onCurve = (curve, tau) => curve.find((point) => point.tau >= Math.fround(tau)) ?? curve.at(-1) ?? null;
+
+/** Return what a policy compares with τ, in float32 as the service does; nothing is close to a best score of 0 or less. */
+export const compared = ({ relevance, score }, policy, best) =>
+  policy === "probability" ? relevance : policy === "relative" ? Math.fround(best > 0 ? score / best : 0) : score;
+
+/** Tell whether a result is kept; tau: null is the verdict of the service. */
+export const isKept = (result, reply, tau) => tau === null ? !result.below_threshold
+  : Math.fround(compared(result, reply.policy, reply.best_score)) >= Math.fround(tau);
+
+/** Return round numbers for an axis. */
+export function ticks(low, high, most) {
+  const step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5].find((each) => (high - low) / each <= most) ?? 1;
+  const first = Math.ceil(low / step - 1e-9);
+  return Array.from({ length: Math.floor(high / step + 1e-9) - first + 1 }, (_, i) => (first + i) * step);
+}
+
+const PYTHON_NAMES = new Map([[true, "True"], [false, "False"], [null, "None"]]);
+
+/** Write a JSON value as a literal of Python. */
+export function pythonLiteral(value) {
+  if (PYTHON_NAMES.has(value)) return PYTHON_NAMES.get(value);
+  if (Array.isArray(value)) return `[${value.map(pythonLiteral).join(", ")}]`;
+  if (typeof value !== "object") return JSON.stringify(value);
+  return `{${Object.entries(value).map(([name, each]) => `${pythonLiteral(name)}: ${pythonLiteral(each)}`).join(", ")}}`;
+}
+
+/** Write a search as code, in each language that the page offers; keyed: whether the service at the URL needs a key. */
+export const languages = {
+  curl(search, url, keyed) {
+    const key = keyed ? ' \\\n  -H "Authorization: Bearer $TAUGATE_KEY"' : "";
+    const body = JSON.stringify(search).replaceAll("'", "'\\''");
+    return `curl -s ${url}/search${key} \\\n  -H 'Content-Type: application/json' \\\n  -d '${body}'`;
+  },
+  Python({ query, ...options }, url, keyed) {
+    return `${keyed ? KEY_NOTE : ""}from taugate_client import TaugateClient
+
+with TaugateClient("${url}") as taugate:
+    reply = taugate.search(${callWith(query, options)})
+    for result in reply.results:
+        print(result.score, result.text)
+    if not reply.results:
+        print("nothing found:", reply.reason)`;
+  },
+  LangChain({ query, group_by, ...options }, url, keyed) {
+    const notes = (keyed ? KEY_NOTE : "") + (group_by ? "# This retriever counts chunks, not documents.\n" : "")
+      + (options.threshold === undefined ? "" : "# Below the calibrated τ, a threshold changes nothing here.\n");
+    return `${notes}from langchain_taugate import TaugateRetriever
+
+retriever = TaugateRetriever(url="${url}")
+for document in retriever.invoke(${callWith(query, options)}):
+    print(document.metadata["score"], document.page_content)`;
+  },
+};
+const KEY_NOTE = "# The key comes from the environment variable TAUGATE_KEY.\n";
+const callWith = (query, options) =>
+  [JSON.stringify(query), ...Object.entries(options).map(([name, each]) => `${name}=${pythonLiteral(each)}`)].join(", ");

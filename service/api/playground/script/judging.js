@@ -1,0 +1,57 @@
+// ---- Judging: one result after the other, and the key that the judge pressed ----
+
+function startJudging() {
+  document.title = "Judge results";
+  let shown = null; // what the server said last
+  let waiting = false; // for its answer: a second key would be about a result that nobody has read
+
+  const fill = (id, segments) =>
+    part(id).replaceChildren(...segments.map(([text, matched]) => (matched ? make("mark", {}, text) : text)));
+
+  function show(next) {
+    const before = shown, asks = next.message === undefined;
+    shown = next;
+    for (const id of ["progress", "remark", "message"]) part(id).textContent = next[id] ?? "";
+    for (const id of ["asked", "query", "passage"]) part(id).hidden = !asks;
+    if (asks) {
+      for (const id of ["query", "heading"]) part(id).textContent = next[id];
+      for (const id of ["title", "text"]) fill(id, next[id]);
+    }
+    const keys = Object.entries(next.stopped ? {} : next.keys).filter(([letter]) => asks || "uq".includes(letter));
+    part("keys").replaceChildren(...keys.map(([letter, action]) => {
+      const attributes = { class: "yn".includes(letter) && "judges", "aria-keyshortcuts": letter };
+      const labelled = button(action[0].toUpperCase() + action.slice(1), () => press(letter), attributes);
+      labelled.append(make("kbd", {}, letter));
+      return labelled;
+    }));
+    part("letters").parentElement.hidden = Boolean(next.stopped);
+    if (before && asks) {
+      scrollTo(0, 0);
+      part("passage").focus({ preventScroll: true }); // so that a screen reader reads it
+    }
+  }
+
+  async function press(letter) {
+    if (waiting || !shown || shown.stopped) return;
+    waiting = true;
+    await call("key", { key: letter, pair: shown.pair ?? "" }).then(show).catch(() => {
+      part("remark").textContent = "No answer from taugate judge. Is it still running? All earlier judgements are kept.";
+    });
+    waiting = false;
+  }
+
+  addEventListener("keydown", (event) => {
+    const own = event.ctrlKey || event.altKey || event.metaKey || event.repeat || !part("letters").checked;
+    const letter = event.key.toLowerCase();
+    if (own || !(letter in (shown?.keys ?? {}))) return;
+    event.preventDefault();
+    press(letter);
+  });
+
+  call("state").then(show).catch(() => {
+    part("progress").textContent = "No answer from taugate judge. Start it again, and open the address that it prints.";
+  });
+}
+
+if (document.body.dataset.mode === "judge") startJudging();
+else startPlayground();

@@ -1,0 +1,105 @@
+// ---- Why not this document?, code, release, drift ----
+
+async function explain(event) {
+  event?.preventDefault();
+  const search = checkedSearch(), document_id = part("document").value.trim();
+  const tell = (...said) => part("explanation").replaceChildren(...said.filter(Boolean));
+  if (!document_id) part("document").focus();
+  if (!document_id || !search) return;
+  if (!search.query) return tell(hint("Type the question first, at the top of the page."));
+  tell(hint("Asking …"));
+  try {
+    const found = await patiently("explain", { ...search, document_id }, { acting: true });
+    tell(make("p", {}, make("strong", {}, found.kept ? "It is among the results. " : "It is left out. "), found.why),
+      found.truncated && make("p", {}, "Its text is longer than the encoder reads; the end of it cannot be found."),
+      found.rank !== null && figures(["Rank", `${found.rank} of ${found.ranked}`], ["Score", fixed(found.score)],
+        found.relevance !== null && ["Relevance", percent(found.relevance)], ["τ", fixed(found.threshold)]));
+  } catch (error) {
+    tell(make("p", { class: "error" }, `${error.message}.`));
+  }
+}
+
+function showCode() {
+  let search;
+  try { search = readSearch(); } catch { return; } // the filter is being typed
+  part("options-set").textContent = search.k || search.filter || search.group_by ? " (in use)" : "";
+  search.query ||= "How do I pay?";
+  part("snippet").textContent = languages[state.language](search, BASE.href.replace(/\/$/, ""), key !== "");
+  press(part("languages").children, (each) => each.textContent === state.language);
+}
+
+async function copy() {
+  try {
+    await navigator.clipboard.writeText(part("snippet").textContent);
+    part("copied").textContent = "Copied.";
+  } catch { // not allowed, or not encrypted
+    getSelection().selectAllChildren(part("snippet"));
+    part("copied").textContent = "Selected: press Ctrl+C to copy.";
+  }
+}
+
+const METRICS = {
+  accuracy: "Accuracy, uncut", accuracy_at_tau: "Accuracy at τ", ndcg: "NDCG, uncut", ndcg_at_tau: "NDCG at τ",
+  coe: "COE", roe: "ROE",
+};
+
+function showRelease(release) {
+  const show = (...shown) => part("release-facts").replaceChildren(...shown);
+  if (release instanceof Error) return show(hint(`The release cannot be shown: ${release.message}.`));
+  const { manifest } = release, { calibration, heldout } = manifest.metrics;
+  const { tau, kind, k, method, guarantee } = manifest.policy;
+  const facts = {
+    State: chip(release.calibration, release.calibration === "provisional" ? "warn" : "good"),
+    Release: release.release, "Tried beside it": release.shadow, Documents: manifest.data.documents.toLocaleString("en"),
+    Threshold: tau === null ? "none" : `${tauIs(tau)}, on ${kind}, for K = ${k}`,
+    Method: method, Evidence: guarantee,
+    Queries: `${manifest.data.answerable.toLocaleString("en")} with an answer, ${manifest.data.unanswerable} without`,
+    Encoder: `${manifest.encoder.name} (${release.precision})`, Loaded: new Date(release.loaded_at).toLocaleString(),
+  };
+  const given = Object.entries(facts).filter(([, value]) => value);
+  const measured = (found) => (found ? `${percent(found.mean)} (${between(found)})` : "–");
+  const rows = Object.entries(METRICS).filter(([name]) => calibration[name]).map(([name, words]) =>
+    [words, interval(calibration[name]), measured(calibration[name]), ...(heldout ? [measured(heldout[name])] : [])]);
+  show(make("dl", { class: "facts" }, ...given.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])),
+    table("Measured, with 95 % intervals", ["Metric", "", "Calibration", ...(heldout ? ["Held out"] : [])], rows));
+}
+
+function showDrift(release) {
+  const show = (...shown) => part("gauges").replaceChildren(...shown);
+  if (release instanceof Error) return show(hint("An alarm of a reply is shown at the top of the page all the same."));
+  if (!release.drift) return show(hint("Traffic is not watched here: TAUGATE_DRIFT is false."));
+  const { alarm, signals, coe, coe_expected, roe } = release.drift, { calibration } = release.manifest.metrics;
+  const live = [["COE, judged", "coe", coe], ["COE, expected", "coe", coe_expected], ["ROE", "roe", roe]];
+  const rows = live.map(([words, name, now]) => [words, interval(now ?? calibration[name]), between(calibration[name]),
+    now ? `${percent(now.mean)} (${between(now)})` : "not yet"]);
+  show(make("p", {}, alarm ? chip("Alarm", "bad") : chip("No alarm", "good"), alarm && ` ${named(signals)}`),
+    table("How well the encoder tells documents apart", ["Metric", "", "Calibration", "Now"], rows));
+}
+
+function startPlayground() {
+  const listen = (id, type, listener) => part(id).addEventListener(type, listener);
+  listen("ask-form", "submit", ask);
+  listen("ask-form", "input", showCode);
+  listen("question", "input", ({ target }) => {
+    target.style.height = "auto";
+    target.style.height = `${target.scrollHeight + 2}px`;
+  });
+  listen("question", "keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) ask(event);
+  });
+  listen("key-form", "submit", useKey);
+  listen("why-form", "submit", explain);
+  listen("copy", "click", copy);
+  for (const each of part("languages").children) {
+    each.addEventListener("click", () => { state.language = each.textContent; showCode(); });
+  }
+  listen("slider", "keydown", moveByKey);
+  for (const type of ["pointerdown", "pointermove"]) listen("figure", type, moveByPointer);
+  listen("tau", "change", ({ target }) => { if (!Number.isNaN(target.valueAsNumber)) setTau(target.valueAsNumber); });
+  listen("tau-reset", "click", () => { part("slider").focus(); setTau(null); });
+  new ResizeObserver(() => { if (state.reference) drawFigure(...tauRange(), tauInForce() ?? tauRange()[0]); })
+    .observe(part("threshold"));
+  showCode();
+  refresh();
+  setInterval(() => { if (!document.hidden && !paused && !entered) refresh(); }, 15_000);
+}

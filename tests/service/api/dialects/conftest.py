@@ -1,0 +1,33 @@
+"""A service that speaks every dialect."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taugate.cli import main as cli
+from tests.service.api.dialects.asking import FILTERED, KEY, SLOW
+from tests.service_process import ServiceProcess
+
+
+@pytest.fixture(scope="package")
+def speaking(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    folder = tmp_path_factory.mktemp("dialects")
+    releases, keys = folder / "releases", folder / "keys.json"
+    calibrate = ["calibrate", str(sample), "--releases", str(releases), "--encoder", str(encoder)]
+    assert cli.main([*calibrate, "--policy", "similarity", "--tau", "0.45"]) == 0
+    more: dict[str, dict[str, Any]] = {
+        KEY: {"scopes": ["search", "feedback", "metrics"]},
+        FILTERED: {"filter": {"category": "kostnader"}},
+        SLOW: {"queries_per_second": 0.01},
+    }
+    entries = [
+        {"name": key[3], "sha256": hashlib.sha256(key.encode()).hexdigest(), "scopes": ["search"], **fields}
+        for key, fields in more.items()
+    ]
+    keys.write_text(json.dumps(entries))
+    with ServiceProcess(releases, TAUGATE_DIALECTS="openai,dify", TAUGATE_KEYS_FILE=str(keys)) as process:
+        yield process.ready()

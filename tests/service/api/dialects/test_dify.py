@@ -1,0 +1,134 @@
+"""Dify's external knowledge: what its form tries, and what its workflows send."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.service.api.dialects.asking import AUTHORIZED, DIFY, QUERY, check_refused, dify, search, shown
+from tests.service_process import ServiceProcess
+
+
+def test_dify_finds_what_search_finds(speaking: ServiceProcess) -> None:
+    expected = search(speaking)
+    reply = dify(speaking, retrieval_setting={"top_k": 5, "score_threshold": 0.0})
+    assert [(each["metadata"]["id"], each["score"]) for each in reply["records"]] == shown(expected["results"])
+    assert [each["content"] for each in reply["records"]] == [each["text"] for each in expected["results"]]
+    assert all(each["title"] and None not in each["metadata"].values() for each in reply["records"])
+    assert (reply["reason"], reply["release"]) == (None, expected["release"])
+
+
+DIFY_FILTERS: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
+    ("and", [{"name": ["category"], "comparison_operator": "is", "value": "kostnader"}], {"category": "kostnader"}),
+    ("and", [{"name": "category", "comparison_operator": "is not", "value": "a"}], {"category": {"ne": "a"}}),
+    ("and", [{"name": ["category"], "comparison_operator": "in", "value": "kostnader, x"}], {"category": "kostnader"}),
+    (
+        "and",
+        [{"name": ["category"], "comparison_operator": "not in", "value": ["kostnader"]}],
+        {"category": {"nin": ["kostnader"]}},
+    ),
+    (
+        "or",
+        [
+            {"name": ["category"], "comparison_operator": "is", "value": "kostnader"},
+            {"name": ["category"], "comparison_operator": "is not", "value": "kostnader"},
+        ],
+        {},
+    ),
+]
+
+
+@pytest.mark.parametrize(("operator", "conditions", "wanted"), DIFY_FILTERS, ids=lambda each: json.dumps(each)[:40])
+def test_filters_of_dify(
+    speaking: ServiceProcess, operator: str, conditions: list[dict[str, Any]], wanted: dict[str, Any]
+) -> None:
+    reply = dify(speaking, metadata_condition={"logical_operator": operator, "conditions": conditions})
+    assert reply["records"]
+    assert [each["metadata"]["id"] for each in reply["records"]] == [
+        each["id"] for each in search(speaking, filter=wanted)["results"]
+    ]
+
+
+def compared(comparison: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata_condition": {"conditions": [comparison]}}
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    (
+        compared({"name": "category", "comparison_operator": "contains", "value": "b"}),
+        "metadata_condition: category: the operator 'contains' cannot be translated",
+    ),
+    (
+        compared({"name": "category", "comparison_operator": ">", "value": "b"}),
+        "metadata_condition: category: > needs a number",
+    ),
+    (compared({"name": "category", "comparison_operator": "is"}), "'is' needs a value"),
+    (
+        compared({"name": "category", "comparison_operator": "not empty", "value": None}),
+        "the operator 'not empty' cannot be translated",
+    ),
+    (
+        compared({"name": "category", "comparison_operator": "sesame", "value": "b"}),
+        "metadata_condition: category: this operator is none of Dify's; use is,",
+    ),
+    (
+        compared({"name": [], "comparison_operator": "is", "value": "a"}),
+        "conditions.0.name: give the name of a field, or a list of names",
+    ),
+    (
+        compared({"name": "category", "comparison_operator": "in", "value": ["a", {}]}),
+        "conditions.0.value: give a text, a finite number or a Boolean, or a list of them",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), WRONG, ids=[each[1] for each in WRONG])
+def test_what_cannot_be_translated(speaking: ServiceProcess, fields: dict[str, Any], message: str) -> None:
+    reply = check_refused(speaking, DIFY, fields, message)
+    assert (reply["error_code"], reply["error_msg"]) == (422, reply["error"]["message"])
+
+
+@pytest.mark.parametrize("operator", ["=", "≠", ">"])
+def test_an_integer_of_any_length_is_a_number(speaking: ServiceProcess, operator: str) -> None:
+    reply = dify(speaking, **compared({"name": "category", "comparison_operator": operator, "value": 10**400}))
+    assert reply["reason"] == (None if operator == "≠" else "no_documents_match_filter")
+
+
+# What Dify sends before it saves an endpoint: nothing, or since July 2026 (langgenius/dify#39410) a search of a
+# knowledge base that nobody has named yet.
+PROBES: list[dict[str, Any] | None] = [
+    None,
+    *(
+        {"knowledge_id": name, "query": query, "retrieval_setting": {"top_k": 1, "score_threshold": 0.0}}
+        for name, query in (("", ""), ("test", "test"), ("00000000-0000-0000-0000-000000000000", "ping"))
+    ),
+]
+
+
+@pytest.mark.parametrize("probe", PROBES, ids=str)
+def test_dify_tries_a_key(speaking: ServiceProcess, probe: dict[str, Any] | None) -> None:
+    """Its form takes 403, 404 and 502 for a failure, and anything else for an endpoint and a key that work."""
+    good = speaking.http.post(DIFY, json=probe, headers=AUTHORIZED)
+    assert good.status_code not in {403, 404, 502} and good.status_code < 500
+    assert set(good.json()) == {"error", "error_code", "error_msg"}
+    bad = speaking.http.post(DIFY, json=probe, headers={"Authorization": "Bearer wrong"})
+    assert (bad.status_code, bad.json()["error_code"], bad.json()["error"]["code"]) == (403, 1002, "forbidden")
+    none = speaking.http.post(DIFY, json=probe)
+    assert (none.status_code, none.json()["error_code"]) == (403, 1001)
+
+
+def test_dify_retrieves(speaking: ServiceProcess) -> None:
+    """The request as its service sends it: JSON that it has dumped itself, a threshold of 0.0, and maybe a null."""
+    asked = {"retrieval_setting": {"top_k": 3, "score_threshold": 0.0}, "query": QUERY, "knowledge_id": "current"}
+    conditions = {
+        "logical_operator": "and",
+        "conditions": [{"name": "category", "comparison_operator": "is not", "value": "x"}],
+    }
+    for body in (asked, asked | {"metadata_condition": None}, asked | {"metadata_condition": conditions}):
+        headers = AUTHORIZED | {"Content-Type": "application/json"}
+        reply = speaking.http.post(DIFY, content=json.dumps(body), headers=headers)
+        assert reply.status_code == 200, reply.text
+        records = reply.json()["records"]
+        assert [each["metadata"]["id"] for each in records] == [each["id"] for each in search(speaking, k=3)["results"]]
+        # Dify reads these four of a record, and takes metadata for an object.
+        assert all({*each} == {"content", "score", "title", "metadata"} for each in records)
