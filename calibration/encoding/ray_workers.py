@@ -1,0 +1,137 @@
+"""Workers of Ray Data: actors that encode shards in processes of their own, on this machine or on a cluster.
+
+The only file that imports Ray (extra `ray`).
+"""
+
+import logging
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+# Read when Ray is imported, here and in its processes: it reports to nobody, and nothing is installed on the way.
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
+os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
+
+import ray
+import ray.data
+from ray.exceptions import RayError
+
+from taugate import errors
+from taugate.calibration.encoding.shards import CorpusShard, ShardRecord
+from taugate.calibration.encoding.work import Work, Worker
+from taugate.errors import InputError, TaugateError
+
+_STORE_BYTES = 80 << 20  # Ray's least is 75 MiB; only descriptions of shards pass through it
+_RETRIES = 5  # of a shard whose worker died: what dies so often dies of the shard, or of too little memory
+_LONGEST_TEMPORARY = 24  # characters: Ray puts Unix sockets below, whose paths have 107 at most
+
+
+class _Actor:
+    """A worker in a process of Ray's. Errors travel as values: Ray would wrap them, and try again."""
+
+    def __init__(self, work: Work) -> None:
+        self._worker = Worker(work)
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        try:
+            record, encoded = self._worker.encode(CorpusShard(row["key"], row["start"], row["size"], row["rows"]))
+        except (TaugateError, OSError) as error:
+            return {"number": row["number"], "error": type(error).__name__, "message": str(error)}
+        return {"number": row["number"], "record": record.model_dump_json(), "encoded": encoded}
+
+
+def encode_with_ray(
+    work: Work, shards: Sequence[CorpusShard], workers: int, address: str | None
+) -> Iterator[tuple[int, ShardRecord, bool]]:
+    """Yield number, record and whether it had to be encoded of each shard, in the order in which they are done.
+
+    work: what is encoded; for a cluster, what `Work.shared` returned. shards: of the corpus. workers: processes, each
+    with one thread. address: of a cluster; None for a cluster of this machine alone, which ends with the iteration.
+    Raises TaugateError or OSError, the first of a worker, and InputError where Ray or the workers fail.
+    """
+    rows = [{"number": number} | asdict(shard) for number, shard in enumerate(shards)]
+    with _cluster(workers, address):
+        _be_quiet()
+        try:
+            # a block is what is handed to a worker at a time: one shard
+            encoded = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
+                _Actor,
+                fn_constructor_args=[work],
+                compute=ray.data.ActorPoolStrategy(size=workers),
+                num_cpus=1,
+                max_restarts=-1,
+                max_task_retries=_RETRIES,
+            )
+            for row in encoded.iter_rows():
+                if row.get("error"):
+                    raise _error(row["error"], row["message"])
+                yield row["number"], ShardRecord.model_validate_json(row["record"]), row["encoded"]
+        except RayError as error:
+            raise InputError(
+                f"a worker of Ray failed ({_reason(error)}); where memory is short, give fewer --workers; what is "
+                "encoded stays"
+            ) from error
+
+
+@contextmanager
+def _cluster(workers: int, address: str | None) -> Iterator[None]:
+    """Connect to a cluster, or start one on the loopback interface that ends with the `with` block."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    temporary = tempfile.gettempdir()
+    scratch = tempfile.mkdtemp(prefix="taugate-ray-", dir=temporary if len(temporary) <= _LONGEST_TEMPORARY else "/tmp")  # noqa: S108
+    try:
+        _start(workers, address, scratch)
+        for number, handler in handlers.items():  # Ray's own would end the process without a word
+            signal.signal(number, handler)
+        yield
+    finally:
+        ray.shutdown()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _start(workers: int, address: str | None, scratch: str) -> None:
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+    try:
+        if address is not None:
+            ray.init(address, **quiet)
+            return
+        ray.init(
+            "local",
+            num_cpus=workers,
+            num_gpus=0,
+            include_dashboard=False,
+            object_store_memory=_STORE_BYTES,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=scratch,
+            _system_config={"enable_metrics_collection": False},
+            **quiet,
+        )
+    except (RayError, OSError, RuntimeError, ValueError) as error:
+        where = "a cluster of this machine" if address is None else f"--ray-address {address}"
+        raise InputError(f"{where}: Ray does not start or does not answer ({_reason(error)})") from error
+
+
+def _be_quiet() -> None:
+    """Leave the terminal to Taugate's own progress."""
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    for name in ("ray", "ray.data"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _error(name: str, message: str) -> Exception:
+    """Return the error that a worker has met, as this process would have met it."""
+    kind = getattr(errors, name, None)
+    return kind(message) if isinstance(kind, type) else OSError(message)
+
+
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:200]
