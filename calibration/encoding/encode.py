@@ -1,7 +1,8 @@
 """Encode a corpus into shards: here, or by workers of Ray; what was done before is not done again."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -95,8 +96,11 @@ def encode_spool(
     records: dict[int, ShardRecord] = {}
     encoded = 0
     work = Work.here(location, encoder, spool)
-    with watch.task("encoding documents", sum(each.rows for each in shards)) as task:
-        for number, record, new in _encode(work, encoder, shards, workers, watch, task):
+    with (
+        watch.task("encoding documents", sum(each.rows for each in shards)) as task,
+        closing(_encode(work, encoder, shards, workers, watch, task)) as finished,
+    ):
+        for number, record, new in finished:
             records[number] = record
             encoded += new
     written = write_record(place, encoder, [records[number] for number in range(len(shards))], shard_rows)
@@ -105,7 +109,7 @@ def encode_spool(
 
 def _encode(
     work: Work, encoder: OnnxEncoder, shards: Sequence[CorpusShard], workers: Workers, watch: Stopwatch, task: Task
-) -> Iterator[tuple[int, ShardRecord, bool]]:
+) -> Generator[tuple[int, ShardRecord, bool], None, None]:
     """Yield number, record and whether it was encoded of each shard, and count what is done of the task."""
     if workers.count is None:
         worker = Worker(work, encoder)
@@ -123,10 +127,11 @@ def _encode(
         waiting = [shard for shard in shards if place.size(shard.name) is None]
         with watch.task("handing out documents", sum(each.rows for each in waiting)) as handing:
             work = work.shared(waiting, partial(_advance, handing))
-    for number, record, new in encode_with_ray(work, shards, workers.count, workers.address):
-        task.done += record.rows
-        task.known += 0 if new else record.rows
-        yield number, record, new
+    with closing(encode_with_ray(work, shards, workers.count, workers.address)) as finished:
+        for number, record, new in finished:
+            task.done += record.rows
+            task.known += 0 if new else record.rows
+            yield number, record, new
     if workers.address is not None:
         work.forget(waiting)
 
