@@ -29,8 +29,6 @@ PLAIN: Values = {
     "dialects": "openai,dify",
     "queue_limit": 1024,
     "deadline_ms": 2500,
-    "engine_url": "http://milvus:19530",
-    "engine_token_file": "/engine/token",
     "engine_timeout_ms": 1500,
     "cache_bytes": 1_073_741_824,
     "redis_timeout_ms": 25,
@@ -60,8 +58,6 @@ PLAIN: Values = {
 }
 READ = PLAIN | {  # what the service then has
     "drift_baseline": Path("/queries/baseline.json"),
-    "engine_url": SecretStr("http://milvus:19530"),
-    "engine_token_file": Path("/engine/token"),
 }
 # What other values give, and what the service then has.
 GIVEN: dict[str, tuple[Values, Any]] = {
@@ -71,6 +67,11 @@ GIVEN: dict[str, tuple[Values, Any]] = {
     "host": (at("listen.host", "::"), "::"),
     "port": (at("listen.port", 9000), 9000),
     "allowed_hosts": (at("listen.allowedHosts", ["a", "*"]), f"localhost,{SERVICE},a,*"),
+    "engine_url": (at("engine.url", "http://milvus:19530"), SecretStr("http://milvus:19530")),
+    "engine_token_file": (
+        at("engine", {"url": "http://milvus:19530", "tokenSecret": {"existingSecret": "milvus", "key": "secret"}}),
+        Path("/etc/taugate/engine/secret"),
+    ),
     "redis_url": (at("redis.url", "redis://redis:6379/2"), SecretStr("redis://redis:6379/2")),
     "query_log": (at("queryLog", {"enabled": True, "path": "/queries/asked.jsonl"}), Path("/queries/asked.jsonl")),
     "keys_file": (at("keys.file", "mine.json"), Path("/etc/taugate/keys/mine.json")),
