@@ -91,6 +91,7 @@ def main() -> None:
     done = encode_corpus(data, to, encoder, Workers(int(count) or None), Stopwatch(), int(rows))
     assert (Path(to) / RECORD).is_file()
     sys.stdout.write(json.dumps({"digest": done.record.digest, "encoded": done.encoded}) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
