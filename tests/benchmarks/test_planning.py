@@ -16,7 +16,7 @@ def test_the_tables_of_the_page_are_those_of_the_script() -> None:
 
 
 def test_constants_are_those_of_the_code_and_of_the_pages_that_measured_them() -> None:
-    assert (planning.SHARD_ROWS, planning.EDGES) == (SHARD_ROWS, GraphParameters().edges)
+    assert (SHARD_ROWS, GraphParameters().edges) == (planning.SHARD_ROWS, planning.EDGES)
     measured = (ROOT / "docs" / "benchmarks" / "encoder.md").read_text(encoding="utf-8")
     assert f"| 1024 (in use) | {planning.PASSAGES_PER_SECOND}/s (1.00)" in measured
 

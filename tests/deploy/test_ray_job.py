@@ -1,4 +1,4 @@
-"""The example of a RayJob: its command is one that taugate takes, its pods are those of Kubernetes, its shape is KubeRay's."""
+"""The example of a RayJob: its command is one that taugate takes, its pods are Kubernetes', its shape is KubeRay's."""
 
 import shlex
 from pathlib import Path
