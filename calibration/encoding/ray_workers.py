@@ -10,7 +10,7 @@ import signal
 import tempfile
 import warnings
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -106,9 +106,12 @@ def _cluster(workers: int, address: str | None) -> Iterator[Any]:
         context.enable_progress_bars = context.print_on_execution_start = False
         for name in ("ray", "ray.data"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield ray
+        # Ray prints there when a worker dies, whatever it was told; what the command prints is for programs.
+        nowhere = ending.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+        ending.enter_context(redirect_stdout(nowhere))
+        ending.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        yield ray
 
 
 def _start(ray: Any, workers: int, address: str | None, scratch: Path) -> None:  # noqa: ANN401 (a module)
