@@ -98,6 +98,9 @@ def _cluster(workers: int, address: str | None) -> Iterator[Any]:
     temporary = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_TEMPORARY else "/tmp"  # noqa: S108
     with ExitStack() as ending:
         scratch = ending.enter_context(staging_folder(Path(temporary), "taugate-ray-"))
+        # Ray prints there when a worker dies, and until it has ended; what the command prints is for programs.
+        nowhere = ending.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+        ending.enter_context(redirect_stdout(nowhere))
         ending.callback(ray.shutdown)
         _start(ray, workers, address, scratch)
         for number, handler in handlers.items():  # Ray's own would end the process without a word
@@ -106,9 +109,6 @@ def _cluster(workers: int, address: str | None) -> Iterator[Any]:
         context.enable_progress_bars = context.print_on_execution_start = False
         for name in ("ray", "ray.data"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        # Ray prints there when a worker dies, whatever it was told; what the command prints is for programs.
-        nowhere = ending.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
-        ending.enter_context(redirect_stdout(nowhere))
         ending.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         yield ray
