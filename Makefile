@@ -9,7 +9,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
   chunk-study explanations playground llm-queries label-checks privacy generated-client litellm evaluators rag rag-example mcp-conformance \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks \
   container-benchmarks update-benchmark ingestion-benchmarks adapt adapt-killed loop lint format docs prose openapi settings dashboards chart \
-  constraints requirements audit clean engine-tests engine-benchmarks
+  constraints requirements audit clean engine-tests engine-benchmarks encode-killed
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +95,9 @@ loop: $(VENV)/.test test-servers ## docs/benchmarks/loop.md: from a drift alarm 
 
 engine-tests: $(VENV)/.test $(VENV)/.milvus ## tests/retrieval/engines with a Milvus server of its own (Linux; its package takes 60 MB)
 	$(BIN)/python -m tests.retrieval.engines.on_milvus $(VENV)/milvus-server/bin/python $(ARGS)
+
+encode-killed: $(VENV)/.test ## kill taugate encode, or one of its workers, at 20 random moments, and compare the digests; SEED=…
+	$(BIN)/python -m benchmarks.engines.encode_killed --seed $${SEED:-0} $(ARGS)
 
 engine-benchmarks: $(VENV)/.test ## docs/benchmarks/engines.md: what engines find beside exact search, from TAUGATE_DATA; TAUGATE_ENGINE_URL for a server
 	$(BIN)/python -m benchmarks.engines.tables $(ARGS)

@@ -33,6 +33,7 @@ COMMANDS = {
     "traffic": ("make labelled queries from what users said of results", "taugate.cli.traffic"),
     "judge": ("judge results of sampled queries, as labels for calibration", "taugate.cli.judge"),
     "adapt": ("adapt an encoder to a data set, and say whether it is better", "taugate.cli.adapt"),
+    "encode": ("encode a corpus into shards, with several workers", "taugate.cli.encode"),
     "serve": ("answer searches from the current release", "taugate.cli.serve"),
     "explain": ("say why a document is, or is not, among the results of a query", "taugate.cli.explain"),
     "settings": ("show the settings in force and where each came from", "taugate.cli.settings"),

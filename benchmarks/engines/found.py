@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from taugate.retrieval.engines.record import EngineRecord
 
 from benchmarks.engines.plan import EnginePlan
 from benchmarks.markdown import Target, share, table, targets
@@ -17,7 +18,7 @@ from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.engines.engine import Engine, Rows
 from taugate.retrieval.engines.index import EngineIndex
-from taugate.retrieval.engines.verify import EngineRecord, SampleDigest, open_verified, sampled_positions, shard_digest
+from taugate.retrieval.engines.verify import SampleDigest, open_verified, sampled_positions, shard_digest
 from taugate.retrieval.index.flat import SPARE, FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.vectors.similarity import Float32
@@ -104,7 +105,13 @@ def _record(engine: Engine, rows: Rows) -> EngineRecord:
     positions, sample = sampled_positions(len(rows.documents)), SampleDigest()
     sample.add(Rows(rows.vectors[positions], [rows.documents[position] for position in positions.tolist()]))
     digests = (shard_digest(rows),)
-    return EngineRecord(engine.kind, len(rows.documents), rows.vectors.shape[1], digests, sample.hexdigest())
+    return EngineRecord(
+        kind=engine.kind,
+        rows=len(rows.documents),
+        dimension=rows.vectors.shape[1],
+        shards=digests,
+        sample=sample.hexdigest(),
+    )
 
 
 def _one_by_one(search: Callable[[Float32, int], TopK], queries: Float32) -> tuple[TopK, list[float]]:

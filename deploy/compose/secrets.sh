@@ -18,6 +18,7 @@ mkdir secrets
 printf '%s' "$app" >secrets/app.key
 printf '%s' "$admin" >secrets/admin.key
 printf '%s' "$prometheus" >secrets/prometheus.key
+printf '%s' "$(random)" >secrets/engine.password
 cat >secrets/keys.json <<JSON
 [
   {"name": "app", "sha256": "$(printf '%s' "$app" | sha256)", "scopes": ["search", "feedback"]},
@@ -27,4 +28,4 @@ cat >secrets/keys.json <<JSON
 JSON
 chmod 644 secrets/*
 printf 'REDIS_PASSWORD=%s\nGRAFANA_PASSWORD=%s\n' "$(random)" "$(random)" >.env
-echo "made .env (passwords of Redis and Grafana) and secrets/ (API keys: app, prometheus, admin)"
+echo "made .env (passwords of Redis and Grafana) and secrets/ (API keys: app, prometheus, admin; password of the engine)"

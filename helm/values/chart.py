@@ -4,6 +4,7 @@ from pydantic import Field
 
 from helm.values.access import Keys, TrustedKeys
 from helm.values.base import Account, AsInKubernetes, Group, Image, Name, Resources, Texts, Toleration, group, value
+from helm.values.engine import Engine
 from helm.values.mcp import Mcp
 from helm.values.monitoring import Metrics, Tests
 from helm.values.network import Ingress, Listen, NetworkPolicy, Service
@@ -30,6 +31,7 @@ class ChartValues(Group):
     env: Texts = value({}, "further environment variables of the service; TAUGATE_* variables have values of their own")
     query_log: QueryLog = group(QueryLog())
     redis: Redis = group(Redis())
+    engine: Engine = group(Engine())
 
     recalibration: Recalibration = group(Recalibration())
 

@@ -72,6 +72,7 @@ class NetworkPolicy(Group):
         "callers besides the pod of `helm test`, as `from` of a NetworkPolicy; include Prometheus; empty: everybody",
     )
     redis_port: Port = value(6379, "port of a Redis that is not the chart's own")
+    engine_port: Port = value(19530, "port of the engine: Milvus's; PostgreSQL has 5432")
     object_storage_port: Port = value(443, "port of object storage, if releases or data are at a URL")
     extra_egress: list[AsInKubernetes] = value(
         [],

@@ -17,6 +17,8 @@ OWNED = (
     "port",
     "allowed_hosts",
     "redis_url",
+    "engine_url",
+    "engine_token_file",
     "query_log",
     "keys_file",
     "keys",

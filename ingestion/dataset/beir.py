@@ -176,7 +176,7 @@ class OpenDataset:
             raise InputError(f"{folder}: no such directory; give the folder that holds corpus.jsonl")
         corpus, queries = stored_file(folder / CORPUS), stored_file(folder / QUERIES)
         stored_file(folder / qrels_of(split))
-        ids = _spool_corpus(corpus, spool)
+        ids = spool_corpus(corpus, spool)
         return cls(folder, DocumentStore(spool), ids, read_queries(queries))
 
     def labelled(self, split: str, known: Collection[str] = ()) -> tuple[list[LabelledQuery], int]:
@@ -240,8 +240,11 @@ def read_corpus(path: Path, ids: CorpusIds) -> Iterator[Document]:
         raise InputError(f"{path}: holds no document; write one JSON object per line")
 
 
-def _spool_corpus(path: Path, spool: Path) -> CorpusIds:
-    """Copy the documents to the spool; returns their ids."""
+def spool_corpus(path: Path, spool: Path) -> CorpusIds:
+    """Copy the documents of a corpus to a folder, in their order; returns their ids.
+
+    path: of corpus.jsonl. spool: an empty folder. Raises InputError or LineError.
+    """
     ids = CorpusIds()
     writer = DocumentWriter(spool)
     try:

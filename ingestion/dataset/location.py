@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from taugate.errors import InputError, ReleaseError, StoreError
 from taugate.ingestion.dataset.beir import CORPUS, QUERIES
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TEST, qrels_of, splits_in
+from taugate.ingestion.dataset.lines import stored_file
 from taugate.storage.object_store import Store
 
 DEFAULT_SPLITS = (TEST, HUMAN, GENERATED)  # the first that is there is calibrated on
@@ -69,6 +70,22 @@ def local_folder(data: str, *splits: str, optional: Collection[str] = ()) -> Ite
     store refuses, a file is not there or changes meanwhile, or the disk has no room; StoreError where the store does
     not answer.
     """
+    with _local(data, (*map(qrels_of, splits), QUERIES, CORPUS), optional) as folder:
+        yield folder
+
+
+@contextmanager
+def local_corpus(data: str) -> Iterator[Path]:
+    """Yield the corpus of a data set, whose queries and judgements are left where they are; as `local_folder`."""
+    with _local(data, (CORPUS,)) as folder:
+        if not folder.is_dir():
+            what = "is a file, and a data set is a directory" if folder.is_file() else "no such directory"
+            raise InputError(f"{folder}: {what}; give the folder that holds {CORPUS}")
+        yield stored_file(folder / CORPUS)
+
+
+@contextmanager
+def _local(data: str, names: Sequence[str], optional: Collection[str] = ()) -> Iterator[Path]:
     if not is_url(data):
         yield Path(data)
         return
@@ -77,7 +94,7 @@ def local_folder(data: str, *splits: str, optional: Collection[str] = ()) -> Ite
     with tempfile.TemporaryDirectory(prefix="taugate-data-") as scratch:
         folder = Path(scratch) / _name(data)
         with _refusals_as_input_errors():
-            _download_files(store, folder, splits, optional)
+            _download_files(store, folder, names, optional)
         try:
             yield folder
         except InputError as error:
@@ -104,10 +121,10 @@ def _name(url: str) -> str:
     return name
 
 
-def _download_files(store: Store, folder: Path, splits: Sequence[str], optional: Collection[str]) -> None:
+def _download_files(store: Store, folder: Path, names: Sequence[str], optional: Collection[str]) -> None:
     """Download the smallest file first, so that a wrong split is soon found; check all sizes before any content."""
     sizes: dict[str, int] = {}
-    for name in (*map(qrels_of, splits), QUERIES, CORPUS):
+    for name in names:
         sizes |= _stored(store, name)
     for name in map(qrels_of, optional):
         with suppress(_MissingObject):

@@ -1,47 +1,17 @@
 """Whether a collection is the one that a release was calibrated on: each difference is refused with its own message."""
 
 import hashlib
-from dataclasses import dataclass, field
 
 import numpy as np
+from taugate.retrieval.engines.record import EngineRecord
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.documents.store import write_document
-from taugate.retrieval.engines.engine import (
-    Collection,
-    Engine,
-    EngineKind,
-    GraphParameters,
-    Positions,
-    Rows,
-    collection_name,
-)
+from taugate.retrieval.engines.engine import Collection, Engine, Positions, Rows
 
 # Of a collection with 1 % of its rows altered, a sample of so many misses all with a chance of 10⁻¹⁸ (.99^4096).
 SAMPLE = 4096
 _BLOCK = 512  # rows of the sample that are read at a time
-
-
-@dataclass(frozen=True)
-class EngineRecord:
-    """What a release says of its collection.
-
-    kind: of the engine. rows: how many. dimension: of the vectors. shards: SHA-256 of each shard, in order. sample: of
-    SAMPLE rows, see `sample_digest`. graph: how the index was built.
-    """
-
-    kind: EngineKind
-    rows: int
-    dimension: int
-    shards: tuple[str, ...]
-    sample: str
-    graph: GraphParameters = field(default_factory=GraphParameters)
-
-    @property
-    def collection(self) -> str:
-        """The name of the collection; searches of any breadth share it."""
-        parameters = {"kind": self.kind, "edges": self.graph.edges, "edge_candidates": self.graph.edge_candidates}
-        return collection_name(self.shards, parameters)
 
 
 def shard_digest(shard: Rows) -> str:

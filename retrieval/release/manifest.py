@@ -12,6 +12,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import PydanticCustomError
+from taugate.retrieval.engines.record import EngineRecord
 
 from taugate.retrieval.encoder.encoder import EncoderConfig
 from taugate.retrieval.index.kinds import Kind
@@ -232,8 +233,9 @@ class Manifest(Record):
     refused as a whole. no_answer: how many queries without an answer still get one. drift: the smallest shift of the
     traffic that an alarm finds. erasure: None of a release as it was calibrated. update: None of a release that no
     update made, and then not written. labels: None where every label was taken by itself, and then not written.
-    adaptation: None of an encoder that was not adapted, and then not written. golden, reference: names of files.
-    golden_tolerance: how far a score of a golden query may be from its record. files: every other file, by path.
+    adaptation: None of an encoder that was not adapted, and then not written. engine: where the
+    vectors and documents are, None where they are in the release, and then not written. golden, reference: names of
+    files. golden_tolerance: how far a score of a golden query may be from its record. files: every other file, by path.
     """
 
     schema_version: Literal[2] = SCHEMA_VERSION
@@ -263,6 +265,7 @@ class Manifest(Record):
     update: UpdateRecord | None = None
     labels: LabelsRecord | None = None
     adaptation: AdaptationRecord | None = None
+    engine: EngineRecord | None = None
     gate: list[GateRecord]
     golden: str
     golden_tolerance: float = Field(gt=0, lt=1)
@@ -273,7 +276,7 @@ class Manifest(Record):
     def _without_absent_records(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what most releases do not have, so that their digests stay what they were."""
         fields: dict[str, Any] = dump(self)
-        for name in ("update", "labels", "adaptation"):
+        for name in ("update", "labels", "adaptation", "engine"):
             if getattr(self, name) is None:
                 fields.pop(name, None)
         return fields

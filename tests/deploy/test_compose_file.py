@@ -30,7 +30,7 @@ def test_every_container_is_hardened_bounded_and_of_one_version(name: str) -> No
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["deploy"]["resources"]["limits"]["memory"]
-    assert re.fullmatch(r"[a-z/]+:v?\d+\.\d+\.\d+(-[a-z]+)?", service["image"])
+    assert re.fullmatch(r"[a-z/]+:v?\d+\.\d+\.\d+(-[a-z0-9]+)?", service["image"])
     assert service["restart"] == ("no" if name in JOBS else "unless-stopped")
     assert ("healthcheck" in service) == (name not in JOBS)
 
@@ -77,7 +77,7 @@ def test_grafana_installs_and_asks_for_nothing_by_itself() -> None:
 def test_no_port_is_published_but_by_the_override_and_on_loopback() -> None:
     assert [name for name, service in SERVICES.items() if "ports" in service] == []
     published = [port for service in OVERRIDE["services"].values() for port in service["ports"]]
-    assert set(OVERRIDE["services"]) == {"service", "mcp", "prometheus", "alertmanager", "grafana"}
+    assert set(OVERRIDE["services"]) == {"service", "mcp", "postgres", "prometheus", "alertmanager", "grafana"}
     assert [port for port in published if not port.startswith("127.0.0.1:")] == []
 
 
@@ -85,6 +85,23 @@ def test_only_the_service_reaches_redis() -> None:
     reaching = {name for name, service in SERVICES.items() if "cache" in service.get("networks", [])}
     assert reaching == {"service", "redis"}
     assert COMPOSE["networks"]["cache"]["internal"]
+
+
+def test_the_engine_is_off_unless_asked_for_and_keeps_its_password_in_a_file() -> None:
+    engine = SERVICES["postgres"]
+    assert engine["profiles"] == ["engine"]
+    assert engine["networks"] == ["engine"]
+    assert COMPOSE["networks"]["engine"]["internal"]
+    (secret,) = engine["secrets"]
+    assert COMPOSE["secrets"][secret["source"]]["file"] == "./secrets/engine.password"
+    user, database = engine["environment"]["POSTGRES_USER"], engine["environment"]["POSTGRES_DB"]
+    reaching = {name for name, service in SERVICES.items() if "engine" in service.get("networks", [])}
+    assert reaching == {"service", "calibrate", "postgres"}
+    for name in ("service", "calibrate"):
+        given = SERVICES[name]["environment"]
+        assert given["TAUGATE_ENGINE_URL"] == f"${{TAUGATE_ENGINE_URL:-postgresql://{user}@postgres/{database}}}"
+        assert given["TAUGATE_ENGINE_TOKEN_FILE"] == engine["environment"]["POSTGRES_PASSWORD_FILE"]
+        assert secret in SERVICES[name]["secrets"]
 
 
 def test_passwords_are_asked_for_and_none_is_written_down() -> None:

@@ -29,6 +29,7 @@ PLAIN: Values = {
     "dialects": "openai,dify",
     "queue_limit": 1024,
     "deadline_ms": 2500,
+    "engine_timeout_ms": 1500,
     "cache_bytes": 1_073_741_824,
     "redis_timeout_ms": 25,
     "redis_ttl_seconds": 600,
@@ -55,7 +56,9 @@ PLAIN: Values = {
     "otlp_endpoint": "http://collector:4318",
     "log_level": "warning",
 }
-READ = PLAIN | {"drift_baseline": Path("/queries/baseline.json")}  # what the service then has
+READ = PLAIN | {  # what the service then has
+    "drift_baseline": Path("/queries/baseline.json"),
+}
 # What other values give, and what the service then has.
 GIVEN: dict[str, tuple[Values, Any]] = {
     "releases": (URL, "s3://bucket/team"),
@@ -64,6 +67,11 @@ GIVEN: dict[str, tuple[Values, Any]] = {
     "host": (at("listen.host", "::"), "::"),
     "port": (at("listen.port", 9000), 9000),
     "allowed_hosts": (at("listen.allowedHosts", ["a", "*"]), f"localhost,{SERVICE},a,*"),
+    "engine_url": (at("engine.url", "http://milvus:19530"), SecretStr("http://milvus:19530")),
+    "engine_token_file": (
+        at("engine", {"url": "http://milvus:19530", "tokenSecret": {"existingSecret": "milvus", "key": "secret"}}),
+        Path("/etc/taugate/engine/secret"),
+    ),
     "redis_url": (at("redis.url", "redis://redis:6379/2"), SecretStr("redis://redis:6379/2")),
     "query_log": (at("queryLog", {"enabled": True, "path": "/queries/asked.jsonl"}), Path("/queries/asked.jsonl")),
     "keys_file": (at("keys.file", "mine.json"), Path("/etc/taugate/keys/mine.json")),

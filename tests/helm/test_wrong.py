@@ -40,6 +40,12 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
         "keep settings.drift_average_run_length",
         at("settings.drift_seldom", None),
     ),
+    "a token without an engine": (
+        at("engine.tokenSecret.existingSecret", "milvus"),
+        "engine.tokenSecret is of no use",
+        "engine.url",
+        at("engine.url", "http://milvus:19530"),
+    ),
     "a batch over the queue": (
         at("settings.max_batch", 300),
         "settings.max_batch is over",

@@ -18,6 +18,7 @@
 {{ include "taugate.fromSecret" (list "TAUGATE_SIGNING_PASSPHRASE" .existingSecret .key) }}
 {{- end }}
 {{- end }}
+{{- include "taugate.engineEnv" $context }}
 {{- include "taugate.storageEnv" $values.objectStorage }}
 {{- include "taugate.plainEnv" $values.env }}
 {{- end }}
@@ -56,6 +57,7 @@
   mountPath: /etc/taugate/trusted
   readOnly: true
 {{- end }}
+{{- include "taugate.engineMount" $context }}
 {{- end }}
 
 {{- define "taugate.calibrationVolumes" -}}
@@ -77,6 +79,7 @@
     defaultMode: 0440
 {{- end }}
 {{- include "taugate.trustedVolume" . }}
+{{- include "taugate.engineVolume" . }}
 {{- end }}
 
 {{- define "taugate.calibrates" -}}

@@ -38,6 +38,18 @@
 {{- with .Values.redis.passwordSecret }}{{ if .existingSecret }}{{ .key }}{{ else }}password{{ end }}{{ end }}
 {{- end }}
 
+{{/* Where the engine is, of all that read or write its collections. */}}
+{{- define "taugate.engineEnv" -}}
+{{- with .Values.engine.url }}
+- name: TAUGATE_ENGINE_URL
+  value: {{ . | quote }}
+{{- end }}
+{{- if .Values.engine.tokenSecret.existingSecret }}
+- name: TAUGATE_ENGINE_TOKEN_FILE
+  value: {{ printf "/etc/taugate/engine/%s" .Values.engine.tokenSecret.key | quote }}
+{{- end }}
+{{- end }}
+
 {{/* Of the service. */}}
 {{- define "taugate.serviceEnv" -}}
 {{- with .Values.keys.variable }}
@@ -46,6 +58,7 @@
 {{- end }}
 {{- end }}
 {{- include "taugate.redisEnv" . }}
+{{- include "taugate.engineEnv" . }}
 {{- if .Values.releases.url }}
 {{- include "taugate.storageEnv" .Values.releases.objectStorage }}
 {{- end }}

@@ -8,6 +8,14 @@
       protocol: TCP
 {{- end }}
 
+{{- define "taugate.egressEngine" -}}
+{{- if .Values.engine.url }}
+- ports:
+    - port: {{ .Values.networkPolicy.enginePort }}
+      protocol: TCP
+{{- end }}
+{{- end }}
+
 {{- define "taugate.egressStorage" -}}
 - ports:
     - port: {{ .Values.networkPolicy.objectStoragePort }}

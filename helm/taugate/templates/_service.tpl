@@ -74,6 +74,7 @@ httpGet:
   mountPath: /etc/taugate/trusted
   readOnly: true
 {{- end }}
+{{- include "taugate.engineMount" . }}
 {{- if .Values.queryLog.enabled }}
 - name: queries
   mountPath: /queries
@@ -105,6 +106,7 @@ httpGet:
     defaultMode: 0440
 {{- end }}
 {{- include "taugate.trustedVolume" . }}
+{{- include "taugate.engineVolume" . }}
 {{- with .Values.queryLog }}
 {{- if .enabled }}
 {{ include "taugate.claimOrEmpty" (list "queries" .existingClaim .size) }}

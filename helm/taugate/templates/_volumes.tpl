@@ -20,6 +20,24 @@
 {{- end }}
 {{- end }}
 
+{{/* The engine's token or password: a file, so that it is in no environment. */}}
+{{- define "taugate.engineMount" -}}
+{{- if .Values.engine.tokenSecret.existingSecret }}
+- name: engine
+  mountPath: /etc/taugate/engine
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{- define "taugate.engineVolume" -}}
+{{- with .Values.engine.tokenSecret.existingSecret }}
+- name: engine
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
+{{- end }}
+
 {{/* A claim, or room that goes with the pod: (list name claim size). */}}
 {{- define "taugate.claimOrEmpty" -}}
 - name: {{ index . 0 }}

@@ -52,6 +52,12 @@ redis.password and redis.passwordSecret.existingSecret are both given: keep one
 {{- end }}
 {{- end }}
 
+{{- define "taugate.wrong.engine" -}}
+{{- if and .Values.engine.tokenSecret.existingSecret (not .Values.engine.url) }}
+engine.tokenSecret is of no use without an engine: name its servers in engine.url
+{{- end }}
+{{- end }}
+
 {{- define "taugate.wrong.mcp" -}}
 {{- $mcp := .Values.mcp }}
 {{- if and $mcp.enabled (include "taugate.hasKeys" .) (not $mcp.key) (not $mcp.keySecret.existingSecret) }}

@@ -3,10 +3,11 @@
 import time
 
 import numpy as np
+from taugate.retrieval.engines.record import EngineRecord
 
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.engines.engine import Engine, GraphParameters, Rows
-from taugate.retrieval.engines.verify import EngineRecord, SampleDigest, sampled_positions, shard_digest
+from taugate.retrieval.engines.verify import SampleDigest, sampled_positions, shard_digest
 from tests.vectors import unit
 
 N, D = 1500, 24
@@ -50,7 +51,13 @@ def recorded(engine: Engine, rows: Rows, salt: str = "") -> EngineRecord:
     positions = sampled_positions(len(rows.documents))
     sample.add(Rows(rows.vectors[positions], [rows.documents[i] for i in positions]))
     digests = tuple(shard_digest(each) + salt for each in shards(rows))
-    return EngineRecord(engine.kind, len(rows.documents), rows.vectors.shape[1], digests, sample.hexdigest())
+    return EngineRecord(
+        kind=engine.kind,
+        rows=len(rows.documents),
+        dimension=rows.vectors.shape[1],
+        shards=digests,
+        sample=sample.hexdigest(),
+    )
 
 
 def upload(engine: Engine, name: str, rows: Rows, *, finished: bool = True) -> None:

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from taugate.retrieval.engines.record import EngineRecord
 
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.documents.filters import AnyOf, Filter, Not, OneOf, Range
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.engines.engine import Collection, Engine, GraphParameters, Rows
 from taugate.retrieval.engines.index import EngineIndex
-from taugate.retrieval.engines.verify import EngineRecord, open_verified
+from taugate.retrieval.engines.verify import open_verified
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import build
 from taugate.retrieval.index.flat import FlatIndex
@@ -264,7 +265,7 @@ def test_each_difference_from_the_release_has_its_own_message(engine: Engine, co
         (reworded, True, "vectors or documents differ"),
     ):
         record = recorded(engine, few, salt=message)
-        record = replace(record, shards=(*record.shards, str(content is altered)))
+        record = record.model_copy(update={"shards": (*record.shards, str(content is altered))})
         with uploaded(engine, record, content, finished=finished), pytest.raises(ReleaseError, match=message):
             open_verified(engine, record, D, soon())
 
@@ -275,7 +276,7 @@ def test_each_difference_from_the_release_has_its_own_message(engine: Engine, co
         open_verified(engine, recorded(engine, few), D, soon())
     other = "pgvector" if engine.kind == "milvus" else "milvus"
     with pytest.raises(ReleaseError, match=f"are in {other}, not in {engine.kind}"):
-        open_verified(engine, replace(good, kind=other), D, soon())
+        open_verified(engine, good.model_copy(update={"kind": other}), D, soon())
     with pytest.raises(ReleaseError, match="already has a collection"):
         engine.create(good.collection, D, soon())
     with pytest.raises(InputError, match="is not the name of a collection"):
@@ -284,8 +285,8 @@ def test_each_difference_from_the_release_has_its_own_message(engine: Engine, co
 
 def test_a_collection_is_shared_by_releases_that_search_it_differently(engine: Engine) -> None:
     record = recorded(engine, corpus(FEW))
-    assert replace(record, graph=GraphParameters(breadth=500)).collection == record.collection
-    assert replace(record, graph=GraphParameters(edges=8)).collection != record.collection
+    assert record.model_copy(update={"breadth": 500}).collection == record.collection
+    assert record.model_copy(update={"edges": 8}).collection != record.collection
 
 
 def test_bits_of_the_vectors_survive_where_they_are_odd(engine: Engine) -> None:

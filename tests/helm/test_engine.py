@@ -1,0 +1,44 @@
+"""The engine: where it is, its secret as a file, and the way to it, for the service and for calibrations alike."""
+
+from tests.helm.rendered import KEYS, VARIANTS, Rendered, at, check, plain, render
+
+MOUNT = {"name": "engine", "mountPath": "/etc/taugate/engine", "readOnly": True}
+
+
+def _pods(rendered: Rendered) -> list[dict]:
+    return [rendered.pod, rendered.one("Job", "-calibrate-1")["spec"]["template"]["spec"]]
+
+
+def test_no_engine_unless_asked_for() -> None:
+    rendered = render(KEYS)
+    assert "TAUGATE_ENGINE_URL" not in rendered.environment
+    assert "engine" not in {each["name"] for each in rendered.pod["volumes"]}
+
+
+def test_service_and_calibration_have_url_and_secret() -> None:
+    rendered = render(VARIANTS["engine"])
+    for pod in _pods(rendered):
+        (container,) = pod["containers"]
+        given = plain(container)
+        assert given["TAUGATE_ENGINE_URL"] == "postgresql://taugate@postgres/taugate"
+        assert given["TAUGATE_ENGINE_TOKEN_FILE"] == "/etc/taugate/engine/password"  # noqa: S105
+        assert MOUNT in container["volumeMounts"]
+        volume = next(each for each in pod["volumes"] if each["name"] == "engine")
+        assert volume["secret"] == {"secretName": "postgres", "defaultMode": 0o440}
+    assert rendered.environment["TAUGATE_ENGINE_TIMEOUT_MS"] == "1500"
+    for each in rendered.objects:
+        check(each)
+
+
+def test_an_engine_without_a_secret_has_no_volume() -> None:
+    rendered = render(KEYS, at("engine.url", "http://milvus:19530"))
+    assert rendered.environment["TAUGATE_ENGINE_URL"] == "http://milvus:19530"
+    assert "TAUGATE_ENGINE_TOKEN_FILE" not in rendered.environment
+    assert MOUNT not in rendered.container["volumeMounts"]
+
+
+def test_policies_let_both_out_to_the_engine() -> None:
+    rendered = render(VARIANTS["engine"])
+    for suffix in ("", "-calibration"):
+        egress = rendered.one("NetworkPolicy", suffix)["spec"]["egress"]
+        assert [port["port"] for rule in egress for port in rule["ports"]] == [53, 53, 5432]
