@@ -7,7 +7,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
@@ -105,6 +105,11 @@ class Store:
                     self._files.pipe_file(self._path(name), content)
             else:
                 self._files.pipe_file(self._path(name), content)
+
+    def remove(self, name: str) -> None:
+        """Remove an object; there need be none."""
+        with suppress(FileNotFoundError), self._translated_errors(name):
+            self._files.rm_file(self._path(name))
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"

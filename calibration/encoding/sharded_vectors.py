@@ -1,0 +1,205 @@
+"""The vectors of an encoded corpus, read from its shards: never all of them in memory."""
+
+import itertools
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from taugate.calibration.encoding.shards import (
+    HEADER_BYTES,
+    EncodingRecord,
+    ShardRecord,
+    corpus_shards,
+    read_record,
+    shard_bytes,
+    shard_name,
+)
+from taugate.errors import InputError, ReleaseError
+from taugate.retrieval.vectors.similarity import Float32
+from taugate.storage.places import Folder, Place, open_place
+
+# Reading one row takes 2 µs, and a whole shard as long as some 500 rows (a page cache that is warm).
+_WHOLE = 1 / 16
+_DTYPES: dict[str, tuple[str, np.dtype[Any]]] = {
+    "vectors": ("F32", np.dtype("<f4")),
+    "lengths": ("I64", np.dtype("<i8")),
+    "truncated": ("BOOL", np.dtype(np.bool_)),
+}
+
+
+class Column:
+    """One array of all shards, joined along its first axis and read by position.
+
+    folder: with the shards. record: that lists them. name: of the array. width: of a row; (N,) where it is 0.
+    """
+
+    def __init__(self, folder: Path, record: EncodingRecord, name: str, width: int = 0) -> None:
+        self._folder, self._record, self._name = folder, record, name
+        self._row = (width,) if width else ()
+        self._dtype = _DTYPES[name][1]
+        self.shape: tuple[int, ...] = (record.rows, *self._row)
+
+    def __getitem__(self, positions: NDArray[np.int64], /) -> NDArray[Any]:
+        """Return the rows at positions of any shape; raises IndexError outside 0…N−1."""
+        flat = np.asarray(positions, dtype=np.int64).ravel()
+        if len(flat) and not 0 <= flat.min() <= flat.max() < self.shape[0]:
+            raise IndexError(f"a position outside 0…{self.shape[0] - 1}")
+        rows, inverse = np.unique(flat, return_inverse=True)
+        found = np.empty((len(rows), *self._row), dtype=self._dtype)
+        shards = rows // self._record.shard_rows
+        edges = [0, *np.flatnonzero(np.diff(shards)) + 1, len(rows)]
+        for start, stop in itertools.pairwise(edges if len(rows) else []):
+            number = int(shards[start])
+            found[start:stop] = self._read(number, rows[start:stop] - number * self._record.shard_rows)
+        return found[inverse.ravel()].reshape(*np.shape(positions), *self._row)
+
+    def blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Yield the position of the first row of each shard, and its rows, shard by shard."""
+        for number, shard in enumerate(self._record.shards):
+            yield number * self._record.shard_rows, self._read(number, np.arange(shard.rows))
+
+    def _read(self, number: int, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Return rows of one shard, ascending and distinct: few one by one, many by reading all of them."""
+        shard = self._record.shards[number]
+        size = self._dtype.itemsize * int(np.prod(self._row, dtype=np.int64))
+        descriptor = os.open(self._folder / shard_name(shard.key), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            start = _start(descriptor, shard, self._name, self._row)
+            if len(rows) > _WHOLE * shard.rows:
+                content = np.frombuffer(_pread(descriptor, start, shard.rows * size), dtype=self._dtype)
+                return content.reshape(shard.rows, *self._row)[rows]
+            parts = b"".join(_pread(descriptor, start + int(row) * size, size) for row in rows)
+            return np.frombuffer(parts, dtype=self._dtype).reshape(len(rows), *self._row)
+        finally:
+            os.close(descriptor)
+
+
+class ShardedVectors:
+    """The vectors of an encoded corpus of N documents: `Vectors` of retrieval.vectors.similarity.
+
+    folder: with the shards. record: that lists them. lengths: (N,) int64 bytes of each text, by position. truncated:
+    texts that were longer than the encoder reads.
+    """
+
+    def __init__(self, folder: Path, record: EncodingRecord) -> None:
+        self._vectors = Column(folder, record, "vectors", record.dimension)
+        self.record = record
+        self.shape: tuple[int, ...] = self._vectors.shape
+        self.lengths = Column(folder, record, "lengths")
+        self.truncated = sum(each.truncated for each in record.shards)
+
+    @classmethod
+    def open(cls, location: str, encoder_sha256: str, spool: Path) -> Self:
+        """Open a finished encoding, once every shard has the digest that the record says.
+
+        location: a folder, or a URL whose shards are copied first. encoder_sha256: of the encoder that must have
+        encoded. spool: a folder for the copy, which has to outlive the result. Raises InputError, StoreError, OSError.
+        """
+        place = open_place(location)
+        record = read_record(place)
+        if record is None:
+            raise InputError(f"{location}: no finished encoding; run taugate encode to its end")
+        if record.encoder != encoder_sha256:
+            raise InputError(
+                f"{location}: its vectors are of another encoder; name that one with --encoder, or encode again"
+            )
+        local = isinstance(place, Folder)
+        if not local:
+            _check_room(location, record, spool)
+        for shard in record.shards:
+            _fetch(place, shard, None if local else spool / shard_name(shard.key), record.dimension)
+        opened = cls(Path(location) if local else spool, record)
+        for number in range(len(record.shards)):
+            opened.check_layout(number)
+        return opened
+
+    def check_layout(self, number: int) -> None:
+        """Raise InputError where a shard, by its number, has other arrays than the record says."""
+        for column in (self._vectors, self.lengths):
+            column[np.array([number * self.record.shard_rows])]
+
+    def check_corpus(self, location: str, spool: Path) -> None:
+        """Raise InputError unless these are the vectors of a corpus.
+
+        location: of the encoding, for the error. spool: folder with the corpus, as DocumentWriter wrote it.
+        """
+        keys = [each.key for each in corpus_shards(spool, self.record.encoder, self.record.shard_rows)]
+        for number, (key, shard) in enumerate(zip(keys, self.record.shards, strict=False)):
+            if key != shard.key:
+                raise InputError(
+                    f"{location}: its vectors are of another corpus: the documents from number "
+                    f"{number * self.record.shard_rows + 1} on differ; encode this one"
+                )
+        if len(keys) != len(self.record.shards):
+            raise InputError(
+                f"{location}: holds {self.record.rows} vectors, and the corpus has other documents; encode it"
+            )
+
+    def __getitem__(self, positions: NDArray[np.int64], /) -> Float32:
+        """Return the float32 vectors at positions of any shape; the result has one more axis at its end, d long."""
+        return self._vectors[positions]
+
+    def blocks(self) -> Iterator[tuple[int, Float32]]:
+        """Yield the position of the first vector of each shard, and its vectors, (m, d), shard by shard."""
+        return self._vectors.blocks()
+
+
+def _check_room(location: str, record: EncodingRecord, spool: Path) -> None:
+    needed = record.rows * (4 * record.dimension + 9)
+    free = shutil.disk_usage(spool).free
+    if needed > free:
+        raise InputError(
+            f"{location}: copying its vectors takes {needed} bytes in {spool.parent}, but only {free} are free; free "
+            "some space, or set TMPDIR"
+        )
+
+
+def _fetch(place: Place, shard: ShardRecord, path: Path | None, dimension: int) -> None:
+    """Check the digest of a shard, and copy it to `path` where given. Raises InputError."""
+    name, most = shard_name(shard.key), shard_bytes(shard.rows, dimension)
+    try:
+        if path is None:
+            _, digest = place.download(name, None, most)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                _, digest = place.download(name, file, most)
+    except FileNotFoundError as error:
+        raise InputError(f"{place.url}/{name}: is missing; run taugate encode again, which makes it anew") from error
+    if digest != shard.sha256:
+        raise InputError(
+            f"{place.url}/{name}: is damaged: its digest is not that of the record; "
+            "run taugate encode again, which makes it anew"
+        )
+
+
+def _start(descriptor: int, shard: ShardRecord, name: str, row: tuple[int, ...]) -> int:
+    """Return where an array begins in a shard's file, in bytes. Raises InputError where its layout is another."""
+    try:
+        length = int.from_bytes(_pread(descriptor, 0, 8), "little")
+        header = orjson.loads(_pread(descriptor, 8, min(length, HEADER_BYTES)))[name]
+        start: int = 8 + length + header["data_offsets"][0]
+        as_expected = header["dtype"] == _DTYPES[name][0] and header["shape"] == [shard.rows, *row]
+    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ReleaseError) as error:
+        raise InputError(f"{shard_name(shard.key)}: not a shard of an encoding; encode again") from error
+    if not as_expected:
+        raise InputError(f"{shard_name(shard.key)}: {name} has another shape than the record says; encode again")
+    return start
+
+
+def _pread(descriptor: int, start: int, size: int) -> bytes:
+    """Read bytes of a file that has them. Raises ReleaseError where it has not."""
+    parts, left = [], size
+    while left:
+        part = os.pread(descriptor, left, start + size - left)
+        if not part:
+            raise ReleaseError("a shard of the encoding is shorter than its header says; encode again")
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,55 @@
+"""A folder and object storage as places: the same calls, the same answers."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from taugate.storage.places import Folder, Place, open_place
+
+
+@pytest.fixture(params=["folder", "url"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    folder = tmp_path / "place"
+    return open_place(str(folder) if request.param == "folder" else f"file://{folder}")
+
+
+def test_files_are_written_read_and_removed(place: Place, tmp_path: Path) -> None:
+    assert place.size("a/b") is None
+    with pytest.raises(FileNotFoundError):
+        place.read("a/b", 10)
+    with pytest.raises(FileNotFoundError):
+        place.download("a/b", None, 10)
+    place.write("a/b", b"first")
+    place.write("a/b", b"content")
+    assert (place.size("a/b"), place.read("a/b", 7)) == (7, b"content")
+    target = io.BytesIO()
+    size, digest = place.download("a/b", target, 100)
+    assert (size, target.getvalue()) == (7, b"content")
+    assert digest == "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73"
+    assert [each.relative_to(tmp_path).as_posix() for each in tmp_path.rglob("*") if each.is_file()] == ["place/a/b"]
+    place.remove("a/b")
+    place.remove("a/b")
+    assert place.size("a/b") is None
+
+
+def test_more_than_is_allowed_is_an_error(place: Place) -> None:
+    place.write("long", b"12345")
+    with pytest.raises(Exception, match="more than 4 bytes"):
+        place.read("long", 4)
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    folder = Folder(tmp_path)
+    folder.write("name", b"old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        folder.write("name", b"new")
+    assert [each.name for each in tmp_path.iterdir()] == ["name"]
+    assert (tmp_path / "name").read_bytes() == b"old"
