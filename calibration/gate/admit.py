@@ -28,6 +28,7 @@ from taugate.calibration.settings.settings import (
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.records import GateRecord
+from taugate.retrieval.vectors.similarity import whole
 
 
 def admit(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
@@ -49,7 +50,7 @@ def admit(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     cheaper, members, units = settings.candidates, part.members, part.resamples.units
     queries = [dataset.answerable[position] for position in members.tolist()]
     vectors, parents = encoded.answerable[members], dataset.documents.parents
-    trial = SearchTrial.build(queries, vectors, encoded.documents, settings.k, parents)
+    trial = SearchTrial.build(queries, vectors, whole(encoded.documents), settings.k, parents)
     state = GateState.exact(encoder, encoded, trial)
     if not cheaper.requested:
         return state.admitted

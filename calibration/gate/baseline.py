@@ -24,7 +24,7 @@ from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.manifest import IndexRecord
 from taugate.retrieval.release.records import GateRecord, ProjectionRecord
 from taugate.retrieval.vectors.projection import Projection
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.similarity import Float32, whole
 
 DEPTH = 10  # of NDCG: the depth that the query embeddings paper and BEIR report
 
@@ -152,7 +152,7 @@ class Admitted:
 
     encoder: OnnxEncoder
     encoded: EncodedDataset
-    index: AnyIndex
+    index: Index
     index_record: IndexRecord
     projection: RecordedProjection | None = None
     float32: OnnxEncoder | None = None
@@ -200,7 +200,7 @@ class GateState:
         before, projection = self.admitted.encoded, fitted.projection
         encoded = replace(
             before,
-            documents=projection.apply(before.documents),
+            documents=projection.apply(whole(before.documents)),
             answerable=projection.apply(before.answerable),
             unanswerable=projection.apply(before.unanswerable),
             off_topic=projection.apply(before.off_topic),
@@ -208,7 +208,7 @@ class GateState:
             generated=None if before.generated is None else projection.apply(before.generated),
         )
         queries, vectors = self.trial.queries, encoded.answerable[members]
-        trial = SearchTrial.build(queries, vectors, encoded.documents, self.trial.k, self.trial.parents)
+        trial = SearchTrial.build(queries, vectors, whole(encoded.documents), self.trial.k, self.trial.parents)
         admitted = replace(
             self.admitted,
             encoded=encoded,

@@ -14,7 +14,7 @@ from taugate.retrieval.index.build import FEWEST_FOR_CODES, build
 from taugate.retrieval.index.files import sizes
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.kinds import Kind
-from taugate.retrieval.index.top_k import Index, TopK
+from taugate.retrieval.index.top_k import Scorer, Searchable, TopK
 from taugate.retrieval.release.records import GateRecord
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.similarity import Float32
@@ -112,7 +112,7 @@ def set_breadth(index: ApproximateIndex, flat: FlatIndex, queries: Float32, dept
                 return
 
 
-def recall(index: Index, flat: FlatIndex, queries: Float32, exact: TopK) -> float:
+def recall(index: Searchable, flat: Scorer, queries: Float32, exact: TopK) -> float:
     """Return the mean share of the exact top-K that an index finds.
 
     A document as similar as the last of the exact top-K will do as well.

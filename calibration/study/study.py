@@ -38,8 +38,7 @@ from taugate.calibration.threshold.policy_choice import certifiable_policy
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.index.approximate import AnyIndex
-from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, StrataRecord
 from taugate.retrieval.release.labels import LabelsRecord
 from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
@@ -74,7 +73,7 @@ class Findings:
     without an answer get one; labels: what few labels and a machine say, None where every label was taken by itself.
     """
 
-    index: AnyIndex
+    index: Index
     scored: ScoredQueries
     parts: dict[str, ScoredPart]
     roles: QueryRoles | None
@@ -101,7 +100,7 @@ class Findings:
 def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     dataset: Dataset,
     encoded: EncodedDataset,
-    index: AnyIndex,
+    index: Index,
     drawn: DrawnQueries,
     settings: CalibrationSettings,
     watch: Stopwatch,
@@ -207,7 +206,7 @@ def _decide(
 
 def _still_answered(  # noqa: PLR0913, PLR0917 (the two kinds of query without an answer)
     encoded: EncodedDataset,
-    index: AnyIndex,
+    index: Index,
     scored: ScoredQueries,
     policy: PolicyRecord,
     labels: Labels,
@@ -228,7 +227,7 @@ def _still_answered(  # noqa: PLR0913, PLR0917 (the two kinds of query without a
 def _query_set(
     dataset: Dataset,
     encoded: EncodedDataset,
-    index: AnyIndex,
+    index: Index,
     judged: JudgedQueries,
     parts: Mapping[str, ScoredPart],
     seed: int,
@@ -275,7 +274,7 @@ def _stratified(
     policy: PolicyRecord,
     dataset: Dataset,
     vectors: Float32,
-    index: AnyIndex,
+    index: Index,
     settings: CalibrationSettings,
     queries: CalibrationQueries,
 ) -> tuple[PolicyRecord, StrataRecord | None]:
@@ -319,7 +318,7 @@ def _check_scores(judged: JudgedQueries, parts: Mapping[str, ScoredPart]) -> Non
         )
 
 
-def _scored(part: QueryPart, vectors: Float32, index: AnyIndex) -> ScoredPart:
+def _scored(part: QueryPart, vectors: Float32, index: Index) -> ScoredPart:
     documents = part.resamples.random_documents[:, None]
     return ScoredPart(part.members, part.resamples, index.score(vectors[part.members], documents)[:, 0])
 

@@ -19,8 +19,7 @@ from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
 from taugate.calibration.threshold.machine import ResultScorer
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.index.approximate import AnyIndex
-from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.index.top_k import Searchable, TopK
 from taugate.retrieval.release.evidence import Certificate, Estimate, Interval
 from taugate.retrieval.release.labels import (
     LabelsRecord,
@@ -55,7 +54,7 @@ class FewLabels:
         cls,
         dataset: Dataset,
         encoded: EncodedDataset,
-        index: AnyIndex,
+        index: Searchable,
         judged: JudgedQueries,
         unanswerable: TopK,
         seed: int,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import relative
-from taugate.retrieval.vectors.similarity import Float32, moments
+from taugate.retrieval.vectors.similarity import CorpusVectors, Float32, moments
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
 Float64 = NDArray[np.float64]
@@ -168,10 +168,10 @@ def _document_rows(
     return np.column_stack(columns).astype(np.float32).reshape(*lengths.shape, 5)
 
 
-def mean_and_covariance(vectors: Float32) -> tuple[Float64, Float64]:
+def mean_and_covariance(vectors: CorpusVectors) -> tuple[Float64, Float64]:
     """Return mean, (d,), and covariance, (d, d), of vectors, (n, d) float32, in float64."""
     mean, scatter = moments(vectors)
-    return mean, scatter / len(vectors)
+    return mean, scatter / vectors.shape[0]
 
 
 def similarity_moments(vectors: Float32, mean: Float64, covariance: Float64) -> tuple[Float64, Float64]:
