@@ -17,6 +17,7 @@ from taugate.calibration.metrics.documents import Parents, first_of_document, gr
 from taugate.calibration.metrics.ranking import accuracy, ideal_dcg, ndcg
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import Index, TopK
@@ -147,7 +148,8 @@ class Admitted:
     encoder: encoder of queries; encoded: the data set as it is searched, by this encoder and through the projection;
     index: index that serves; index_record: what the manifest says of it; projection: None without one; float32: encoder
     that an int8 encoder was made of, None where none is admitted; golden_tolerance: how far a score may be from the one
-    recorded, on another processor; gate: a record for every candidate tried, in order.
+    recorded, on another processor; gate: a record for every candidate tried, in order; engine: the collection of an
+    engine that the index searches, None where the documents are in the release.
     """
 
     encoder: OnnxEncoder
@@ -158,6 +160,7 @@ class Admitted:
     float32: OnnxEncoder | None = None
     golden_tolerance: float = TOLERANCE
     gate: tuple[GateRecord, ...] = ()
+    engine: EngineRecord | None = None
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ REPORT = "report.html"
 FILES = frozenset(
     {*(f"{ENCODER_FOLDER}/{name}" for name in encoder.FILES), INDEX, TEXTS, OFFSETS, GOLDEN, REFERENCE, REPORT}
 )
+# Not in a release whose vectors and documents are in an engine, nor are VECTORS and METADATA.
+OUTSIDE_WITH_ENGINE = frozenset({INDEX, TEXTS, OFFSETS})
 OPTIONAL_FILES = frozenset(
     {
         RELEVANCE,  # where there were enough queries to fit a model on

@@ -12,11 +12,14 @@ import orjson
 from pydantic import ValidationError
 
 from taugate.errors import ReleaseError
+from taugate.retrieval.index.kinds import VECTORS
 from taugate.retrieval.release.layout import (
     FILES,
     MANIFEST,
     MANIFEST_BYTES,
+    METADATA,
     OPTIONAL_FILES,
+    OUTSIDE_WITH_ENGINE,
     content_digest,
     stored_files,
 )
@@ -70,8 +73,11 @@ def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) ->
         raise ReleaseError(f"{release / MANIFEST}: says it is {said}, not {release.name}; {_REMEDY}")
     if content_digest(raw)[:12] != manifest.release_id[-12:]:
         raise ReleaseError(f"{release / MANIFEST}: its content digest is not the one in its id; {_REMEDY}")
-    if set(manifest.files) - OPTIONAL_FILES != FILES:
-        names = _shown(", ".join(sorted(FILES ^ (set(manifest.files) - OPTIONAL_FILES))))
+    required, optional = FILES, OPTIONAL_FILES
+    if manifest.engine is not None:
+        required, optional = FILES - OUTSIDE_WITH_ENGINE, OPTIONAL_FILES - {VECTORS, METADATA}
+    if set(manifest.files) - optional != required:
+        names = _shown(", ".join(sorted(required ^ (set(manifest.files) - optional))))
         raise ReleaseError(f"{release / MANIFEST}: lists other files than this version has ({names}); {_REMEDY}")
     return manifest
 

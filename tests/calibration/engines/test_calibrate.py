@@ -1,0 +1,171 @@
+"""A calibration over an engine finds what one in the process finds, and uploads once; servers are real."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from taugate.calibration.gate import engines
+from taugate.registry.catalog import release_ids
+from taugate.retrieval.engines.connect import engine_from_environment
+from taugate.retrieval.engines.engine import Engine, EngineKind
+from taugate.retrieval.engines.record import EngineRecord
+from taugate.retrieval.policy.relevance import ComputedBackground, Relevance
+from taugate.retrieval.release.layout import ENCODER_FOLDER, OUTCOMES, REFERENCE, RELEVANCE
+from taugate.retrieval.release.query_arrays import Outcomes, Reference
+from taugate.retrieval.release.verify import verify
+from tests.calibration.commands import Capture, arguments, refusal, small
+from tests.retrieval.engines.corpus import soon
+from tests.retrieval.engines.servers import NAMES, engine_url
+
+QUERIES, TEXTS = 300, 150
+OPTIONS = ("--k", "4", "--max-loss", "0.05", "--no-promote")
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Data set and encoder; documents have metadata, some queries have no answer."""
+    folder, encoder = small(tmp_path_factory.mktemp("engines"), QUERIES, lambda row: int(row % 10 != 9), texts=TEXTS)
+    corpus = folder / "corpus.jsonl"
+    records = [json.loads(line) for line in corpus.read_text().splitlines()]
+    for row, record in enumerate(records):
+        record["metadata"] = {"year": 1990 + row % 9, "lang": ["sv", "en"][row % 2]}
+    corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return folder, encoder
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def kind(request: pytest.FixtureRequest) -> Iterator[EngineKind]:
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        kind, url = stack.enter_context(engine_url(request.param))
+        patch.setenv("TAUGATE_ENGINE_URL", url)
+        yield kind
+        engine = engine_from_environment(kind)
+        for name in engine.names(soon()):
+            engine.drop(name, soon())
+
+
+@pytest.fixture(scope="module")
+def engine(kind: EngineKind) -> Engine:
+    return engine_from_environment(kind)
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Capture:
+    return Capture(capfd)
+
+
+def test_an_engine_gives_the_release_of_the_process(
+    data: tuple[Path, Path],
+    kind: EngineKind,
+    engine: Engine,
+    tmp_path: Path,
+    run: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engines, "BREADTHS", (256,))  # all documents, so that no graph leaves one out
+    code, here, _ = run(data[0], tmp_path / "here", data[1], *OPTIONS)
+    again, there, said = run(data[0], tmp_path / "there", data[1], *OPTIONS, "--engine", kind)
+    assert (code, again) == (0, 0), said
+
+    record = EngineRecord.model_validate(there["engine"])
+    assert engine.names(soon()) == [record.collection]
+    assert f"uploading {TEXTS} documents to {record.collection}" in said
+    assert (record.kind, record.rows, record.fields) == (kind, TEXTS, ("lang", "year"))
+    assert there["index"]["recall"] == 1
+    assert (there["index"]["kind"], there["index"]["breadth"]) == ("hnsw", record.breadth)
+    assert [(each["kind"], each["admitted"]) for each in there["gate"]] == [("engine", True)]
+    assert "engine" not in here
+
+    for name in ("policy", "metrics", "alternatives", "relevance", "evidence", "calibration", "drift", "no_answer"):
+        assert close(there[name], here[name]), name
+    assert there["policy"]["tau"] == here["policy"]["tau"]
+
+    releases = [tmp_path / where / each["release_id"] for where, each in (("here", here), ("there", there))]
+    manifests = [verify(each) for each in releases]
+    before, after = (Reference.load(each / REFERENCE) for each in releases)
+    assert after.top.tobytes() == before.top.tobytes()
+    assert after.random.tobytes() == before.random.tobytes()
+    kept, kept_there = (Outcomes.load(each / OUTCOMES).kept for each in releases)
+    assert (kept == kept_there).all()
+    stored = {path.name for path in releases[1].iterdir()}
+    assert not stored & {"index.faiss", "documents.jsonl", "documents.safetensors", "metadata.safetensors"}
+    assert {"relevance.safetensors", "golden.jsonl", ENCODER_FOLDER} <= stored
+    relevance = Relevance.load(releases[1] / RELEVANCE, manifests[1].encoder.dimension, None)
+    assert isinstance(relevance.background, ComputedBackground)
+
+
+def close(one: object, other: object) -> bool:
+    """Equal, but for the rounding of float32 that numbers went through."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return {*one} == {*other} and all(close(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(close, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return bool(np.isclose(one, other, rtol=1e-5, atol=1e-7))
+    return one == other
+
+
+def test_another_threshold_shares_the_collection(
+    data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, run: Capture
+) -> None:
+    _, first, _ = run(data[0], tmp_path / "r", data[1], *OPTIONS, "--engine", kind)
+    code, second, said = run(data[0], tmp_path / "r", data[1], "--k", "3", "--no-promote", "--engine", kind)
+    assert code == 0
+    assert "already; nothing is uploaded" in said
+    assert first["engine"]["shards"] == second["engine"]["shards"]
+    assert len(engine.names(soon())) == 1
+
+
+def test_what_a_stopped_upload_left_is_written_again(
+    data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, run: Capture
+) -> None:
+    _, first, _ = run(data[0], tmp_path / "r", data[1], *OPTIONS, "--engine", kind)
+    (name,) = engine.names(soon())
+    engine.drop(name, soon())
+    engine.create(name, 128, soon())  # and nothing more
+    code, second, said = run(data[0], tmp_path / "r", data[1], *OPTIONS, "--engine", kind)
+    assert code == 0
+    assert "an upload was stopped before it was finished" in said
+    assert second["policy"] == first["policy"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--index", "hnsw"),
+        ("--precision", "int8"),
+        ("--projection", "auto"),
+        ("--strata", "metadata.lang", "--max-loss", "0.1"),
+        ("--max-loss", "0.1", "--max-answered", "0.2"),
+    ],
+)
+def test_what_an_engine_cannot_do_yet_is_refused_before_any_work(
+    data: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], options: tuple[str, ...]
+) -> None:
+    command = arguments(data[0], tmp_path / "r", data[1], "--engine", "pgvector", *options)
+    said = refusal(command, tmp_path / "r", capfd)
+    assert "does not go with --engine pgvector yet" in said
+    assert any(option in said for option in options if option.startswith("--"))
+
+
+def test_an_engine_without_a_url_is_refused_before_any_work(
+    data: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TAUGATE_ENGINE_URL", raising=False)
+    command = arguments(data[0], tmp_path / "r", data[1], "--engine", "milvus")
+    assert "TAUGATE_ENGINE_URL is not set" in refusal(command, tmp_path / "r", capfd)
+    command = arguments(data[0], tmp_path / "r", data[1], "--embeddings", "somewhere")
+    assert "goes with --engine milvus or pgvector" in refusal(command, tmp_path / "r", capfd)
+
+
+def test_an_engine_that_is_away_leaves_nothing(
+    data: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAUGATE_ENGINE_URL", "postgresql://nobody@127.0.0.1:1/none")
+    command = arguments(data[0], tmp_path / "r", data[1], "--engine", "pgvector")
+    assert "does not answer in time" in refusal(command, tmp_path / "r", capfd, code=1)
+    assert not (tmp_path / "r").exists() or not release_ids(tmp_path / "r")
