@@ -173,7 +173,7 @@ def _built_index(retriever: Retriever) -> AnyIndex:
 def _background(relevance: Relevance, kept: NDArray[np.int64], vectors: Float32) -> Background:
     """Measure similarity with random documents again; lengths, and similarity with random queries, stay."""
     mean, covariance = mean_and_covariance(vectors)
-    rows = relevance.background.documents[kept]
+    rows = relevance.background.rows(kept)
     rows[:, :2] = np.column_stack(similarity_moments(vectors, mean, covariance))
     return Background(mean, covariance, rows)
 

@@ -109,7 +109,7 @@ def estimate_relevance(
     with threadpool_limits(limits=1):
         background = Background.of(documents, vectors[roles.fit], lengths)
         k = judged.top.scores.shape[1]
-        found = background.documents[judged.top.positions]
+        found = background.rows(judged.top.positions)
         values = features(judged.top.scores, background.of_queries(vectors), found, k)
         relevant, labelled = judged.relevant, judged.labelled
         fitted = fit_relevance(values[roles.fit], relevant[roles.fit], roles.labels, labelled[roles.fit])
