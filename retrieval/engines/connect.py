@@ -1,8 +1,41 @@
 """Connecting to an engine by its kind; its client library is imported here, when it is asked for, and nowhere else."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from taugate.errors import InputError
 from taugate.retrieval.engines.engine import Engine, EngineKind
+from taugate.storage.files import read_bounded
+
+URL, TOKEN_FILE = "TAUGATE_ENGINE_URL", "TAUGATE_ENGINE_TOKEN_FILE"
+_MOST_SECRET_BYTES = 64 << 10  # Milvus takes JSON Web Tokens too
+
+
+def engine_from_environment(kind: EngineKind, environ: Mapping[str, str] = os.environ) -> Engine:
+    """Return the engine that the environment names, as every command and the service read it.
+
+    kind: of the engine. environ: the variables, of which URL has one or more URLs, separated by commas, and TOKEN_FILE
+    may name a file. Raises InputError as `engine_at`.
+    """
+    token_file = environ.get(TOKEN_FILE)
+    return engine_at(kind, environ.get(URL, ""), Path(token_file) if token_file else None)
+
+
+def engine_at(kind: EngineKind, urls: str, token_file: Path | None) -> Engine:
+    """Return the engine at some URLs; nothing is sent to it yet.
+
+    kind: of the engine. urls: of its servers, separated by commas. token_file: holds the token of Milvus, or the
+    password of PostgreSQL; None for none. Raises InputError where no URL is given, the file cannot be read, or the
+    extra of this kind is not installed.
+    """
+    places = [url.strip() for url in urls.split(",") if url.strip()]
+    if not places:
+        raise InputError(f"{URL} is not set, and the vectors are in {kind}; set it to the URL of the engine")
+    try:
+        return connect(kind, places, "" if token_file is None else _secret(token_file))
+    except ModuleNotFoundError as error:
+        raise InputError(f"{kind}: {error.name} is not installed; pip install 'taugate[{kind}]'") from error
 
 
 def connect(kind: EngineKind, urls: Sequence[str], secret: str = "") -> Engine:
@@ -18,3 +51,12 @@ def connect(kind: EngineKind, urls: Sequence[str], secret: str = "") -> Engine:
     from taugate.retrieval.engines.pgvector import PgvectorEngine
 
     return PgvectorEngine(urls, secret)
+
+
+def _secret(path: Path) -> str:
+    """Read a secret, without the line end that editors add."""
+    try:
+        # Kubernetes mounts a Secret as links to its files.
+        return read_bounded(path.resolve(), _MOST_SECRET_BYTES).decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{TOKEN_FILE}: {path} cannot be read as text; name a file with the secret alone") from error

@@ -226,6 +226,33 @@ class AdmissionSettings(SettingGroup, title="Queue"):
     deadline_ms: Count = Field(default=5000, description="time after which a request is answered 504")
 
 
+class EngineSettings(SettingGroup, title="Engine"):
+    """Where the vectors and documents are of a release that holds none itself; one that does ignores these settings."""
+
+    url: SecretStr | None = Field(
+        default=None,
+        validation_alias="engine_url",
+        description="URLs of the engine's servers, separated by commas, such as http://127.0.0.1:19530 of Milvus or "
+        "postgresql://USER@HOST/DATABASE",
+    )
+    token_file: Path | None = Field(
+        default=None,
+        validation_alias="engine_token_file",
+        description="file with the token of Milvus, or the password of PostgreSQL",
+    )
+    timeout_ms: Count = Field(
+        default=2000,
+        validation_alias="engine_timeout_ms",
+        description="longest wait for the engine, half of it for the first server asked; then a request is answered "
+        "503; below DEADLINE_MS",
+    )
+
+    @property
+    def seconds(self) -> float:
+        """Longest wait for the engine, in seconds."""
+        return self.timeout_ms / 1000
+
+
 class CacheSettings(SettingGroup, title="Cache and Redis"):
     """What is kept in the memory of each process, and in the Redis that replicas share."""
 

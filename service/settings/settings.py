@@ -18,6 +18,7 @@ from taugate.service.settings.groups import (
     ComputeSettings,
     ConnectionSettings,
     DriftSettings,
+    EngineSettings,
     LifecycleSettings,
     ListenSettings,
     Part,
@@ -40,6 +41,7 @@ class Settings(BaseSettings):
     compute: ComputeSettings
     requests: RequestSettings
     admission: AdmissionSettings
+    engine: EngineSettings
     cache: CacheSettings
     drift: DriftSettings
     lifecycle: LifecycleSettings
@@ -92,6 +94,13 @@ class Settings(BaseSettings):
         if self.requests.max_batch > self.admission.queue_limit:
             message = "TAUGATE_MAX_BATCH is over TAUGATE_QUEUE_LIMIT: no full batch would ever be admitted; lower it"
             raise PydanticCustomError("batch_over_queue", message)
+        return self
+
+    @model_validator(mode="after")
+    def _engine_is_given_up_before_the_request(self) -> Self:
+        if self.engine.timeout_ms >= self.admission.deadline_ms and self.engine.url is not None:
+            message = "TAUGATE_ENGINE_TIMEOUT_MS is not below TAUGATE_DEADLINE_MS: every fault would be a 504; lower it"
+            raise PydanticCustomError("engine_over_deadline", message)
         return self
 
     @classmethod

@@ -29,6 +29,9 @@ PLAIN: Values = {
     "dialects": "openai,dify",
     "queue_limit": 1024,
     "deadline_ms": 2500,
+    "engine_url": "http://milvus:19530",
+    "engine_token_file": "/engine/token",
+    "engine_timeout_ms": 1500,
     "cache_bytes": 1_073_741_824,
     "redis_timeout_ms": 25,
     "redis_ttl_seconds": 600,
@@ -55,7 +58,11 @@ PLAIN: Values = {
     "otlp_endpoint": "http://collector:4318",
     "log_level": "warning",
 }
-READ = PLAIN | {"drift_baseline": Path("/queries/baseline.json")}  # what the service then has
+READ = PLAIN | {  # what the service then has
+    "drift_baseline": Path("/queries/baseline.json"),
+    "engine_url": SecretStr("http://milvus:19530"),
+    "engine_token_file": Path("/engine/token"),
+}
 # What other values give, and what the service then has.
 GIVEN: dict[str, tuple[Values, Any]] = {
     "releases": (URL, "s3://bucket/team"),

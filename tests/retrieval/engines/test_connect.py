@@ -1,0 +1,45 @@
+"""Which engine the environment names, and what is said where it names none."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from taugate.errors import InputError
+from taugate.retrieval.engines import pgvector
+from taugate.retrieval.engines.connect import engine_from_environment
+
+
+def test_urls_and_secret_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[list[str], str]] = []
+    monkeypatch.setattr(pgvector, "PgvectorEngine", lambda urls, password: made.append((urls, password)))
+    (tmp_path / "data").write_text("hunter2\n")
+    (tmp_path / "token").symlink_to("data")  # as Kubernetes mounts it
+    one, two = "postgresql://a@h/db", "postgresql:///db?host=/run/pg"
+    engine_from_environment("pgvector", {"TAUGATE_ENGINE_URL": f"{one}, {two},"})
+    engine_from_environment(
+        "pgvector", {"TAUGATE_ENGINE_URL": one, "TAUGATE_ENGINE_TOKEN_FILE": str(tmp_path / "token")}
+    )
+    assert made == [([one, two], ""), ([one], "hunter2")]
+
+
+@pytest.mark.parametrize("url", [None, "", " , "])
+def test_a_url_that_is_not_set_is_named(url: str | None) -> None:
+    environ = {} if url is None else {"TAUGATE_ENGINE_URL": url}
+    with pytest.raises(InputError, match="TAUGATE_ENGINE_URL is not set, and the vectors are in milvus"):
+        engine_from_environment("milvus", environ)
+
+
+def test_a_secret_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    for name in ("none", "binary", ""):
+        environ = {"TAUGATE_ENGINE_URL": "http://h", "TAUGATE_ENGINE_TOKEN_FILE": str(tmp_path / name)}
+        with pytest.raises(InputError, match="TAUGATE_ENGINE_TOKEN_FILE: .* cannot be read as text"):
+            engine_from_environment("milvus", environ)
+
+
+def test_an_extra_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "taugate.retrieval.engines.milvus", None)
+    monkeypatch.setitem(sys.modules, "pymilvus", None)
+    with pytest.raises(InputError, match=r"milvus: .* is not installed; pip install 'taugate\[milvus\]'"):
+        engine_from_environment("milvus", {"TAUGATE_ENGINE_URL": "http://h"})
