@@ -157,7 +157,7 @@ def read_query(
         raise Invalid(f"{name}min_results: {request.min_results} is over k, which is {k}")
     if request.filter:
         try:
-            active.release.metadata.check(request.filter)
+            active.release.fields.check(request.filter)
         except InputError as error:
             raise Invalid(f"{name}filter: {error}") from error
     return Query(request.query, k, request.threshold, request.min_results, request.filter, allowed, request.group_by)

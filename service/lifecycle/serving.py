@@ -207,7 +207,7 @@ class Serving:
         try:
             if self._stopping:
                 raise NotReady("the service is shutting down")
-            self._access.serve(pipeline.release.metadata)
+            self._access.serve(pipeline.release.fields)
         except (NotReady, InputError):
             await asyncio.to_thread(pipeline.close)
             await asyncio.to_thread(pipeline.release.close)
