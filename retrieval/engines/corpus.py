@@ -117,6 +117,12 @@ class EngineCorpus:
     passages: EnginePassages
     documents: EngineDocuments
 
+    def check(self) -> None:
+        """Raise EngineUnavailable where what stands before the collection knows that it does not answer."""
+        check = getattr(self.collection, "check", None)
+        if check is not None:
+            check()
+
     def close(self) -> None:
         """End what stands before the collection, where that can be ended; a second time does nothing."""
         close = getattr(self.collection, "close", None)

@@ -22,9 +22,9 @@ class EngineRecord(BaseModel):
     kind: EngineKind
     rows: int = Field(ge=1)
     dimension: int = Field(ge=1)
-    shards: tuple[str, ...]
+    shards: tuple[str, ...] = Field(strict=False)  # a list, where it is read from a manifest
     sample: str
-    fields: tuple[str, ...] = ()
+    fields: tuple[str, ...] = Field(default=(), strict=False)
     edges: int = GraphParameters.edges
     edge_candidates: int = GraphParameters.edge_candidates
     breadth: int = GraphParameters.breadth

@@ -155,6 +155,8 @@ def read_query(
         raise Invalid(f"{name}k: {k} is over {settings.requests.max_k} (TAUGATE_MAX_K)")
     if request.min_results > k:
         raise Invalid(f"{name}min_results: {request.min_results} is over k, which is {k}")
+    if request.group_by is not None and active.release.retriever.passages.remote:
+        raise Invalid(f"{name}group_by: the documents are in an engine, where results cannot be grouped; leave it out")
     if request.filter:
         try:
             active.release.fields.check(request.filter)
