@@ -1,6 +1,6 @@
 """The probability that a result is relevant: a logistic model, fitted at calibration and evaluated for every reply."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
+from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import relative
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32, moments
@@ -48,6 +49,12 @@ class ReadDocuments:
 
     vectors: Float32
     lengths: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, vectors: Float32, documents: Sequence[Document]) -> Self:
+        """Join m vectors, (m, d) float32, with the m documents that they are of."""
+        lengths = [len(each.encoded_text.encode()) for each in documents]
+        return cls(vectors, np.array(lengths, dtype=np.int64))
 
 
 # Reads documents at distinct ascending positions, (m,) int64.

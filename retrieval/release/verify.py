@@ -12,15 +12,11 @@ import orjson
 from pydantic import ValidationError
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.index.kinds import VECTORS
 from taugate.retrieval.release.layout import (
-    FILES,
     MANIFEST,
     MANIFEST_BYTES,
-    METADATA,
-    OPTIONAL_FILES,
-    OUTSIDE_WITH_ENGINE,
     content_digest,
+    files_differ,
     stored_files,
 )
 from taugate.retrieval.release.manifest import SCHEMA_VERSION, FileRecord, Manifest
@@ -73,11 +69,8 @@ def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) ->
         raise ReleaseError(f"{release / MANIFEST}: says it is {said}, not {release.name}; {_REMEDY}")
     if content_digest(raw)[:12] != manifest.release_id[-12:]:
         raise ReleaseError(f"{release / MANIFEST}: its content digest is not the one in its id; {_REMEDY}")
-    required, optional = FILES, OPTIONAL_FILES
-    if manifest.engine is not None:
-        required, optional = FILES - OUTSIDE_WITH_ENGINE, OPTIONAL_FILES - {VECTORS, METADATA}
-    if set(manifest.files) - optional != required:
-        names = _shown(", ".join(sorted(required ^ (set(manifest.files) - optional))))
+    if different := files_differ(manifest.files, in_engine=manifest.engine is not None):
+        names = _shown(", ".join(sorted(different)))
         raise ReleaseError(f"{release / MANIFEST}: lists other files than this version has ({names}); {_REMEDY}")
     return manifest
 

@@ -89,7 +89,7 @@ def test_an_engine_gives_the_release_of_the_process(
     before, after = (Reference.load(each / REFERENCE) for each in releases)
     assert after.top.tobytes() == before.top.tobytes()
     assert after.random.tobytes() == before.random.tobytes()
-    kept, kept_there = (Outcomes.load(each / OUTCOMES).kept for each in releases)
+    kept, kept_there = (Outcomes.load(each / OUTCOMES, 4).kept for each in releases)
     assert (kept == kept_there).all()
     stored = {path.name for path in releases[1].iterdir()}
     assert not stored & {"index.faiss", "documents.jsonl", "documents.safetensors", "metadata.safetensors"}
