@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from taugate.errors import InputError
 from taugate.registry import writer
 from taugate.registry.catalog import find
+from taugate.registry.collections import check_in_process
 from taugate.registry.lock import lock_for_reading
 from taugate.registry.writer import CorpusContents
 from taugate.retrieval.documents.metadata import Metadata
@@ -76,6 +77,7 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
     ReleaseError, EncoderError or OSError. Then nothing has been written.
     """
     source = find(releases, name)
+    check_in_process(source, "an erasure")
     with lock_for_reading(source):
         release = load(source, trusted=trusted)
         kept = _kept_positions(release, ids)

@@ -1,6 +1,7 @@
 """A calibration over an engine finds what one in the process finds, and uploads once; servers are real."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +10,11 @@ import numpy as np
 import pytest
 
 from taugate.calibration.gate import engines
-from taugate.registry.catalog import release_ids
+from taugate.cli import main as cli
+from taugate.errors import ReleaseError
+from taugate.registry.catalog import current_id, release_ids
+from taugate.registry.collections import prune_collections
+from taugate.registry.lock import calibration_lock
 from taugate.retrieval.engines.connect import engine_from_environment
 from taugate.retrieval.engines.engine import Engine, EngineKind
 from taugate.retrieval.engines.record import EngineRecord
@@ -169,3 +174,54 @@ def test_an_engine_that_is_away_leaves_nothing(
     command = arguments(data[0], tmp_path / "r", data[1], "--engine", "pgvector")
     assert "does not answer in time" in refusal(command, tmp_path / "r", capfd, code=1)
     assert not (tmp_path / "r").exists() or not release_ids(tmp_path / "r")
+
+
+def test_a_release_is_promoted_only_with_its_collection(
+    data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, run: Capture
+) -> None:
+    releases = tmp_path / "r"
+    _, manifest, _ = run(data[0], releases, data[1], *OPTIONS, "--engine", kind)
+    name, record = manifest["release_id"], EngineRecord.model_validate(manifest["engine"])
+    assert cli.main(["release", "verify", "--releases", str(releases)]) == 0
+    assert cli.main(["release", "list", "--releases", str(releases)]) == 0
+    engine.drop(record.collection, soon())
+    run.capfd.readouterr()
+    for command in (["promote", name], ["verify"]):
+        assert cli.main(["release", command[0], "--releases", str(releases), *command[1:]]) == 1
+        assert f"the engine has no collection {record.collection}" in run.capfd.readouterr().err
+    assert current_id(releases) is None
+    run(data[0], releases, data[1], *OPTIONS, "--engine", kind)
+    assert cli.main(["release", "promote", "--releases", str(releases), name]) == 0
+    assert current_id(releases) == name
+    for command in (["update", str(data[0])], ["recalibrate", str(data[0])], ["release", "erase", name, "d1"]):
+        run.capfd.readouterr()
+        assert cli.main([*command, "--releases", str(releases)]) == 2
+        assert f"are in {kind}" in run.capfd.readouterr().err
+
+
+def test_collections_that_no_release_names_are_dropped_once_they_are_old(
+    data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, run: Capture
+) -> None:
+    releases, other = tmp_path / "r", tmp_path / "other"
+    other.mkdir()
+    _, manifest, _ = run(data[0], releases, data[1], *OPTIONS, "--engine", kind)
+    named, lone = EngineRecord.model_validate(manifest["engine"]).collection, "tg_" + "0" * 32
+    engine.drop(lone, soon())
+    engine.create(lone, 8, soon())
+    prune = ["release", "prune", "--releases", str(releases), "--engine", kind]
+    assert cli.main(prune) == 0
+    assert {lone, named} <= {*engine.names(soon())}  # too young
+    tomorrow = time.time() + 24.1 * 3600
+    decided = {each.name: each.kept for each in prune_collections(engine, [releases], dry_run=True, now=tomorrow)}
+    assert decided == {lone: None, named: f"of release {manifest['release_id']}"}
+    assert lone in engine.names(soon())
+    left = {each.name for each in prune_collections(engine, [other], dry_run=True, now=tomorrow) if each.kept is None}
+    assert left == {lone, named}  # of a directory that nobody named
+    with calibration_lock(releases), pytest.raises(ReleaseError, match="is calibrating into it"):
+        [*prune_collections(engine, [other, releases], now=tomorrow)]
+    (releases / manifest["release_id"] / "manifest.json").write_text("{")
+    with pytest.raises(ReleaseError, match="nobody knows which collection it needs"):
+        [*prune_collections(engine, [releases], now=tomorrow)]
+    assert lone in engine.names(soon())
+    assert [each.kept for each in prune_collections(engine, [other], now=tomorrow)] == [None, None]
+    assert engine.names(soon()) == []
