@@ -186,8 +186,8 @@ def test_a_release_is_promoted_only_with_its_collection(
     assert cli.main(["release", "list", "--releases", str(releases)]) == 0
     engine.drop(record.collection, soon())
     run.capfd.readouterr()
-    for command in (["promote", name], ["verify"]):
-        assert cli.main(["release", command[0], "--releases", str(releases), *command[1:]]) == 1
+    for code, command in ((2, ["promote", name]), (1, ["verify"])):
+        assert cli.main(["release", command[0], "--releases", str(releases), *command[1:]]) == code
         assert f"the engine has no collection {record.collection}" in run.capfd.readouterr().err
     assert current_id(releases) is None
     run(data[0], releases, data[1], *OPTIONS, "--engine", kind)
@@ -212,6 +212,11 @@ def test_collections_that_no_release_names_are_dropped_once_they_are_old(
     assert cli.main(prune) == 0
     assert {lone, named} <= {*engine.names(soon())}  # too young
     tomorrow = time.time() + 24.1 * 3600
+    if engine.created(lone, soon()) is None:  # milvus-lite keeps no descriptions
+        assert kind == "milvus"
+        decided = {each.name: each.kept for each in prune_collections(engine, [releases], now=tomorrow)}
+        assert decided[lone] == "nobody knows when it was made"
+        return
     decided = {each.name: each.kept for each in prune_collections(engine, [releases], dry_run=True, now=tomorrow)}
     assert decided == {lone: None, named: f"of release {manifest['release_id']}"}
     assert lone in engine.names(soon())
