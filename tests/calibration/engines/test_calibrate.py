@@ -9,15 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from taugate.calibration.encoding import in_shards
+from taugate.calibration.engines.search import ProposedIndex
 from taugate.calibration.gate import engines
+from taugate.calibration.progress import Stopwatch
 from taugate.cli import main as cli
 from taugate.errors import ReleaseError
+from taugate.ingestion.dataset.beir import read_dataset
 from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.collections import prune_collections
 from taugate.registry.lock import calibration_lock
+from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.engines.connect import engine_from_environment
 from taugate.retrieval.engines.engine import Engine, EngineKind
 from taugate.retrieval.engines.record import EngineRecord
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.relevance import ComputedBackground, Relevance
 from taugate.retrieval.release.layout import ENCODER_FOLDER, OUTCOMES, REFERENCE, RELEVANCE
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
@@ -230,3 +236,62 @@ def test_collections_that_no_release_names_are_dropped_once_they_are_old(
     assert lone in engine.names(soon())
     assert [each.kept for each in prune_collections(engine, [other], now=tomorrow)] == [None, None]
     assert engine.names(soon()) == []
+
+
+def test_vectors_that_were_encoded_before_give_the_same_release(
+    data: tuple[Path, Path], kind: EngineKind, tmp_path: Path, run: Capture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    releases, encoded = tmp_path / "r", tmp_path / "encoded"
+    _, here, _ = run(data[0], releases, data[1], *OPTIONS, "--engine", kind)
+    (tmp_path / "spool").mkdir()
+    read_dataset(data[0], "test", tmp_path / "spool")
+    in_shards._encoded(OnnxEncoder.load(data[1]), tmp_path / "spool", encoded, TEXTS, Stopwatch())
+    given = ("--engine", kind, "--embeddings", str(encoded))
+    code, there, said = run(data[0], releases, data[1], *OPTIONS, *given)
+    assert code == 0
+    assert "already; nothing is uploaded" in said
+    assert there["engine"] == here["engine"]
+    assert there["policy"] == here["policy"]
+    other = small(tmp_path / "other", 40, texts=50)[0]
+    command = arguments(other, tmp_path / "none", data[1], *given)
+    assert "its vectors are of another corpus" in refusal(command, tmp_path / "none", capfd)
+
+
+def test_an_upload_that_fails_leaves_nothing(
+    data: tuple[Path, Path],
+    kind: EngineKind,
+    engine: Engine,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in engine.names(soon()):
+        engine.drop(name, soon())
+
+    def refuse(*_: object) -> None:
+        raise ReleaseError("no space is left")
+
+    monkeypatch.setattr(type(engine), "finish", refuse)
+    command = arguments(data[0], tmp_path / "r", data[1], "--engine", kind)
+    assert refusal(command, tmp_path / "r", capfd) == "no space is left"
+    assert engine.names(soon()) == []
+
+
+def test_an_engine_that_finds_too_little_is_not_admitted(
+    data: tuple[Path, Path],
+    kind: EngineKind,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = ProposedIndex.search
+
+    def shuffled(index: ProposedIndex, queries: np.ndarray, k: int) -> TopK:
+        top = found(index, queries, k)
+        return TopK(top.scores, np.roll(top.positions, 1, axis=0))
+
+    monkeypatch.setattr(ProposedIndex, "search", shuffled)
+    command = arguments(data[0], tmp_path / "r", data[1], "--engine", kind)
+    said = refusal(command, tmp_path / "r", capfd)
+    assert f"{kind}, breadth 1024: the engine is not admitted" in said
+    assert "its search is not good enough" in said
