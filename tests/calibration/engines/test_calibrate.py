@@ -25,8 +25,10 @@ from taugate.retrieval.engines.engine import Engine, EngineKind
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.relevance import ComputedBackground, Relevance
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import ENCODER_FOLDER, OUTCOMES, REFERENCE, RELEVANCE
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
+from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import Capture, arguments, refusal, small
 from tests.retrieval.engines.corpus import soon
@@ -107,6 +109,20 @@ def test_an_engine_gives_the_release_of_the_process(
     assert {"relevance.safetensors", "golden.jsonl", ENCODER_FOLDER} <= stored
     relevance = Relevance.load(releases[1] / RELEVANCE, manifests[1].encoder.dimension, None)
     assert isinstance(relevance.background, ComputedBackground)
+
+    one, other = (load(each) for each in releases)
+    assert one.metadata.columns and not other.metadata.columns
+    asked = [Query(each.text, 4) for each in one.golden]
+    vectors = one.retriever.vectors([each.text for each in asked])
+    answers = one.retriever.answer(asked, vectors), other.retriever.answer(asked, vectors)
+    for answer, answer_there in zip(*answers, strict=True):
+        assert answer_there.positions.tolist() == answer.positions.tolist()
+        assert answer_there.scores.tobytes() == answer.scores.tobytes()
+        assert answer.relevance is not None
+        np.testing.assert_array_max_ulp(answer_there.relevance, answer.relevance, maxulp=64)
+        assert answer_there.threshold == answer.threshold
+    one.close()
+    other.close()
 
 
 def close(one: object, other: object) -> bool:
