@@ -21,7 +21,7 @@ from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.verify import SampleDigest, open_verified, sampled_positions, shard_digest
 from taugate.retrieval.index.flat import SPARE, FlatIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.vectors.similarity import Float32, whole
+from taugate.retrieval.vectors.similarity import Float32
 from tests.retrieval.engines.servers import NAMES, running
 
 HEADING = "What is found, and how fast"
@@ -98,7 +98,7 @@ def _encoded(plan: EnginePlan, data_set: str, spool: Path) -> tuple[Rows, Float3
     dataset = read_dataset(plan.data / data_set, "test", spool)
     encoded = encode_dataset(dataset, encoder, cache, print, Stopwatch())
     queries = encoded.answerable[: plan.queries] if plan.queries else encoded.answerable
-    return Rows(whole(encoded.documents), [*dataset.documents]), queries
+    return Rows(encoded.documents, [*dataset.documents]), queries
 
 
 def _record(engine: Engine, rows: Rows) -> EngineRecord:

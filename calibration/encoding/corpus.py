@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,7 +114,7 @@ class Lengths(Protocol):
 
 
 @dataclass(frozen=True)
-class EncodedDataset:
+class EncodedTexts:
     """Vectors of a data set, in its order.
 
     documents: (N, d), in memory or not, answerable: (n, d), unanswerable: (u, d) and off_topic: float32; off_topic are
@@ -132,6 +132,14 @@ class EncodedDataset:
     truncated_documents: int
     unjudged: Float32 | None = None
     generated: Float32 | None = None
+
+
+@dataclass(frozen=True)
+class EncodedDataset(EncodedTexts):
+    """The same with all vectors in memory; documents: (N, d) float32; lengths: (N,) int64."""
+
+    documents: Float32
+    lengths: NDArray[np.int64]
 
 
 def encode_dataset(
@@ -163,6 +171,9 @@ def encode_dataset(
     )
 
 
+Encoded = TypeVar("Encoded", bound=EncodedTexts)
+
+
 @dataclass(frozen=True)
 class EncodedQueries:
     """Vectors of the queries of a data set.
@@ -179,7 +190,7 @@ class EncodedQueries:
     asked: int
     encoded: int
 
-    def replace_in(self, encoded: EncodedDataset) -> EncodedDataset:
+    def replace_in(self, encoded: Encoded) -> Encoded:
         """Return the data set with these queries, and with its own documents; encoded: the data set."""
         return replace(
             encoded,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import EncodedDataset, encode_queries
+from taugate.calibration.encoding.corpus import EncodedTexts, encode_queries
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.encoding.shards import corpus_shards, write_record, write_shard
 from taugate.calibration.progress import Stopwatch
@@ -23,7 +23,7 @@ def encode_in_shards(
     spool: Path,
     say: Callable[[str], None],
     watch: Stopwatch,
-) -> tuple[EncodedDataset, ShardedVectors]:
+) -> tuple[EncodedTexts, ShardedVectors]:
     """Encode documents to a folder of the spool, or read them where they were encoded, and encode the queries.
 
     dataset: documents and queries; encoder: that embeds; embeddings: where `taugate encode` has written the vectors of
@@ -47,7 +47,7 @@ def encode_in_shards(
     say(f"{source} {len(dataset.documents)} documents, and encoded {queries.encoded} of {queries.asked} queries")
     if cache.failure:
         say(f"warning: no embedding cache: {cache.failure}")
-    encoded = EncodedDataset(
+    encoded = EncodedTexts(
         vectors,
         queries.answerable,
         queries.unanswerable,

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.metrics.documents import Parents, first_of_document, grades_of
 from taugate.calibration.metrics.ranking import accuracy, ideal_dcg, ndcg
@@ -153,7 +153,7 @@ class Admitted:
     """
 
     encoder: OnnxEncoder
-    encoded: EncodedDataset
+    encoded: EncodedTexts
     index: Index
     index_record: IndexRecord
     projection: RecordedProjection | None = None
@@ -176,14 +176,14 @@ class GateState:
     outcomes: RankingOutcomes | None = None
 
     @classmethod
-    def exact(cls, encoder: OnnxEncoder, encoded: EncodedDataset, trial: SearchTrial) -> Self:
+    def exact(cls, encoder: OnnxEncoder, encoded: EncodedTexts, trial: SearchTrial) -> Self:
         """Start from exact search of what the float32 encoder gives.
 
         encoder: the float32 encoder; encoded: its vectors; trial: the calibration queries, with the exact index.
         """
         return cls(Admitted(encoder, encoded, trial.exact, index_record(trial.exact)), trial)
 
-    def with_queries(self, encoder: OnnxEncoder, encoded: EncodedDataset, vectors: Float32) -> Self:
+    def with_queries(self, encoder: OnnxEncoder, encoded: EncodedTexts, vectors: Float32) -> Self:
         """Serve another encoder's queries from the same documents.
 
         encoder: the other encoder; encoded: the data set with its queries; vectors: (q, d) float32, its vectors of the

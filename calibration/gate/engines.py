@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.engines.search import ProposedIndex, ShardedIndex
 from taugate.calibration.gate.admit import gate_settings
 from taugate.calibration.gate.baseline import DEPTH, Admitted, RankingOutcomes
@@ -25,7 +25,7 @@ from taugate.retrieval.vectors.similarity import StoredVectors
 
 def admit_engine(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     dataset: Dataset,
-    encoded: EncodedDataset,
+    encoded: EncodedTexts,
     vectors: StoredVectors,
     encoder: OnnxEncoder,
     engine: Engine,

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import EncodedDataset, encode_dataset
+from taugate.calibration.encoding.corpus import EncodedTexts, encode_dataset
 from taugate.calibration.encoding.in_shards import encode_in_shards
 from taugate.calibration.encoding.source import AskedEncoder, exported_encoder
 from taugate.calibration.engines.upload import engine_record, ensure_uploaded
@@ -179,7 +179,7 @@ def _in_engine(  # noqa: PLR0913, PLR0917 (as `_in_process`, and where)
 
 
 def _warn_of_truncation(
-    encoded: EncodedDataset, encoder: OnnxEncoder, documents: int, say: Callable[[str], None]
+    encoded: EncodedTexts, encoder: OnnxEncoder, documents: int, say: Callable[[str], None]
 ) -> None:
     if truncated := encoded.truncated_documents:
         config = encoder.config

@@ -20,7 +20,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.documents import relevant_passages
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.queries.crop import UNSPACED
@@ -79,7 +79,7 @@ class Wording:
         return [each for each in self.repeated if not each.labelled]
 
 
-def compare_wording(dataset: Dataset, encoded: EncodedDataset, index: Searchable) -> Wording:
+def compare_wording(dataset: Dataset, encoded: EncodedTexts, index: Searchable) -> Wording:
     """Find the queries that copy a relevant passage, and those whose relevant passage the corpus repeats.
 
     dataset: labelled queries and documents; encoded: their vectors, as they are searched; index: of the passages, which
@@ -103,7 +103,7 @@ def compare_wording(dataset: Dataset, encoded: EncodedDataset, index: Searchable
 
 def _repeated(
     dataset: Dataset,
-    encoded: EncodedDataset,
+    encoded: EncodedTexts,
     index: Searchable,
     relevant: list[list[int]],
     passage: Callable[[int], Shingles],

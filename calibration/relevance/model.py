@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.encoding.corpus import EncodedDataset, Lengths
+from taugate.calibration.encoding.corpus import EncodedTexts, Lengths
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.reliability import (
@@ -131,7 +131,7 @@ def estimate_relevance(
 
 
 def apply_relevance(
-    model: Logistic, judged: JudgedQueries, unanswerable: TopK, encoded: EncodedDataset, describing: NDArray[np.int64]
+    model: Logistic, judged: JudgedQueries, unanswerable: TopK, encoded: EncodedTexts, describing: NDArray[np.int64]
 ) -> AppliedRelevance:
     """Score every result with a model that was fitted before, on these documents or on others.
 

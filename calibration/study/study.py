@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from taugate.calibration.abstention.certify import CertifiedAbstention, abstain, keep_abstention
 from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup
 from taugate.calibration.abstention.no_answer import answered_off_topic, answered_unanswerable
-from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.clusters import Labels, SamplingUnits, clusters
 from taugate.calibration.metrics.isotropy import Isotropy, isotropy
 from taugate.calibration.metrics.measure import DrawnQueries, QueryPart, measure
@@ -99,7 +99,7 @@ class Findings:
 
 def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     dataset: Dataset,
-    encoded: EncodedDataset,
+    encoded: EncodedTexts,
     index: Index,
     drawn: DrawnQueries,
     settings: CalibrationSettings,
@@ -205,7 +205,7 @@ def _decide(
 
 
 def _still_answered(  # noqa: PLR0913, PLR0917 (the two kinds of query without an answer)
-    encoded: EncodedDataset,
+    encoded: EncodedTexts,
     index: Index,
     scored: ScoredQueries,
     policy: PolicyRecord,
@@ -226,7 +226,7 @@ def _still_answered(  # noqa: PLR0913, PLR0917 (the two kinds of query without a
 
 def _query_set(
     dataset: Dataset,
-    encoded: EncodedDataset,
+    encoded: EncodedTexts,
     index: Index,
     judged: JudgedQueries,
     parts: Mapping[str, ScoredPart],
@@ -243,7 +243,7 @@ def _query_set(
 
 def _abstain(  # noqa: PLR0913, PLR0917 (all that the study has by now)
     dataset: Dataset,
-    encoded: EncodedDataset,
+    encoded: EncodedTexts,
     found: tuple[TopK, TopK],
     labels: Labels,
     calibration: NDArray[np.int64],

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.labels.asked import AskedQueries, Comparison, ScoredResults, Scores, Scoring
 from taugate.calibration.labels.machine import hit_scores, loss_scores, losses
 from taugate.calibration.labels.shares import Float64, ShareEstimates
@@ -53,7 +53,7 @@ class FewLabels:
     def search(
         cls,
         dataset: Dataset,
-        encoded: EncodedDataset,
+        encoded: EncodedTexts,
         index: Searchable,
         judged: JudgedQueries,
         unanswerable: TopK,

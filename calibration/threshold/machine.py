@@ -5,7 +5,7 @@ from typing import Self
 
 import numpy as np
 
-from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
@@ -27,7 +27,7 @@ class ResultScorer:
     model: Relevance | None
 
     @classmethod
-    def fit(cls, dataset: Dataset, encoded: EncodedDataset, index: Searchable, k: int, seed: int) -> Self:
+    def fit(cls, dataset: Dataset, encoded: EncodedTexts, index: Searchable, k: int, seed: int) -> Self:
         """Fit the model on the generated queries.
 
         dataset, encoded: with the generated queries, and their vectors; index: of the documents; k: K, results of a

@@ -51,8 +51,8 @@ def test_exact_search_of_shards_equals_that_of_all_vectors(vectors: Float32) -> 
 def test_figures_of_shards_equal_those_of_all_vectors(vectors: Float32) -> None:
     for one, other in zip(moments(Shards(vectors)), moments(vectors), strict=True):
         assert np.allclose(one, other, rtol=1e-12, atol=1e-12)
-    one, other = isotropy(Shards(vectors)), isotropy(vectors)
-    assert (one.i_a, one.i_b) == pytest.approx((other.i_a, other.i_b), rel=1e-12)
+    spread, of_all = isotropy(Shards(vectors)), isotropy(vectors)
+    assert (spread.i_a, spread.i_b) == pytest.approx((of_all.i_a, of_all.i_b), rel=1e-12)
     parents = np.arange(N, dtype=np.int32) // 3 * 3
     for divided in (None, parents):
         kept = vectors if divided is None else vectors[::3]
