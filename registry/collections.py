@@ -62,8 +62,8 @@ def check_in_process(release: Path, what: str) -> None:
     if isinstance(record, dict):
         kind = "pgvector" if record.get("kind") == "pgvector" else "milvus"
         raise InputError(
-            f"{release.name}: its vectors and documents are in {kind}, where {what} cannot read them yet; calibrate the "
-            f"changed data set with --engine {kind}"
+            f"{release.name}: its vectors and documents are in {kind}, where {what} cannot read them yet; calibrate "
+            f"the changed data set with --engine {kind}"
         )
 
 
