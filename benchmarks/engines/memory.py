@@ -29,7 +29,7 @@ from tests.retrieval.engines.servers import engine_url
 
 HEADING = "Memory of a calibration"
 _DATA = "squad_v2_dev"
-_QUERIES = 2000
+_QUERIES = 1000
 _JITTER = 0.02  # of each component, in the copies of a document
 _POLL = 0.1
 _MOST_GROWTH = 0.1  # of the vectors that are added, which a calibration in the process holds at least once
@@ -70,7 +70,7 @@ def _calibrated(plan: EnginePlan, folder: Path, count: int) -> _Run:
     _write(plan, folder, count)
     with engine_url("pgvector") as (kind, url):
         command = [sys.executable, "-m", "taugate", "calibrate", str(folder / "data"), "--releases", str(folder / "r")]
-        command += ["--engine", kind, "--embeddings", str(folder / "encoded"), "--no-promote"]
+        command += ["--engine", kind, "--embeddings", str(folder / "encoded"), "--no-promote", "--margin", "0.05"]
         began = time.perf_counter()
         with subprocess.Popen(
             command, env=os.environ | {"TAUGATE_ENGINE_URL": url}, stdout=subprocess.DEVNULL, stderr=sys.stderr

@@ -1,4 +1,9 @@
-"""The gate asked of an engine itself: what its collection finds, against exact search of the same vectors."""
+"""The gate asked of an engine itself: what its collection finds, against exact search of the same vectors.
+
+A broader search finds more, and takes longer. So breadths are tested from the broadest down, each at the whole error of
+the gate, until one is not admitted: a narrower one is only looked at where all broader ones were admitted, so that
+testing several needs no correction (fixed-sequence testing, as in `calibration/risk/bounds.py`).
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -7,7 +12,7 @@ from taugate.calibration.engines.search import ProposedIndex, ShardedIndex
 from taugate.calibration.gate.admit import gate_settings
 from taugate.calibration.gate.baseline import DEPTH, Admitted, RankingOutcomes
 from taugate.calibration.gate.gate import GateCandidate, gate_line, judge
-from taugate.calibration.gate.indexes import BREADTHS, MISSED, share_found
+from taugate.calibration.gate.indexes import MISSED, share_found
 from taugate.calibration.metrics.measure import QueryPart
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.settings import MARGIN, CalibrationSettings
@@ -22,6 +27,8 @@ from taugate.retrieval.release.manifest import IndexRecord
 from taugate.retrieval.release.records import GateRecord
 from taugate.retrieval.vectors.similarity import StoredVectors
 
+BREADTHS = (1024, 512, 256, 128, 64, 32)
+
 
 def admit_engine(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     dataset: Dataset,
@@ -35,7 +42,7 @@ def admit_engine(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     say: Callable[[str], None],
     watch: Stopwatch,
 ) -> Admitted:
-    """Choose how broadly the engine searches, and judge what it finds.
+    """Choose how broadly the engine searches: the narrowest that is admitted, and finds what the margin wants.
 
     dataset: data set that is calibrated on; encoded: its vectors, by `encoder`; vectors: of its documents; engine: that
     holds the collection of `record`; part: the calibration queries; settings: of the calibration; say: told one line of
@@ -54,18 +61,26 @@ def admit_engine(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
         exact = exact_index.search(asked, depth)
         gate = gate_settings(settings.candidates, units, 1, say)
         wanted = 1 - MISSED * (gate.margin or MARGIN)
+        baseline = outcomes(exact)
+        tried: list[GateRecord] = []
+        chosen: tuple[EngineRecord, ProposedIndex, float] | None = None
+        share = 0.0
         for breadth in _breadths(depth):
-            record = record.model_copy(update={"breadth": breadth})
-            index = ProposedIndex(engine, record, vectors)
+            searched = record.model_copy(update={"breadth": breadth})
+            index = ProposedIndex(engine, searched, vectors)
             found = index.search(asked, depth)
             share = share_found(exact_index, asked, exact, found)
-            if share >= wanted:
+            if chosen is not None and share < wanted:
                 break
-        candidate = GateCandidate(f"{record.kind}, breadth {record.breadth}", "engine", outcomes(found))
-        (judged,) = judge(outcomes(exact), [candidate], units, gate)
-    say(gate_line(judged))
-    if not judged.admitted:
-        raise ReleaseError(_refusal(judged, share))
+            (judged,) = judge(baseline, [GateCandidate(_name(searched), "engine", outcomes(found))], units, gate)
+            tried.append(judged)
+            say(gate_line(judged))
+            if not judged.admitted:
+                break
+            chosen = searched, index, share
+    if chosen is None:
+        raise ReleaseError(_refusal(tried[0], share))
+    record, index, share = chosen
     return Admitted(
         encoder,
         encoded,
@@ -78,14 +93,18 @@ def admit_engine(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
             recall=share,
             depth=exact.positions.shape[1],
         ),
-        gate=(judged,),
+        gate=tuple(tried),
         engine=record,
     )
 
 
 def _breadths(depth: int) -> Sequence[int]:
-    """Return the breadths that make a difference, as an engine is asked for depth + SPARE candidates at least."""
+    """Return the breadths to try, the broadest first; an engine is asked for depth + SPARE candidates at least."""
     return [breadth for breadth in BREADTHS if breadth >= depth + SPARE] or [depth + SPARE]
+
+
+def _name(record: EngineRecord) -> str:
+    return f"{record.kind}, breadth {record.breadth}"
 
 
 def _refusal(judged: GateRecord, share: float) -> str:

@@ -22,7 +22,7 @@ from taugate.retrieval.vectors.similarity import Float32
 # Share of the margin that may be missed of the exact top-K. On mixed_large accuracy@5 loses half of what is missed, so
 # that an eighth of the margin is lost and the rest is left for chance (docs/benchmarks/gate.md).
 MISSED = 0.25
-BREADTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+_BREADTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _TIMED, _LONE = 256, 64  # queries together, and one by one
 # What `auto` tries, the preferred first, in a corpus of at most so many documents. Encoding a query takes some 4 ms;
 # exact search of 10,000 documents takes less than half of that, int8 of 100,000 as much, and from 1,000,000 on a graph
@@ -104,7 +104,7 @@ def set_breadth(index: ApproximateIndex, flat: FlatIndex, queries: Float32, dept
     results that recall is measured at; margin: loss that the gate allows.
     """
     exact = flat.search(queries, depth)
-    for breadth in BREADTHS:
+    for breadth in _BREADTHS:
         if breadth >= index.least_breadth(depth):
             index.breadth = breadth
             everything = index.breadth < breadth  # there are no more lists
