@@ -52,7 +52,9 @@ def test_answers_are_equal(both: tuple[Release, Release], fields: dict) -> None:
     here, there = both
     queries = questions(here, **fields)
     vectors = here.retriever.vectors([each.text for each in queries])
-    for one, other in zip(here.retriever.answer(queries, vectors), there.retriever.answer(queries, vectors), strict=True):
+    for one, other in zip(
+        here.retriever.answer(queries, vectors), there.retriever.answer(queries, vectors), strict=True
+    ):
         assert other.positions.tolist() == one.positions.tolist()
         assert other.scores.tobytes() == one.scores.tobytes()
         assert other.relevance is not None
