@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -31,10 +31,8 @@ _FIRST_PAUSE, _PAUSE = 0.1, 1.0
 _Answer = TypeVar("_Answer")
 
 
-class EngineState(Protocol):
-    """Is told of a collection whether it answers: None where it does, else what was said."""
-
-    def __call__(self, collection: "WatchedCollection", reason: str | None) -> None: ...
+# Is told of a collection whether it answers: None where it does, else what was said.
+OnChange = Callable[["WatchedCollection", str | None], None]
 
 
 class WatchedCollection:
@@ -43,7 +41,7 @@ class WatchedCollection:
     name, dimension: of the collection. kind: of its engine.
     """
 
-    def __init__(self, record: EngineRecord, collection: Collection, seconds: float, on_change: EngineState) -> None:
+    def __init__(self, record: EngineRecord, collection: Collection, seconds: float, on_change: OnChange) -> None:
         """Begin with a collection that answers.
 
         record: of the release; collection: that was checked; seconds: that one question of the watch may take;
