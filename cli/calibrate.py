@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(parser, fields, "overlap_percentile")
     _add_threshold_options(parser)
     _add_gate_options(parser)
+    _add_engine_options(parser)
     add_promotion_options(parser)
     parser.add_argument(
         "--encoder",
@@ -93,6 +94,14 @@ def _add_gate_options(parser: argparse.ArgumentParser) -> None:
     add_option(group, candidates, "index")
     add_option(group, gate, "margin", metavar="X")
     add_option(group, gate, "confidence", option="--gate-confidence", metavar="P")
+
+
+def _add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """Add where vectors and documents go, and where vectors come from."""
+    group = parser.add_argument_group("engine", "an external store for a corpus that one machine does not hold")
+    fields = CalibrationSettings.fields()
+    add_option(group, fields, "engine")
+    add_option(group, fields, "embeddings", metavar="DIR_OR_URL")
 
 
 def run(arguments: argparse.Namespace, *, with_next_steps: bool = True) -> int:

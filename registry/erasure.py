@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from taugate.errors import InputError
 from taugate.registry import writer
 from taugate.registry.catalog import find
+from taugate.registry.collections import check_in_process
 from taugate.registry.lock import lock_for_reading
 from taugate.registry.writer import CorpusContents
 from taugate.retrieval.documents.metadata import Metadata
-from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
+from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.build import subset
 from taugate.retrieval.index.lexical import ForwardIndex
@@ -76,6 +77,7 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
     ReleaseError, EncoderError or OSError. Then nothing has been written.
     """
     source = find(releases, name)
+    check_in_process(source, "an erasure")
     with lock_for_reading(source):
         release = load(source, trusted=trusted)
         kept = _kept_positions(release, ids)
@@ -113,7 +115,7 @@ class _DocumentView(Sequence[Document]):
     documents: the store. positions: (M,) int64 positions in it.
     """
 
-    def __init__(self, documents: DocumentStore, positions: NDArray[np.int64]) -> None:
+    def __init__(self, documents: Documents, positions: NDArray[np.int64]) -> None:
         self._documents = documents
         self._positions: list[int] = positions.tolist()
 
@@ -173,7 +175,7 @@ def _built_index(retriever: Retriever) -> AnyIndex:
 def _background(relevance: Relevance, kept: NDArray[np.int64], vectors: Float32) -> Background:
     """Measure similarity with random documents again; lengths, and similarity with random queries, stay."""
     mean, covariance = mean_and_covariance(vectors)
-    rows = relevance.background.documents[kept]
+    rows = relevance.background.rows(kept)
     rows[:, :2] = np.column_stack(similarity_moments(vectors, mean, covariance))
     return Background(mean, covariance, rows)
 

@@ -9,10 +9,10 @@ from taugate.registry import history
 from taugate.registry.catalog import calibration_state, encoder_record, find, newest, parent_of, pointed_id, release_ids
 from taugate.registry.history import POINTERS, Action, Event
 from taugate.registry.lock import change_lock
+from taugate.retrieval.release.collection import verify_with_collection
 from taugate.retrieval.release.layout import CURRENT, SHADOW
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.signature import TrustedKeys
-from taugate.retrieval.release.verify import verify
 from taugate.storage.files import atomic_write, sync_folder
 
 # Rules that can be set aside, as the history names them.
@@ -54,7 +54,7 @@ def promote(
     is against it, OSError where the directory cannot be written to; then nothing has changed.
     """
     release = find(releases, name)
-    name, manifest = release.name, verify(release, trusted)
+    name, manifest = release.name, verify_with_collection(release, trusted)
     with change_lock(releases):
         find(releases, name)  # it may have been pruned meanwhile
         current = pointed_id(releases, CURRENT)
@@ -99,7 +99,7 @@ def rollback(releases: Path, name: str | None = None, trusted: TrustedKeys | Non
     """
     name = None if name is None else find(releases, name).name
     target = _target(releases, name)
-    verify(find(releases, target), trusted)
+    verify_with_collection(find(releases, target), trusted)
     with change_lock(releases):
         if _target(releases, name) != target:
             raise ReleaseError(
@@ -118,7 +118,7 @@ def shadow(releases: Path, name: str | None, trusted: TrustedKeys | None = None)
     if name is not None:
         release = find(releases, name)
         name = release.name
-        verify(release, trusted)
+        verify_with_collection(release, trusted)
     with change_lock(releases):
         if name is not None and find(releases, name).name == pointed_id(releases, CURRENT):
             raise ReleaseError(f"{name}: is the current release; name another to be tried beside it")

@@ -16,6 +16,7 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.index import files
 from taugate.retrieval.index.approximate import AnyIndex
+from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.abstention import AnswerScore
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release import golden
@@ -73,12 +74,13 @@ class CorpusContents:
 
     A calibration and an erasure write them alike.
 
-    index: of the documents' vectors. metadata: of the documents; without columns it has no file. relevance: the model
-    behind the probability that a result is relevant; None for no model. answer_score: by which queries are refused as
-    a whole; None where none are. golden: the golden queries. report: the HTML page for people.
+    index: of the documents' vectors; None where they are in an engine. metadata: of the documents; without columns it
+    has no file. relevance: the model behind the probability that a result is relevant; None for no model. answer_score:
+    by which queries are refused as a whole; None where none are. golden: the golden queries. report: the HTML page for
+    people.
     """
 
-    index: AnyIndex
+    index: Index | None
     metadata: Metadata
     relevance: Relevance | None
     answer_score: AnswerScore | None
@@ -87,7 +89,8 @@ class CorpusContents:
 
     def write(self, release: Path) -> None:
         """Write the files into the folder of a release. Raises OSError."""
-        files.save(self.index, release)
+        if self.index is not None:
+            files.save(_built(self.index), release)
         if self.metadata.columns:
             self.metadata.save(release / METADATA)
         if self.relevance is not None:
@@ -96,6 +99,13 @@ class CorpusContents:
             self.answer_score.save(release / ABSTENTION)
         golden.write(release / GOLDEN, self.golden)
         (release / REPORT).write_text(self.report, encoding="utf-8")
+
+
+def _built(index: Index) -> AnyIndex:
+    """Return an index as what it is: only those that Taugate built have files."""
+    if not isinstance(index, AnyIndex):
+        raise TypeError(f"{type(index).__name__} has no files")
+    return index
 
 
 def copy_encoder(source: Path, target: Path) -> None:

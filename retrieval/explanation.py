@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from taugate.errors import InputError
 from taugate.retrieval.documents.filters import Filter, both, on_fields
-from taugate.retrieval.documents.store import Document, DocumentStore
+from taugate.retrieval.documents.store import Document, Documents
 from taugate.retrieval.index.flat import score_all
 from taugate.retrieval.index.grouping import count_documents
 from taugate.retrieval.index.top_k import TopK
@@ -39,8 +39,9 @@ class Explanation:
     document_id: of the document. rule: what became of it. why: the same in a sentence, with how near it was. kept:
     whether the search returns it. filtered: whether a filter leaves it out. id: of the passage that is explained: the
     first of the document that the search returns, else its most similar one. rank: its place among all passages that
-    the filters leave, from 1, or where results are grouped that of its document; exact, whatever the kind of index.
-    ranked: how many passages or documents have a rank. score: its similarity. relevance: the probability that it is
+    the filters leave, from 1, or where results are grouped that of its document; exact, whatever the kind of index, but
+    where the passages are in an engine its place in the list of the search. ranked: how many passages or documents have
+    a rank; None where an engine evaluates a filter. score: its similarity. relevance: the probability that it is
     relevant; None where the release has no model of it. compared: what the policy compares with `threshold`. threshold:
     in force for this query; None where none is. truncated: whether its text is longer than the encoder's window, so
     that the end of it cannot be found.
@@ -64,14 +65,14 @@ class Explanation:
     truncated: bool | None = None
 
 
-def explain(retriever: Retriever, documents: DocumentStore, query: Query, document_id: str) -> Explanation:
+def explain(retriever: Retriever, documents: Documents, query: Query, document_id: str) -> Explanation:
     """Explain what a search does with a document.
 
     It runs the search, and then compares the query with every document to find the rank.
 
     retriever: of the release. documents: of the release, by position. query: the search. document_id: id of a passage,
     or of a document, which stands for its passages. Raises UnknownDocument where there is none, and InputError for a
-    filter on a field that no document has.
+    filter on a field that no document has, and for a document in an engine that the search does not list.
     """
     passages = documents.positions(document_id)
     if not len(passages):
@@ -87,16 +88,16 @@ def explain(retriever: Retriever, documents: DocumentStore, query: Query, docume
 
 def _within(retriever: Retriever, wanted: Filter, passages: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return those of the passages that meet a filter, which may be empty."""
-    return passages[retriever.metadata.where(wanted)[passages]] if wanted else passages
+    return passages[retriever.passages.meets(wanted, passages)] if wanted else passages
 
 
-def _filtered(retriever: Retriever, documents: DocumentStore, query: Query, passages: NDArray[np.int64]) -> Explanation:
+def _filtered(retriever: Retriever, documents: Documents, query: Query, passages: NDArray[np.int64]) -> Explanation:
     """Explain a document that the filter of the request leaves out; passages: of it, which the query may see."""
     document = documents[int(passages[0])]
     missed = [
         _shown_field(document, next(on_fields((condition,))).field)
         for condition in query.filter or ()
-        if not retriever.metadata.where((condition,))[passages].any()
+        if not retriever.passages.meets((condition,), passages).any()
     ]
     # Each condition alone may be met by another passage of the document.
     why = f"The filter of the request leaves it out{f': {missed[0]}' if missed else ''}."
@@ -111,7 +112,7 @@ def _shown_field(document: Document, name: str) -> str:
     return f"it has no {name!r}" if value is None else f"{name!r} is {value!r}"
 
 
-def _is_truncated(retriever: Retriever, documents: DocumentStore, position: np.int64) -> bool:
+def _is_truncated(retriever: Retriever, documents: Documents, position: np.int64) -> bool:
     (tokens,) = retriever.encoder.tokenize([documents[int(position)].encoded_text], "document")
     return tokens.truncated
 
@@ -119,7 +120,7 @@ def _is_truncated(retriever: Retriever, documents: DocumentStore, position: np.i
 class _Search:
     """A search, all that it considers, and the ranks of what it does not."""
 
-    def __init__(self, retriever: Retriever, documents: DocumentStore, query: Query) -> None:
+    def __init__(self, retriever: Retriever, documents: Documents, query: Query) -> None:
         """Run the search; the parameters are those of `explain`."""
         self._retriever, self._documents, self._query = retriever, documents, query
         self._parents = retriever.parents if query.group_by else None
@@ -128,21 +129,16 @@ class _Search:
         everything = replace(query, min_results=query.k)
         asked = [query, everything, replace(everything, group_by=None)]
         self._answer, self._considered, self._passages = retriever.answer(asked, np.repeat(self._vector, 3, axis=0))
-        scope = both(query.permitted, query.filter or ())
-        within = retriever.metadata.where(scope) if scope else np.ones(len(documents), dtype=np.bool_)
-        self._members = np.flatnonzero(within)
+        self._scope = both(query.permitted, query.filter or ())
 
     def explain(self, passages: NDArray[np.int64]) -> Explanation:
         """Explain one document; passages: its positions within the filters, (p ≥ 1,) int64 ascending."""
         position, score = self._choose(passages)
-        passage_rank, rank = self._ranks(position, score)
+        passage_rank, rank, ranked = self._ranks(position, score)
         relevance, compared = self._measure(position, score, passage_rank)
         kept = bool((self._answer.positions == position).any())
         rule = self._rule(position, rank, score, kept)
         passage = self._documents[position]
-        ranked = len(self._members)
-        if self._parents is not None:
-            ranked = count_documents(self._parents, self._members)
         return Explanation(
             passage.document_id,
             rule,
@@ -165,14 +161,31 @@ class _Search:
         place = int(np.searchsorted(passages, returned[0])) if returned else int(scores.argmax())
         return int(passages[place]), scores[place]
 
-    def _ranks(self, position: int, score: np.float32) -> tuple[int, int]:
-        """Return the rank of a passage among the passages, and the one that a reply would give it."""
-        scores = score_all(self._retriever.index, self._vector, self._members)
-        better = self._members[(scores > score) | ((scores == score) & (self._members < position))]
+    def _ranks(self, position: int, score: np.float32) -> tuple[int, int, int | None]:
+        """Return the rank of a passage among the passages, the one that a reply would give it, and how many have one."""
+        if self._retriever.passages.remote:
+            rank = self._listed_rank(position)
+            return rank, rank, None if self._scope else len(self._documents)
+        within = self._retriever.metadata.where(self._scope) if self._scope else np.ones(len(self._documents), np.bool_)
+        members = np.flatnonzero(within)
+        scores = score_all(self._retriever.index, self._vector, members)
+        better = members[(scores > score) | ((scores == score) & (members < position))]
         parents = self._parents
         if parents is None:
-            return len(better) + 1, len(better) + 1
-        return len(better) + 1, count_documents(parents, better[parents[better] != parents[position]]) + 1
+            return len(better) + 1, len(better) + 1, len(members)
+        rank = count_documents(parents, better[parents[better] != parents[position]]) + 1
+        return len(better) + 1, rank, count_documents(parents, members)
+
+    def _listed_rank(self, position: int) -> int:
+        """Return the place of a passage in the list of the search. Raises InputError where it is not there."""
+        found = self._passages.found
+        places = [] if found is None else np.flatnonzero(found == position).tolist()
+        if not places:
+            raise InputError(
+                f"document_id: it is not among the {0 if found is None else len(found)} passages that the search lists, "
+                "and the engine that holds the documents cannot count those above it; ask with a larger k"
+            )
+        return int(places[0]) + 1
 
     def _measure(self, position: int, score: np.float32, rank: int) -> tuple[float | None, float]:
         """Return the relevance of a passage and what the policy compares, as the list of passages gives them.

@@ -1,12 +1,14 @@
 """A search, and the answer to it: what is kept of the top-K, and why nothing else is."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.documents.filters import Filter
+from taugate.retrieval.documents.store import Document, Documents
 from taugate.retrieval.exploration import Exploration
 from taugate.retrieval.policy.policy import Mask, PolicyKind
 from taugate.retrieval.vectors.similarity import Float32
@@ -65,7 +67,9 @@ class Answer:
     document it is for k = 1 alone, as more documents reach further down the list of passages. reason: why nothing is
     kept, None where something is. refused: whether the query is refused as a whole. uncut: for drift, of the passages,
     grouped or not; None within a filter, for the same reason. found: (w,) int64 positions of all results of the search,
-    of which this is the cut; None where they are grouped.
+    of which this is the cut; None where they are grouped. approximate: whether the search was within a filter and
+    through an engine, which may miss passages there. documents: those of the results, by position, where the search
+    brought them; empty where they are in this process.
     """
 
     positions: NDArray[np.int64]
@@ -83,3 +87,10 @@ class Answer:
     refused: bool
     uncut: Uncut | None
     found: NDArray[np.int64] | None
+    approximate: bool = False
+    documents: Mapping[int, Document] = field(default_factory=dict)
+
+    def read(self, documents: Documents) -> list[Document]:
+        """Return the documents of the results, in their order; documents: of the release, by position."""
+        positions = self.positions.tolist()
+        return [self.documents[each] if each in self.documents else documents[each] for each in positions]

@@ -1,8 +1,9 @@
 """The retriever: encode, search, cut. The path that calibration measures is the path that the service runs."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol, Self
 
 import numpy as np
@@ -12,15 +13,14 @@ from taugate.retrieval.documents.filters import Filter, both
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.encoder.encoder import Role, Tokens
 from taugate.retrieval.index.grouping import DocumentSearch, Parents, first_of_each
+from taugate.retrieval.index.passages import Found, LocalPassages, Observe, Passages, unobserved
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.policy.policy import Mask, Policy, decision_scores, keep_answered
-from taugate.retrieval.policy.relevance import Relevance
+from taugate.retrieval.policy.relevance import ReadDocuments, Relevance
 from taugate.retrieval.query import Answer, Query, Reason, Uncut
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.similarity import Float32
-
-Observe = Callable[[str, float], None]  # receives the name of a stage and its seconds, as it ends
 
 
 class Encoder(Protocol):
@@ -58,14 +58,14 @@ class _SearchGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What a search found for some queries of a batch.
+class _Listed:
+    """The passages listed for some queries of a batch.
 
-    rows: their places in the batch. top: the passages, best first, a row for each query. policy: that cuts them.
+    rows: their places in the batch. found: the passages, best first, a row for each query. policy: that cuts them.
     """
 
     rows: list[int]
-    top: TopK
+    found: Found
     policy: Policy
 
 
@@ -95,10 +95,6 @@ class _Results:
         )
 
 
-def _no_observer(stage: str, seconds: float) -> None:
-    """Drop stage times that nobody asks for."""
-
-
 @dataclass(frozen=True, eq=False)
 class Retriever:
     """An encoder, an index and a policy that were calibrated together.
@@ -106,7 +102,8 @@ class Retriever:
     encoder: of queries. index: of the documents' vectors. policy: the cut. relevance: estimates the probability that a
     result is relevant; None where the release has no model. projection: of vectors, before they are compared; None for
     none. metadata: of the documents, for filters. abstention: the rule by which queries are refused; None where none
-    is. parents: (N,) int32, as in DocumentStore.parents; None where every passage is a document.
+    is. parents: (N,) int32, as in DocumentStore.parents; None where every passage is a document. elsewhere: searches
+    passages that are in an engine; None where they are here, in index and metadata.
     """
 
     encoder: Encoder
@@ -117,12 +114,18 @@ class Retriever:
     metadata: Metadata = field(default_factory=Metadata)
     abstention: AnswerRule | None = None
     parents: Parents | None = None
+    elsewhere: Passages | None = None
+
+    @cached_property
+    def passages(self) -> Passages:
+        """The passages that are searched."""
+        return self.elsewhere or LocalPassages(self.index, self.metadata)
 
     def single_threaded(self) -> Self:
         """Return the same with an encoder on one thread, for callers who embed in several threads at once."""
         return replace(self, encoder=self.encoder.single_threaded())
 
-    def search(self, queries: Sequence[Query], observe: Observe = _no_observer) -> list[Answer]:
+    def search(self, queries: Sequence[Query], observe: Observe = unobserved) -> list[Answer]:
         """Answer queries together, in one pass through the encoder and one through the index.
 
         queries: n of them. observe: see `embed` and `answer`. Raises InputError for a filter on a field that no
@@ -135,7 +138,7 @@ class Retriever:
         """Return the token ids of query texts."""
         return self.encoder.tokenize(texts, "query")
 
-    def embed(self, tokens: Sequence[Tokens], observe: Observe = _no_observer) -> Float32:
+    def embed(self, tokens: Sequence[Tokens], observe: Observe = unobserved) -> Float32:
         """Encode queries as vectors that are compared with documents, (n, d') float32.
 
         tokens: of n queries. observe: receives the stages "encode" and, where there is a projection, "project".
@@ -153,18 +156,19 @@ class Retriever:
         """Encode query texts as vectors that are compared with documents, (n, d') float32."""
         return self.embed(self.tokens(texts))
 
-    def answer(self, queries: Sequence[Query], vectors: Float32, observe: Observe = _no_observer) -> list[Answer]:
+    def answer(self, queries: Sequence[Query], vectors: Float32, observe: Observe = unobserved) -> list[Answer]:
         """Answer queries whose vectors are known: search, then cut.
 
         queries: n of them. vectors: (n, d') float32. observe: receives the stages "search", in which filters are
-        looked up too, and "filter", which is the cut. Raises InputError for a filter on a field that no document has.
+        looked up too, with those of an engine before it, and "filter", which is the cut. Raises InputError for a filter
+        on a field that no document has, EngineUnavailable where an engine does not answer.
         """
         start = time.perf_counter()
-        found = [each for group in self._search_groups(queries) for each in self._search(vectors, group)]
+        lists = [each for group in self._search_groups(queries) for each in self._search(vectors, group, observe)]
         searched = time.perf_counter()
         observe("search", searched - start)
         answers: dict[int, Answer] = {}
-        for each in found:
+        for each in lists:
             members = [queries[row] for row in each.rows]
             answers |= zip(each.rows, self._cut(members, vectors[each.rows], each), strict=True)
         observe("filter", time.perf_counter() - searched)
@@ -184,15 +188,22 @@ class Retriever:
         """
         return query.group_by is not None and self.parents is not None and query.k > 1
 
+    def rescores(self, query: Query) -> bool:
+        """Tell whether the list of an earlier search is of use: not where it grows with k, nor where it is elsewhere.
+
+        To read the passages of a list from an engine takes as long as to search for them again.
+        """
+        return not self.groups(query) and not self.passages.remote
+
     def rescore(self, query: Query, vector: Float32, positions: NDArray[np.int64]) -> Answer:
         """Answer a query from the results of an earlier search; similarities are computed again.
 
         query: that was searched before. vector: (d',) float32. positions: (w,) int64, all that was found, as in
         `Answer.found`. Raises ValueError where no search finds these: too many or too few, one of them twice, outside
-        the filter or out of order; and for results that are grouped, of which no list is kept.
+        the filter or out of order; and for a query of which `rescores` says that no list is kept.
         """
-        if self.groups(query):
-            raise ValueError("grouped results are searched for again")
+        if not self.rescores(query):
+            raise ValueError("these results are searched for again")
         scope, documents = both(query.permitted, query.filter or ()), len(self.index)
         within = self.metadata.where(scope) if scope else None
         if ((positions < 0) | (positions >= documents)).any() or not (within is None or within[positions].all()):
@@ -204,8 +215,8 @@ class Retriever:
         ordered = (better > worse) | ((better == worse) & (positions[:-1] < positions[1:]))
         if not (np.isfinite(scores).all() and ordered.all()):  # nor can one be there twice
             raise ValueError("documents in another order than that of their similarity")
-        found = _Found([0], TopK(scores, positions[None]), self.policy.within(scope))
-        (answer,) = self._cut([query], vector[None], found)
+        listed = _Listed([0], Found(TopK(scores, positions[None])), self.policy.within(scope))
+        (answer,) = self._cut([query], vector[None], listed)
         return answer
 
     def _search_groups(self, queries: Sequence[Query]) -> list[_SearchGroup]:
@@ -223,28 +234,26 @@ class Retriever:
             for (depth, permitted, wanted, documents), rows in rows_of.items()
         ]
 
-    def _search(self, vectors: Float32, group: _SearchGroup) -> Iterator[_Found]:
+    def _search(self, vectors: Float32, group: _SearchGroup, observe: Observe) -> Iterator[_Listed]:
         """Search for the queries of a group; vectors: of the whole batch, (n, d') float32."""
         queries, policy = vectors[group.rows], self.policy.within(group.scope)
+        if self.parents is None or group.documents is None:
+            yield _Listed(group.rows, self.passages.find(queries, group.depth, group.scope, observe), policy)
+            return
+        # k documents reach further down the list of passages than the first K, which τ was calibrated on.
+        policy = replace(policy, certified=False)
         within = DocumentSubset(self.metadata.where(group.scope)) if group.scope else None
-        if self.parents is not None and group.documents is not None:
-            # k documents reach further down the list of passages than the first K, which τ was calibrated on.
-            policy = replace(policy, certified=False)
-            search = DocumentSearch(self.index, self.parents, within)
-            for rows, top in search.search(queries, group.depth, group.documents):
-                yield _Found([group.rows[row] for row in rows.tolist()], top, policy)
-        elif within is None:
-            yield _Found(group.rows, self.index.search(queries, group.depth), policy)
-        else:
-            yield _Found(group.rows, self.index.search_within(queries, group.depth, within), policy)
+        search = DocumentSearch(self.index, self.parents, within)
+        for rows, top in search.search(queries, group.depth, group.documents):
+            yield _Listed([group.rows[row] for row in rows.tolist()], Found(top), policy)
 
-    def _cut(self, queries: Sequence[Query], vectors: Float32, found: _Found) -> Iterator[Answer]:
+    def _cut(self, queries: Sequence[Query], vectors: Float32, listed: _Listed) -> Iterator[Answer]:
         """Cut the results of queries that were searched together.
 
         Everything is computed from the list of passages, as calibration does; grouping then takes some of them.
         """
-        top, policy = found.top, found.policy
-        relevance = self.relevance.estimate(vectors, top) if self.relevance else None
+        found, top, policy = listed.found, listed.found.top, listed.policy
+        relevance = self.relevance.estimate(vectors, top, results=_contents(found)) if self.relevance else None
         decisions = decision_scores(policy.kind, top.scores, relevance)
         # How rare a word is, which a refusal may rest on, would tell whether any document has it.
         abstention = None if queries[0].permitted else self.abstention
@@ -262,9 +271,9 @@ class Retriever:
             uncut = None if query.filter or query.permitted else Uncut(results.scores[:k], passing[row])
             if self.parents is not None and self.groups(query):
                 results = results.at(first_of_each(self.parents, results.positions))
-            yield self._cut_one(query, results, policy, uncut)
+            yield self._cut_one(query, results, policy, uncut, found)
 
-    def _cut_one(self, query: Query, results: _Results, policy: Policy, uncut: Uncut | None) -> Answer:
+    def _cut_one(self, query: Query, results: _Results, policy: Policy, uncut: Uncut | None, found: Found) -> Answer:
         """Keep what passes of the first k; where that is too few, fill up with the best of the rest."""
         overridden = query.threshold is not None
         threshold = np.float32(query.threshold) if overridden else policy.threshold
@@ -295,7 +304,23 @@ class Retriever:
             refused=refused,
             uncut=uncut,
             found=None if self.groups(query) else results.positions,
+            approximate=found.approximate,
+            documents={
+                position: found.candidates[position].document
+                for position in results.positions[chosen].tolist()
+                if position in found.candidates
+            },
         )
+
+
+def _contents(found: Found) -> ReadDocuments | None:
+    """Return the contents of the results, (n, w), where the search brought them."""
+    positions = found.top.positions
+    if not positions.size or not found.candidates:
+        return None
+    candidates = [found.candidates[position] for position in positions.ravel().tolist()]
+    read = ReadDocuments.of(np.stack([each.vector for each in candidates]), [each.document for each in candidates])
+    return ReadDocuments(read.vectors.reshape(*positions.shape, -1), read.lengths.reshape(positions.shape))
 
 
 def _explore(

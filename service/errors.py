@@ -13,6 +13,7 @@ ApiError
 ├── HeadersTooLarge    431 headers_too_large
 ├── ClientGone         499 client_gone, in the log and the metrics: nobody is there to read it
 ├── NotReady           503 not_ready, with Retry-After
+├── EngineAway         503 engine_unavailable, with Retry-After
 └── DeadlineExceeded   504 deadline_exceeded
 
 Any room of the service raises these; service/api/replies.py turns them into replies. That file also answers what the
@@ -116,6 +117,15 @@ class NotReady(ApiError):
     """No release is loaded, or the service is shutting down. Retry-After is one second: loading takes a few."""
 
     status, code, headers = 503, "not_ready", {"Retry-After": "1"}
+
+
+class EngineAway(ApiError):
+    """The engine that holds the documents does not answer. Retry-After is two seconds: it is asked every second."""
+
+    status, code, headers = 503, "engine_unavailable", {"Retry-After": "2"}
+
+    def __init__(self) -> None:
+        super().__init__("the engine that holds the documents does not answer; the service asks it every second")
 
 
 class DeadlineExceeded(ApiError):

@@ -72,6 +72,9 @@ class Metrics:
         self.redis_up = self._gauge(
             "taugate_redis_up", "Whether Redis answers; NaN where none is configured.", "livemin"
         )
+        self.engine_up = self._gauge(
+            "taugate_engine_up", "Whether the engine answers; NaN where no release needs one.", "livemin"
+        )
         self.queue_depth = self._gauge("taugate_queue_depth", "Queries waiting or at work.", "livesum")
         self.results = Counter(
             "taugate_results", "Documents considered, by what became of them.", ["outcome"], registry=self.registry

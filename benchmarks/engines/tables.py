@@ -4,7 +4,7 @@ Needs TAUGATE_DATA and the extras calibration, sample and test. milvus-lite and 
 measured too where TAUGATE_ENGINE_URL names one. Embeddings come through the project's own cache.
 """
 
-from benchmarks.engines import found
+from benchmarks.engines import found, memory
 from benchmarks.engines.plan import EnginePlan
 from benchmarks.page import Option, Page, data_folder
 
@@ -20,8 +20,12 @@ that every engine has to pass, on a Milvus server of its own.
 
 squad_v2_dev is small. PostgreSQL compares a query with all of its 1,204 documents, as its planner finds that cheaper than the graph. The line
 says what the path through PostgreSQL costs, and nothing about the graph.""",
-    sections={"found": found},
-    options=[Option("queries", 0, "queries to search for, 0 for all")],
+    sections={"found": found, "memory": memory},
+    options=[
+        Option("queries", 0, "queries to search for, 0 for all", {"found"}),
+        Option("small", 20_000, "documents of the smaller corpus", {"memory"}),
+        Option("large", 100_000, "documents of the larger corpus", {"memory"}),
+    ],
     has_sets=True,
 )
 
@@ -32,7 +36,8 @@ def main() -> None:
     parser.add_argument("--server", default="", help="what answers at TAUGATE_ENGINE_URL, in words")
     parser.add_argument("--note", default="", help="a sentence about the machine, for the line under the heading")
     arguments = PAGE.parse(parser)
-    plan = EnginePlan(data_folder(), tuple(arguments.sets) or SETS, arguments.queries, arguments.server)
+    sizes = arguments.small, arguments.large
+    plan = EnginePlan(data_folder(), tuple(arguments.sets) or SETS, arguments.queries, arguments.server, sizes)
     for name in arguments.tables:
         PAGE.measure(name, plan, arguments, lambda: arguments.note)
 

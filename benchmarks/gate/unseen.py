@@ -13,6 +13,7 @@ from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.splits import HoldoutSplit
 from taugate.calibration.settings.settings import MARGIN, CandidateSettings, GateSettings
 from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.vectors.similarity import whole
 
 HEADING = "Projections on unseen queries"
 _SPLITS, _HOLDOUT, _K = 5, 0.3, 5
@@ -58,7 +59,7 @@ def _split(encoded: EncodedSplit, encoder: str, seed: int, gate: GateSettings) -
     found = state.admitted
     if found.projection is None:
         return None, 0.0, 0.0
-    queries, documents = found.encoded.answerable[split.heldout], found.encoded.documents
+    queries, documents = found.encoded.answerable[split.heldout], whole(found.encoded.documents)
     base, after = unseen.outcomes(), SearchTrial.build(unseen.queries, queries, documents, _K).outcomes()
     losses = (getattr(base, name).mean() - getattr(after, name).mean() for name in ("accuracy", "ndcg"))
     return found.projection.record.retention, *losses

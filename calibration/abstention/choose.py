@@ -18,7 +18,7 @@ from taugate.calibration.relevance.model import fit_logistic
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, AnswerScore, ScoreName, Signals, signals_of
 from taugate.retrieval.policy.relevance import Float64, Logistic
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 
 # The inverse strength of the ridge penalty on standardised signals. docs/benchmarks/abstention.md has what others gave.
 _STRENGTH = 0.3
@@ -49,9 +49,9 @@ class QueryGroup:
 
 @dataclass(frozen=True)
 class EncodedCorpus:
-    """N documents: vectors (N, d) float32, and texts as they are encoded."""
+    """N documents: vectors (N, d) float32, in memory or not, and texts as they are encoded."""
 
-    vectors: Float32
+    vectors: CorpusVectors
     texts: Sequence[str]
 
 

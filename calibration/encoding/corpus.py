@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from taugate.calibration.encoding.cache import CachedEmbedding, EmbeddingCache
 from taugate.calibration.progress import Stopwatch, Task
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder, Role
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 
 _BLOCK = 8192  # texts that are tokenized at once: how many are in memory
 _SAVE_SECONDS = 5.0  # between two writes to the cache: with the piece under way, what is lost when the job is stopped
@@ -104,24 +105,41 @@ def _advance(task: Task, texts: int) -> None:
     task.done += texts
 
 
+class Lengths(Protocol):
+    """Bytes of the text of N documents: an array, or something that is read by position like one."""
+
+    def __getitem__(self, positions: NDArray[np.int64], /) -> NDArray[np.int64]:
+        """Return the lengths at positions of any shape."""
+        ...
+
+
 @dataclass(frozen=True)
-class EncodedDataset:
+class EncodedTexts:
     """Vectors of a data set, in its order.
 
-    documents: (N, d), answerable: (n, d), unanswerable: (u, d) and off_topic: float32; off_topic are questions that no
-    document answers, none where the data set has unanswerable queries of its own; lengths: (N,) bytes of each
-    document's text, title included; truncated_documents: longer than the encoder reads; unjudged: (N', d) and
-    generated: (g, d) float32, the queries beside those that were judged, None where they are not asked for.
+    documents: (N, d), in memory or not, answerable: (n, d), unanswerable: (u, d) and off_topic: float32; off_topic are
+    questions that no document answers, none where the data set has unanswerable queries of its own; lengths: (N,) int64
+    bytes of each document's text, title included, by position; truncated_documents: longer than the encoder reads;
+    unjudged: (N', d) and generated: (g, d) float32, the queries beside those that were judged, None where they are not
+    asked for.
     """
 
-    documents: Float32
+    documents: CorpusVectors
     answerable: Float32
     unanswerable: Float32
     off_topic: Float32
-    lengths: NDArray[np.int64]
+    lengths: Lengths
     truncated_documents: int
     unjudged: Float32 | None = None
     generated: Float32 | None = None
+
+
+@dataclass(frozen=True)
+class EncodedDataset(EncodedTexts):
+    """The same with all vectors in memory; documents: (N, d) float32; lengths: (N,) int64."""
+
+    documents: Float32
+    lengths: NDArray[np.int64]
 
 
 def encode_dataset(
@@ -153,6 +171,9 @@ def encode_dataset(
     )
 
 
+Encoded = TypeVar("Encoded", bound=EncodedTexts)
+
+
 @dataclass(frozen=True)
 class EncodedQueries:
     """Vectors of the queries of a data set.
@@ -169,7 +190,7 @@ class EncodedQueries:
     asked: int
     encoded: int
 
-    def replace_in(self, encoded: EncodedDataset) -> EncodedDataset:
+    def replace_in(self, encoded: Encoded) -> Encoded:
         """Return the data set with these queries, and with its own documents; encoded: the data set."""
         return replace(
             encoded,

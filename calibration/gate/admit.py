@@ -28,6 +28,7 @@ from taugate.calibration.settings.settings import (
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.records import GateRecord
+from taugate.retrieval.vectors.similarity import whole
 
 
 def admit(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
@@ -49,14 +50,14 @@ def admit(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     cheaper, members, units = settings.candidates, part.members, part.resamples.units
     queries = [dataset.answerable[position] for position in members.tolist()]
     vectors, parents = encoded.answerable[members], dataset.documents.parents
-    trial = SearchTrial.build(queries, vectors, encoded.documents, settings.k, parents)
+    trial = SearchTrial.build(queries, vectors, whole(encoded.documents), settings.k, parents)
     state = GateState.exact(encoder, encoded, trial)
     if not cheaper.requested:
         return state.admitted
     with watch.stage("gate"):
         baseline = GateBaseline.judge(members, units, trial)
     kinds = kinds_asked(cheaper.index, len(dataset.documents))
-    gate = _gate(cheaper, units, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), say)
+    gate = gate_settings(cheaper, units, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), say)
     tried: list[GateRecord] = []
     if "precision" in cheaper.requested:
         records, state = try_int8(baseline, state, dataset, cheaper.precision, gate, watch)
@@ -90,7 +91,7 @@ def readmit(
         return state.admitted
     with watch.stage("gate"):
         baseline = GateBaseline.judge(part.members, part.resamples.units, state.trial)
-        gate = _gate(settings.candidates, part.resamples.units, len(kinds), say)
+        gate = gate_settings(settings.candidates, part.resamples.units, len(kinds), say)
         records, indexed = try_indexes(baseline, state, kinds, gate)
         return replace(indexed.admitted, gate=tuple(_told(records, say)))
 
@@ -101,7 +102,7 @@ def _told(records: Sequence[GateRecord], say: Callable[[str], None]) -> Sequence
     return records
 
 
-def _gate(
+def gate_settings(
     cheaper: CandidateSettings, units: SamplingUnits, candidates: int, say: Callable[[str], None]
 ) -> GateSettings:
     """Divide the error among what is asked for, and choose a margin that these queries can show where none is given.
@@ -110,7 +111,7 @@ def _gate(
     of the kind that has most of them, among which Holm's method divides the error once more; say: told of a margin
     that was widened, or that can hardly be shown.
     """
-    confidence = 1 - (1 - cheaper.gate.confidence) / len(cheaper.requested)
+    confidence = 1 - (1 - cheaper.gate.confidence) / max(1, len(cheaper.requested))
     margin, least = cheaper.gate.margin, least_loss(units, 1 - (1 - confidence) / candidates)
     if margin is None:
         margin = default_margin(MARGIN, least)

@@ -11,12 +11,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.metrics.documents import Parents, first_of_document, grades_of
 from taugate.calibration.metrics.ranking import accuracy, ideal_dcg, ndcg
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import Index, TopK
@@ -24,7 +25,7 @@ from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.manifest import IndexRecord
 from taugate.retrieval.release.records import GateRecord, ProjectionRecord
 from taugate.retrieval.vectors.projection import Projection
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.similarity import Float32, whole
 
 DEPTH = 10  # of NDCG: the depth that the query embeddings paper and BEIR report
 
@@ -147,17 +148,19 @@ class Admitted:
     encoder: encoder of queries; encoded: the data set as it is searched, by this encoder and through the projection;
     index: index that serves; index_record: what the manifest says of it; projection: None without one; float32: encoder
     that an int8 encoder was made of, None where none is admitted; golden_tolerance: how far a score may be from the one
-    recorded, on another processor; gate: a record for every candidate tried, in order.
+    recorded, on another processor; gate: a record for every candidate tried, in order; engine: the collection of an
+    engine that the index searches, None where the documents are in the release.
     """
 
     encoder: OnnxEncoder
-    encoded: EncodedDataset
-    index: AnyIndex
+    encoded: EncodedTexts
+    index: Index
     index_record: IndexRecord
     projection: RecordedProjection | None = None
     float32: OnnxEncoder | None = None
     golden_tolerance: float = TOLERANCE
     gate: tuple[GateRecord, ...] = ()
+    engine: EngineRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -173,14 +176,14 @@ class GateState:
     outcomes: RankingOutcomes | None = None
 
     @classmethod
-    def exact(cls, encoder: OnnxEncoder, encoded: EncodedDataset, trial: SearchTrial) -> Self:
+    def exact(cls, encoder: OnnxEncoder, encoded: EncodedTexts, trial: SearchTrial) -> Self:
         """Start from exact search of what the float32 encoder gives.
 
         encoder: the float32 encoder; encoded: its vectors; trial: the calibration queries, with the exact index.
         """
         return cls(Admitted(encoder, encoded, trial.exact, index_record(trial.exact)), trial)
 
-    def with_queries(self, encoder: OnnxEncoder, encoded: EncodedDataset, vectors: Float32) -> Self:
+    def with_queries(self, encoder: OnnxEncoder, encoded: EncodedTexts, vectors: Float32) -> Self:
         """Serve another encoder's queries from the same documents.
 
         encoder: the other encoder; encoded: the data set with its queries; vectors: (q, d) float32, its vectors of the
@@ -200,7 +203,7 @@ class GateState:
         before, projection = self.admitted.encoded, fitted.projection
         encoded = replace(
             before,
-            documents=projection.apply(before.documents),
+            documents=projection.apply(whole(before.documents)),
             answerable=projection.apply(before.answerable),
             unanswerable=projection.apply(before.unanswerable),
             off_topic=projection.apply(before.off_topic),
@@ -208,7 +211,7 @@ class GateState:
             generated=None if before.generated is None else projection.apply(before.generated),
         )
         queries, vectors = self.trial.queries, encoded.answerable[members]
-        trial = SearchTrial.build(queries, vectors, encoded.documents, self.trial.k, self.trial.parents)
+        trial = SearchTrial.build(queries, vectors, whole(encoded.documents), self.trial.k, self.trial.parents)
         admitted = replace(
             self.admitted,
             encoded=encoded,

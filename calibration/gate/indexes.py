@@ -14,14 +14,14 @@ from taugate.retrieval.index.build import FEWEST_FOR_CODES, build
 from taugate.retrieval.index.files import sizes
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.kinds import Kind
-from taugate.retrieval.index.top_k import Index, TopK
+from taugate.retrieval.index.top_k import Scorer, Searchable, TopK
 from taugate.retrieval.release.records import GateRecord
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.similarity import Float32
 
 # Share of the margin that may be missed of the exact top-K. On mixed_large accuracy@5 loses half of what is missed, so
 # that an eighth of the margin is lost and the rest is left for chance (docs/benchmarks/gate.md).
-_MISSED = 0.25
+MISSED = 0.25
 _BREADTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _TIMED, _LONE = 256, 64  # queries together, and one by one
 # What `auto` tries, the preferred first, in a corpus of at most so many documents. Encoding a query takes some 4 ms;
@@ -108,20 +108,27 @@ def set_breadth(index: ApproximateIndex, flat: FlatIndex, queries: Float32, dept
         if breadth >= index.least_breadth(depth):
             index.breadth = breadth
             everything = index.breadth < breadth  # there are no more lists
-            if everything or recall(index, flat, queries, exact) >= 1 - _MISSED * margin:
+            if everything or recall(index, flat, queries, exact) >= 1 - MISSED * margin:
                 return
 
 
-def recall(index: Index, flat: FlatIndex, queries: Float32, exact: TopK) -> float:
+def recall(index: Searchable, flat: Scorer, queries: Float32, exact: TopK) -> float:
     """Return the mean share of the exact top-K that an index finds.
+
+    index: index that is measured; flat: scores its documents; queries: (q, d) float32; exact: (q, K) results of exact
+    search.
+    """
+    return share_found(flat, queries, exact, index.search(queries, exact.positions.shape[1]))
+
+
+def share_found(flat: Scorer, queries: Float32, exact: TopK, found: TopK) -> float:
+    """Return the mean share of the exact top-K that was found; the others are those of `recall`.
 
     A document as similar as the last of the exact top-K will do as well.
 
-    index: index that is measured; flat: exact search of the same documents; queries: (q, d) float32; exact: (q, K)
-    results of `flat`.
+    found: (q, K) results of the index that is measured.
     """
-    found = index.search(queries, exact.positions.shape[1]).positions
-    return float(np.mean(flat.score(queries, found) >= exact.scores[:, -1:]))
+    return float(np.mean(flat.score(queries, found.positions) >= exact.scores[:, -1:]))
 
 
 def search_gain(trial: SearchTrial, index: AnyIndex, projection: Projection | None = None) -> dict[str, float]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import EncodedDataset, encode_queries
+from taugate.calibration.encoding.corpus import EncodedTexts, encode_queries
 from taugate.calibration.encoding.source import int8_encoder
 from taugate.calibration.gate.baseline import GateBaseline, GateState
 from taugate.calibration.gate.gate import GateCandidate, judge
@@ -73,9 +73,7 @@ def golden_tolerance(baseline: GateBaseline, state: GateState) -> float:
     return max(TOLERANCE, 2 * float(np.abs(difference).max()))
 
 
-def _encode_queries(
-    dataset: Dataset, encoded: EncodedDataset, encoder: OnnxEncoder, watch: Stopwatch
-) -> EncodedDataset:
+def _encode_queries(dataset: Dataset, encoded: EncodedTexts, encoder: OnnxEncoder, watch: Stopwatch) -> EncodedTexts:
     """Encode the queries of `encoded` once more; its documents stay."""
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     return encode_queries(dataset, encoder, cache, watch).replace_in(encoded)

@@ -94,6 +94,7 @@ def manifest_facts(
         "golden_tolerance": admitted.golden_tolerance,
         "reference": REFERENCE,
         "adaptation": adaptation,
+        "engine": admitted.engine,
     }
 
 
@@ -125,15 +126,17 @@ class ReleaseContents:
         copy_encoder(self.admitted.encoder.folder, release / ENCODER_FOLDER)
         if self.admitted.float32 is not None:
             copy_encoder(self.admitted.float32.folder, release / FLOAT32_FOLDER)
-        for name in (TEXTS, OFFSETS):
-            shutil.copyfile(self.documents / name, release / name)
+        here = self.admitted.engine is None
+        if here:
+            for name in (TEXTS, OFFSETS):
+                shutil.copyfile(self.documents / name, release / name)
         drift_reference(self.found).save(release / REFERENCE)
         self.outcomes.save(release / OUTCOMES)
         if self.admitted.projection is not None:
             self.admitted.projection.projection.save(release / PROJECTION)
         CorpusContents(
-            index=self.found.index,
-            metadata=Metadata.of(DocumentStore(self.documents)),
+            index=self.found.index if here else None,
+            metadata=Metadata.of(DocumentStore(self.documents)) if here else Metadata(),
             relevance=None if self.found.estimated is None else self.found.estimated.relevance,
             answer_score=None if self.found.abstention is None else self.found.abstention.rule.score,
             golden=self.golden,

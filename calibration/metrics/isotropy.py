@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from taugate.retrieval.vectors.similarity import Float32, moments
+from taugate.retrieval.vectors.similarity import CorpusVectors, moments
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Isotropy:
     i_b: float
 
 
-def isotropy(vectors: Float32) -> Isotropy:
+def isotropy(vectors: CorpusVectors) -> Isotropy:
     """I_A and I_B (thresholds paper, Appendix A.3) of vectors (n, d), float32 of unit length, n ≥ 1 and d ≥ 2.
 
     Both need no more of V than its mean and d × d scatter, in float64: no n × n matrix, and no decomposition of V.
@@ -29,8 +29,9 @@ def isotropy(vectors: Float32) -> Isotropy:
     # One thread: a product's last bits depend on how it is split, and a release's digest holds the result.
     with threadpool_limits(limits=1):
         mean, scatter = moments(vectors)
-        gram = scatter + len(vectors) * np.outer(mean, mean)
-        return Isotropy(_i_a(len(vectors), mean, gram), _i_b(scatter))
+        n = vectors.shape[0]
+        gram = scatter + n * np.outer(mean, mean)
+        return Isotropy(_i_a(n, mean, gram), _i_b(scatter))
 
 
 def _i_a(n: int, mean: NDArray[np.float64], gram: NDArray[np.float64]) -> float:

@@ -1,6 +1,6 @@
 """Everything that a release says of its query set: how independent, how diverse, and how well labelled it is."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +14,12 @@ from taugate.calibration.metrics.clusters import (
     effective_sample_size,
     intra_cluster_correlation,
 )
-from taugate.calibration.metrics.documents import Parents, one_passage_each
+from taugate.calibration.metrics.documents import Parents
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.query_set.warnings import QuerySetSigns, query_set_warnings
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.release.records import QuerySetRecord
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.similarity import CorpusVectors, Float32, blocks
 
 # In standard deviations of S_rand, so that it means the same for an encoder whose similarities are all high or all low.
 MARGIN = 3.0
@@ -35,7 +35,7 @@ def measure_query_set(
     queries: Sequence[LabelledQuery],
     judged: JudgedQueries,
     random_scores: Float32,
-    document_vectors: Float32,
+    document_vectors: CorpusVectors,
     seed: int,
     parents: Parents = None,
 ) -> QuerySetRecord:
@@ -52,9 +52,8 @@ def measure_query_set(
     accuracy = judged.accuracy()
     correlation = intra_cluster_correlation(accuracy, labels)
     effective = effective_sample_size(labels, correlation)
-    relevant = document_vectors[sorted({position for query in queries for position in query.relevant})]
-    every = document_vectors if parents is None else document_vectors[one_passage_each(parents)]
-    distance, whole = cosine_distance(relevant), cosine_distance(every)
+    relevant = document_vectors[np.array(sorted({position for query in queries for position in query.relevant}))]
+    distance, whole = cosine_distance(relevant), _distance_of(_one_each(document_vectors, parents))
     found = topic_clusters(relevant, seed)
     repeated = duplicates(query.text for query in queries)
     signs = QuerySetSigns(
@@ -107,12 +106,27 @@ def cosine_distance(vectors: Float32) -> float | None:
 
     vectors: (n, d) float32 of unit length.
     """
-    n = len(vectors)
-    if n < 3:
-        return None
-    total: NDArray[np.float64] = vectors.sum(axis=0, dtype=np.float64)
-    own = float(np.einsum("nd,nd->", vectors, vectors, dtype=np.float64))
-    return 1 - (float(np.square(total).sum()) - own) / (n * (n - 1))
+    return _distance_of([vectors])
+
+
+def _distance_of(parts: Iterable[Float32]) -> float | None:
+    """Return the `cosine_distance` of vectors in parts, (m, d) each."""
+    n, total, own = 0, np.zeros(1), 0.0
+    for part in parts:
+        n += len(part)
+        total = total + part.sum(axis=0, dtype=np.float64)
+        own += float(np.einsum("nd,nd->", part, part, dtype=np.float64))
+    return None if n < 3 else 1 - (float(np.square(total).sum()) - own) / (n * (n - 1))
+
+
+def _one_each(vectors: CorpusVectors, parents: Parents) -> Iterator[Float32]:
+    """Yield the vectors of the first passage of every document, in blocks."""
+    for first, block in blocks(vectors):
+        if parents is None:
+            yield block
+        else:
+            positions = np.arange(first, first + len(block))
+            yield block[parents[positions] == positions]
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.documents import relevant_passages
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.queries.crop import UNSPACED
-from taugate.retrieval.index.approximate import AnyIndex
+from taugate.retrieval.index.top_k import Searchable
 
 Shingles = NDArray[np.uint64]
 
@@ -79,7 +79,7 @@ class Wording:
         return [each for each in self.repeated if not each.labelled]
 
 
-def compare_wording(dataset: Dataset, encoded: EncodedDataset, index: AnyIndex) -> Wording:
+def compare_wording(dataset: Dataset, encoded: EncodedTexts, index: Searchable) -> Wording:
     """Find the queries that copy a relevant passage, and those whose relevant passage the corpus repeats.
 
     dataset: labelled queries and documents; encoded: their vectors, as they are searched; index: of the passages, which
@@ -103,14 +103,17 @@ def compare_wording(dataset: Dataset, encoded: EncodedDataset, index: AnyIndex) 
 
 def _repeated(
     dataset: Dataset,
-    encoded: EncodedDataset,
-    index: AnyIndex,
+    encoded: EncodedTexts,
+    index: Searchable,
     relevant: list[list[int]],
     passage: Callable[[int], Shingles],
 ) -> list[RepeatedAnswer]:
     distinct = sorted({position for passages in relevant for position in passages})
-    nearest = index.search(encoded.documents[distinct], min(1 + _NEIGHBOURS, len(dataset.documents))).positions
-    parents, lengths = dataset.documents.parents, encoded.lengths
+    vectors = encoded.documents[np.array(distinct, dtype=np.int64)]
+    nearest = index.search(vectors, min(1 + _NEIGHBOURS, len(dataset.documents))).positions
+    parents = dataset.documents.parents
+    compared = np.union1d(distinct, nearest)
+    lengths = dict(zip(compared.tolist(), encoded.lengths[compared].tolist(), strict=True))
     documents = np.arange(len(dataset.documents)) if parents is None else parents
     copies: dict[int, list[int]] = {}
     for position, found in zip(distinct, nearest.tolist(), strict=True):

@@ -26,6 +26,7 @@ from taugate.ingestion.dataset.people import digest_of_splits
 from taugate.ingestion.labels.traffic import NothingLearnedError, learn_from_traffic
 from taugate.registry import promotion
 from taugate.registry.catalog import find, parent_of, pointed_id, release_ids
+from taugate.registry.collections import check_in_process
 from taugate.registry.promotion import SatisfiedRule
 from taugate.registry.signing import sign
 from taugate.retrieval.documents.store import DocumentStore
@@ -56,6 +57,7 @@ def recalibrate(asked: Recalibration, say: Callable[[str], None], watch: Stopwat
             left = _finish(asked, state, _remembered(asked, state, current))
             if _is_of(current, asked.data):
                 return left
+        check_in_process(current, "a recalibration")
         state.begin(current.name)
         return _Run(asked, state, current, say, watch).result()
 

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.encoding.corpus import EncodedTexts, Lengths
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.reliability import (
@@ -33,14 +33,17 @@ from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.relevance import (
     FEATURES,
     Background,
+    ComputedBackground,
     Float64,
     Logistic,
+    ReadDocuments,
     Recalibration,
     Relevance,
     features,
+    mean_and_covariance,
 )
 from taugate.retrieval.release.evidence import RelevanceRecord
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 
 # C, the inverse strength of the ridge penalty on standardised features: from strong to next to none, a decade apart.
 _STRENGTHS = (0.03, 0.3, 3.0)
@@ -95,21 +98,22 @@ def estimate_relevance(
     vectors: Float32,
     unanswerable: tuple[TopK, Float32],
     roles: QueryRoles,
-    documents: Float32,
-    lengths: np.ndarray[tuple[int], np.dtype[np.int64]],
+    documents: CorpusVectors,
+    lengths: Lengths,
 ) -> EstimatedRelevance | None:
     """Fit on the queries that fit, recalibrate on the other calibration queries, and score every result.
 
     One thread: the same data give the same bits.
 
     judged: the n answerable queries with their results; vectors: (n, d) float32, of them; unanswerable: the top-K of
-    the u unanswerable ones, and their (u, d) vectors; roles: which queries fit; documents: (N, d) float32; lengths:
-    (N,) bytes of each document. None where the queries that fit have no relevant result, or nothing else.
+    the u unanswerable ones, and their (u, d) vectors; roles: which queries fit; documents: (N, d) float32, in memory
+    or not; lengths: (N,) bytes of each document. None where the queries that fit have no relevant result, or nothing
+    else.
     """
     with threadpool_limits(limits=1):
-        background = Background.of(documents, vectors[roles.fit], lengths)
+        background = _background(documents, vectors[roles.fit], lengths)
         k = judged.top.scores.shape[1]
-        found = background.documents[judged.top.positions]
+        found = background.rows(judged.top.positions)
         values = features(judged.top.scores, background.of_queries(vectors), found, k)
         relevant, labelled = judged.relevant, judged.labelled
         fitted = fit_relevance(values[roles.fit], relevant[roles.fit], roles.labels, labelled[roles.fit])
@@ -127,7 +131,7 @@ def estimate_relevance(
 
 
 def apply_relevance(
-    model: Logistic, judged: JudgedQueries, unanswerable: TopK, encoded: EncodedDataset, describing: NDArray[np.int64]
+    model: Logistic, judged: JudgedQueries, unanswerable: TopK, encoded: EncodedTexts, describing: NDArray[np.int64]
 ) -> AppliedRelevance:
     """Score every result with a model that was fitted before, on these documents or on others.
 
@@ -139,13 +143,25 @@ def apply_relevance(
     documents are described, those that would fit a model.
     """
     with threadpool_limits(limits=1):
-        background = Background.of(encoded.documents, encoded.answerable[describing], encoded.lengths)
+        background = _background(encoded.documents, encoded.answerable[describing], encoded.lengths)
         relevance = Relevance(model, background, judged.top.scores.shape[1])
         return AppliedRelevance(
             relevance,
             relevance.estimate(encoded.answerable, judged.top),
             relevance.estimate(encoded.unanswerable, unanswerable),
         )
+
+
+def _background(documents: CorpusVectors, queries: Float32, lengths: Lengths) -> Background | ComputedBackground:
+    """Describe every document now where they are in memory, and the results of a search when it finds them if not."""
+    if isinstance(documents, np.ndarray):
+        return Background.of(documents, queries, np.asarray(lengths))
+    stored = documents
+
+    def read(positions: NDArray[np.int64]) -> ReadDocuments:
+        return ReadDocuments(stored[positions], lengths[positions])
+
+    return ComputedBackground.of(mean_and_covariance(documents), queries, read)
 
 
 def fit_relevance(

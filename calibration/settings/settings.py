@@ -11,6 +11,7 @@ from taugate.calibration.settings.options import Advice, Options
 from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, ThresholdRule
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
+from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.index.kinds import Kind
 
 # Half a point: less than the papers' encoders differ, and what 600 queries can show, or some 700 documents.
@@ -24,6 +25,7 @@ DEFAULT_OVERLAP_PERCENTILE = 5.0  # why: drift/overlap.py
 ProjectionChoice = Literal["none", "query-pca", "auto"]
 PrecisionChoice = Literal["float32", "int8", "auto"]
 IndexChoice = Kind | Literal["auto"]
+EngineChoice = Literal["faiss", EngineKind]
 _BASELINE = {"precision": "float32", "projection": "none", "index": "flat"}
 
 
@@ -151,10 +153,42 @@ class CalibrationSettings(Options):
     candidates: CandidateSettings = Field(
         default_factory=CandidateSettings, description="what is tried for less time or memory"
     )
+    engine: EngineChoice = Field(
+        default="faiss",
+        description="store of vectors and texts: faiss keeps them in the release, the others in the engine at "
+        "TAUGATE_ENGINE_URL",
+    )
+    embeddings: str | None = Field(
+        default=None, description="folder, or URL in object storage, where `taugate encode` wrote the vectors"
+    )
 
     def __post_init__(self) -> None:
         if self.labels:
             self._check_labels()
+        if self.engine != "faiss":
+            self._check_engine(self.engine)
+        elif self.embeddings is not None:
+            raise InputError(
+                f"--embeddings {self.embeddings}: goes with --engine milvus or pgvector; without an engine vectors are "
+                "in memory, and come from the cache of embeddings"
+            )
+
+    def _check_engine(self, kind: EngineKind) -> None:
+        """Raise InputError for what takes every document's vector or text in memory, and so no engine can do yet."""
+        rule = self.rule
+        refused = {
+            **{
+                f"--{name} {value}": "what is cheaper is tried on vectors in memory"
+                for name, value in (self.candidates.requested.items())
+            },
+            f"--strata metadata.{rule.strata}": rule.strata is not None and "strata take the metadata of all documents",
+            "--max-answered": self.abstention is not None and "refusing whole queries takes the words of all documents",
+        }
+        for option, why in refused.items():
+            if why:
+                raise InputError(
+                    f"{option}: does not go with --engine {kind} yet, as {why}; leave it out, or use --engine faiss"
+                )
 
     @property
     def labelled_splits(self) -> tuple[str, ...]:

@@ -57,4 +57,5 @@ def _relevance(release: Path, manifest: Manifest) -> Relevance | None:
     if manifest.relevance is None:
         return None
     dimension = manifest.encoder.dimension if manifest.projection is None else manifest.projection.dimension
-    return Relevance.load(release / RELEVANCE, dimension, manifest.index.documents)
+    documents = manifest.index.documents if manifest.engine is None else None
+    return Relevance.load(release / RELEVANCE, dimension, documents)

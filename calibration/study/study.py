@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from taugate.calibration.abstention.certify import CertifiedAbstention, abstain, keep_abstention
 from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup
 from taugate.calibration.abstention.no_answer import answered_off_topic, answered_unanswerable
-from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.clusters import Labels, SamplingUnits, clusters
 from taugate.calibration.metrics.isotropy import Isotropy, isotropy
 from taugate.calibration.metrics.measure import DrawnQueries, QueryPart, measure
@@ -38,8 +38,7 @@ from taugate.calibration.threshold.policy_choice import certifiable_policy
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.index.approximate import AnyIndex
-from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, StrataRecord
 from taugate.retrieval.release.labels import LabelsRecord
 from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
@@ -74,7 +73,7 @@ class Findings:
     without an answer get one; labels: what few labels and a machine say, None where every label was taken by itself.
     """
 
-    index: AnyIndex
+    index: Index
     scored: ScoredQueries
     parts: dict[str, ScoredPart]
     roles: QueryRoles | None
@@ -100,8 +99,8 @@ class Findings:
 
 def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     dataset: Dataset,
-    encoded: EncodedDataset,
-    index: AnyIndex,
+    encoded: EncodedTexts,
+    index: Index,
     drawn: DrawnQueries,
     settings: CalibrationSettings,
     watch: Stopwatch,
@@ -206,8 +205,8 @@ def _decide(
 
 
 def _still_answered(  # noqa: PLR0913, PLR0917 (the two kinds of query without an answer)
-    encoded: EncodedDataset,
-    index: AnyIndex,
+    encoded: EncodedTexts,
+    index: Index,
     scored: ScoredQueries,
     policy: PolicyRecord,
     labels: Labels,
@@ -227,8 +226,8 @@ def _still_answered(  # noqa: PLR0913, PLR0917 (the two kinds of query without a
 
 def _query_set(
     dataset: Dataset,
-    encoded: EncodedDataset,
-    index: AnyIndex,
+    encoded: EncodedTexts,
+    index: Index,
     judged: JudgedQueries,
     parts: Mapping[str, ScoredPart],
     seed: int,
@@ -244,7 +243,7 @@ def _query_set(
 
 def _abstain(  # noqa: PLR0913, PLR0917 (all that the study has by now)
     dataset: Dataset,
-    encoded: EncodedDataset,
+    encoded: EncodedTexts,
     found: tuple[TopK, TopK],
     labels: Labels,
     calibration: NDArray[np.int64],
@@ -275,7 +274,7 @@ def _stratified(
     policy: PolicyRecord,
     dataset: Dataset,
     vectors: Float32,
-    index: AnyIndex,
+    index: Index,
     settings: CalibrationSettings,
     queries: CalibrationQueries,
 ) -> tuple[PolicyRecord, StrataRecord | None]:
@@ -319,7 +318,7 @@ def _check_scores(judged: JudgedQueries, parts: Mapping[str, ScoredPart]) -> Non
         )
 
 
-def _scored(part: QueryPart, vectors: Float32, index: AnyIndex) -> ScoredPart:
+def _scored(part: QueryPart, vectors: Float32, index: Index) -> ScoredPart:
     documents = part.resamples.random_documents[:, None]
     return ScoredPart(part.members, part.resamples, index.score(vectors[part.members], documents)[:, 0])
 

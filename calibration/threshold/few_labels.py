@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.labels.asked import AskedQueries, Comparison, ScoredResults, Scores, Scoring
 from taugate.calibration.labels.machine import hit_scores, loss_scores, losses
 from taugate.calibration.labels.shares import Float64, ShareEstimates
@@ -19,8 +19,7 @@ from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
 from taugate.calibration.threshold.machine import ResultScorer
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.index.approximate import AnyIndex
-from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.index.top_k import Searchable, TopK
 from taugate.retrieval.release.evidence import Certificate, Estimate, Interval
 from taugate.retrieval.release.labels import (
     LabelsRecord,
@@ -54,8 +53,8 @@ class FewLabels:
     def search(
         cls,
         dataset: Dataset,
-        encoded: EncodedDataset,
-        index: AnyIndex,
+        encoded: EncodedTexts,
+        index: Searchable,
         judged: JudgedQueries,
         unanswerable: TopK,
         seed: int,

@@ -5,14 +5,13 @@ from typing import Self
 
 import numpy as np
 
-from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import estimate_relevance
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.index.approximate import AnyIndex
-from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.index.top_k import Searchable, TopK
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.labels import Machine
 from taugate.retrieval.vectors.similarity import Float32
@@ -28,7 +27,7 @@ class ResultScorer:
     model: Relevance | None
 
     @classmethod
-    def fit(cls, dataset: Dataset, encoded: EncodedDataset, index: AnyIndex, k: int, seed: int) -> Self:
+    def fit(cls, dataset: Dataset, encoded: EncodedTexts, index: Searchable, k: int, seed: int) -> Self:
         """Fit the model on the generated queries.
 
         dataset, encoded: with the generated queries, and their vectors; index: of the documents; k: K, results of a

@@ -29,6 +29,7 @@ from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.location import local_folder
 from taugate.registry import writer
 from taugate.registry.catalog import find
+from taugate.registry.collections import check_in_process
 from taugate.registry.lock import calibration_lock, lock_for_reading
 from taugate.registry.promotion import SatisfiedRule, promote
 from taugate.registry.signing import sign
@@ -106,6 +107,7 @@ def _update_of(
 ) -> Updated:
     """Update one release, which is current; folder: of the release. The others are those of `update`."""
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
+        check_in_process(folder, "an update")
         with watch.stage("load"):
             release = load(folder, trusted=promotion.trusted)
             _check_promotable(release.manifest, promotion)

@@ -26,9 +26,9 @@ from taugate.registry.catalog import (
 )
 from taugate.registry.signing import trusted_keys
 from taugate.registry.summary import ReleaseSummary, summarize
+from taugate.retrieval.release.collection import verify_with_collection
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
 from taugate.retrieval.release.records import CalibrationRecord
-from taugate.retrieval.release.verify import verify
 
 
 def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
@@ -127,7 +127,7 @@ def verify_releases(arguments: argparse.Namespace) -> int:
     failed, trusted = 0, trusted_keys(arguments.trusted_keys)
     for name in names:
         try:
-            verify(find(arguments.releases, name), trusted)
+            verify_with_collection(find(arguments.releases, name), trusted)
             sys.stdout.write(f"ok {name}\n")
         except (ReleaseError, OSError) as error:
             failed += 1

@@ -2,7 +2,8 @@
 
 import argparse
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.comparison.words import PROVISIONAL, report
@@ -12,8 +13,11 @@ from taugate.cli.terminal.promotion_rule import FORCE_HELP, RULE_HELP
 from taugate.errors import InputError
 from taugate.registry import promotion
 from taugate.registry.catalog import find, release_ids
+from taugate.registry.collections import HOURS, prune_collections
 from taugate.registry.prune import KEEP, prune
 from taugate.registry.signing import trusted_keys
+from taugate.retrieval.engines.connect import engine_from_environment
+from taugate.retrieval.engines.engine import EngineKind
 
 
 def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
@@ -33,6 +37,19 @@ def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is p
     shadow.add_argument("--none", action="store_true", help="try none from now on")
     pruning = add_action(actions, "prune", prune_releases, "remove old releases that nobody needs")
     pruning.add_argument("--keep", metavar="N", type=int, default=KEEP, help=f"newest releases that stay ({KEEP})")
+    pruning.add_argument(
+        "--engine",
+        choices=get_args(EngineKind),
+        help=f"drop collections of this engine instead, older than {HOURS} hours, that no release names",
+    )
+    pruning.add_argument(
+        "--also",
+        metavar="DIR",
+        type=Path,
+        action="append",
+        default=[],
+        help="with --engine: another directory of releases in the same engine; name all of them",
+    )
     pruning.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
 
 
@@ -85,6 +102,10 @@ def prune_releases(arguments: argparse.Namespace) -> int:
     """Remove old releases; the ids of those removed go to stdout, and why others stay to stderr."""
     if arguments.keep < 0:
         raise InputError(f"--keep {arguments.keep}: give a whole number of 0 or more")
+    if arguments.engine is not None:
+        return _prune_engine(arguments)
+    if arguments.also:
+        raise InputError("--also: goes with --engine; releases are pruned one directory at a time")
     word = "would prune" if arguments.dry_run else "pruned"
     before = len(release_ids(arguments.releases))
     removed = 0
@@ -95,4 +116,23 @@ def prune_releases(arguments: argparse.Namespace) -> int:
         else:
             say(f"kept {outcome.name}: {outcome.kept}")
     say(f"{before - removed} of {before} releases stay")
+    return 0
+
+
+def _prune_engine(arguments: argparse.Namespace) -> int:
+    """Drop collections that no release of the directories names; their names go to stdout."""
+    directories = [arguments.releases, *arguments.also]
+    say(
+        f"collections stay that a release in {', '.join(map(str, directories))} names; name other directories by --also"
+    )
+    word, dropped, count = "would drop" if arguments.dry_run else "dropped", 0, 0
+    engine = engine_from_environment(arguments.engine)
+    for outcome in prune_collections(engine, directories, dry_run=arguments.dry_run):
+        count += 1
+        if outcome.kept is None:
+            dropped += 1
+            sys.stdout.write(f"{word} {outcome.name}\n")
+        else:
+            say(f"kept {outcome.name}: {outcome.kept}")
+    say(f"{count - dropped} of {count} collections stay")
     return 0

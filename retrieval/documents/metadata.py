@@ -1,6 +1,6 @@
 """The metadata of all documents by column: which documents meet a filter, without reading any of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -23,7 +23,7 @@ from taugate.retrieval.documents.filters import (
     on_fields,
 )
 from taugate.retrieval.documents.sorted_values import SortedValues
-from taugate.retrieval.documents.store import Document
+from taugate.retrieval.documents.store import Document, MetadataValue
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
 _MAX_LISTED, _MAX_NAME_LENGTH = 16, 40  # known fields that a message lists, and characters of each
@@ -54,10 +54,7 @@ class Metadata:
 
     def check(self, wanted: Filter) -> None:
         """Raise InputError where a filter names a field that no document has, or bounds for lists of strings."""
-        if unknown := [condition.field for condition in on_fields(wanted) if condition.field not in self.columns]:
-            if not self.columns:
-                raise InputError("the documents have no metadata; leave it out")
-            raise InputError(f"no document has the field {shown(unknown[0])}; there is {self._known()}")
+        check_fields(wanted, self.columns)
         for condition in on_fields(wanted):
             if isinstance(condition, Range) and isinstance(self.columns[condition.field], TagColumn):
                 raise InputError(f"{shown(condition.field)} holds lists of strings, which have no order; name a string")
@@ -125,10 +122,33 @@ class Metadata:
                 raise ReleaseError(f"{path}: does not agree with the documents; calibrate again")
         return metadata
 
-    def _known(self) -> str:
-        names = [*self.columns]
+
+def check_fields(wanted: Filter, names: Collection[str]) -> None:
+    """Raise InputError where a filter names a field that no document has; names: of the fields that there are."""
+    if unknown := [condition.field for condition in on_fields(wanted) if condition.field not in names]:
+        if not names:
+            raise InputError("the documents have no metadata; leave it out")
         more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-        return ", ".join(map(shown, names[:_MAX_LISTED])) + more
+        known = ", ".join(map(shown, [*names][:_MAX_LISTED])) + more
+        raise InputError(f"no document has the field {shown(unknown[0])}; there is {known}")
+
+
+def holds(wanted: Filter, values: Mapping[str, MetadataValue]) -> bool:
+    """Tell whether the metadata of one document meets a filter, as `Metadata.where` has it of all."""
+    return all(_holds_of_one(condition, values) for condition in wanted)
+
+
+def _holds_of_one(condition: Condition, values: Mapping[str, MetadataValue]) -> bool:
+    if isinstance(condition, Not):
+        return not holds(condition.negated, values)
+    if isinstance(condition, AnyOf):
+        return any(holds(each, values) for each in condition.filters)
+    keys = sort_keys(values.get(condition.field))
+    if isinstance(condition, Range):
+        alone = SortedValues.of(list(keys))
+        first, last = alone.interval(condition)
+        return last > first
+    return not {*keys}.isdisjoint(condition.keys)
 
 
 def shown(name: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import overload
+from typing import Protocol, overload
 
 import numpy as np
 import orjson
@@ -122,6 +122,32 @@ class DocumentWriter:
         write_tensors(self._folder / OFFSETS, arrays)
 
 
+class Documents(Protocol):
+    """The documents of a release by position: in its folder, or in an engine."""
+
+    @property
+    def parents(self) -> NDArray[np.int32] | None:
+        """See DocumentStore; None also where it is not known which chunks belong together."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Document]: ...
+
+    def __getitem__(self, position: int, /) -> Document: ...
+
+    def at(self, positions: NDArray[np.int64]) -> list[Document]:
+        """Return the documents at positions, (m,) int64, read together. Raises ReleaseError."""
+        ...
+
+    def positions(self, document_id: str) -> NDArray[np.int64]:
+        """Return the position of the passage with an id, else those of the chunks of the document with it, ascending.
+
+        document_id: of a passage or of a parent. Returns (m,) int64; none where there is no such id.
+        """
+        ...
+
+
 class DocumentStore(Sequence[Document]):
     """The documents of a folder as a read-only sequence by position, safe to read from many threads.
 
@@ -184,6 +210,10 @@ class DocumentStore(Sequence[Document]):
             return read_document(self._bytes[self._offsets[position] : self._offsets[position + 1]])
         except ValueError as error:
             raise ReleaseError(f"{self._path}: holds no document at {position}; calibrate again") from error
+
+    def at(self, positions: NDArray[np.int64]) -> list[Document]:
+        """See Documents.at."""
+        return [self[position] for position in positions.tolist()]
 
     def positions(self, document_id: str) -> NDArray[np.int64]:
         """Return the position of the passage with an id, else those of the chunks of the document with it, ascending.

@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Literal, Protocol
 
 import numpy as np
@@ -22,6 +23,7 @@ from taugate.retrieval.vectors.similarity import Float32
 EngineKind = Literal["milvus", "pgvector"]
 Positions = NDArray[np.int64]
 PREFIX = "tg_"
+_MADE = "made by taugate at "
 _NAME = re.compile(PREFIX + "[0-9a-f]{32}")
 
 
@@ -137,6 +139,10 @@ class Engine(Protocol):
         """Return the names of Taugate's collections, sorted."""
         ...
 
+    def created(self, name: str, deadline: float) -> float | None:
+        """Return when a collection was made, in seconds since 1970; None where nobody knows."""
+        ...
+
     def collection(self, name: str, breadth: int, deadline: float) -> Collection:
         """Open a collection; breadth: of its searches. Raises ReleaseError where there is none of that name."""
         ...
@@ -149,6 +155,19 @@ def collection_name(shards: Sequence[str], parameters: Mapping[str, int | str]) 
     """
     content = orjson.dumps({"shards": [*shards], "parameters": {**parameters}}, option=orjson.OPT_SORT_KEYS)
     return PREFIX + hashlib.sha256(content).hexdigest()[:32]
+
+
+def time_written(seconds: float) -> str:
+    """Return a time as it is written beside a collection; seconds: since 1970."""
+    return f"{_MADE}{datetime.fromtimestamp(seconds, UTC).isoformat()}"
+
+
+def time_read(written: str | None) -> float | None:
+    """Return a time in seconds since 1970; None where the text is not what `time_written` wrote."""
+    try:
+        return datetime.fromisoformat((written or "").removeprefix(_MADE)).timestamp()
+    except ValueError:
+        return None
 
 
 def check_name(name: str) -> str:

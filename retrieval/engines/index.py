@@ -1,31 +1,18 @@
 """An index whose vectors and documents are in an engine: it proposes, `similarity` scores."""
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.documents.store import Document
-from taugate.retrieval.engines.engine import Candidates, Collection, Positions
+from taugate.retrieval.engines.engine import Candidates, Collection, Positions, Rows
 from taugate.retrieval.index.flat import MOST_CANDIDATES, SPARE, best_of, brute_force_top_k
+from taugate.retrieval.index.passages import Candidate, Found, Observe, unobserved
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
 from taugate.retrieval.index.widening import widened_top_k
 from taugate.retrieval.vectors.similarity import Float32, pair_similarity, similarity
-
-
-@dataclass(frozen=True)
-class Found:
-    """The result of a search, with the documents that came with it.
-
-    top: scores and positions, best first. documents: of all these positions, and of other candidates.
-    """
-
-    top: TopK
-    documents: Mapping[int, Document]
 
 
 class EngineVectors:
@@ -84,27 +71,35 @@ class EngineIndex:
         scores, positions = zip(*found, strict=True)
         return TopK(np.stack(scores), np.stack(positions))
 
-    def find(self, queries: Float32, k: int, wanted: Filter = ()) -> Found:
+    def find(self, queries: Float32, k: int, wanted: Filter = (), observe: Observe = unobserved) -> Found:
         """Search as `search` does, among the documents that meet a filter, which the engine evaluates.
 
         Where at most k + SPARE documents meet it, all of them are scored, and the result is exact.
 
         queries: (n, d) float32 of unit length. k: how many; fewer where fewer documents meet the filter. wanted: the
-        filter; empty for all documents. Raises InputError for a filter that no engine can compare exactly,
-        EngineUnavailable and ReleaseError.
+        filter; empty for all documents. observe: receives the stages "engine" and "rescore", each as often as the
+        engine is asked. Raises InputError for a filter that no engine can compare exactly, EngineUnavailable and
+        ReleaseError.
         """
         deadline = time.monotonic() + self._seconds
-        count, documents = len(self), dict[int, Document]()
+        count, candidates = len(self), dict[int, Candidate]()
         k = min(k, count)
         if wanted:
+            start = time.perf_counter()
             members = self._collection.where(wanted, k + SPARE + 1, deadline)
+            observe("engine", time.perf_counter() - start)
             if len(members) <= k + SPARE:
-                return self._all_of(queries, k, members, deadline)
+                return self._all_of(queries, k, members, deadline, observe)
 
         def best(some: Float32, k: int, fetch: int) -> tuple[TopK, Float32]:
+            start = time.perf_counter()
             proposed = self._collection.propose(some, fetch, wanted, deadline)
-            documents.update(proposed.documents)
-            return _ranked(some, proposed, k)
+            answered = time.perf_counter()
+            candidates.update(_by_position(proposed))
+            ranked = _ranked(some, proposed, k)
+            observe("engine", answered - start)
+            observe("rescore", time.perf_counter() - answered)
+            return ranked
 
         top = widened_top_k(best, queries, k, k + SPARE, count)
         missing = np.flatnonzero(np.isneginf(top.scores[:, -1]))
@@ -113,15 +108,35 @@ class EngineIndex:
                 f"{self._collection.name}: proposes fewer than {k} documents even of {MOST_CANDIDATES} that it was "
                 "asked for; check that it is loaded and complete, or search more broadly"
             )
-        return Found(top, documents)
+        return Found(top, candidates, approximate=bool(wanted))
 
-    def _all_of(self, queries: Float32, k: int, members: Positions, deadline: float) -> Found:
+    def read(self, positions: Positions) -> Rows:
+        """Return the rows at positions, (m,) int64, all distinct. Raises EngineUnavailable and ReleaseError."""
+        return self._collection.fetch(positions, time.monotonic() + self._seconds)
+
+    def find_id(self, document_id: str) -> Positions:
+        """Return where the passage with an id is, else the chunks of the document with it, (m,) int64 ascending."""
+        return self._collection.find(document_id, time.monotonic() + self._seconds)
+
+    def _all_of(self, queries: Float32, k: int, members: Positions, deadline: float, observe: Observe) -> Found:
         """Score all of a few documents; members: (m,) int64 ascending."""
+        start = time.perf_counter()
         rows = self._collection.fetch(members, deadline)
+        observe("engine", time.perf_counter() - start)
         vectors = np.broadcast_to(rows.vectors[None], (len(queries), *rows.vectors.shape))
         positions = np.broadcast_to(members[None], (len(queries), len(members)))
         top = best_of(positions, similarity(queries, vectors), k)
-        return Found(top, dict(zip(members.tolist(), rows.documents, strict=True)))
+        contents = map(Candidate, rows.vectors, rows.documents)
+        return Found(top, dict(zip(members.tolist(), contents, strict=True)))
+
+
+def _by_position(proposed: Candidates) -> dict[int, Candidate]:
+    return {
+        position: Candidate(vector, proposed.documents[position])
+        for row, vectors in zip(proposed.positions.tolist(), proposed.vectors, strict=True)
+        for position, vector in zip(row, vectors, strict=True)
+        if position >= 0
+    }
 
 
 def _ranked(queries: Float32, proposed: Candidates, k: int) -> tuple[TopK, Float32]:

@@ -32,6 +32,8 @@ from taugate.retrieval.engines.engine import (
     check_name,
     missing_rows,
     no_such_collection,
+    time_read,
+    time_written,
 )
 from taugate.retrieval.engines.filters import Dialect, condition, filterable, id_condition
 from taugate.retrieval.engines.replicas import Replicas
@@ -68,7 +70,8 @@ class MilvusEngine:
 
     def create(self, name: str, dimension: int, deadline: float) -> None:
         """See Engine.create."""
-        schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
+        made = time_written(time.time())
+        schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False, description=made)
         schema.add_field("position", DataType.INT64, is_primary=True)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dimension)
         schema.add_field("document", DataType.VARCHAR, max_length=_MOST_BYTES)
@@ -115,6 +118,14 @@ class MilvusEngine:
         """See Engine.names."""
         found = self._ask("", lambda client, limit: client.list_collections(timeout=_left(limit)), deadline)
         return sorted(name for name in found if name.startswith(PREFIX))
+
+    def created(self, name: str, deadline: float) -> float | None:
+        """See Engine.created."""
+
+        def question(client: Any, limit: float) -> float | None:  # noqa: ANN401
+            return time_read(client.describe_collection(check_name(name), timeout=_left(limit)).get("description"))
+
+        return self._ask(name, question, deadline)
 
     def collection(self, name: str, breadth: int, deadline: float) -> "MilvusCollection":
         """See Engine.collection."""

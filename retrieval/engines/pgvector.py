@@ -30,6 +30,8 @@ from taugate.retrieval.engines.engine import (
     check_name,
     missing_rows,
     no_such_collection,
+    time_read,
+    time_written,
 )
 from taugate.retrieval.engines.filters import Dialect, condition, filterable, id_condition
 from taugate.retrieval.engines.replicas import Replicas
@@ -72,6 +74,7 @@ class PgvectorEngine:
                 f"CREATE TABLE {check_name(name)} (position bigint PRIMARY KEY, vector vector({dimension}) NOT NULL, "
                 "document text NOT NULL, tokens text[] NOT NULL, numbers jsonb NOT NULL)".encode()
             )
+            connection.execute(f"COMMENT ON TABLE {name} IS '{time_written(time.time())}'".encode())
 
         self._write(name, question, deadline)
 
@@ -115,6 +118,16 @@ class PgvectorEngine:
         question = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND starts_with(tablename, %s)"
         rows = self._read("", lambda connection: connection.execute(question, (PREFIX,)).fetchall(), deadline)
         return sorted(name for (name,) in rows)
+
+    def created(self, name: str, deadline: float) -> float | None:
+        """See Engine.created."""
+
+        def question(connection: "_Connection") -> float | None:
+            comment = connection.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", (check_name(name),))
+            found = comment.fetchone()
+            return time_read(found[0]) if found else None
+
+        return self._read(name, question, deadline)
 
     def collection(self, name: str, breadth: int, deadline: float) -> "PgvectorCollection":
         """See Engine.collection."""

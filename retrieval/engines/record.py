@@ -1,10 +1,13 @@
 """What a release says of the collection that holds its vectors and documents: the manifest's `engine` record."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from taugate.retrieval.engines.engine import EngineKind, GraphParameters, collection_name
+
+# A manifest is read strictly, and JSON has lists.
+_Texts = Annotated[tuple[str, ...], BeforeValidator(lambda texts: tuple(texts) if isinstance(texts, list) else texts)]
 
 
 class EngineRecord(BaseModel):
@@ -22,9 +25,9 @@ class EngineRecord(BaseModel):
     kind: EngineKind
     rows: int = Field(ge=1)
     dimension: int = Field(ge=1)
-    shards: tuple[str, ...]
+    shards: _Texts
     sample: str
-    fields: tuple[str, ...] = ()
+    fields: _Texts = ()
     edges: int = GraphParameters.edges
     edge_candidates: int = GraphParameters.edge_candidates
     breadth: int = GraphParameters.breadth

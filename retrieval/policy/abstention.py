@@ -18,7 +18,7 @@ from taugate.retrieval.index.lexical import ForwardIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.policy.relevance import Float64, Logistic, mean_and_covariance, similarity_moments
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
 # From the simplest to the one with most parts: the best similarity; how far it is above the mean of the others; how far
@@ -50,7 +50,7 @@ class Signals:
     lexical: ForwardIndex | None = None
 
     @classmethod
-    def of(cls, k: int, documents: Float32, texts: Sequence[str]) -> Self:
+    def of(cls, k: int, documents: CorpusVectors, texts: Sequence[str]) -> Self:
         """Prepare all signals of a corpus.
 
         k: how many results count. documents: (N, d) float32 vectors. texts: of the N documents.

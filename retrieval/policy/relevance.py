@@ -1,6 +1,7 @@
 """The probability that a result is relevant: a logistic model, fitted at calibration and evaluated for every reply."""
 
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
 
@@ -8,15 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
+from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import relative
-from taugate.retrieval.vectors.similarity import Float32, moments
+from taugate.retrieval.vectors.similarity import CorpusVectors, Float32, moments
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
 Float64 = NDArray[np.float64]
 # Below this a standard deviation is rounding: float32 vectors that are all the same.
 _SMALLEST_DEVIATION = 1e-6
 _RECALIBRATION = "recalibration"
+_READ = 4096  # documents that are read at a time: 6 MB at d = 384
 FEATURES = (
     "score",
     "relative_score",
@@ -35,6 +38,27 @@ FEATURES = (
     "asked_z_behind_best",
     "log_length",
 )
+
+
+@dataclass(frozen=True)
+class ReadDocuments:
+    """What is compared with random partners, of some documents.
+
+    vectors: (…, d) float32 of unit length. lengths: (…) int64 bytes of text of each.
+    """
+
+    vectors: Float32
+    lengths: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, vectors: Float32, documents: Sequence[Document]) -> Self:
+        """Join m vectors, (m, d) float32, with the m documents that they are of."""
+        lengths = [len(each.encoded_text.encode()) for each in documents]
+        return cls(vectors, np.array(lengths, dtype=np.int64))
+
+
+# Reads documents at distinct ascending positions, (m,) int64.
+Read = Callable[[NDArray[np.int64]], ReadDocuments]
 
 
 @dataclass(frozen=True)
@@ -57,15 +81,9 @@ class Background:
         documents: (N, d) float32 of unit length. queries: (q, d) float32 of unit length. lengths: (N,) bytes of text of
         each document.
         """
-        mean, covariance = mean_and_covariance(documents)
-        stored = np.column_stack(
-            [
-                *similarity_moments(documents, mean, covariance),
-                *similarity_moments(documents, *mean_and_covariance(queries)),
-                np.log1p(lengths),
-            ]
-        )
-        return cls(mean, covariance, stored.astype(np.float32))
+        partners = mean_and_covariance(documents)
+        stored = _document_rows(ReadDocuments(documents, lengths), partners, mean_and_covariance(queries))
+        return cls(*partners, stored)
 
     def of_queries(self, queries: Float32) -> tuple[Float64, Float64]:
         """Return mean and standard deviation of each query's similarity with a random document, (n,) float64 each.
@@ -74,11 +92,93 @@ class Background:
         """
         return similarity_moments(queries, self.mean, self.covariance)
 
+    def rows(self, positions: NDArray[np.int64], results: ReadDocuments | None = None) -> Float32:
+        """Return the five numbers of the documents at positions of any shape, (…, 5) float32.
 
-def mean_and_covariance(vectors: Float32) -> tuple[Float64, Float64]:
+        results: the documents themselves, which are not needed here; see `ComputedBackground.rows`.
+        """
+        return self.documents[positions]
+
+    def arrays(self) -> Arrays:
+        """Return what is stored of it, by name."""
+        return {"mean": self.mean, "covariance": self.covariance, "documents": self.documents}
+
+
+@dataclass(frozen=True)
+class ComputedBackground:
+    """A Background whose documents are outside the release: their five numbers are computed when they are needed.
+
+    mean: (d,) and covariance: (d, d) float64, of the document vectors. asked_mean, asked_covariance: the same of the
+    queries. read: reads documents; None where they are given with every call.
+    """
+
+    mean: Float64
+    covariance: Float64
+    asked_mean: Float64
+    asked_covariance: Float64
+    read: Read | None = None
+
+    @classmethod
+    def of(cls, partners: tuple[Float64, Float64], queries: Float32, read: Read | None = None) -> Self:
+        """Measure the background of a corpus.
+
+        partners: mean and covariance of the document vectors. queries: (q, d) float32 of unit length. read: see the
+        class.
+        """
+        return cls(*partners, *mean_and_covariance(queries), read)
+
+    def of_queries(self, queries: Float32) -> tuple[Float64, Float64]:
+        """See Background.of_queries."""
+        return similarity_moments(queries, self.mean, self.covariance)
+
+    def rows(self, positions: NDArray[np.int64], results: ReadDocuments | None = None) -> Float32:
+        """Return the five numbers of documents, (…, 5) float32: those of `Background.rows`, but for float32 rounding.
+
+        positions: of any shape. results: the documents at these positions; where they are None they are read, each
+        once. Raises ValueError where there is nothing to read them with, and what `read` raises.
+        """
+        if results is not None:
+            return self._computed(results)
+        if self.read is None:
+            raise ValueError("documents have to be given, or a way to read them")
+        distinct, places = np.unique(positions, return_inverse=True)
+        found = np.empty((len(distinct), 5), dtype=np.float32)
+        for start in range(0, len(distinct), _READ):
+            block = slice(start, start + _READ)
+            found[block] = self._computed(self.read(distinct[block]))
+        return found[places.reshape(positions.shape)]
+
+    def _computed(self, documents: ReadDocuments) -> Float32:
+        asked = self.asked_mean, self.asked_covariance
+        return _document_rows(documents, (self.mean, self.covariance), asked)
+
+    def arrays(self) -> Arrays:
+        """Return what is stored of it, by name."""
+        names = ("mean", "covariance", "asked_mean", "asked_covariance")
+        return {name: getattr(self, name) for name in names}
+
+
+def _document_rows(
+    documents: ReadDocuments, partners: tuple[Float64, Float64], asked: tuple[Float64, Float64]
+) -> Float32:
+    """Compute the five numbers of documents, (…, 5) float32.
+
+    partners, asked: mean and covariance of document vectors and of query vectors.
+    """
+    lengths = documents.lengths
+    vectors = documents.vectors.reshape(lengths.size, len(partners[0]))
+    columns = [
+        *similarity_moments(vectors, *partners),
+        *similarity_moments(vectors, *asked),
+        np.log1p(lengths.reshape(-1)),
+    ]
+    return np.column_stack(columns).astype(np.float32).reshape(*lengths.shape, 5)
+
+
+def mean_and_covariance(vectors: CorpusVectors) -> tuple[Float64, Float64]:
     """Return mean, (d,), and covariance, (d, d), of vectors, (n, d) float32, in float64."""
     mean, scatter = moments(vectors)
-    return mean, scatter / len(vectors)
+    return mean, scatter / vectors.shape[0]
 
 
 def similarity_moments(vectors: Float32, mean: Float64, covariance: Float64) -> tuple[Float64, Float64]:
@@ -102,10 +202,10 @@ def features(
     """Compute the features of each result, (n, w, len(FEATURES)) float64.
 
     scores: (n, w) float32, best first. query_background: mean and deviation of each query, (n,) each, as
-    `Background.of_queries` returns them. documents: (n, w, 5) float32 rows of `Background.documents`. k: features that
-    describe the list are taken from its first k results, so that an estimate does not depend on how many results were
-    asked for. ranks: (w,) int64 places of the results, from 1, where the list has gaps beyond the first k; None where
-    it has none.
+    `Background.of_queries` returns them. documents: (n, w, 5) float32, as `Background.rows` returns them. k: features
+    that describe the list are taken from its first k results, so that an estimate does not depend on how many results
+    were asked for. ranks: (w,) int64 places of the results, from 1, where the list has gaps beyond the first k; None
+    where it has none.
     """
     s = scores.astype(np.float64)
     head = s[:, :k]
@@ -200,41 +300,57 @@ class Relevance:
     """
 
     model: Logistic
-    background: Background
+    background: Background | ComputedBackground
     k: int
 
-    def estimate(self, queries: Float32, top: TopK, ranks: NDArray[np.int64] | None = None) -> Float32:
+    def estimate(
+        self,
+        queries: Float32,
+        top: TopK,
+        ranks: NDArray[np.int64] | None = None,
+        results: ReadDocuments | None = None,
+    ) -> Float32:
         """Return the probability that each result is relevant, (n, w) float32.
 
         Computed in float64 and rounded once, so that how a batch was split, which moves the last bits of a product of
         matrices, shows about as rarely as in `similarity`.
 
-        queries: (n, d) float32 of unit length. top: their results, (n, w), best first. ranks: see `features`.
+        queries: (n, d) float32 of unit length. top: their results, (n, w), best first. ranks: see `features`. results:
+        the documents of the results, (n, w), where the search has brought them; see `ComputedBackground.rows`.
         """
         if not top.scores.size:
             return np.empty(top.scores.shape, dtype=np.float32)
-        documents = self.background.documents[top.positions]
+        documents = self.background.rows(top.positions, results)
         values = features(top.scores, self.background.of_queries(queries), documents, self.k, ranks)
         return self.model.probability(values).astype(np.float32)
+
+    def reading(self, read: Read) -> Self:
+        """Return the same, with documents read by `read` where they are not in the release."""
+        if isinstance(self.background, Background):
+            return self
+        return replace(self, background=replace(self.background, read=read))
 
     def save(self, path: Path) -> None:
         """Write the model to one safetensors file. Raises OSError."""
         arrays = {name: np.atleast_1d(getattr(self.model, name)) for name in ("center", "scale", "weights")}
         arrays |= {"intercept": np.array([self.model.intercept]), "k": np.array([self.k])}
         arrays |= {_RECALIBRATION: np.array(astuple(self.model.recalibration))}
-        arrays |= {name: getattr(self.background, name) for name in ("mean", "covariance", "documents")}
-        write_tensors(path, arrays)
+        write_tensors(path, arrays | self.background.arrays())
 
     @classmethod
-    def load(cls, path: Path, dimension: int, documents: int) -> Self:
+    def load(cls, path: Path, dimension: int, documents: int | None) -> Self:
         """Read what `save` wrote.
 
-        path: the file. dimension: of the vectors that are searched. documents: how many the index has. Raises
-        ReleaseError where it holds anything else.
+        path: the file. dimension: of the vectors that are searched. documents: how many the index has; None where they
+        are outside the release, in an engine. Raises ReleaseError where it holds anything else.
         """
         expected: dict[str, tuple[int, ...]] = {name: (len(FEATURES),) for name in ("center", "scale", "weights")}
         expected |= {"intercept": (1,), "k": (1,), "mean": (dimension,), "covariance": (dimension, dimension)}
-        expected |= {"documents": (documents, 5), _RECALIBRATION: (3,)}
+        if documents is None:
+            expected |= {"asked_mean": (dimension,), "asked_covariance": (dimension, dimension)}
+        else:
+            expected |= {"documents": (documents, 5)}
+        expected |= {_RECALIBRATION: (3,)}
         # A release from before there was a map has none.
         arrays = {_RECALIBRATION: np.array(astuple(Recalibration())), **read_tensors(path)}
         shapes = {name: array.shape for name, array in arrays.items()}
@@ -247,13 +363,18 @@ class Relevance:
         recalibration = Recalibration(*arrays[_RECALIBRATION].tolist())
         intercept = float(arrays["intercept"][0])
         model = Logistic(arrays["center"], arrays["scale"], arrays["weights"], intercept, recalibration)
-        background = Background(arrays["mean"], arrays["covariance"], arrays["documents"])
+        partners = arrays["mean"], arrays["covariance"]
+        background: Background | ComputedBackground
+        if documents is None:
+            background = ComputedBackground(*partners, arrays["asked_mean"], arrays["asked_covariance"])
+        else:
+            background = Background(*partners, arrays["documents"])
         return cls(model, background, int(arrays["k"][0]))
 
 
 def _has_valid_values(arrays: Arrays) -> bool:
     """Tell whether nothing is divided by zero, the map rises, and K is a positive integer."""
-    deviations = arrays["documents"][:, [1, 3]]
+    deviations = arrays["documents"][:, [1, 3]] if "documents" in arrays else np.ones(1)  # computed ones are above 0
     whole = arrays["k"].dtype == np.int64 and arrays["k"][0] >= 1
     rises = (arrays[_RECALIBRATION][:2] > 0).all()
     return bool(whole and rises and (arrays["scale"] > 0).all() and (deviations > 0).all())

@@ -1,7 +1,7 @@
 """The layout of releases: names in a releases directory and in a release, and the digest that names a release."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -43,10 +43,22 @@ OPTIONAL_FILES = frozenset(
     }
 )
 
+# Of these an engine has the contents, where the manifest names one.
+IN_ENGINE = frozenset({INDEX, VECTORS, TEXTS, OFFSETS, METADATA})
+
 RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}", re.ASCII)  # as a pointer is read
 STAGING_PREFIX = ".staging-"
 PRUNED_PREFIX = ".pruned-"  # of a release that is being removed
 _NOT_CONTENT = frozenset({"release_id", "created_at", "parent"})  # keys of the manifest
+
+
+def files_differ(names: Collection[str], *, in_engine: bool) -> frozenset[str]:
+    """Return which files a release lacks, or has although it must not; none where it is as it should be.
+
+    names: of its files. in_engine: whether its vectors and documents are in an engine.
+    """
+    outside = IN_ENGINE if in_engine else frozenset()
+    return (FILES - outside) ^ (frozenset(names) - (OPTIONAL_FILES - outside))
 
 
 def baseline_path(folder: Path, release: str) -> Path:

@@ -5,17 +5,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, get_args
 
-from taugate.errors import InputError, ReleaseError
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.errors import EngineUnavailable, InputError, ReleaseError
 from taugate.retrieval.documents.filters import sort_key
 from taugate.retrieval.documents.metadata import Metadata
-from taugate.retrieval.documents.store import TEXTS, DocumentStore
+from taugate.retrieval.documents.store import TEXTS, Documents, DocumentStore
 from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder, RequestedPrecision
+from taugate.retrieval.engines.corpus import EngineAccess, open_corpus
 from taugate.retrieval.index import files
-from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.kinds import INDEX, VECTORS
+from taugate.retrieval.index.passages import Fields, Passages
+from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
 from taugate.retrieval.policy.policy import Policy, StratumThresholds
-from taugate.retrieval.policy.relevance import Relevance
+from taugate.retrieval.policy.relevance import Read, ReadDocuments, Relevance
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
@@ -57,7 +62,7 @@ class Release:
 
     manifest: Manifest
     retriever: Retriever
-    documents: DocumentStore
+    documents: Documents
     precision: Literal["float32", "int8"]
     golden: Sequence[GoldenQuery]
     reference: Reference
@@ -70,8 +75,30 @@ class Release:
 
     @property
     def metadata(self) -> Metadata:
-        """The metadata of the documents, by which filters select."""
+        """The metadata of the documents that are in this process."""
         return self.retriever.metadata
+
+    @property
+    def fields(self) -> Fields:
+        """The metadata fields of the documents, by which filters select."""
+        return self.retriever.passages
+
+
+@dataclass(frozen=True)
+class _Corpus:
+    """What a release is searched in.
+
+    index: of the vectors. documents: the texts. metadata: of the documents. elsewhere: their passages, where these are
+    in an engine. read: reads what the relevance model compares, in the same case. resources: that are closed with the
+    release.
+    """
+
+    index: Index
+    documents: Documents
+    metadata: Metadata
+    elsewhere: Passages | None = None
+    read: Read | None = None
+    resources: Sequence[Closable] = ()
 
 
 def load(
@@ -79,23 +106,55 @@ def load(
     threads: int | None = None,
     precision: RequestedPrecision = "auto",
     trusted: TrustedKeys | None = None,
+    engine: EngineAccess = EngineAccess(),  # noqa: B008 (frozen)
 ) -> Release:
     """Verify and open a release, then check that its golden queries are answered as recorded.
 
     release: its folder. threads: for the encoder, by default the processors that this process may use. precision: of
     the encoder; auto takes that of the calibration and, where it does not answer as recorded on this machine, the
     float32 one that the release may have beside it. trusted: keys of which one must have signed the release; None asks
-    for no signature. Raises ReleaseError or EncoderError with one message where anything is not as it was written,
-    InputError where the release has no encoder of this precision.
+    for no signature. engine: how to reach the engine that the release names, by default the one that the environment
+    names. Raises ReleaseError or EncoderError with one message where anything is not as it was written, InputError
+    where the release has no encoder of this precision or no engine is named, EngineUnavailable where one does not
+    answer.
     """
     manifest = verify(release, trusted)
     _check_optional_files(release, manifest)
-    index = files.load(release, manifest.index.kind, _search_dimension(manifest))
-    documents = DocumentStore(release)
-    _check_counts(release, manifest, index, documents)
-    metadata = Metadata.load(release / METADATA, documents) if METADATA in manifest.files else Metadata()
+    corpus = _open_corpus(release, manifest, engine)
+    try:
+        return _open(release, manifest, corpus, threads, precision)
+    except BaseException:
+        for resource in corpus.resources:
+            resource.close()
+        raise
+
+
+def _open_corpus(release: Path, manifest: Manifest, access: EngineAccess) -> _Corpus:
+    """Open what a release is searched in: its own files, or the collection of an engine."""
+    dimension = _search_dimension(manifest)
+    if manifest.engine is None:
+        index = files.load(release, manifest.index.kind, dimension)
+        documents = DocumentStore(release)
+        _check_counts(release, manifest, len(index), len(documents))
+        metadata = Metadata.load(release / METADATA, documents) if METADATA in manifest.files else Metadata()
+        return _Corpus(index, documents, metadata)
+    _check_counts(release, manifest, manifest.engine.rows, manifest.engine.rows)
+    opened = open_corpus(manifest.engine, dimension, access)
+
+    def read(positions: NDArray[np.int64]) -> ReadDocuments:
+        rows = opened.index.read(positions)
+        return ReadDocuments.of(rows.vectors, rows.documents)
+
+    return _Corpus(opened.index, opened.documents, Metadata(), opened.passages, read, (opened,))
+
+
+def _open(
+    release: Path, manifest: Manifest, corpus: _Corpus, threads: int | None, precision: RequestedPrecision
+) -> Release:
+    """Open the rest of a release, and ask its golden queries; the parameters are those of `load`."""
+    index = corpus.index
     projection = _load_projection(release, manifest, index)
-    relevance = _load_relevance(release, manifest, index)
+    relevance = _load_relevance(release, manifest, corpus)
     abstention = _load_abstention(release, manifest, index)
     policy = _policy(manifest)
     reference = Reference.load(release / REFERENCE)
@@ -105,14 +164,27 @@ def load(
     folders = encoder_folders(release, manifest, precision)
     for folder in folders:
         encoder = load_encoder(folder, manifest, threads)
-        retriever = Retriever(encoder, index, policy, relevance, projection, metadata, abstention, documents.parents)
+        retriever = Retriever(
+            encoder,
+            index,
+            policy,
+            relevance,
+            projection,
+            corpus.metadata,
+            abstention,
+            corpus.documents.parents,
+            corpus.elsewhere,
+        )
         try:
             _check_golden(retriever, queries, release, folder, manifest.golden_tolerance)
+        except EngineUnavailable:
+            raise
         except ReleaseError:
             if folder is folders[-1]:
                 raise
             continue
-        return Release(manifest, retriever, documents, encoder.config.precision, queries, reference)
+        used = encoder.config.precision
+        return Release(manifest, retriever, corpus.documents, used, queries, reference, corpus.resources)
     raise AssertionError("encoder_folders returns one at least")
 
 
@@ -158,6 +230,8 @@ def _check_golden(
     """Check the answers; whatever a library raises for parts that do not fit becomes a ReleaseError."""
     try:
         golden.check(retriever, queries, tolerance)
+    except EngineUnavailable:
+        raise
     except ReleaseError as error:
         raise ReleaseError(f"{release / GOLDEN}: {error}") from error
     except Exception as error:
@@ -186,8 +260,8 @@ def _disagreement(release: Path, name: str) -> ReleaseError:
     return ReleaseError(f"{release}: the manifest and its files disagree on {name}; calibrate again")
 
 
-def _check_counts(release: Path, manifest: Manifest, index: AnyIndex, documents: DocumentStore) -> None:
-    counts = {manifest.data.documents, manifest.index.documents, len(index), len(documents)}
+def _check_counts(release: Path, manifest: Manifest, vectors: int, documents: int) -> None:
+    counts = {manifest.data.documents, manifest.index.documents, vectors, documents}
     if len(counts) != 1:
         raise ReleaseError(
             f"{release}: {MANIFEST}, {INDEX} and {TEXTS} count {sorted(counts)} documents; calibrate again"
@@ -199,19 +273,22 @@ def _search_dimension(manifest: Manifest) -> int:
     return manifest.encoder.dimension if manifest.projection is None else manifest.projection.dimension
 
 
-def _load_projection(release: Path, manifest: Manifest, index: AnyIndex) -> Projection | None:
+def _load_projection(release: Path, manifest: Manifest, index: Index) -> Projection | None:
     if manifest.projection is None:
         return None
     return Projection.load(release / PROJECTION, manifest.encoder.dimension, index.dimension)
 
 
-def _load_relevance(release: Path, manifest: Manifest, index: AnyIndex) -> Relevance | None:
+def _load_relevance(release: Path, manifest: Manifest, corpus: _Corpus) -> Relevance | None:
     if manifest.relevance is None:
         return None
-    return Relevance.load(release / RELEVANCE, index.dimension, len(index))
+    path, dimension = release / RELEVANCE, corpus.index.dimension
+    if corpus.read is None:
+        return Relevance.load(path, dimension, len(corpus.index))
+    return Relevance.load(path, dimension, None).reading(corpus.read)
 
 
-def _load_abstention(release: Path, manifest: Manifest, index: AnyIndex) -> AnswerRule | None:
+def _load_abstention(release: Path, manifest: Manifest, index: Index) -> AnswerRule | None:
     record = manifest.abstention
     if record is None:
         return None

@@ -13,11 +13,10 @@ from pydantic import ValidationError
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.release.layout import (
-    FILES,
     MANIFEST,
     MANIFEST_BYTES,
-    OPTIONAL_FILES,
     content_digest,
+    files_differ,
     stored_files,
 )
 from taugate.retrieval.release.manifest import SCHEMA_VERSION, FileRecord, Manifest
@@ -70,8 +69,8 @@ def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) ->
         raise ReleaseError(f"{release / MANIFEST}: says it is {said}, not {release.name}; {_REMEDY}")
     if content_digest(raw)[:12] != manifest.release_id[-12:]:
         raise ReleaseError(f"{release / MANIFEST}: its content digest is not the one in its id; {_REMEDY}")
-    if set(manifest.files) - OPTIONAL_FILES != FILES:
-        names = _shown(", ".join(sorted(FILES ^ (set(manifest.files) - OPTIONAL_FILES))))
+    if different := files_differ(manifest.files, in_engine=manifest.engine is not None):
+        names = _shown(", ".join(sorted(different)))
         raise ReleaseError(f"{release / MANIFEST}: lists other files than this version has ({names}); {_REMEDY}")
     return manifest
 

@@ -7,6 +7,7 @@ of the middle between two float32 numbers: about once in a hundred million pairs
 query.
 """
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
@@ -29,6 +30,32 @@ class Vectors(Protocol):
     def __getitem__(self, positions: NDArray[np.int64], /) -> Float32:
         """Return the float32 vectors at positions of any shape; the result has one more axis at its end, d long."""
         ...
+
+
+class StoredVectors(Vectors, Protocol):
+    """Vectors of N documents outside the process's memory, which are read by position or all of them in blocks."""
+
+    def blocks(self) -> Iterator[tuple[int, Float32]]:
+        """Yield the position of a block's first vector and the block, (m, d) float32, in the order of the corpus."""
+        ...
+
+
+CorpusVectors = Float32 | StoredVectors
+
+
+def blocks(vectors: CorpusVectors) -> Iterator[tuple[int, Float32]]:
+    """Yield vectors block by block, each with the position of its first one; an array is one block."""
+    if isinstance(vectors, np.ndarray):
+        yield 0, vectors
+    else:
+        yield from vectors.blocks()
+
+
+def whole(vectors: CorpusVectors) -> Float32:
+    """Return vectors that are in memory. Raises TypeError where they are not: whoever asks holds all of them."""
+    if not isinstance(vectors, np.ndarray):
+        raise TypeError("vectors outside the memory are read in blocks")
+    return vectors
 
 
 def similarity(queries: Float32, documents: Float32) -> Float32:
@@ -66,16 +93,25 @@ def rounding_bound(dimension: int) -> float:
     return (dimension + 4) * unit / (1 - (dimension + 4) * unit) + unit
 
 
-def moments(vectors: Float32) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def moments(vectors: CorpusVectors) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the mean, (d,), and the scatter Σ (v − mean)(v − mean)ᵀ, (d, d), of vectors, in float64.
 
-    Vectors are centred before they are multiplied, so that those close together lose no digits.
+    Vectors are centred before they are multiplied, so that those close together lose no digits. Those outside the
+    memory are read twice.
 
     vectors: (n, d) float32, n ≥ 1.
     """
-    mean: NDArray[np.float64] = vectors.mean(axis=0, dtype=np.float64)
+    mean: NDArray[np.float64] = total(vectors) / vectors.shape[0]
     scatter = np.zeros((len(mean), len(mean)))
-    for start in range(0, len(vectors), _BLOCK_ROWS):
-        centred = vectors[start : start + _BLOCK_ROWS] - mean
-        scatter += centred.T @ centred
+    for _, block in blocks(vectors):
+        for start in range(0, len(block), _BLOCK_ROWS):
+            centred = block[start : start + _BLOCK_ROWS] - mean
+            scatter += centred.T @ centred
     return mean, scatter
+
+
+def total(vectors: CorpusVectors) -> NDArray[np.float64]:
+    """Return the sum of vectors, (n, d) float32, in float64, (d,)."""
+    parts = [block.sum(axis=0, dtype=np.float64) for _, block in blocks(vectors)]
+    summed: NDArray[np.float64] = parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
+    return summed

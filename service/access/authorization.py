@@ -15,7 +15,7 @@ from pathlib import Path
 from prometheus_client import Counter
 
 from taugate.errors import InputError
-from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.index.passages import Fields
 from taugate.service.access.keys import ApiKey, KeyScope, digest, keys_required, read_keys
 from taugate.service.errors import Forbidden, Unauthorized
 from taugate.service.metrics import Metrics
@@ -108,7 +108,7 @@ class Authorizer:
         self._settings, self._metrics = settings, metrics
         self._required = keys_required(settings)
         self._keys: Sequence[ApiKey] = ()
-        self._metadata: Metadata | None = None  # of the release in service
+        self._fields: Fields | None = None  # of the release in service
         self._file_stamp: _FileStamp | None = None
         self._requests: dict[str, Counter] = {}  # by key: looking a series up takes longer than counting
         if self._required:
@@ -121,8 +121,8 @@ class Authorizer:
         self._file_stamp = self._stamp_file()
         try:
             keys = read_keys(self._settings)
-            if self._metadata is not None:
-                _check_filters(keys, self._metadata)
+            if self._fields is not None:
+                _check_filters(keys, self._fields)
         except InputError as error:
             self._metrics.keys_reload_failed.set(1)
             _log.error("keys could not be read; those before stay", extra={"fields": {"reason": str(error)}})
@@ -133,13 +133,13 @@ class Authorizer:
         _log.info("keys", extra={"fields": {"names": [key.name for key in keys]}})
         return True
 
-    def serve(self, metadata: Metadata) -> None:
+    def serve(self, fields: Fields) -> None:
         """Accept a release that goes into service.
 
-        metadata: of its documents. Raises InputError where the filter of a key does not fit it.
+        fields: of its documents. Raises InputError where the filter of a key does not fit it.
         """
-        _check_filters(self._keys, metadata)
-        self._metadata = metadata
+        _check_filters(self._keys, fields)
+        self._fields = fields
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -209,11 +209,11 @@ def _sent_key(headers: Mapping[bytes, bytes]) -> bytes:
     return key.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"")
 
 
-def _check_filters(keys: Sequence[ApiKey], metadata: Metadata) -> None:
+def _check_filters(keys: Sequence[ApiKey], fields: Fields) -> None:
     """Raise InputError for the first key whose filter asks for a field, or a kind of value, that no document has."""
     for key in keys:
         try:
-            metadata.check_kinds(key.filter)
+            fields.check_kinds(key.filter)
         except InputError as error:
             raise InputError(
                 f"the filter of the key {key.name} does not fit the release: {error}; change the filter, or serve a "

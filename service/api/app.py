@@ -61,6 +61,7 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
             async with authorizer.watching(), connections.checking_deadlines():
                 yield {CONNECTIONS: connections}
         finally:
+            serving.give_up()
             await loading
             await reloading.stop()
             await serving.stop()

@@ -40,7 +40,7 @@ _REFUSALS = {
     "400": "This is no HTTP, or the body is no JSON",
     "408": "The whole request was not there in time",
     "431": "The head of the request is too long",
-    "503": "No release is loaded, or too many connections are open",
+    "503": "No release is loaded, its engine does not answer, or too many connections are open",
 }
 _KEY_REFUSALS = {
     "401": "There is no key, or none that is known",

@@ -13,8 +13,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Scope
 
+from taugate.errors import EngineUnavailable
 from taugate.service.access.authorization import DIFY_PATH
-from taugate.service.errors import ApiError, Forbidden, Invalid, TooLarge, Unauthorized
+from taugate.service.errors import ApiError, EngineAway, Forbidden, Invalid, TooLarge, Unauthorized
 
 _MAX_LISTED_FAULTS = 3  # of a body with many: enough to correct it, and the message stays shorter than the body
 _MAX_NAME_CHARS, _MAX_PATH_CHARS = 40, 100
@@ -73,12 +74,18 @@ def add_error_handlers(app: FastAPI) -> None:
     """
     # Starlette types every handler as one of Exception, though it calls each with the type it was added for.
     app.add_exception_handler(ApiError, _reply_to_api_error)  # type: ignore[arg-type]
+    app.add_exception_handler(EngineUnavailable, _reply_to_engine_away)
     app.add_exception_handler(RequestValidationError, _reply_to_invalid_body)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _reply_to_framework_error)  # type: ignore[arg-type]
 
 
 async def _reply_to_api_error(request: Request, error: ApiError) -> Response:
     return error_reply(request.scope, error)
+
+
+async def _reply_to_engine_away(request: Request, error: Exception) -> Response:
+    """Reply without the error's own words: they name hosts, and the log has them."""
+    return error_reply(request.scope, EngineAway())
 
 
 async def _reply_to_invalid_body(request: Request, error: RequestValidationError) -> Response:

@@ -37,8 +37,8 @@ def operations_routes(
 
     @router.get("/readyz", responses=replies(200, Health) | errors(503))
     async def readyz() -> Health:
-        """A release is loaded, verified, and answers its golden queries as recorded."""
-        return Health(status="ready", release=serving.active.release_id)
+        """A release is loaded, verified, and answers its golden queries as recorded; its engine, if any, answers."""
+        return Health(status="ready", release=serving.ready.release_id)
 
     @router.get("/release", responses=replies(200, ReleaseResponse) | errors(503))
     async def release() -> ReleaseResponse:

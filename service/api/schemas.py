@@ -166,6 +166,11 @@ class SearchResponse(BaseModel):
     policy: PolicyKind
     calibrated: bool = Field(description="true where a calibrated threshold was in force, and every result passed it")
     calibration: State = Field(description=_PROVISIONAL)
+    approximate: bool = Field(
+        default=False,
+        description="there and true where an engine searched within a filter: a document that belongs among the first "
+        "k may be missing, as that search goes through a graph",
+    )
     considered: int = Field(ge=0)
     dropped: int = Field(ge=0)
     best_score: float | None

@@ -157,9 +157,11 @@ def read_query(
         raise Invalid(f"{name}k: {k} is over {settings.requests.max_k} (TAUGATE_MAX_K)")
     if request.min_results > k:
         raise Invalid(f"{name}min_results: {request.min_results} is over k, which is {k}")
+    if request.group_by is not None and active.release.retriever.passages.remote:
+        raise Invalid(f"{name}group_by: the documents are in an engine, where results cannot be grouped; leave it out")
     if request.filter:
         try:
-            active.release.metadata.check(request.filter)
+            active.release.fields.check(request.filter)
         except InputError as error:
             raise Invalid(f"{name}filter: {error}") from error
     return Query(request.query, k, request.threshold, request.min_results, request.filter, allowed, request.group_by)

@@ -14,6 +14,7 @@ from taugate.drift.observations import Judgements, Observations
 from taugate.drift.overlap import LiveOverlap, live_overlap
 from taugate.drift.signals import cohens_h, theta_of
 from taugate.drift.window import SlidingWindow
+from taugate.errors import EngineUnavailable
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.drift.alarms import DriftAlarms
@@ -203,7 +204,11 @@ class TrafficAnalysis:
                 _log.info("old texts were replaced by their hashes", extra={"fields": {"lines": changed}})
 
     def _ask_canaries(self) -> None:
-        result = self._canary.ask()
+        try:
+            result = self._canary.ask()
+        except EngineUnavailable:  # which says nothing of the encoder, and has an alert of its own
+            self._asked_at = time.monotonic() - self._canary_seconds + _UPDATE_SECONDS
+            return
         self._gauges.set_canary(
             accuracy=result.accuracy,
             recorded=self._canary.accuracy_at_calibration,

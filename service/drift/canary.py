@@ -47,8 +47,7 @@ class Canary:
                 hits.append(False)
                 furthest = np.inf
                 continue
-            found = (self._release.documents[position] for position in top.positions[0].tolist())
-            hits.append(query.is_answered_by(found))
+            hits.append(query.is_answered_by(self._release.documents.at(top.positions[0])))
             try:
                 furthest = max(furthest, float(np.nan_to_num(differences(top, [query])[0], nan=np.inf)))
             except ReleaseError:

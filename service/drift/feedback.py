@@ -2,10 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from taugate.retrieval.documents.store import Document
+from taugate.retrieval.documents.store import Document, Documents
 from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.query_log import JudgedResult
 from taugate.service.drift.recent_replies import REPEATED, Mark, RecentReplies, ShownResults, is_id
@@ -30,9 +29,7 @@ class SearchedReply(NamedTuple):
 class Feedback:
     """Judgements of one release's replies. Belongs to one event loop."""
 
-    def __init__(
-        self, replies: RecentReplies, documents: Sequence[Document], fleet: Fleet | None, seconds: float
-    ) -> None:
+    def __init__(self, replies: RecentReplies, documents: Documents, fleet: Fleet | None, seconds: float) -> None:
         """replies: of this service's workers; documents: of the release, by position.
 
         fleet: the other replicas, None where there are none; seconds: how long a reply can be judged.
@@ -53,8 +50,8 @@ class Feedback:
         reply = await asyncio.to_thread(self._replies.find, query_id, time.monotonic())
         if reply is None:
             reply = await self._fetch_from_fleet(query_id)
-        row = self._find(reply, document_id, "the reply did not show it; it showed")
-        return await self._take(query_id, reply, row, relevant=relevant, key=key)
+        row, passage = await self._find(reply, document_id, "the reply did not show it; it showed")
+        return await self._take(query_id, reply, row, passage.id, relevant=relevant, key=key)
 
     async def judge_search(
         self, searched: SearchedReply, document_id: str, *, relevant: bool, key: str | None = None
@@ -66,11 +63,13 @@ class Feedback:
         """
         shown = searched.reply.shown
         reply = ShownResults.read(shown, len(self._documents))
-        row = self._find(reply, document_id, "a search for this query does not show it; it shows")
+        row, passage = await self._find(reply, document_id, "a search for this query does not show it; it shows")
         if await asyncio.to_thread(self._replies.find, searched.id, time.monotonic()) is None:
             self._replies.add(searched.id, time.monotonic(), shown)
         rank = searched.reply.rank(row)
-        return await self._take(searched.id, reply, row, relevant=relevant, key=key, query=searched.query, rank=rank)
+        return await self._take(
+            searched.id, reply, row, passage.id, relevant=relevant, key=key, query=searched.query, rank=rank
+        )
 
     def unknown(self) -> NotFound:
         """Return the error for a reply that is not known, and for one to a key that may see other documents."""
@@ -84,12 +83,13 @@ class Feedback:
         taken, self._judged = self._judged, []
         return taken
 
-    def _find(self, reply: ShownResults, document_id: str, otherwise: str) -> int:
-        """Find a document among the results; returns its row.
+    async def _find(self, reply: ShownResults, document_id: str, otherwise: str) -> tuple[int, Document]:
+        """Find a document among the results; returns its row, and the passage that stands for it.
 
         otherwise: how the message begins where it is not there, before the ids of those that are. Raises Invalid then.
         """
-        passages = [self._documents[position] for position in reply.positions.tolist()]
+        # An engine may take its time to read them.
+        passages = await asyncio.to_thread(self._documents.at, reply.positions)
         shown = {passage.id: row for row, passage in enumerate(passages)}
         row = shown.get(document_id)
         if row is None:
@@ -97,24 +97,25 @@ class Feedback:
         if row is None:
             listed = ", ".join([*shown][:_MAX_LISTED_IDS])
             raise Invalid(f"document_id: {otherwise} {listed or 'nothing'}")
-        return row
+        return row, passages[row]
 
     async def _take(  # noqa: PLR0913 (what a line of the log has)
         self,
         query_id: str,
         reply: ShownResults,
         row: int,
+        found: str,
         *,
         relevant: bool,
         key: str | None,
         query: str | None = None,
         rank: int | None = None,
     ) -> bool:
-        """Keep a judgement where nobody has said the same; returns whether it is a new one."""
+        """Keep a judgement where nobody has said the same; returns whether it is a new one. found: id of the passage."""
         position = int(reply.positions[row])
         mark = await asyncio.to_thread(self._mark, query_id, position, relevant)
         if mark.new:
-            found, similarity, at = self._documents[position].id, float(reply.scores[row]), time.time()
+            similarity, at = float(reply.scores[row]), time.time()
             self._judged.append(
                 JudgedResult(at, query_id, found, similarity, relevant, mark.counts, key, query=query, rank=rank)
             )

@@ -14,6 +14,7 @@ import numpy as np
 
 from taugate.drift.observations import Judgements, Observations, hashed, judgement_key, query_keys
 from taugate.drift.query_log import LoggedJudgement, LoggedQuery, ShownResult, hashed_filter, line_bytes
+from taugate.errors import EngineUnavailable
 from taugate.retrieval.documents.filter_schema import write_filter
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release
@@ -93,7 +94,8 @@ def judgements(judged: Sequence[JudgedResult]) -> Judgements:
 _log = logging.getLogger("taugate.drift")
 _LOCK_SECONDS = 30.0  # other workers append to the same file, each for a millisecond every few seconds
 _CACHED_REPLIES = 1 << 12  # what they showed; a known reply goes out again and again, and faster than it is read
-_CACHED_IDS = 1 << 16  # of documents: reading one takes as long as writing the rest of a result
+_CACHED_IDS = 1 << 16  # of documents: reading one takes as long as writing the rest of a result, or a round trip
+_MOST_LATE = 1 << 14  # replies that wait for an engine
 
 
 class QueryLog:
@@ -104,8 +106,9 @@ class QueryLog:
         self._path, self._texts = path, texts
         self._release, self._collection = release.manifest.release_id, release.manifest.data.name
         self._k = release.reference.top.shape[1]
-        documents = release.documents
-        self._id_at = lru_cache(_CACHED_IDS)(lambda position: documents[position].id)
+        self._documents = release.documents
+        self._ids: dict[int, str] = {}  # by position
+        self._late: list[ServedReply] = []  # whose documents an engine could not be asked for yet
         self._results = lru_cache(_CACHED_REPLIES)(self._shown)
         self._writable = True
 
@@ -114,6 +117,7 @@ class QueryLog:
 
         An error is logged when it begins, and again after writing was possible meanwhile.
         """
+        served = self._with_known_ids([*self._late, *served])
         if not served and not judged:
             return  # which says nothing of the file
         try:
@@ -124,6 +128,21 @@ class QueryLog:
             self._writable = False
         else:
             self._writable = True
+
+    def _with_known_ids(self, served: list[ServedReply]) -> list[ServedReply]:
+        """Read the ids of all results together, and return the replies; none, for now, where an engine is away."""
+        shown = {position for each in served for position in _positions(each.shown)}
+        missing = np.array(sorted(shown - {*self._ids}), dtype=np.int64)
+        try:
+            read = self._documents.at(missing)
+        except EngineUnavailable:
+            self._late = served[-_MOST_LATE:]
+            return []
+        self._late = []
+        if len(self._ids) + len(missing) > _CACHED_IDS:
+            self._ids = {position: name for position, name in self._ids.items() if position in shown}
+        self._ids |= zip(missing.tolist(), (each.id for each in read), strict=True)
+        return served
 
     def _query(self, served: ServedReply) -> bytes:
         query, observed = served.query, array("f", served.observed).tolist()
@@ -150,10 +169,10 @@ class QueryLog:
     def _shown(self, shown: bytes, places: bytes) -> list[ShownResult]:
         """Read what a reply showed; see Reply."""
         number = len(shown) // 8
-        positions, scores = array("i", shown[: 4 * number]), array("f", shown[4 * number :])
+        positions, scores = _positions(shown), array("f", shown[4 * number :])
         ranks, propensities = array("i", places[: 4 * number]), array("f", places[4 * number :])
         return [
-            ShownResult(id=self._id_at(position), rank=rank, score=score, propensity=propensity)
+            ShownResult(id=self._ids[position], rank=rank, score=score, propensity=propensity)
             for position, score, rank, propensity in zip(positions, scores, ranks, propensities, strict=True)
         ]
 
@@ -185,3 +204,8 @@ class QueryLog:
                     return
             finally:
                 os.close(descriptor)
+
+
+def _positions(shown: bytes) -> "array[int]":
+    """Read the positions of the documents that a reply showed; see Reply."""
+    return array("i", shown[: len(shown) // 2])

@@ -15,10 +15,12 @@ from taugate.registry.remote.copy import update_copy
 from taugate.registry.remote.download import remote_current_id
 from taugate.registry.remote.private import PRIVATE, copy_to_private, open_in_place
 from taugate.retrieval.encoder.encoder import RequestedPrecision
+from taugate.retrieval.engines.corpus import EngineAccess
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.layout import CURRENT
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.release.signature import TrustedKeys
+from taugate.service.lifecycle.engine import EngineWatch
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.runtime.resources import lower_priority
@@ -57,8 +59,8 @@ def promoted_id(settings: Settings) -> str | None:
     return current_id(settings.releases.directory)
 
 
-def trusting(settings: Settings) -> Load:
-    """Make a `load` that refuses releases that no trusted key has signed.
+def trusting(settings: Settings, engine: EngineAccess) -> Load:
+    """Make a `load` that refuses releases that no trusted key has signed; engine: how releases reach theirs.
 
     The keys are read each time, as they may have changed. Where keys are trusted, a release is loaded from a folder
     that only this user can write to.
@@ -67,14 +69,15 @@ def trusting(settings: Settings) -> Load:
     def load_trusted(release: Path, threads: int, precision: RequestedPrecision) -> Release:
         trusted = trusted_keys(settings)
         if trusted is None:
-            return load(release, threads, precision)
+            return load(release, threads, precision, engine=engine)
         own = (
             open_in_place(release)
             if isinstance(settings.releases.location, str)
             else copy_to_private(release, settings.releases.copies / PRIVATE, trusted)
         )
         try:
-            return replace(load(own.release, threads, precision, trusted), resources=(own,))
+            loaded = load(own.release, threads, precision, trusted, engine)
+            return replace(loaded, resources=(own, *loaded.resources))
         except BaseException as error:
             own.close()
             if isinstance(error, TaugateError):  # which is to name the release, not the copy
@@ -95,13 +98,16 @@ Result = TypeVar("Result")
 class ReleaseLoader:
     """Loads releases with the settings of the service, one at a time, in a thread of low priority.
 
-    Every method raises ReleaseError or EncoderError where a release is not as it was written, InputError where the
-    settings do not fit it.
+    engine: watches the engine of releases that need one. Every method raises ReleaseError or EncoderError where a
+    release is not as it was written, InputError where the settings do not fit it, EngineUnavailable where its engine
+    does not answer.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics, load_release: Load | None = None) -> None:
         """settings: of the service; metrics: observe the pipelines; load_release: by default that of `trusting`."""
-        self._settings, self._metrics, self._load = settings, metrics, load_release or trusting(settings)
+        self.engine = EngineWatch(settings, metrics)
+        self._settings, self._metrics = settings, metrics
+        self._load = load_release or trusting(settings, self.engine.access)
         self._thread = ThreadPoolExecutor(1, "taugate-load", lower_priority)
 
     async def current(self, *, at_start: bool = False) -> Path:

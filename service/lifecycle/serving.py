@@ -3,17 +3,19 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from taugate.errors import InputError, TaugateError
+from taugate.errors import EngineUnavailable, InputError, TaugateError
 from taugate.retrieval.documents.filters import Filter
+from taugate.retrieval.engines.corpus import EngineCorpus
 from taugate.retrieval.release.reader import Release
 from taugate.service.access.authorization import Authorizer
 from taugate.service.cache.cache import TieredCache, open_cache
 from taugate.service.drift.alarms import NO_DRIFT
 from taugate.service.drift.watch import DriftWatch
-from taugate.service.errors import NotReady, ReloadFailed
+from taugate.service.errors import EngineAway, NotReady, ReloadFailed
 from taugate.service.lifecycle.loading import Load, ReleaseLoader
 from taugate.service.lifecycle.reference import ComputedOnce, reference_report
 from taugate.service.lifecycle.shadowing import Shadowing
@@ -25,6 +27,7 @@ from taugate.service.runtime.resources import release_memory
 from taugate.service.settings import Settings
 
 _log = logging.getLogger("taugate.serving")
+_ENGINE_PAUSE = 2.0  # seconds between two attempts to load a release whose engine does not answer
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,8 @@ class Serving:
         self._cache: TieredCache | None = None
         self._active: ActiveRelease | None = None
         self._leaving: set[asyncio.Task[None]] = set()
-        self._stopping = False
+        self._stopping = self._engine_away = False
+        self._ending = asyncio.Event()
         self.loaded_at: datetime | None = None
         self.refused: str | None = None
         self.failure: Exception | None = None
@@ -136,9 +140,20 @@ class Serving:
         """The release in service. Raises NotReady while there is none, and when the service is shutting down."""
         if self._stopping:
             raise NotReady("the service is shutting down")
+        if self._active is None and self._engine_away:
+            raise EngineAway
         if self._active is None:
             raise NotReady("the release is being loaded" if self.failure is None else "no release could be loaded")
         return self._active
+
+    @property
+    def ready(self) -> ActiveRelease:
+        """The release in service, where it can answer. Raises as `active`, and EngineAway."""
+        active = self.active
+        for resource in active.release.resources:
+            if isinstance(resource, EngineCorpus):
+                resource.check()
+        return active
 
     async def is_behind(self) -> bool:
         """Tell whether there is a new release to serve or to shadow, which was not refused yet. Raises ReleaseError."""
@@ -149,18 +164,37 @@ class Serving:
         return current not in {None, known} or self.shadowing.is_behind(shadow, in_service)
 
     async def start(self) -> None:
-        """Load the current release in a thread, so that /livez answers meanwhile."""
+        """Load the current release in a thread, so that /livez answers meanwhile; wait where its engine is away."""
         try:
-            async with self._one_at_a_time:
-                self._cache = open_cache(self._settings, self._metrics)
-                pipeline = await self._loader.open(await self._loader.current(at_start=True))
-                await self._check(pipeline)
-                self._put_into_service(pipeline, self._cache)
-                self.on_ready()
-                await self.shadowing.renew(pipeline)
+            self._cache = open_cache(self._settings, self._metrics)
+            while not (self._ending.is_set() or await self._started(self._cache)):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._ending.wait(), _ENGINE_PAUSE)
         except Exception as error:  # noqa: BLE001 (whatever it is ends the process, where serve() raises it again)
             self.failure = error
             self.on_failure()
+
+    async def _started(self, cache: TieredCache) -> bool:
+        """Put the current release into service; False where its engine does not answer."""
+        try:
+            async with self._one_at_a_time:
+                pipeline = await self._loader.open(await self._loader.current(at_start=True))
+                await self._check(pipeline)
+                self._put_into_service(pipeline, cache)
+                self._engine_away = False
+                self.on_ready()
+                await self.shadowing.renew(pipeline)
+        except EngineUnavailable as error:
+            self._loader.engine.unreachable()
+            if not self._engine_away:
+                _log.warning("the release cannot be loaded yet", extra={"fields": {"reason": str(error)}})
+            self._engine_away = True
+            return False
+        return True
+
+    def give_up(self) -> None:
+        """Wait no longer for an engine that keeps the first release from being loaded."""
+        self._ending.set()
 
     async def reload(self) -> ReloadResult:
         """Replace the release in service by the current one, where they differ.
@@ -176,6 +210,8 @@ class Serving:
                 raise
             except Exception as error:
                 self._metrics.observe_reload("failed")
+                if isinstance(error, EngineUnavailable):  # it may be served at the next look
+                    self.refused = None
                 known = isinstance(error, TaugateError | OSError)
                 fields = {"reason": str(error), "release": previous}
                 message = "the current release cannot be served, and the one before stays"
@@ -207,7 +243,7 @@ class Serving:
         try:
             if self._stopping:
                 raise NotReady("the service is shutting down")
-            self._access.serve(pipeline.release.metadata)
+            self._access.serve(pipeline.release.fields)
         except (NotReady, InputError):
             await asyncio.to_thread(pipeline.close)
             await asyncio.to_thread(pipeline.release.close)

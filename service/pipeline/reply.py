@@ -29,6 +29,7 @@ _MAX_SQUARED_LENGTH = 1.01
 _MOST_EXPLANATIONS = 8
 # Of the object, the heads of its three strings, and what the allocator rounds up (tests/service/cache/test_memory.py).
 _OBJECT_BYTES = 256
+_APPROXIMATE = {"approximate": True}  # of a search within a filter that an engine evaluates
 _EXPLORED = {"explored": True}  # of a result that is below the threshold
 # In the place of what changes from one request to the next. JSON escapes control characters, so it has no others.
 _QUERY_ID, _DRIFT = b"\x00", b"\x01"
@@ -191,8 +192,7 @@ class CachedSearch:
         own = memory.get(vector_key)
         vector = own if isinstance(own, np.ndarray) else self._read_vector(stored_vector)
         result = None
-        regroups = self.pipeline.release.retriever.groups(query)  # its list grows with k: none of it is stored
-        if stored_positions is not None and vector is not None and not regroups:
+        if stored_positions is not None and vector is not None and self.pipeline.release.retriever.rescores(query):
             try:
                 result = self.pipeline.rescore(query, vector, _read_positions(stored_positions))
             except ValueError:  # others can write to Redis: one of the two is not what was left there
@@ -209,7 +209,7 @@ class CachedSearch:
         vector = result.vector.copy()  # so that the batch that it is a row of can go
         self._cache.memory.put(vector_key, vector)
         shared = {vector_key: vector.tobytes()}
-        if result.answer.found is not None:
+        if result.answer.found is not None and not self.pipeline.release.retriever.passages.remote:
             shared[found_key] = result.answer.found.astype(np.int32).tobytes()
         self._cache.share(shared)
 
@@ -265,6 +265,7 @@ def _fields(result: SearchResult, release: str, state: State) -> dict[str, Any]:
         "policy": answer.policy,
         "calibrated": answer.calibrated,
         "calibration": state,
+        **(_APPROXIMATE if answer.approximate else {}),
         "considered": answer.considered,
         "dropped": answer.considered - len(results),
         "best_score": answer.best_score,

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.explanation import Explanation, explain
+from taugate.retrieval.index.passages import Observe
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.reader import Release
-from taugate.retrieval.retriever import Observe
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.pipeline.queue import (
     EncodedQueries,
@@ -197,7 +197,7 @@ class SearchPipeline:
         documents, index = self.release.documents, self._retriever.index
         random = index.score(vectors, rng.integers(0, len(index), size=(len(answers), RANDOM_DOCUMENTS)))
         return [
-            SearchResult(answer, [documents[position] for position in answer.positions.tolist()], vector, similarities)
+            SearchResult(answer, answer.read(documents), vector, similarities)
             for answer, vector, similarities in zip(answers, vectors, random, strict=True)
         ]
 

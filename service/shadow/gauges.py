@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.retriever import Retriever
@@ -29,7 +29,7 @@ class ShadowAnswer:
     seconds: float
 
 
-def answer(query: Query, retriever: Retriever, documents: DocumentStore) -> ShadowAnswer:
+def answer(query: Query, retriever: Retriever, documents: Documents) -> ShadowAnswer:
     """Answer a query by a release's retriever and documents.
 
     Raises InputError for a filter on a field that none of its documents has.
@@ -43,9 +43,8 @@ def answer(query: Query, retriever: Retriever, documents: DocumentStore) -> Shad
     return ShadowAnswer(_ids(query, uncut, documents), kept, seconds)
 
 
-def _ids(query: Query, answer: Answer, documents: DocumentStore) -> list[str]:
-    found = [documents[position] for position in answer.positions.tolist()]
-    return [each.document_id if query.group_by else each.id for each in found]
+def _ids(query: Query, answer: Answer, documents: Documents) -> list[str]:
+    return [each.document_id if query.group_by else each.id for each in answer.read(documents)]
 
 
 def overlap(one: ShadowAnswer, other: ShadowAnswer) -> float:

@@ -12,8 +12,9 @@ import httpx
 from fastapi import FastAPI
 
 from taugate.retrieval.encoder.encoder import Tokens
+from taugate.retrieval.index.passages import Observe
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.retriever import Observe, Retriever
+from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.api.app import create_app
 from taugate.service.settings import Settings

@@ -18,7 +18,7 @@ from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.registry.catalog import current_id, release_ids
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import FEWEST_FOR_CODES, build
-from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.flat import FaissIndex, FlatIndex
 from taugate.retrieval.index.kinds import INDEX
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Query
@@ -135,6 +135,7 @@ def test_an_index_behind_a_projection_is_judged_by_queries_that_this_had_not_see
     )
     assert records[0].accuracy.candidate == pytest.approx(unseen.accuracy.mean())
     assert not records[0].admitted
+    assert isinstance(indexed.admitted.index, FaissIndex)
     assert indexed.admitted.index.kind == "flat"
 
 
@@ -142,6 +143,7 @@ def test_an_index_behind_a_projection_is_judged_by_queries_that_this_had_not_see
 def test_what_loses_nothing_is_admitted(trial: SearchTrial, kind: str) -> None:
     (record,), indexed = try_indexes(*started(trial), (kind,), GateSettings(0.005, 0.95))
     assert record.admitted
+    assert isinstance(indexed.admitted.index, FaissIndex)
     assert indexed.admitted.index.kind == indexed.admitted.index_record.kind == kind
     assert indexed.admitted.index_record.depth == 10
     assert indexed.admitted.index_record.recall >= (0.99875 if kind in {"hnsw", "ivf-flat"} else 0.95)
@@ -158,6 +160,7 @@ def test_what_is_refused_leaves_exact_search(trial: SearchTrial) -> None:
     few = SearchTrial.build(trial.queries[:600], trial.vectors[:600], trial.documents, 5)
     records, indexed = try_indexes(*started(few), ("flat-float16", "flat-int8"), GateSettings(0.005, 0.95))
     assert [record.admitted for record in records] == [False, False]
+    assert isinstance(indexed.admitted.index, FaissIndex)
     assert indexed.admitted.index.kind == indexed.admitted.index_record.kind == "flat"
     assert (
         indexed.admitted.index_record.recall,
@@ -169,6 +172,7 @@ def test_what_is_refused_leaves_exact_search(trial: SearchTrial) -> None:
 def test_the_first_that_is_admitted_is_taken(trial: SearchTrial) -> None:
     """Lists that are all but never looked at lose too much."""
     records, indexed = try_indexes(*started(trial), ("flat-float16", "flat-int8"), GateSettings(0.005, 0.95))
+    assert isinstance(indexed.admitted.index, FaissIndex)
     assert indexed.admitted.index.kind == "flat-float16"
     assert [record.candidate for record in records] == ["flat-float16", "flat-int8"]
 

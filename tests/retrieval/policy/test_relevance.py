@@ -10,7 +10,16 @@ from safetensors.numpy import load_file, save_file
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.relevance import FEATURES, Background, Logistic, Recalibration, Relevance
+from taugate.retrieval.policy.relevance import (
+    FEATURES,
+    Background,
+    ComputedBackground,
+    Logistic,
+    ReadDocuments,
+    Recalibration,
+    Relevance,
+    mean_and_covariance,
+)
 
 K = 5
 
@@ -84,6 +93,30 @@ def test_saved_and_read_again_it_says_the_same(world, tmp_path: Path) -> None:
     again = Relevance.load(tmp_path / "r", index.dimension, len(index))
     top = index.search(queries, K)
     assert (again.estimate(queries, top) == relevance.estimate(queries, top)).all()
+
+
+def test_documents_outside_the_release_give_the_same_probabilities(world, tmp_path: Path) -> None:
+    index, asked, queries, lengths, relevance = world
+    asked_for: list[list[int]] = []
+
+    def read(positions: np.ndarray) -> ReadDocuments:
+        asked_for.append(positions.tolist())
+        return ReadDocuments(np.asarray(index.vectors)[positions], lengths[positions])
+
+    computed = ComputedBackground.of(mean_and_covariance(np.asarray(index.vectors)), asked)
+    replace(relevance, background=computed).save(tmp_path / "r")
+    again = Relevance.load(tmp_path / "r", index.dimension, None)
+    top = index.search(queries, K)
+    expected = relevance.estimate(queries, top)
+    np.testing.assert_array_max_ulp(again.reading(read).estimate(queries, top), expected, maxulp=4)
+    assert asked_for == [np.unique(top.positions).tolist()]
+    given = again.estimate(queries, top, results=read(top.positions))
+    np.testing.assert_array_max_ulp(given, expected, maxulp=4)
+    with pytest.raises(ValueError, match="a way to read them"):
+        again.estimate(queries, top)
+    with pytest.raises(ReleaseError, match="does not hold a relevance model"):
+        Relevance.load(tmp_path / "r", index.dimension, len(index))
+    assert relevance.reading(read) is relevance
 
 
 def test_a_file_from_before_there_was_a_recalibration_says_what_it_said(world, tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+"""Encode a data set whose documents' vectors never are in memory all at once: they are on disk, shard by shard."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import EncodedTexts, encode_queries
+from taugate.calibration.encoding.sharded_vectors import ShardedVectors
+from taugate.calibration.encoding.shards import corpus_shards, write_record, write_shard
+from taugate.calibration.progress import Stopwatch
+from taugate.ingestion.dataset.beir import Dataset
+from taugate.retrieval.documents.store import TEXTS
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.storage.places import open_place
+
+_ENCODED = "encoded"  # folder in the spool
+
+
+def encode_in_shards(
+    dataset: Dataset,
+    encoder: OnnxEncoder,
+    embeddings: str | None,
+    spool: Path,
+    say: Callable[[str], None],
+    watch: Stopwatch,
+) -> tuple[EncodedTexts, ShardedVectors]:
+    """Encode documents to a folder of the spool, or read them where they were encoded, and encode the queries.
+
+    dataset: documents and queries; encoder: that embeds; embeddings: where `taugate encode` has written the vectors of
+    these documents, a folder or a URL, None where they are encoded here; spool: folder with the texts, which has to
+    outlive the result; say: told one line of progress or warning at a time; watch: stopwatch whose stage "encode"
+    grows. Returns the data set, and the vectors of its documents. Raises InputError where the embeddings are of other
+    documents or of another encoder, and EncoderError.
+    """
+    folder = spool / _ENCODED
+    with watch.stage("encode"):
+        if embeddings is None:
+            vectors = _encoded(encoder, spool, folder, len(dataset.documents), watch)
+        else:
+            folder.mkdir()
+            vectors = ShardedVectors.open(embeddings, encoder.sha256, folder)
+            vectors.check_corpus(embeddings, spool)
+    # `encode_queries` adds its own time to the stage.
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    queries = encode_queries(dataset, encoder, cache, watch)
+    source = "encoded" if embeddings is None else f"read the vectors of {embeddings} for"
+    say(f"{source} {len(dataset.documents)} documents, and encoded {queries.encoded} of {queries.asked} queries")
+    if cache.failure:
+        say(f"warning: no embedding cache: {cache.failure}")
+    encoded = EncodedTexts(
+        vectors,
+        queries.answerable,
+        queries.unanswerable,
+        queries.off_topic,
+        vectors.lengths,
+        vectors.truncated,
+        queries.unjudged,
+        queries.generated,
+    )
+    return encoded, vectors
+
+
+def _encoded(encoder: OnnxEncoder, spool: Path, folder: Path, total: int, watch: Stopwatch) -> ShardedVectors:
+    place = open_place(str(folder))
+    with watch.task("encoding documents", total) as task, (spool / TEXTS).open("rb") as texts:
+
+        def advance(count: int) -> None:
+            task.done += count
+
+        shards = corpus_shards(spool, encoder.sha256)
+        records = [write_shard(place, shard, encoder, texts.read(shard.size), advance) for shard in shards]
+    return ShardedVectors(folder, write_record(place, encoder, records))

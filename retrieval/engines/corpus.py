@@ -1,0 +1,143 @@
+"""The corpus of a release whose vectors and documents are in an engine: searched, filtered and read through it."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.retrieval.documents.filters import Filter
+from taugate.retrieval.documents.metadata import check_fields, holds
+from taugate.retrieval.documents.store import Document
+from taugate.retrieval.engines.connect import engine_from_environment
+from taugate.retrieval.engines.engine import Collection, Engine, EngineKind
+from taugate.retrieval.engines.index import EngineIndex
+from taugate.retrieval.engines.record import EngineRecord
+from taugate.retrieval.engines.verify import open_verified
+from taugate.retrieval.index.passages import Found, Observe, unobserved
+from taugate.retrieval.vectors.similarity import Float32
+
+_BLOCK = 1024  # documents that are read at a time where all of them are
+
+
+def _as_it_is(record: EngineRecord, collection: Collection) -> Collection:
+    return collection
+
+
+@dataclass(frozen=True)
+class EngineAccess:
+    """How a release reaches its engine.
+
+    connect: makes the engine of a kind. opening: seconds that checking the collection may take. seconds: of one
+    question afterwards. watch: stands between the release and the collection, once that was checked.
+    """
+
+    connect: Callable[[EngineKind], Engine] = engine_from_environment
+    opening: float = 120.0
+    seconds: float = 30.0
+    watch: Callable[[EngineRecord, Collection], Collection] = _as_it_is
+
+
+@dataclass(frozen=True)
+class EnginePassages:
+    """The passages of a collection; a Passages.
+
+    index: searches it. fields: the metadata fields that filters can name, sorted.
+    """
+
+    index: EngineIndex
+    fields: Sequence[str]
+    remote: bool = True
+
+    def find(self, queries: Float32, k: int, wanted: Filter, observe: Observe = unobserved) -> Found:
+        """See Passages.find, and EngineIndex.find for what is approximate and for other errors."""
+        self.check(wanted)
+        return self.index.find(queries, k, wanted, observe)
+
+    def meets(self, wanted: Filter, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """See Passages.meets; reads the passages."""
+        self.check(wanted)
+        documents = self.index.read(positions).documents if wanted else [None] * len(positions)
+        return np.array([each is None or holds(wanted, each.metadata) for each in documents], dtype=np.bool_)
+
+    def check(self, wanted: Filter) -> None:
+        """See Fields.check."""
+        check_fields(wanted, self.fields)
+
+    def check_kinds(self, wanted: Filter) -> None:
+        """See Fields.check_kinds; the kinds of a field's values are not known here."""
+        self.check(wanted)
+
+
+class EngineDocuments(Sequence[Document]):
+    """The documents of a collection, by position; a Documents.
+
+    index: reads the collection.
+    """
+
+    parents = None  # which chunks belong together is not known here
+
+    def __init__(self, index: EngineIndex) -> None:
+        self._index = index
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __getitem__(self, position: int) -> Document:  # type: ignore[override]  # no slices: a reader names positions
+        """Return the document at a position. Raises IndexError, EngineUnavailable and ReleaseError."""
+        if not 0 <= position < len(self):
+            raise IndexError(position)
+        return self.at(np.array([position]))[0]
+
+    def __iter__(self) -> Iterator[Document]:
+        for start in range(0, len(self), _BLOCK):
+            yield from self.at(np.arange(start, min(start + _BLOCK, len(self))))
+
+    def at(self, positions: NDArray[np.int64]) -> list[Document]:
+        """See Documents.at; one question."""
+        distinct, places = np.unique(positions, return_inverse=True)
+        documents = self._index.read(distinct).documents if len(distinct) else []
+        return [documents[place] for place in places.tolist()]
+
+    def positions(self, document_id: str) -> NDArray[np.int64]:
+        """See Documents.positions."""
+        return self._index.find_id(document_id)
+
+
+@dataclass(frozen=True)
+class EngineCorpus:
+    """A collection that was checked, and what a release makes of it.
+
+    collection: as the release asks it. index, passages, documents: of it.
+    """
+
+    collection: Collection
+    index: EngineIndex
+    passages: EnginePassages
+    documents: EngineDocuments
+
+    def check(self) -> None:
+        """Raise EngineUnavailable where what stands before the collection knows that it does not answer."""
+        check = getattr(self.collection, "check", None)
+        if check is not None:
+            check()
+
+    def close(self) -> None:
+        """End what stands before the collection, where that can be ended; a second time does nothing."""
+        close = getattr(self.collection, "close", None)
+        if close is not None:
+            close()
+
+
+def open_corpus(record: EngineRecord, dimension: int, access: EngineAccess) -> EngineCorpus:
+    """Connect to the engine of a release, and check its collection.
+
+    record: of the release. dimension: of the vectors that are searched. access: how to reach the engine. Raises
+    InputError where no engine is named, ReleaseError with the first difference, and EngineUnavailable.
+    """
+    engine = access.connect(record.kind)
+    verified = open_verified(engine, record, dimension, time.monotonic() + access.opening)
+    collection = access.watch(record, verified)
+    index = EngineIndex(collection, record.rows, access.seconds)
+    return EngineCorpus(collection, index, EnginePassages(index, record.fields), EngineDocuments(index))

@@ -1,0 +1,34 @@
+"""Whether a release is whole where its vectors and documents are in an engine: its files, and then its collection."""
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from taugate.errors import InputError, ReleaseError
+from taugate.retrieval.engines.connect import engine_from_environment
+from taugate.retrieval.engines.verify import open_verified
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.signature import TrustedKeys
+from taugate.retrieval.release.verify import verify
+
+_SECONDS = 120.0  # for all that is asked of the engine: 4,096 rows are read
+
+
+def verify_with_collection(
+    release: Path, trusted: TrustedKeys | None = None, environ: Mapping[str, str] = os.environ
+) -> Manifest:
+    """Verify a release, and where it has an engine record its collection in the engine that the environment names.
+
+    release: its folder, named by its id. trusted: as in `verify`. environ: the variables. Returns the manifest. Raises
+    ReleaseError with the first difference, and EngineUnavailable where the engine does not answer.
+    """
+    manifest = verify(release, trusted)
+    if manifest.engine is not None:
+        dimension = manifest.encoder.dimension if manifest.projection is None else manifest.projection.dimension
+        try:
+            engine = engine_from_environment(manifest.engine.kind, environ)
+        except InputError as error:
+            raise ReleaseError(f"{release.name}: {error}") from error
+        open_verified(engine, manifest.engine, dimension, time.monotonic() + _SECONDS)
+    return manifest

@@ -1,0 +1,313 @@
+"""A calibration over an engine finds what one in the process finds, and uploads once; servers are real."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from taugate.calibration.encoding import in_shards
+from taugate.calibration.engines.search import ProposedIndex
+from taugate.calibration.gate import engines
+from taugate.calibration.progress import Stopwatch
+from taugate.cli import main as cli
+from taugate.errors import ReleaseError
+from taugate.ingestion.dataset.beir import read_dataset
+from taugate.registry.catalog import current_id, release_ids
+from taugate.registry.collections import prune_collections
+from taugate.registry.lock import calibration_lock
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.engines.connect import engine_from_environment
+from taugate.retrieval.engines.engine import Engine, EngineKind
+from taugate.retrieval.engines.record import EngineRecord
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.relevance import ComputedBackground, Relevance
+from taugate.retrieval.query import Query
+from taugate.retrieval.release.layout import ENCODER_FOLDER, OUTCOMES, REFERENCE, RELEVANCE
+from taugate.retrieval.release.query_arrays import Outcomes, Reference
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.verify import verify
+from tests.calibration.commands import Capture, arguments, refusal, small
+from tests.retrieval.engines.corpus import soon
+from tests.retrieval.engines.servers import NAMES, engine_url
+
+QUERIES, TEXTS = 300, 150
+OPTIONS = ("--k", "4", "--max-loss", "0.05", "--no-promote")
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Data set and encoder; documents have metadata, some queries have no answer."""
+    folder, encoder = small(tmp_path_factory.mktemp("engines"), QUERIES, lambda row: int(row % 10 != 9), texts=TEXTS)
+    corpus = folder / "corpus.jsonl"
+    records = [json.loads(line) for line in corpus.read_text().splitlines()]
+    for row, record in enumerate(records):
+        record["metadata"] = {"year": 1990 + row % 9, "lang": ["sv", "en"][row % 2]}
+    corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return folder, encoder
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def kind(request: pytest.FixtureRequest) -> Iterator[EngineKind]:
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        kind, url = stack.enter_context(engine_url(request.param))
+        patch.setenv("TAUGATE_ENGINE_URL", url)
+        yield kind
+        engine = engine_from_environment(kind)
+        for name in engine.names(soon()):
+            engine.drop(name, soon())
+
+
+@pytest.fixture(scope="module")
+def engine(kind: EngineKind) -> Engine:
+    return engine_from_environment(kind)
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Capture:
+    return Capture(capfd)
+
+
+def test_an_engine_gives_the_release_of_the_process(
+    data: tuple[Path, Path],
+    kind: EngineKind,
+    engine: Engine,
+    tmp_path: Path,
+    run: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engines, "BREADTHS", (256,))  # all documents, so that no graph leaves one out
+    code, here, _ = run(data[0], tmp_path / "here", data[1], *OPTIONS)
+    again, there, said = run(data[0], tmp_path / "there", data[1], *OPTIONS, "--engine", kind)
+    assert (code, again) == (0, 0), said
+
+    record = EngineRecord.model_validate(there["engine"])
+    assert engine.names(soon()) == [record.collection]
+    assert f"uploading {TEXTS} documents to {record.collection}" in said
+    assert (record.kind, record.rows, record.fields) == (kind, TEXTS, ("lang", "year"))
+    assert there["index"]["recall"] == 1
+    assert (there["index"]["kind"], there["index"]["breadth"]) == ("hnsw", record.breadth)
+    assert [(each["kind"], each["admitted"]) for each in there["gate"]] == [("engine", True)]
+    assert "engine" not in here
+
+    for name in ("policy", "metrics", "alternatives", "relevance", "evidence", "calibration", "drift", "no_answer"):
+        assert close(there[name], here[name]), name
+    assert there["policy"]["tau"] == here["policy"]["tau"]
+
+    releases = [tmp_path / where / each["release_id"] for where, each in (("here", here), ("there", there))]
+    manifests = [verify(each) for each in releases]
+    before, after = (Reference.load(each / REFERENCE) for each in releases)
+    assert after.top.tobytes() == before.top.tobytes()
+    assert after.random.tobytes() == before.random.tobytes()
+    kept, kept_there = (Outcomes.load(each / OUTCOMES, 4).kept for each in releases)
+    assert (kept == kept_there).all()
+    stored = {path.name for path in releases[1].iterdir()}
+    assert not stored & {"index.faiss", "documents.jsonl", "documents.safetensors", "metadata.safetensors"}
+    assert {"relevance.safetensors", "golden.jsonl", ENCODER_FOLDER} <= stored
+    relevance = Relevance.load(releases[1] / RELEVANCE, manifests[1].encoder.dimension, None)
+    assert isinstance(relevance.background, ComputedBackground)
+
+    one, other = (load(each) for each in releases)
+    assert one.metadata.columns and not other.metadata.columns
+    asked = [Query(each.text, 4) for each in one.golden]
+    vectors = one.retriever.vectors([each.text for each in asked])
+    answers = one.retriever.answer(asked, vectors), other.retriever.answer(asked, vectors)
+    for answer, answer_there in zip(*answers, strict=True):
+        assert answer_there.positions.tolist() == answer.positions.tolist()
+        assert answer_there.scores.tobytes() == answer.scores.tobytes()
+        assert answer.relevance is not None
+        np.testing.assert_array_max_ulp(answer_there.relevance, answer.relevance, maxulp=64)
+        assert answer_there.threshold == answer.threshold
+    one.close()
+    other.close()
+
+
+def close(one: object, other: object) -> bool:
+    """Equal, but for the rounding of float32 that numbers went through."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return {*one} == {*other} and all(close(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(close, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return bool(np.isclose(one, other, rtol=1e-5, atol=1e-7))
+    return one == other
+
+
+def test_another_threshold_shares_the_collection(
+    data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, run: Capture
+) -> None:
+    _, first, _ = run(data[0], tmp_path / "r", data[1], *OPTIONS, "--engine", kind)
+    code, second, said = run(data[0], tmp_path / "r", data[1], "--k", "3", "--no-promote", "--engine", kind)
+    assert code == 0
+    assert "already; nothing is uploaded" in said
+    assert first["engine"]["shards"] == second["engine"]["shards"]
+    assert len(engine.names(soon())) == 1
+
+
+def test_what_a_stopped_upload_left_is_written_again(
+    data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, run: Capture
+) -> None:
+    _, first, _ = run(data[0], tmp_path / "r", data[1], *OPTIONS, "--engine", kind)
+    (name,) = engine.names(soon())
+    engine.drop(name, soon())
+    engine.create(name, 128, soon())  # and nothing more
+    code, second, said = run(data[0], tmp_path / "r", data[1], *OPTIONS, "--engine", kind)
+    assert code == 0
+    assert "an upload was stopped before it was finished" in said
+    assert second["policy"] == first["policy"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--index", "hnsw"),
+        ("--precision", "int8"),
+        ("--projection", "auto"),
+        ("--strata", "metadata.lang", "--max-loss", "0.1"),
+        ("--max-loss", "0.1", "--max-answered", "0.2"),
+    ],
+)
+def test_what_an_engine_cannot_do_yet_is_refused_before_any_work(
+    data: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], options: tuple[str, ...]
+) -> None:
+    command = arguments(data[0], tmp_path / "r", data[1], "--engine", "pgvector", *options)
+    said = refusal(command, tmp_path / "r", capfd)
+    assert "does not go with --engine pgvector yet" in said
+    assert any(option in said for option in options if option.startswith("--"))
+
+
+def test_an_engine_without_a_url_is_refused_before_any_work(
+    data: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TAUGATE_ENGINE_URL", raising=False)
+    command = arguments(data[0], tmp_path / "r", data[1], "--engine", "milvus")
+    assert "TAUGATE_ENGINE_URL is not set" in refusal(command, tmp_path / "r", capfd)
+    command = arguments(data[0], tmp_path / "r", data[1], "--embeddings", "somewhere")
+    assert "goes with --engine milvus or pgvector" in refusal(command, tmp_path / "r", capfd)
+
+
+def test_an_engine_that_is_away_leaves_nothing(
+    data: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAUGATE_ENGINE_URL", "postgresql://nobody@127.0.0.1:1/none")
+    command = arguments(data[0], tmp_path / "r", data[1], "--engine", "pgvector")
+    assert "does not answer in time" in refusal(command, tmp_path / "r", capfd, code=1)
+    assert not (tmp_path / "r").exists() or not release_ids(tmp_path / "r")
+
+
+def test_a_release_is_promoted_only_with_its_collection(
+    data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, run: Capture
+) -> None:
+    releases = tmp_path / "r"
+    _, manifest, _ = run(data[0], releases, data[1], *OPTIONS, "--engine", kind)
+    name, record = manifest["release_id"], EngineRecord.model_validate(manifest["engine"])
+    assert cli.main(["release", "verify", "--releases", str(releases)]) == 0
+    assert cli.main(["release", "list", "--releases", str(releases)]) == 0
+    engine.drop(record.collection, soon())
+    run.capfd.readouterr()
+    for code, command in ((2, ["promote", name]), (1, ["verify"])):
+        assert cli.main(["release", command[0], "--releases", str(releases), *command[1:]]) == code
+        assert f"the engine has no collection {record.collection}" in run.capfd.readouterr().err
+    assert current_id(releases) is None
+    run(data[0], releases, data[1], *OPTIONS, "--engine", kind)
+    assert cli.main(["release", "promote", "--releases", str(releases), name]) == 0
+    assert current_id(releases) == name
+    for command in (["update", str(data[0])], ["recalibrate", str(data[0])], ["release", "erase", name, "d1"]):
+        run.capfd.readouterr()
+        assert cli.main([*command, "--releases", str(releases)]) == 2
+        assert f"are in {kind}" in run.capfd.readouterr().err
+
+
+def test_collections_that_no_release_names_are_dropped_once_they_are_old(
+    data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, run: Capture
+) -> None:
+    releases, other = tmp_path / "r", tmp_path / "other"
+    other.mkdir()
+    _, manifest, _ = run(data[0], releases, data[1], *OPTIONS, "--engine", kind)
+    named, lone = EngineRecord.model_validate(manifest["engine"]).collection, "tg_" + "0" * 32
+    engine.drop(lone, soon())
+    engine.create(lone, 8, soon())
+    prune = ["release", "prune", "--releases", str(releases), "--engine", kind]
+    assert cli.main(prune) == 0
+    assert {lone, named} <= {*engine.names(soon())}  # too young
+    tomorrow = time.time() + 24.1 * 3600
+    if engine.created(lone, soon()) is None:  # milvus-lite keeps no descriptions
+        assert kind == "milvus"
+        decided = {each.name: each.kept for each in prune_collections(engine, [releases], now=tomorrow)}
+        assert decided[lone] == "nobody knows when it was made"
+        return
+    decided = {each.name: each.kept for each in prune_collections(engine, [releases], dry_run=True, now=tomorrow)}
+    assert decided == {lone: None, named: f"of release {manifest['release_id']}"}
+    assert lone in engine.names(soon())
+    left = {each.name for each in prune_collections(engine, [other], dry_run=True, now=tomorrow) if each.kept is None}
+    assert left == {lone, named}  # of a directory that nobody named
+    with calibration_lock(releases), pytest.raises(ReleaseError, match="is calibrating into it"):
+        [*prune_collections(engine, [other, releases], now=tomorrow)]
+    (releases / manifest["release_id"] / "manifest.json").write_text("{")
+    with pytest.raises(ReleaseError, match="nobody knows which collection it needs"):
+        [*prune_collections(engine, [releases], now=tomorrow)]
+    assert lone in engine.names(soon())
+    assert [each.kept for each in prune_collections(engine, [other], now=tomorrow)] == [None, None]
+    assert engine.names(soon()) == []
+
+
+def test_vectors_that_were_encoded_before_give_the_same_release(
+    data: tuple[Path, Path], kind: EngineKind, tmp_path: Path, run: Capture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    releases, encoded = tmp_path / "r", tmp_path / "encoded"
+    _, here, _ = run(data[0], releases, data[1], *OPTIONS, "--engine", kind)
+    (tmp_path / "spool").mkdir()
+    read_dataset(data[0], "test", tmp_path / "spool")
+    in_shards._encoded(OnnxEncoder.load(data[1]), tmp_path / "spool", encoded, TEXTS, Stopwatch())
+    given = ("--engine", kind, "--embeddings", str(encoded))
+    code, there, said = run(data[0], releases, data[1], *OPTIONS, *given)
+    assert code == 0
+    assert "already; nothing is uploaded" in said
+    assert there["engine"] == here["engine"]
+    assert there["policy"] == here["policy"]
+    other = small(tmp_path / "other", 40, texts=50)[0]
+    command = arguments(other, tmp_path / "none", data[1], *given)
+    assert "its vectors are of another corpus" in refusal(command, tmp_path / "none", capfd)
+
+
+def test_an_upload_that_fails_leaves_nothing(
+    data: tuple[Path, Path],
+    kind: EngineKind,
+    engine: Engine,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in engine.names(soon()):
+        engine.drop(name, soon())
+
+    def refuse(*_: object) -> None:
+        raise ReleaseError("no space is left")
+
+    monkeypatch.setattr(type(engine), "finish", refuse)
+    command = arguments(data[0], tmp_path / "r", data[1], "--engine", kind)
+    assert refusal(command, tmp_path / "r", capfd) == "no space is left"
+    assert engine.names(soon()) == []
+
+
+def test_an_engine_that_finds_too_little_is_not_admitted(
+    data: tuple[Path, Path],
+    kind: EngineKind,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = ProposedIndex.search
+
+    def shuffled(index: ProposedIndex, queries: np.ndarray, k: int) -> TopK:
+        top = found(index, queries, k)
+        return TopK(top.scores, np.roll(top.positions, 1, axis=0))
+
+    monkeypatch.setattr(ProposedIndex, "search", shuffled)
+    command = arguments(data[0], tmp_path / "r", data[1], "--engine", kind)
+    said = refusal(command, tmp_path / "r", capfd)
+    assert f"{kind}, breadth 1024: the engine is not admitted" in said
+    assert "its search is not good enough" in said

@@ -1,0 +1,70 @@
+"""What is read from a corpus in shards equals what is read from an array; searches too, to the bit."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from taugate.calibration.engines.search import ShardedIndex
+from taugate.calibration.metrics.isotropy import isotropy
+from taugate.calibration.query_set.measure import _distance_of, _one_each, cosine_distance
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.vectors.similarity import Float32, moments, whole
+from tests.vectors import unit
+
+N, D, SHARD = 1000, 24, 128
+
+
+class Shards:
+    """Vectors that are never handed out as a whole."""
+
+    def __init__(self, vectors: Float32) -> None:
+        self._vectors, self.shape = vectors, vectors.shape
+
+    def __getitem__(self, positions: np.ndarray, /) -> Float32:
+        return self._vectors[positions]
+
+    def blocks(self) -> Iterator[tuple[int, Float32]]:
+        for first in range(0, len(self._vectors), SHARD):
+            yield first, self._vectors[first : first + SHARD]
+
+
+@pytest.fixture(scope="module")
+def vectors() -> Float32:
+    found = unit(np.random.default_rng(3).standard_normal((N, D)))
+    found[5::97] = found[5]  # copies in every shard
+    return found
+
+
+def test_exact_search_of_shards_equals_that_of_all_vectors(vectors: Float32) -> None:
+    queries = np.concatenate([vectors[5:6], unit(np.random.default_rng(4).standard_normal((20, D)))])
+    exact, sharded = FlatIndex.build(vectors), ShardedIndex(Shards(vectors))
+    for k in (1, 10, 200, N + 1):  # fewer than a shard has, and more
+        truth, found = exact.search(queries, k), sharded.search(queries, k)
+        assert found.positions.tolist() == truth.positions.tolist()
+        assert found.scores.tobytes() == truth.scores.tobytes()
+    assert len(sharded) == N
+    pairs = np.array([[3, 999, 3]] * len(queries))
+    assert sharded.score(queries, pairs).tobytes() == exact.score(queries, pairs).tobytes()
+
+
+def test_figures_of_shards_equal_those_of_all_vectors(vectors: Float32) -> None:
+    for one, other in zip(moments(Shards(vectors)), moments(vectors), strict=True):
+        assert np.allclose(one, other, rtol=1e-12, atol=1e-12)
+    spread, of_all = isotropy(Shards(vectors)), isotropy(vectors)
+    assert (spread.i_a, spread.i_b) == pytest.approx((of_all.i_a, of_all.i_b), rel=1e-12)
+    parents = np.arange(N, dtype=np.int32) // 3 * 3
+    for divided in (None, parents):
+        kept = vectors if divided is None else vectors[::3]
+        assert _distance_of(_one_each(Shards(vectors), divided)) == pytest.approx(cosine_distance(kept), rel=1e-12)
+
+
+def test_the_moments_of_an_array_keep_their_bits(vectors: Float32) -> None:
+    mean, _ = moments(vectors)
+    assert mean.tobytes() == vectors.mean(axis=0, dtype=np.float64).tobytes()
+
+
+def test_what_needs_all_vectors_in_memory_says_so(vectors: Float32) -> None:
+    assert whole(vectors) is vectors
+    with pytest.raises(TypeError, match="read in blocks"):
+        whole(Shards(vectors))

@@ -1,0 +1,81 @@
+"""The same release twice: as it is, and with its vectors and documents in an engine."""
+
+import json
+import shutil
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import orjson
+
+from taugate.registry.catalog import find
+from taugate.retrieval.engines.engine import Engine, Rows
+from taugate.retrieval.policy.relevance import Background, ComputedBackground, Relevance
+from taugate.retrieval.release.layout import IN_ENGINE, MANIFEST, RELEVANCE, content_digest, release_id
+from taugate.retrieval.release.manifest import FileRecord, Manifest
+from taugate.retrieval.release.reader import Release, load
+from taugate.storage.files import sha256_file
+from tests.retrieval.engines.corpus import recorded, soon, upload
+
+
+class Pair(NamedTuple):
+    """A releases directory, the release in it that holds its own corpus, and the one whose corpus is in an engine."""
+
+    folder: Path
+    here: str
+    there: str
+
+
+def write_pair(releases: Path, folder: Path, engine: Engine) -> Pair:
+    """Copy the current release twice, with one background of the relevance model; the first is current.
+
+    releases: with a release that was calibrated in the process. folder: made, and filled. engine: gets the collection.
+    """
+    source = load(find(releases))
+    relevance = source.retriever.relevance
+    assert relevance is not None
+    vectors = source.retriever.index.vectors[np.arange(len(source.documents))]  # type: ignore[attr-defined]
+    lengths = np.array([len(each.encoded_text.encode()) for each in source.documents])
+    asked = source.retriever.vectors([each.text for each in source.golden])
+    stored = Background.of(vectors, asked, lengths)
+    computed = ComputedBackground.of((stored.mean, stored.covariance), asked)
+    rows = Rows(vectors, [*source.documents])
+    record = recorded(engine, rows)
+    fields = sorted(source.metadata.columns)
+    folder.mkdir()
+    here = _write(source, find(releases), folder, replace(relevance, background=stored), {})
+    there = _write(
+        source,
+        find(releases),
+        folder,
+        replace(relevance, background=computed),
+        {"engine": json.loads(record.model_copy(update={"fields": tuple(fields)}).model_dump_json())},
+    )
+    if record.collection not in engine.names(soon()):
+        upload(engine, record.collection, rows)
+    (folder / "current").write_text(f"{here}\n")
+    return Pair(folder, here, there)
+
+
+def _write(source: Release, original: Path, folder: Path, relevance: Relevance, engine: dict) -> str:
+    staging = shutil.copytree(original, folder / "staging")
+    relevance.save(staging / RELEVANCE)
+    if engine:
+        for name in IN_ENGINE:
+            (staging / name).unlink(missing_ok=True)
+    files = {
+        name: FileRecord(sha256=sha256_file(staging / name), bytes=(staging / name).stat().st_size)
+        for name in source.manifest.files
+        if not engine or name not in IN_ENGINE
+    }
+    fields = source.manifest.model_dump() | engine | {"files": files, "release_id": "", "parent": None}
+    if engine:
+        fields["index"] |= {"kind": "hnsw", "breadth": 128, "recall": 1.0, "depth": 50}
+    draft = Manifest.model_validate(fields)
+    name = release_id(datetime.fromisoformat(draft.created_at), content_digest(draft.model_dump(mode="json")))
+    manifest = draft.model_copy(update={"release_id": name}).model_dump(mode="json")
+    (staging / MANIFEST).write_bytes(orjson.dumps(manifest))
+    staging.rename(folder / name)
+    return name

