@@ -20,7 +20,7 @@ from taugate.registry.catalog import find
 from taugate.registry.lock import lock_for_reading
 from taugate.registry.writer import CorpusContents
 from taugate.retrieval.documents.metadata import Metadata
-from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
+from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.build import subset
 from taugate.retrieval.index.lexical import ForwardIndex
@@ -113,7 +113,7 @@ class _DocumentView(Sequence[Document]):
     documents: the store. positions: (M,) int64 positions in it.
     """
 
-    def __init__(self, documents: DocumentStore, positions: NDArray[np.int64]) -> None:
+    def __init__(self, documents: Documents, positions: NDArray[np.int64]) -> None:
         self._documents = documents
         self._positions: list[int] = positions.tolist()
 

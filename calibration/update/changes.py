@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.documents.store import Documents
 
 UNKNOWN = -1
 
@@ -43,7 +43,7 @@ class CorpusChanges:
     more: dict[int, int]
 
     @classmethod
-    def between(cls, old: DocumentStore, new: DocumentStore) -> Self:
+    def between(cls, old: Documents, new: Documents) -> Self:
         """Compare two corpora: a document goes by its id, a vector by the text that it is made of."""
         before, after = [*_digests(old)], [*_digests(new)]
         contents = {each.id: each.content for each in before}
@@ -69,7 +69,7 @@ class CorpusChanges:
         return not (self.added or self.changed or self.removed or self.reordered)
 
 
-def _digests(documents: DocumentStore) -> Iterator[_Digest]:
+def _digests(documents: Documents) -> Iterator[_Digest]:
     for each in documents:
         record = [each.text, each.title, dict(each.metadata), each.parent, each.span]
         content = sha256(orjson.dumps(record, option=orjson.OPT_SORT_KEYS)).digest()
