@@ -162,7 +162,7 @@ class _Search:
         return int(passages[place]), scores[place]
 
     def _ranks(self, position: int, score: np.float32) -> tuple[int, int, int | None]:
-        """Return the rank of a passage among the passages, the one that a reply would give it, and how many have one."""
+        """Return the rank of a passage, the one that a reply would give it, and how many have one."""
         if self._retriever.passages.remote:
             rank = self._listed_rank(position)
             return rank, rank, None if self._scope else len(self._documents)
@@ -182,8 +182,8 @@ class _Search:
         places = [] if found is None else np.flatnonzero(found == position).tolist()
         if not places:
             raise InputError(
-                f"document_id: it is not among the {0 if found is None else len(found)} passages that the search lists, "
-                "and the engine that holds the documents cannot count those above it; ask with a larger k"
+                "document_id: the search does not list it, and the engine that holds the documents cannot count those "
+                "above it; ask with a larger k"
             )
         return int(places[0]) + 1
 

@@ -85,6 +85,13 @@ _CONTENT: list[Content] = [
         {None: "red", 1: "green"},
         texts={0: "down", 1: "up"},
     ),
+    number(
+        "Engine",
+        "Up where the engine answers every replica; no data where no release needs one.",
+        f"min({selected('taugate_engine_up')} >= 0)",
+        {None: "red", 1: "green"},
+        texts={0: "down", 1: "up"},
+    ),
     lines(
         "Reloads",
         "Looks at which release is current, an hour; a failed one leaves the release before in service.",

@@ -55,12 +55,12 @@ class Fields(Protocol):
 
 
 class Passages(Fields, Protocol):
-    """N passages that a query finds by similarity, among all or within a filter.
+    """N passages that a query finds by similarity, among all or within a filter."""
 
-    remote: whether they are in an engine, which is asked for each search.
-    """
-
-    remote: bool
+    @property
+    def remote(self) -> bool:
+        """Whether they are in an engine, which is asked for each search."""
+        ...
 
     def find(self, queries: Float32, k: int, wanted: Filter, observe: Observe = unobserved) -> Found:
         """Return the min(k, M) most similar of the M passages that meet a filter; ties go to the lower position.

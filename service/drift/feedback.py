@@ -4,6 +4,8 @@ import asyncio
 import time
 from typing import NamedTuple
 
+import numpy as np
+
 from taugate.retrieval.documents.store import Document, Documents
 from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.query_log import JudgedResult
@@ -89,7 +91,7 @@ class Feedback:
         otherwise: how the message begins where it is not there, before the ids of those that are. Raises Invalid then.
         """
         # An engine may take its time to read them.
-        passages = await asyncio.to_thread(self._documents.at, reply.positions)
+        passages = await asyncio.to_thread(self._documents.at, reply.positions.astype(np.int64))
         shown = {passage.id: row for row, passage in enumerate(passages)}
         row = shown.get(document_id)
         if row is None:
@@ -111,7 +113,10 @@ class Feedback:
         query: str | None = None,
         rank: int | None = None,
     ) -> bool:
-        """Keep a judgement where nobody has said the same; returns whether it is a new one. found: id of the passage."""
+        """Keep a judgement where nobody has said the same; returns whether it is a new one.
+
+        found: id of the passage that is judged.
+        """
         position = int(reply.positions[row])
         mark = await asyncio.to_thread(self._mark, query_id, position, relevant)
         if mark.new:

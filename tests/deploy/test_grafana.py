@@ -21,8 +21,8 @@ from tests.service_process import ServiceProcess
 
 GRAFANA = DEPLOY / "grafana"
 BOARDS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (GRAFANA / "dashboards").glob("*.json")}
-# Nothing before Redis or keys are configured, somebody judges replies, or a request is refused.
-NOT_HERE = ("taugate_redis_up", 'set="correct"', "taugate_key_requests", "taugate_refused")
+# Nothing before Redis, an engine or keys are configured, somebody judges replies, or a request is refused.
+NOT_HERE = ("taugate_redis_up", "taugate_engine_up", 'set="correct"', "taugate_key_requests", "taugate_refused")
 
 
 def panels(board: dict) -> list[dict]:

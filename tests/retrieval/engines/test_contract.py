@@ -210,7 +210,7 @@ def test_a_filtered_search_finds_what_the_process_finds(
 def test_documents_come_with_the_candidates(engine_index: EngineIndex, rows: Rows, queries: np.ndarray) -> None:
     found = engine_index.find(queries[:5], K)
     for position in np.unique(found.top.positions).tolist():
-        assert found.documents[position] == rows.documents[position]
+        assert found.candidates[position].document == rows.documents[position]
 
 
 def test_rows_are_read_back_as_they_were_uploaded(collection: Collection, rows: Rows) -> None:

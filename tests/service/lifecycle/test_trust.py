@@ -14,6 +14,7 @@ from taugate.registry.catalog import find, release_ids
 from taugate.registry.remote.private import PRIVATE
 from taugate.registry.signing import read_private_key, sign
 from taugate.retrieval.encoder import encoder
+from taugate.retrieval.engines.corpus import EngineAccess
 from taugate.retrieval.release.reader import load
 from taugate.service.lifecycle.loading import trusting
 from taugate.service.settings import Settings
@@ -84,7 +85,7 @@ def test_what_is_exchanged_after_it_was_checked_is_never_opened(
 
     open_session = encoder._session
     monkeypatch.setattr(encoder, "_session", session)
-    opened = trusting(signed)(release, 1, "auto")
+    opened = trusting(signed, EngineAccess())(release, 1, "auto")
     assert tokenizer.read_bytes() == forged
     np.testing.assert_array_equal(opened.retriever.vectors([word]), honest)
     np.testing.assert_array_equal(
@@ -93,5 +94,5 @@ def test_what_is_exchanged_after_it_was_checked_is_never_opened(
     opened.close()
     assert release_ids(signed.releases.copies / PRIVATE) == []
     with pytest.raises(ReleaseError, match=rf"{release}/encoder/tokenizer\.json: (SHA-256|not the \d+ bytes)"):
-        trusting(signed)(release, 1, "auto")
+        trusting(signed, EngineAccess())(release, 1, "auto")
     assert [path.name for path in (signed.releases.copies / PRIVATE).iterdir()] == [".lock"]

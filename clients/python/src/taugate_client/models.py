@@ -118,7 +118,8 @@ class SearchResponse:
     was in force, and its evidence covers this search. calibration: `provisional` if too little evidence stands behind
     it. considered, dropped: how many results there were before the cut, and how many of them it removed.
     best_score: the highest similarity, kept or not. reason: `all_below_threshold`, `unanswerable` or
-    `no_documents_match_filter` if `results` is empty. query_id: names this reply in `feedback`.
+    `no_documents_match_filter` if `results` is empty. query_id: names this reply in `feedback`. approximate: an engine
+    searched within a filter, and may have missed a result.
     """
 
     results: Sequence[Result]
@@ -133,6 +134,7 @@ class SearchResponse:
     release: str
     drift: Drift
     query_id: str
+    approximate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
