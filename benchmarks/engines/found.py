@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from taugate.retrieval.engines.record import EngineRecord
 
 from benchmarks.engines.plan import EnginePlan
 from benchmarks.markdown import Target, share, table, targets
@@ -18,6 +17,7 @@ from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.engines.engine import Engine, Rows
 from taugate.retrieval.engines.index import EngineIndex
+from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.verify import SampleDigest, open_verified, sampled_positions, shard_digest
 from taugate.retrieval.index.flat import SPARE, FlatIndex
 from taugate.retrieval.index.top_k import TopK

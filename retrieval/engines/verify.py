@@ -3,11 +3,11 @@
 import hashlib
 
 import numpy as np
-from taugate.retrieval.engines.record import EngineRecord
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.documents.store import write_document
 from taugate.retrieval.engines.engine import Collection, Engine, Positions, Rows
+from taugate.retrieval.engines.record import EngineRecord
 
 # Of a collection with 1 % of its rows altered, a sample of so many misses all with a chance of 10⁻¹⁸ (.99^4096).
 SAMPLE = 4096

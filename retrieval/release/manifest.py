@@ -12,9 +12,9 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import PydanticCustomError
-from taugate.retrieval.engines.record import EngineRecord
 
 from taugate.retrieval.encoder.encoder import EncoderConfig
+from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.kinds import Kind
 from taugate.retrieval.policy.policy import Metric, PolicyKind
 from taugate.retrieval.release.adaptation import AdaptationRecord

@@ -3,10 +3,10 @@
 import time
 
 import numpy as np
-from taugate.retrieval.engines.record import EngineRecord
 
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.engines.engine import Engine, GraphParameters, Rows
+from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.verify import SampleDigest, sampled_positions, shard_digest
 from tests.vectors import unit
 

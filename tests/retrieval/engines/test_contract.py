@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from taugate.retrieval.engines.record import EngineRecord
 
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.documents.filters import AnyOf, Filter, Not, OneOf, Range
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.engines.engine import Collection, Engine, GraphParameters, Rows
 from taugate.retrieval.engines.index import EngineIndex
+from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.verify import open_verified
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import build
