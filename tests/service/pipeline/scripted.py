@@ -131,4 +131,6 @@ class _Retriever:
         if any(item.fate == "search" for item in group):
             self._script.broken |= {*group}
             raise RuntimeError("broken")
-        return [SimpleNamespace(positions=np.array([int(number)])) for number in vectors[:, 0]]
+        return [
+            SimpleNamespace(read=lambda documents, number=int(number): [documents[number]]) for number in vectors[:, 0]
+        ]
