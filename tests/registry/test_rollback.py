@@ -138,15 +138,15 @@ def test_two_operators_do_not_go_back_twice(
 ) -> None:
     """Who decided on what another has left by then is told so."""
     promote_all(copy, three)
-    verify = promotion.verify  # type: ignore[attr-defined]  # patched where it is used
+    verify = promotion.verify_with_collection  # type: ignore[attr-defined]  # patched where it is used
 
     def slow(folder: Path, trusted: None) -> object:
         with monkeypatch.context() as patched:
-            patched.setattr(promotion, "verify", verify)
+            patched.setattr(promotion, "verify_with_collection", verify)
             rollback(copy)
         return verify(folder, trusted)
 
-    monkeypatch.setattr(promotion, "verify", slow)
+    monkeypatch.setattr(promotion, "verify_with_collection", slow)
     with pytest.raises(ReleaseError, match="meanwhile"):
         rollback(copy)
     assert current_id(copy) == three[1]

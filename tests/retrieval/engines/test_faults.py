@@ -116,7 +116,8 @@ class Fake:
             best = np.lexsort((-np.arange(len(self.rows.vectors)), -(self.rows.vectors @ query)))
             best = best[: min(count, self.most)]
             positions[row, : len(best)], vectors[row, : len(best)] = best, self.rows.vectors[best]
-        return Candidates(positions, vectors, {})
+        found = np.unique(positions[positions >= 0]).tolist()
+        return Candidates(positions, vectors, {position: self.rows.documents[position] for position in found})
 
 
 def test_it_asks_again_four_times_as_wide_while_copies_may_be_missing() -> None:
