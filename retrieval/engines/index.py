@@ -5,7 +5,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.errors import ReleaseError
+from taugate.errors import EngineUnavailable
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.engines.engine import Candidates, Collection, Positions, Rows
 from taugate.retrieval.index.flat import MOST_CANDIDATES, SPARE, best_of, brute_force_top_k
@@ -60,7 +60,7 @@ class EngineIndex:
         """Return the min(k, N) most similar of the documents proposed; ties go to the lower position.
 
         queries: (n, d) float32 of unit length. k: how many. Raises EngineUnavailable and ReleaseError: never a list
-        that is shorter than asked.
+        that is shorter than asked, as a collection gives that is being loaded.
         """
         return self.find(queries, k).top
 
@@ -104,7 +104,7 @@ class EngineIndex:
         top = widened_top_k(best, queries, k, k + SPARE, count)
         missing = np.flatnonzero(np.isneginf(top.scores[:, -1]))
         if len(missing):
-            raise ReleaseError(
+            raise EngineUnavailable(
                 f"{self._collection.name}: proposes fewer than {k} documents even of {MOST_CANDIDATES} that it was "
                 "asked for; check that it is loaded and complete, or search more broadly"
             )

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from taugate.errors import EngineUnavailable, InputError, ReleaseError
+from taugate.errors import EngineUnavailable, InputError
 from taugate.retrieval.engines.connect import connect
 from taugate.retrieval.engines.engine import Candidates, EngineKind, Rows
 from taugate.retrieval.engines.index import EngineIndex
@@ -130,6 +130,6 @@ def test_it_asks_again_four_times_as_wide_while_copies_may_be_missing() -> None:
 
 def test_a_list_that_is_too_short_is_an_error_and_never_a_result() -> None:
     fake = Fake(corpus(), most=9)
-    with pytest.raises(ReleaseError, match="proposes fewer than 10 documents"):
+    with pytest.raises(EngineUnavailable, match="proposes fewer than 10 documents"):
         EngineIndex(fake, 1500, 60).search(corpus().vectors[:1], 10)
     assert fake.asked == [26, 104, 416]
