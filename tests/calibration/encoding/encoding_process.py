@@ -38,9 +38,14 @@ class EncodingProcess:
         while len(shards_in(self.folder)) < count and self.process.poll() is None:
             time.sleep(0.01)
 
+    def wait_for_worker(self) -> None:
+        """Wait until a worker of Ray has started, or the run has ended."""
+        while not self._workers() and self.process.poll() is None:
+            time.sleep(0.05)
+
     def kill(self) -> None:
         """Kill the command, and wait until its workers have followed; Ray's agents take another minute."""
-        workers = [each for each in descendants(self.process.pid) if _words(each).startswith(_WORKER)]
+        workers = self._workers()
         self.process.kill()
         self.process.communicate()
         deadline = time.monotonic() + 60
@@ -50,11 +55,13 @@ class EncodingProcess:
 
     def kill_worker(self) -> bool:
         """Kill one worker; returns whether there was one."""
-        for pid in descendants(self.process.pid):
-            if _words(pid).startswith(_WORKER):
-                os.kill(pid, signal.SIGKILL)
-                return True
+        for pid in self._workers():
+            os.kill(pid, signal.SIGKILL)
+            return True
         return False
+
+    def _workers(self) -> list[int]:
+        return [pid for pid in descendants(self.process.pid) if _words(pid).startswith(_WORKER)]
 
 
 def shards_in(folder: Path) -> dict[str, int]:
