@@ -28,6 +28,9 @@ TIME_OF_DAY = {
     "service/drift/watch.py": "queries of all replicas are compared and logged by date",
     "service/drift/feedback.py": "judgements are logged by date, and what other replicas keep expires by it",
     "service/drift/analysis.py": "now, as windows have it",
+    "retrieval/engines/milvus.py": "a collection says when it was written, to whoever prunes from another machine",
+    "retrieval/engines/pgvector.py": "the same",
+    "registry/collections.py": "the age of a collection, which is told by its date",
     "storage/folders.py": "the age of a file, which only counts where nobody has locked it",
 }
 
