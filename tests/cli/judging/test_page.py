@@ -143,7 +143,8 @@ def test_texts_of_the_corpus_are_texts(browser: Browser, served: Served) -> None
     with opened(browser, served.address) as page:
         page.wait_for_selector("#keys button")
         page.route("**/key", lambda route: route.fulfill(json=hostile))
-        page.keyboard.press("u")
+        with page.expect_response("**/key"):
+            page.keyboard.press("u")
         page.get_by_text("<img src=x").wait_for()
         assert page.evaluate("window.ran") is None
 
