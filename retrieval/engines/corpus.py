@@ -12,6 +12,7 @@ from taugate.retrieval.documents.metadata import check_fields, holds
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.engines.connect import engine_from_environment
 from taugate.retrieval.engines.engine import Collection, Engine, EngineKind
+from taugate.retrieval.engines.filters import check_comparable
 from taugate.retrieval.engines.index import EngineIndex
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.verify import open_verified
@@ -62,8 +63,9 @@ class EnginePassages:
         return np.array([each is None or holds(wanted, each.metadata) for each in documents], dtype=np.bool_)
 
     def check(self, wanted: Filter) -> None:
-        """See Fields.check."""
+        """See Fields.check; also raises InputError for a value that no engine can compare exactly."""
         check_fields(wanted, self.fields)
+        check_comparable(wanted)
 
     def check_kinds(self, wanted: Filter) -> None:
         """See Fields.check_kinds; the kinds of a field's values are not known here."""
