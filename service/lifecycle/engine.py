@@ -36,7 +36,7 @@ OnChange = Callable[["WatchedCollection", str | None], None]
 
 
 class WatchedCollection:
-    """A Collection that is not asked while it is known not to answer.
+    """A Watched collection: it is not asked while it is known not to answer.
 
     name, dimension: of the collection. kind: of its engine.
     """
@@ -141,7 +141,7 @@ class EngineWatch:
         """Note that a release could not be opened, as the engine does not answer."""
         self._up.set(0)
 
-    def _watch(self, record: EngineRecord, collection: Collection) -> Collection:
+    def _watch(self, record: EngineRecord, collection: Collection) -> WatchedCollection:
         self._up.set(int(not self._away))
         return WatchedCollection(record, collection, self._settings.seconds, self._changed)
 
