@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from taugate.retrieval.documents.metadata import check_fields, holds
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.engines.connect import engine_from_environment
 from taugate.retrieval.engines.engine import Collection, Engine, EngineKind
+from taugate.retrieval.engines.filters import check_comparable
 from taugate.retrieval.engines.index import EngineIndex
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.verify import open_verified
@@ -21,8 +23,16 @@ from taugate.retrieval.vectors.similarity import Float32
 _BLOCK = 1024  # documents that are read at a time where all of them are
 
 
-def _as_it_is(record: EngineRecord, collection: Collection) -> Collection:
-    return collection
+class Watched(Collection, Protocol):
+    """A collection that somebody watches, who knows whether it answers."""
+
+    def check(self) -> None:
+        """Raise EngineUnavailable where it is known not to answer; asks nothing."""
+        ...
+
+    def close(self) -> None:
+        """Watch no longer; a second time does nothing."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -30,13 +40,13 @@ class EngineAccess:
     """How a release reaches its engine.
 
     connect: makes the engine of a kind. opening: seconds that checking the collection may take. seconds: of one
-    question afterwards. watch: stands between the release and the collection, once that was checked.
+    question afterwards. watch: stands between the release and the collection, once that was checked; None for nobody.
     """
 
     connect: Callable[[EngineKind], Engine] = engine_from_environment
     opening: float = 120.0
     seconds: float = 30.0
-    watch: Callable[[EngineRecord, Collection], Collection] = _as_it_is
+    watch: Callable[[EngineRecord, Collection], Watched] | None = None
 
 
 @dataclass(frozen=True)
@@ -62,8 +72,9 @@ class EnginePassages:
         return np.array([each is None or holds(wanted, each.metadata) for each in documents], dtype=np.bool_)
 
     def check(self, wanted: Filter) -> None:
-        """See Fields.check."""
+        """See Fields.check; also raises InputError for a value that no engine can compare exactly."""
         check_fields(wanted, self.fields)
+        check_comparable(wanted)
 
     def check_kinds(self, wanted: Filter) -> None:
         """See Fields.check_kinds; the kinds of a field's values are not known here."""
@@ -109,25 +120,23 @@ class EngineDocuments(Sequence[Document]):
 class EngineCorpus:
     """A collection that was checked, and what a release makes of it.
 
-    collection: as the release asks it. index, passages, documents: of it.
+    index, passages, documents: of the collection. watched: the collection, where somebody watches it.
     """
 
-    collection: Collection
     index: EngineIndex
     passages: EnginePassages
     documents: EngineDocuments
+    watched: Watched | None
 
     def check(self) -> None:
-        """Raise EngineUnavailable where what stands before the collection knows that it does not answer."""
-        check = getattr(self.collection, "check", None)
-        if check is not None:
-            check()
+        """Raise EngineUnavailable where the collection is watched and known not to answer."""
+        if self.watched is not None:
+            self.watched.check()
 
     def close(self) -> None:
-        """End what stands before the collection, where that can be ended; a second time does nothing."""
-        close = getattr(self.collection, "close", None)
-        if close is not None:
-            close()
+        """Have the collection watched no longer; a second time does nothing."""
+        if self.watched is not None:
+            self.watched.close()
 
 
 def open_corpus(record: EngineRecord, dimension: int, access: EngineAccess) -> EngineCorpus:
@@ -138,6 +147,6 @@ def open_corpus(record: EngineRecord, dimension: int, access: EngineAccess) -> E
     """
     engine = access.connect(record.kind)
     verified = open_verified(engine, record, dimension, time.monotonic() + access.opening)
-    collection = access.watch(record, verified)
-    index = EngineIndex(collection, record.rows, access.seconds)
-    return EngineCorpus(collection, index, EnginePassages(index, record.fields), EngineDocuments(index))
+    watched = None if access.watch is None else access.watch(record, verified)
+    index = EngineIndex(verified if watched is None else watched, record.rows, access.seconds)
+    return EngineCorpus(index, EnginePassages(index, record.fields), EngineDocuments(index), watched)

@@ -48,6 +48,9 @@ class Dialect:
     compares: Callable[[str, str, float], str]
 
 
+_UNWRITTEN = Dialect(has_any=lambda tokens: "", compares=lambda key, sign, number: "")
+
+
 def filterable(document: Document) -> Filterable:
     """Return what is uploaded of a document for filters. Raises InputError for an integer beyond ±2⁵³."""
     tokens = {_token(_ID, document.id)}
@@ -83,6 +86,11 @@ def condition(wanted: Filter, dialect: Dialect) -> str:
     beyond ±2⁵³.
     """
     return " and ".join(f"({_written(each, dialect)})" for each in wanted)
+
+
+def check_comparable(wanted: Filter) -> None:
+    """Raise InputError where no engine can compare a value of a filter exactly; see `condition`."""
+    condition(wanted, _UNWRITTEN)
 
 
 def _written(each: Condition, dialect: Dialect) -> str:

@@ -1,6 +1,7 @@
 """Whether a collection is the one that a release was calibrated on: each difference is refused with its own message."""
 
 import hashlib
+import time
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from taugate.retrieval.engines.record import EngineRecord
 
 # Of a collection with 1 % of its rows altered, a sample of so many misses all with a chance of 10⁻¹⁸ (.99^4096).
 SAMPLE = 4096
+_FIRST_ANSWER = 10.0  # seconds after which an engine that has said nothing is one that is away
 _BLOCK = 512  # rows of the sample that are read at a time
 
 
@@ -62,7 +64,7 @@ def open_verified(engine: Engine, record: EngineRecord, dimension: int, deadline
     name = record.collection
     if engine.kind != record.kind:
         raise ReleaseError(f"the release's vectors are in {record.kind}, not in {engine.kind}; name that engine's URL")
-    collection = engine.collection(name, record.graph.breadth, deadline)
+    collection = engine.collection(name, record.graph.breadth, min(deadline, time.monotonic() + _FIRST_ANSWER))
     state = collection.state(deadline)
     if state.dimension != dimension or record.dimension != dimension:
         raise ReleaseError(

@@ -40,8 +40,8 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     settings: of the service;
     load_release: opens a release folder with a number of encoder threads and an encoder of a precision; by default one
     that trusts whom the settings name;
-    accept_when_ready: starts to accept connections only once there is a release, for a process that shares its socket
-    with others, who can answer meanwhile.
+    accept_when_ready: starts to accept connections only once there is a release, or an engine that is away keeps it
+    from being loaded; for a process that shares its socket with others, who can answer meanwhile.
     """
     metrics = Metrics()
     count_dropped_lines(metrics.log_dropped.inc)
@@ -56,7 +56,7 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
         loading = asyncio.create_task(serving.start())
         reloading.start()
         if accept_when_ready:
-            await loading
+            await serving.attempted.wait()
         try:
             async with authorizer.watching(), connections.checking_deadlines():
                 yield {CONNECTIONS: connections}

@@ -31,24 +31,28 @@ _FIRST_PAUSE, _PAUSE = 0.1, 1.0
 _Answer = TypeVar("_Answer")
 
 
-# Is told of a collection whether it answers: None where it does, else what was said.
+# Are told of a collection: whether it answers, None where it does, else what was said; and that it is let go.
 OnChange = Callable[["WatchedCollection", str | None], None]
+OnClose = Callable[["WatchedCollection"], None]
 
 
 class WatchedCollection:
-    """A Collection that is not asked while it is known not to answer.
+    """A Watched collection: it is not asked while it is known not to answer.
 
     name, dimension: of the collection. kind: of its engine.
     """
 
-    def __init__(self, record: EngineRecord, collection: Collection, seconds: float, on_change: OnChange) -> None:
+    def __init__(
+        self, record: EngineRecord, collection: Collection, seconds: float, on_change: OnChange, on_close: OnClose
+    ) -> None:
         """Begin with a collection that answers.
 
         record: of the release; collection: that was checked; seconds: that one question of the watch may take;
-        on_change: is told when it stops or begins to answer, from any thread.
+        on_change: is told when it stops or begins to answer; on_close: when it is let go; both from any thread.
         """
         self.name, self.dimension, self.kind = collection.name, collection.dimension, record.kind
-        self._collection, self._seconds, self._on_change = collection, seconds, on_change
+        self._collection, self._seconds = collection, seconds
+        self._on_change, self._on_close = on_change, on_close
         self._away: str | None = None
         self._changing = threading.Lock()
         self._closed = threading.Event()
@@ -76,7 +80,7 @@ class WatchedCollection:
     def close(self) -> None:
         """Watch no longer."""
         self._closed.set()
-        self._on_change(self, None)
+        self._on_close(self)
 
     def check(self) -> None:
         """Raise EngineUnavailable where it is known not to answer."""
@@ -124,8 +128,9 @@ class EngineWatch:
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         """settings: say where the engine is; metrics: show whether it answers."""
         self._settings, self._up = settings.engine, metrics.engine_up
+        self._open: set[WatchedCollection] = set()
         self._away: set[WatchedCollection] = set()
-        self._up.set(math.nan)  # neither up nor down, so that no alert takes it for an outage
+        self._show()
 
     @property
     def access(self) -> EngineAccess:
@@ -141,16 +146,27 @@ class EngineWatch:
         """Note that a release could not be opened, as the engine does not answer."""
         self._up.set(0)
 
-    def _watch(self, record: EngineRecord, collection: Collection) -> Collection:
-        self._up.set(int(not self._away))
-        return WatchedCollection(record, collection, self._settings.seconds, self._changed)
+    def _watch(self, record: EngineRecord, collection: Collection) -> WatchedCollection:
+        watched = WatchedCollection(record, collection, self._settings.seconds, self._changed, self._let_go)
+        self._open.add(watched)
+        self._show()
+        return watched
 
     def _changed(self, collection: WatchedCollection, reason: str | None) -> None:
         fields = {"engine": collection.kind, "collection": collection.name}
         if reason is not None:
             self._away.add(collection)
             _log.warning("the engine does not answer", extra={"fields": fields | {"reason": reason}})
-        elif collection in self._away:
+        else:
             self._away.discard(collection)
             _log.info("the engine answers", extra={"fields": fields})
-        self._up.set(int(not self._away))
+        self._show()
+
+    def _let_go(self, collection: WatchedCollection) -> None:
+        self._open.discard(collection)
+        self._away.discard(collection)
+        self._show()
+
+    def _show(self) -> None:
+        # Without a release that needs one it is neither up nor down, so that no alert takes it for an outage.
+        self._up.set(int(self._away.isdisjoint(self._open)) if self._open else math.nan)

@@ -105,8 +105,9 @@ class Serving:
     """State of one process: loading, ready, failed or stopping. Belongs to one event loop.
 
     failure: why no release could be loaded, which ends the process; on_ready, on_failure: called when the first release
-    is in service, or cannot be; loaded_at: when the release came into service; refused: id of the release that was to
-    replace the one in service and could not.
+    is in service, or cannot be; attempted: set once the first attempt to load a release has ended, whatever came of it;
+    loaded_at: when the release came into service; refused: id of the release that was to replace the one in service and
+    could not.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class Serving:
         self._active: ActiveRelease | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._stopping = self._engine_away = False
-        self._ending = asyncio.Event()
+        self._ending, self.attempted = asyncio.Event(), asyncio.Event()
         self.loaded_at: datetime | None = None
         self.refused: str | None = None
         self.failure: Exception | None = None
@@ -168,11 +169,13 @@ class Serving:
         try:
             self._cache = open_cache(self._settings, self._metrics)
             while not (self._ending.is_set() or await self._started(self._cache)):
+                self.attempted.set()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._ending.wait(), _ENGINE_PAUSE)
         except Exception as error:  # noqa: BLE001 (whatever it is ends the process, where serve() raises it again)
             self.failure = error
             self.on_failure()
+        self.attempted.set()
 
     async def _started(self, cache: TieredCache) -> bool:
         """Put the current release into service; False where its engine does not answer."""

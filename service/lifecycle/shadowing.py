@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from taugate.errors import TaugateError
+from taugate.errors import EngineUnavailable, TaugateError
 from taugate.service.lifecycle.loading import ReleaseLoader
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.search import SearchPipeline
@@ -62,7 +62,8 @@ class Shadowing:
                 _log.info("shadow", extra={"fields": {"release": name}})
             self.refused = None
         except Exception as error:  # noqa: BLE001 (as the docstring says)
-            self.refused = None if wanted is None else wanted.name
+            # An engine that is away may answer at the next look.
+            self.refused = None if wanted is None or isinstance(error, EngineUnavailable) else wanted.name
             known = isinstance(error, TaugateError | OSError)
             _log.error(
                 "there is no shadow", exc_info=None if known else error, extra={"fields": {"reason": str(error)}}

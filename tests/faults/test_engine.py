@@ -3,6 +3,7 @@
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,8 +11,9 @@ import pytest
 
 from taugate.retrieval.engines.connect import connect
 from tests.engine_release import Pair, write_pair
-from tests.faults.load import NOT_CACHED, Load, Told, answers
+from tests.faults.load import NOT_CACHED, Load, Told, answers, within
 from tests.postgres_process import PostgresProcess, postgres
+from tests.prometheus_process import until
 from tests.service_process import ServiceProcess
 
 TIMEOUT = 1.0  # of the engine
@@ -74,19 +76,28 @@ def check(load: Load) -> None:
 def test_it_is_killed_under_load_and_started_again(world: World) -> None:
     with world.service(world.primary) as service:
         expected = answers(service.ready())
+        known = service.http.post("/search", json={"query": "a roof", "threshold": -2.0}).json()
+        shown = {"document_id": known["results"][0]["id"]}
+        asked = [
+            ("/search", {"query": "permit"}),
+            ("/search/batch", {"queries": ["permit", "roof"]}),
+            ("/explain", {"query": "permit"} | shown),
+            ("/feedback", {"query": "permit", "relevant": True} | shown),
+            ("/feedback", {"query_id": known["query_id"], "relevant": True} | shown),
+        ]
         with Load(service.port, expected, keep=True) as load:
             load.goes_on()
             world.primary.kill()
             time.sleep(3)
-            reply = service.http.get("/readyz")
-            refused = service.http.post("/search", json={"query": "permit"})
+            refused = [service.http.post(path, json=body) for path, body in asked]
+            refused.append(service.http.get("/readyz"))
             metrics = service.http.get("/metrics").text
             world.primary.start()
             recovers(service)
             load.goes_on(50)
         check(load)
         assert any(away(each) for each in load.told)
-        for each in (reply, refused):
+        for each in refused:
             assert (each.status_code, each.json()["error"]["code"]) == (503, "engine_unavailable")
             assert "Retry-After" in each.headers
             assert str(world.primary.url) not in each.text
@@ -130,36 +141,61 @@ def test_the_primary_is_killed_and_the_replica_answers(world: World) -> None:
     assert max(each.seconds for each in load.told) < LATEST
 
 
-def test_the_service_starts_before_the_engine(world: World) -> None:
+@contextmanager
+def waiting(world: World, workers: str, **settings: str) -> Iterator[ServiceProcess]:
+    """A service that was started while its engine is away."""
     world.primary.kill()
     try:
-        with world.service(world.primary) as service:
-            deadline = time.monotonic() + 30
-            while "cannot be loaded yet" not in service.log():
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            assert service.http.get("/livez").status_code == 200
-            reply = service.http.get("/readyz")
-            assert (reply.status_code, reply.json()["error"]["code"]) == (503, "engine_unavailable")
-            assert "taugate_engine_up 0.0" in service.http.get("/metrics").text
-            world.primary.start()
-            service.ready(RECOVERED)
-            assert "taugate_engine_up 1.0" in service.http.get("/metrics").text
+        with world.service(world.primary, TAUGATE_WORKERS=workers, **settings) as service:
+            until(lambda: service.log().count("cannot be loaded yet") == int(workers))
+            yield service
     finally:
         world.primary.start()
 
 
-def test_a_service_that_waits_for_the_engine_can_be_stopped(world: World) -> None:
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_service_starts_before_the_engine(world: World, workers: str) -> None:
+    with waiting(world, workers) as service:
+        assert service.http.get("/livez").status_code == 200
+        reply = service.http.get("/readyz")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (503, "engine_unavailable")
+        assert "taugate_engine_up 0.0" in service.http.get("/metrics").text
+        world.primary.start()
+        service.ready(RECOVERED)
+        until(lambda: "taugate_engine_up 1.0" in service.http.get("/metrics").text)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_service_that_waits_for_the_engine_can_be_stopped(world: World, workers: str) -> None:
+    with waiting(world, workers) as service, within(10):
+        code, log = service.stop()
+    assert (code, "Traceback" in log) == (0, False)
+
+
+def test_a_service_that_has_waited_for_the_engine_sees_a_promotion(world: World) -> None:
+    with waiting(world, "1", TAUGATE_RELOAD_SECONDS="0.2") as service:
+        time.sleep(1)  # in which it looks a few times whether another release is current
+        world.primary.start()
+        serves(service, world.pair.there)
+        world.point(world.pair.here)
+        serves(service, world.pair.here)
+        until(lambda: "taugate_engine_up NaN" in service.http.get("/metrics").text)
+
+
+def test_a_shadow_whose_engine_was_away_is_tried_again(world: World) -> None:
+    world.point(world.pair.here)
+    shadow = world.pair.folder / "shadow"
+    shadow.write_text(f"{world.pair.there}\n")
     world.primary.kill()
     try:
-        with world.service(world.primary) as service:
-            deadline = time.monotonic() + 30
-            while "cannot be loaded yet" not in service.log():
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            code, log = service.stop()
-        assert (code, "Traceback" in log) == (0, False)
+        settings = {"TAUGATE_RELOAD_SECONDS": "0.2", "TAUGATE_SHADOW_SHARE": "1"}
+        with world.service(world.primary, **settings) as service:
+            until(lambda: "there is no shadow" in service.ready().log())
+            assert service.http.get("/release").json()["shadow"] is None
+            world.primary.start()
+            until(lambda: service.http.get("/release").json()["shadow"] == world.pair.there)
     finally:
+        shadow.unlink()
         world.primary.start()
 
 

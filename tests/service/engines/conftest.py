@@ -1,0 +1,58 @@
+"""Two services, which hold the same release: one of them its documents too, of the other they are in an engine."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from milvus_lite.server_manager import server_manager_instance
+
+from taugate.retrieval.engines.connect import connect
+from tests.engine_release import write_pair
+from tests.redis_process import RedisProcess
+from tests.retrieval.engines.servers import NAMES, engine_url
+from tests.service.access.files import bearer, entry, write
+from tests.service.engines.asking import FILTERED, VISIBLE, WHOLE, Services
+from tests.service_process import ServiceProcess
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def services(
+    request: pytest.FixtureRequest, releases: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Services]:
+    folder = tmp_path_factory.mktemp("services")
+    keys = write(
+        folder / "keys.json",
+        [
+            entry(WHOLE, "whole", "search", "feedback", "metrics"),
+            entry(FILTERED, "filtered", "search", filter={"category": VISIBLE}),
+        ],
+    )
+    logs = folder / "here.jsonl", folder / "there.jsonl"
+    with ExitStack() as stack:
+        kind, url = stack.enter_context(engine_url(request.param))
+        if url.endswith(".db"):  # a file that one process may open: the service asks the server in this one
+            url = server_manager_instance.start_and_get_uri(url)
+        pair = write_pair(releases, folder / "releases", connect(kind, [url]))
+        other = shutil.copytree(pair.folder, folder / "other")
+        (other / "current").write_text(f"{pair.there}\n")
+        redis = stack.enter_context(RedisProcess(folder))
+        settings = {
+            "TAUGATE_KEYS_FILE": str(keys),
+            "TAUGATE_DIALECTS": "openai,dify",
+            "TAUGATE_QUERY_LOG_TEXTS": "true",
+            "TAUGATE_REDIS_URL": redis.url,
+            "TAUGATE_REDIS_TIMEOUT_MS": "500",
+        }
+        started = [
+            stack.enter_context(ServiceProcess(where, **settings, TAUGATE_QUERY_LOG=str(log), **own))
+            for where, log, own in (
+                (pair.folder, logs[0], {}),
+                (other, logs[1], {"TAUGATE_ENGINE_URL": url, "TAUGATE_ENGINE_TIMEOUT_MS": "4000"}),
+            )
+        ]
+        here, there = (each.ready() for each in started)
+        for each in started:
+            each.http.headers.update(bearer(WHOLE))
+        yield Services(here, there, kind, other, pair.there, redis, logs, settings | {"TAUGATE_ENGINE_URL": url})
