@@ -106,7 +106,7 @@ def _spooled(source: Path, corpus: TiledCorpus, encoder: OnnxEncoder, count: int
             for number in range(count):
                 document = dataset.documents[number % sources]
                 name = document.id if number < sources else f"{document.id}#{number}"
-                copy = Document(name, document.text[: characters or None], document.title)
+                copy = Document(name, document.text[: characters or None], document.title, document.metadata)
                 writer.append(copy)
                 lines.write(write_document(copy) + b"\n")
         writer.close()
