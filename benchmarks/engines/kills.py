@@ -59,7 +59,7 @@ def _killed(plan: EnginePlan, kind: EngineKind) -> str:
                 answered = first.wait()
             served = _first_right(load, answered)
             time.sleep(plan.seconds)
-    wrong = [each for each in load.told if not (each.right or each.status == 503)]  # noqa: PLR2004
+    wrong = [each for each in load.told if not (each.right or each.status == 503)]
     goals = [
         Target("replies that are neither right nor a 503", len(wrong), at_most=0),
         Target("longest reply", max(each.seconds for each in load.told), at_most=_DEADLINE, unit=" s"),
@@ -154,7 +154,7 @@ def _by_second(told: Sequence[Told], killed: float) -> str:
     """Count statuses by the second in which they came; seconds with the same statuses are one row."""
     seconds: dict[int, Counter[str]] = {}
     for each in told:
-        name = "200" if each.right else f"wrong 200, {each.said[:80]}" if each.status == 200 else str(each.status)  # noqa: PLR2004
+        name = "200" if each.right else f"wrong 200, {each.said[:80]}" if each.status == 200 else str(each.status)
         seconds.setdefault(int(np.floor(each.at + each.seconds - killed)), Counter())[name] += 1
     rows: list[tuple[int, int, Counter[str]]] = []
     for second, counted in sorted(seconds.items()):
