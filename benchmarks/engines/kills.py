@@ -67,7 +67,7 @@ def _killed(plan: EnginePlan, kind: EngineKind) -> str:
     ]
     return (
         f"### {WORDS[kind]}, killed and started again\n\nIts first answer, a row of the collection, came after "
-        f"{answered - killed:.1f} s.\n\n{_by_second(load.told, killed)}\n\n{targets(goals)}"
+        f"{answered - killed:.1f} s.\n\n{by_second(load.told, killed)}\n\n{targets(goals)}"
     )
 
 
@@ -87,7 +87,7 @@ def _primary_killed(plan: EnginePlan) -> str:
     ]
     return (
         f"### {WORDS['pgvector']}: the primary of two is killed\n\nThe service has the URLs of both, and asks the other one once.\n\n"
-        f"{_by_second(load.told, killed)}\n\n{targets(goals)}"
+        f"{by_second(load.told, killed)}\n\n{targets(goals)}"
     )
 
 
@@ -150,7 +150,7 @@ def _first_right(load: Load, since: float) -> float:
     raise TimeoutError(f"the service does not answer within {_PATIENCE:g} s after the engine does")
 
 
-def _by_second(told: Sequence[Told], killed: float) -> str:
+def by_second(told: Sequence[Told], killed: float) -> str:
     """Count statuses by the second in which they came; seconds with the same statuses are one row."""
     seconds: dict[int, Counter[str]] = {}
     for each in told:
