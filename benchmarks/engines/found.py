@@ -87,7 +87,7 @@ def _compared(plan: EnginePlan, data_set: str) -> str:
         f"queries, one at a time, k = {_K}. An engine proposes {_K + SPARE} candidates and sends their vectors and "
         "documents. *Equal to the bit*: the share of queries whose scores and order are those of exact search. *Of those "
         "proposed whole*: the same, of the queries whose exact results are all found. *Gate*: its verdict on the engine in the place of exact search, by all of these queries, "
-        f"with accuracy@{_K}, NDCG@10 and the default margin, or the smallest that so many queries can show.\n\n"
+        f"with accuracy@{_K}, NDCG@10 and its default margin.\n\n"
         f"{table((*heads, 'p50, ms', 'p99, ms'), lines)}\n\n{targets(goals)}"
     )
 

@@ -15,11 +15,11 @@ from benchmarks.engines.servers import WORDS, killable
 from benchmarks.markdown import Target, table, targets
 from taugate.errors import TaugateError
 from taugate.registry.catalog import find
-from taugate.retrieval.engines.connect import URL, connect
+from taugate.retrieval.engines.connect import connect
 from taugate.retrieval.engines.engine import Engine, EngineKind
 from taugate.retrieval.release.verify import verify
 from tests.engine_release import write_pair
-from tests.faults.load import NOT_CACHED, Load, Told, answers
+from tests.faults.load import Load, Told, answers
 from tests.postgres_process import postgres
 from tests.retrieval.engines.corpus import soon
 from tests.sample_release import write_sample_release
@@ -101,7 +101,7 @@ def _serving(kind: EngineKind, writes: str, urls: Sequence[str]) -> Iterator[tup
         (pair.folder / "current").write_text(f"{pair.there}\n")
         record = verify(find(pair.folder)).engine
         assert record is not None  # noqa: S101 (a type for the reader)
-        with ServiceProcess(pair.folder, **{URL: ",".join(urls)}, **NOT_CACHED) as service:
+        with ServiceProcess(pair.folder, TAUGATE_ENGINE_URL=",".join(urls), TAUGATE_CACHE_BYTES="0") as service:
             yield service.ready(), engine, record.collection
 
 

@@ -36,7 +36,7 @@ def test_a_wrong_answer_is_not_counted_as_right() -> None:
 
 
 def test_the_command_of_a_section_names_the_engine() -> None:
-    arguments = tables.PAGE.parser().parse_args(["--engine", "milvus,pgvector", "--switches", "3"])
+    arguments = tables.PAGE.parser(None).parse_args(["--engine", "milvus,pgvector", "--switches", "3"])
     for name, command in (
         ("switches", " --engine milvus,pgvector --switches 3"),
         ("memory", " --small 20000 --large 100000"),

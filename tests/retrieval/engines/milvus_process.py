@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.loopback import HOST, free_port
+from tests.loopback import HOST
 
+_PORT = 19530  # none that the system gives to connections: a client that tries again might get it while Milvus is away
 _STARTER = Path(__file__).parent / "start_milvus.py"
 
 
@@ -30,9 +31,8 @@ class MilvusProcess:
     """
 
     def __init__(self, python: Path | str, folder: Path) -> None:
-        self._port = free_port()
-        self._command = [str(python), str(_STARTER), str(folder), str(self._port)]
-        self.url = f"http://{HOST}:{self._port}"
+        self._command = [str(python), str(_STARTER), str(folder), str(_PORT)]
+        self.url = f"http://{HOST}:{_PORT}"
         self.start()
 
     def start(self) -> None:
