@@ -13,7 +13,7 @@ _PARTS = ("rootCoord", "proxy", "queryCoord", "queryNode", "indexNode", "dataCoo
 class _Config(MilvusServerConfig):
     """A configuration that takes a port as free whose last connections have just been cut, as by a kill."""
 
-    def try_bind_port(self, port):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    def try_bind_port(self, port):  # type: ignore[no-untyped-def]
         found = socket.socket()
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
