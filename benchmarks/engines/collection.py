@@ -2,14 +2,18 @@
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from benchmarks.engines.tiled import TiledCorpus
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.engines.upload import engine_record, ensure_uploaded
 from taugate.calibration.progress import Stopwatch
+from taugate.errors import EngineUnavailable
 from taugate.retrieval.engines.engine import Collection, Engine, EngineKind, GraphParameters, Rows
 from taugate.retrieval.engines.record import EngineRecord
+
+_LOADING, _ANSWER = 300.0, 10.0  # seconds: of a collection that was there, and of one question
 
 
 @dataclass(frozen=True)
@@ -29,11 +33,26 @@ def uploaded(engine: Engine, corpus: TiledCorpus, vectors: ShardedVectors) -> tu
     if not described.is_file():
         described.write_text(engine_record(engine.kind, corpus.spool, vectors, Stopwatch()).model_dump_json())
     record = EngineRecord.model_validate_json(described.read_text())
+    _let_load(engine, record)
     timed = _Timed(engine)
     ensure_uploaded(timed, record, corpus.spool, vectors, print, Stopwatch())
     if timed.sent:
         took.write_text(json.dumps({"sent": timed.sent, "built": timed.built}))
     return record, UploadTimes(**json.loads(took.read_text())) if took.is_file() else None
+
+
+def _let_load(engine: Engine, record: EngineRecord) -> None:
+    """Wait while a server that has just been started loads the finished collection that it may have."""
+    deadline = time.monotonic() + _LOADING
+    while time.monotonic() < deadline:
+        with suppress(EngineUnavailable):
+            soon = time.monotonic() + _ANSWER
+            if record.collection not in engine.names(soon):
+                return
+            state = engine.collection(record.collection, record.breadth, soon).state(soon)
+            if state.loaded or not state.built:
+                return
+        time.sleep(1)
 
 
 class _Timed:
