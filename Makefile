@@ -99,7 +99,7 @@ engine-tests: $(VENV)/.test $(VENV)/.milvus ## tests/retrieval/engines with a Mi
 encode-killed: $(VENV)/.test ## kill taugate encode, or one of its workers, at 20 random moments, and compare the digests; SEED=…
 	$(BIN)/python -m benchmarks.engines.encode_killed --seed $${SEED:-0} $(ARGS)
 
-engine-benchmarks: $(VENV)/.test ## docs/benchmarks/engines.md: what engines find beside exact search, from TAUGATE_DATA; TAUGATE_ENGINE_URL for a server
+engine-benchmarks: $(VENV)/.test ## docs/benchmarks/engines.md from TAUGATE_DATA; ARGS="--tables million switches kills --engine milvus" after make .venv/.milvus
 	$(BIN)/python -m benchmarks.engines.tables $(ARGS)
 
 attacks: $(VENV)/.test test-servers ## attack the service, one attack after the other: ARGS="NAME… --root DIR" for some, or another checkout

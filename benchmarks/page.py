@@ -39,7 +39,7 @@ class Option:
     """
 
     name: str
-    default: float
+    default: float | str
     help: str
     sections: Collection[str] | None = None
 
@@ -47,7 +47,8 @@ class Option:
         """Format the option as given, or as an empty string where the section does not depend on it."""
         if self.sections is not None and section not in self.sections:
             return ""
-        return f" --{self.name} {getattr(arguments, self.name.replace('-', '_')):.12g}"
+        value = getattr(arguments, self.name.replace("-", "_"))
+        return f" --{self.name} {shlex.quote(value) if isinstance(value, str) else format(value, '.12g')}"
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Page(Generic[Plan]):
 
     file: its name in docs/benchmarks; module: what `python -m` runs; title: its first line, with the #; introduction:
     the paragraph under it; sections: their modules by the names that --tables takes, in the order of the page;
-    options: of numbers, in the order of --help; needs_data: names of the sections that read TAUGATE_DATA, None for all;
+    options: of numbers and names, in the order of --help; needs_data: names of the sections that read TAUGATE_DATA, None for all;
     has_sets: whether --sets chooses data sets.
     """
 

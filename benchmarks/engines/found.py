@@ -1,8 +1,9 @@
-"""Whether an engine finds what exact search finds, with the same bits, and how long one query takes."""
+"""Whether an engine finds what exact search finds, with the same bits, what the gate says, and how long one query takes."""
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,16 @@ from benchmarks.engines.plan import EnginePlan
 from benchmarks.markdown import Target, share, table, targets
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
+from taugate.calibration.encoding.shards import SHARD_ROWS
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from taugate.calibration.gate.admit import gate_settings
+from taugate.calibration.gate.baseline import RankingOutcomes
+from taugate.calibration.gate.gate import GateCandidate, judge
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.documents import Parents
 from taugate.calibration.progress import Stopwatch
-from taugate.ingestion.dataset.beir import read_dataset
+from taugate.calibration.settings.settings import CandidateSettings
+from taugate.ingestion.dataset.beir import LabelledQuery, read_dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.engines.engine import Engine, Rows
 from taugate.retrieval.engines.index import EngineIndex
@@ -21,6 +29,7 @@ from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.verify import SampleDigest, open_verified, sampled_positions, shard_digest
 from taugate.retrieval.index.flat import SPARE, FlatIndex
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.release.records import GateRecord
 from taugate.retrieval.vectors.similarity import Float32
 from tests.retrieval.engines.servers import NAMES, running
 
@@ -35,6 +44,24 @@ _IN_WORDS = {
 _WANTED_ROWS, _WANTED_RECALL = 0.99, 0.995
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """A data set. rows: its documents. queries, vectors: those that are searched for. parents: of its chunks."""
+
+    rows: Rows
+    queries: Sequence[LabelledQuery]
+    vectors: Float32
+    parents: Parents
+
+    def judged(self, name: str, exact: TopK, found: TopK) -> GateRecord:
+        """Return what the gate says of what a search found, in the place of exact search."""
+        units = SamplingUnits.from_labels(clusters(self.queries))
+        gate = gate_settings(CandidateSettings(), units, 1, print)
+        outcomes = [RankingOutcomes.judge(self.queries, top.positions, _K, self.parents) for top in (exact, found)]
+        (record,) = judge(outcomes[0], [GateCandidate(name, "engine", outcomes[1])], units, gate)
+        return record
+
+
 def section(plan: EnginePlan) -> str:
     """Search each data set in each engine, one query at a time, and compare with exact search in the process."""
     return "\n\n".join(_compared(plan, data_set) for data_set in plan.sets)
@@ -42,74 +69,97 @@ def section(plan: EnginePlan) -> str:
 
 def _compared(plan: EnginePlan, data_set: str) -> str:
     with tempfile.TemporaryDirectory() as spool:
-        rows, queries = _encoded(plan, data_set, Path(spool))
+        asked = _encoded(plan, data_set, Path(spool))
+        rows, queries = asked.rows, asked.vectors
         exact = FlatIndex.build(rows.vectors)
         truth, flat_seconds = _one_by_one(exact.search, queries)
-        lines: list[Sequence[object]] = [("FAISS flat, in the process", "", "1", "1", "", *_times(flat_seconds))]
+        lines: list[Sequence[object]] = [("FAISS flat, in the process", "", "1", "1", "", "", *_times(flat_seconds))]
         goals: list[Target] = []
         for name in NAMES:
             with running(name) as engine:
                 words = plan.server if name == "at-url" and plan.server else _IN_WORDS[name]
-                line, reached = _measured(engine, words, rows, queries, truth)
+                line, reached = _measured(engine, words, asked, truth)
                 lines.append(line)
                 goals += reached
-    heads = ("engine", "upload and index, s", f"recall@{_K}", "equal to the bit", "of those proposed whole")
+    heads = ("engine", "upload and index, s", f"recall@{_K}", "equal to the bit", "of those proposed whole", "gate")
     return (
         f"{data_set}: {len(rows.documents):,} documents of {rows.vectors.shape[1]} dimensions, {len(queries):,} "
         f"queries, one at a time, k = {_K}. An engine proposes {_K + SPARE} candidates and sends their vectors and "
         "documents. *Equal to the bit*: the share of queries whose scores and order are those of exact search. *Of those "
-        "proposed whole*: the same, of the queries whose exact results are all found.\n\n"
+        "proposed whole*: the same, of the queries whose exact results are all found. *Gate*: its verdict on the engine in the place of exact search, by all of these queries, "
+        f"with accuracy@{_K}, NDCG@10 and its default margin.\n\n"
         f"{table((*heads, 'p50, ms', 'p99, ms'), lines)}\n\n{targets(goals)}"
     )
 
 
-def _measured(
-    engine: Engine, words: str, rows: Rows, queries: Float32, truth: TopK
-) -> tuple[Sequence[object], list[Target]]:
+def _measured(engine: Engine, words: str, asked: _Asked, truth: TopK) -> tuple[Sequence[object], list[Target]]:
+    rows = asked.rows
     record = _record(engine, rows)
     began = time.perf_counter()
     engine.drop(record.collection, _soon())
     engine.create(record.collection, rows.vectors.shape[1], _soon())
-    engine.upload(record.collection, 0, rows, _soon())
+    for first, shard in _shards(rows):
+        engine.upload(record.collection, first, shard, _soon())
     engine.finish(record.collection, record.graph, _soon())
     loaded = time.perf_counter() - began
     try:
         collection = open_verified(engine, record, rows.vectors.shape[1], _soon())
-        top, seconds = _one_by_one(EngineIndex(collection, len(rows.documents), 60).search, queries)
+        top, seconds = _one_by_one(EngineIndex(collection, len(rows.documents), 60).search, asked.vectors)
     finally:
         engine.drop(record.collection, _soon())
     recall = float((top.positions[:, :, None] == truth.positions[:, None, :]).any(axis=1).mean())
     same = (top.positions == truth.positions).all(axis=1) & (top.scores == truth.scores).all(axis=1)
     whole = (np.sort(top.positions, axis=1) == np.sort(truth.positions, axis=1)).all(axis=1)
     equal, of_whole = float(same.mean()), float(same[whole].mean())
+    judged = asked.judged(words, truth, top)
     return (
-        (words, f"{loaded:.1f}", share(recall, 4), share(equal, 4), share(of_whole, 4), *_times(seconds)),
+        (
+            words,
+            f"{loaded:.1f}",
+            share(recall, 4),
+            share(equal, 4),
+            share(of_whole, 4),
+            judged.verdict,
+            *_times(seconds),
+        ),
         [
             Target(f"{words}: recall@{_K}", recall, at_least=_WANTED_RECALL),
             Target(f"{words}: equal to the bit", equal, at_least=_WANTED_ROWS),
             Target(f"{words}: of those proposed whole", of_whole, at_least=1.0),
+            Target(f"{words}: admitted by the gate", float(judged.admitted), at_least=1.0),
         ],
     )
 
 
-def _encoded(plan: EnginePlan, data_set: str, spool: Path) -> tuple[Rows, Float32]:
+def _encoded(plan: EnginePlan, data_set: str, spool: Path) -> _Asked:
     encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     dataset = read_dataset(plan.data / data_set, "test", spool)
     encoded = encode_dataset(dataset, encoder, cache, print, Stopwatch())
-    queries = encoded.answerable[: plan.queries] if plan.queries else encoded.answerable
-    return Rows(encoded.documents, [*dataset.documents]), queries
+    count = plan.queries or len(dataset.answerable)
+    return _Asked(
+        Rows(encoded.documents, [*dataset.documents]),
+        dataset.answerable[:count],
+        encoded.answerable[:count],
+        dataset.documents.parents,
+    )
+
+
+def _shards(rows: Rows) -> Iterator[tuple[int, Rows]]:
+    """Yield rows in shards, each with the position of its first one."""
+    for first in range(0, len(rows.documents), SHARD_ROWS):
+        part = slice(first, first + SHARD_ROWS)
+        yield first, Rows(rows.vectors[part], rows.documents[part])
 
 
 def _record(engine: Engine, rows: Rows) -> EngineRecord:
     positions, sample = sampled_positions(len(rows.documents)), SampleDigest()
     sample.add(Rows(rows.vectors[positions], [rows.documents[position] for position in positions.tolist()]))
-    digests = (shard_digest(rows),)
     return EngineRecord(
         kind=engine.kind,
         rows=len(rows.documents),
         dimension=rows.vectors.shape[1],
-        shards=digests,
+        shards=tuple(shard_digest(shard) for _, shard in _shards(rows)),
         sample=sample.hexdigest(),
     )
 

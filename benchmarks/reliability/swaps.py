@@ -110,9 +110,15 @@ def _change(server: Server, name: str) -> Window:
     """Have the service look; from then until another release is in service and the one before was let go."""
     began = time.monotonic()
     server.signal(signal.SIGHUP)
+    until_served(server, name)
+    time.sleep(_LET_GO)
+    return began, time.monotonic()
+
+
+def until_served(server: Server, name: str) -> None:
+    """Wait until a release is in service; name: its id. Raises TimeoutError."""
+    began = time.monotonic()
     while orjson.loads(server.get("/readyz"))["release"] != name:
         if time.monotonic() > began + _PATIENCE:
             raise TimeoutError(f"{name} did not come into service within {_PATIENCE:g} s")
         time.sleep(_LOOK)
-    time.sleep(_LET_GO)
-    return began, time.monotonic()

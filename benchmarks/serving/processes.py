@@ -39,7 +39,12 @@ def cpu_seconds(root: int) -> float:
 
 def resident_bytes(root: int) -> int:
     """Resident memory of the tree: own and mapped from files. Pages that two processes share count twice."""
-    return sum(_resident(process) for process in tree(root))
+    return sum(_bytes(Path(f"/proc/{process}/status"), "VmRSS:") for process in tree(root))
+
+
+def proportional_bytes(root: int) -> int:
+    """Proportional memory of the tree: pages that several processes share are divided among them."""
+    return sum(_bytes(Path(f"/proc/{process}/smaps_rollup"), "Pss:") for process in tree(root))
 
 
 def _busy() -> float:
@@ -65,10 +70,11 @@ def _ticks(process: int) -> int:
     return sum(map(int, stat.rpartition(")")[2].split()[11:15]))
 
 
-def _resident(process: int) -> int:
+def _bytes(path: Path, name: str) -> int:
+    """Return a figure of a process in bytes; 0 where it has ended."""
     try:
-        status = Path(f"/proc/{process}/status").read_text()
+        lines = path.read_text().splitlines()
     except OSError:
         return 0
-    kilobytes = [line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:")]
-    return 1024 * int(kilobytes[0]) if kilobytes else 0
+    found = [line.split()[1] for line in lines if line.startswith(name)]
+    return 1024 * int(found[0]) if found else 0
