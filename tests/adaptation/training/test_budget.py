@@ -8,7 +8,7 @@ from taugate.adaptation import budget
 from taugate.adaptation.budget import plan_within
 from taugate.adaptation.recipes import LearnedRecipes
 from taugate.adaptation.settings import AdaptationSettings
-from taugate.adaptation.training.plan import TextSeconds, TrainingPlan
+from taugate.adaptation.training.plan import StagePlan, TextSeconds, TrainingPlan
 from taugate.adaptation.workshop import Workshop
 from taugate.calibration.progress import Stopwatch
 from taugate.errors import EncoderError
@@ -35,9 +35,9 @@ class Shop:
         self.watch = Stopwatch()
         self.timed: list[tuple[str, bool]] = []
 
-    def step_seconds(self, recipe: str, *_: Any, bfloat16: bool) -> float:
+    def step_seconds(self, recipe: str, start: object, made: StagePlan, *, bfloat16: bool) -> float:
         self.timed.append((recipe, bfloat16))
-        return {"layers": 0.1, "ft": 1.0, "pt-ft": 2.0}[recipe] * (0.7 if bfloat16 else 1)
+        return {"layers": 0.1, "ft": 1.0, "pt-ft": 2.0}[recipe] * (0.7 if bfloat16 else 1) * made.batch / 8
 
 
 class Linear:

@@ -77,7 +77,7 @@ def test_it_comes_goes_and_is_promoted(two: Two) -> None:
         told(service, two.new)
         point(two.folder, None)
         told(service, None)
-        assert not [key for key in scrape(service) if key.startswith("taugate_shadow")]
+        until(lambda: not [key for key in scrape(service) if key.startswith("taugate_shadow")])  # once it is closed
 
 
 def test_a_bad_one_concerns_nobody(two: Two) -> None:
