@@ -108,7 +108,7 @@ def plan_within(
 def _example_seconds(
     recipe: RecipeName, shop: Workshop, linear: LearnedRecipes, *, bfloat16: bool | None
 ) -> tuple[float, bool]:
-    """Time a few steps of a recipe; returns the seconds of an example, and whether products are to be in bfloat16.
+    """Time a few steps of a recipe; returns the seconds per example, and whether to train in bfloat16.
 
     bfloat16: None to try both, and take the faster.
     """
@@ -166,7 +166,7 @@ def _text_seconds(shop: Workshop) -> TextSeconds:
 
 
 def _lower_seconds(shop: Workshop, *, bfloat16: bool) -> float:
-    """Return how long the layers that do not learn take for all documents and queries of the training part."""
+    """Return the seconds that the frozen layers take for all training documents and queries."""
     documents, queries = (shop.lower_layers_seconds(texts, bfloat16=bfloat16) for texts in _sample(shop))
     return TextSeconds(documents, queries).of(len(shop.pairs.queries.parts.passages(TRAIN)), len(shop.pairs.train))
 

@@ -135,7 +135,7 @@ class Workshop:
         return seconds
 
     def lower_layers_seconds(self, texts: Sequence[str], *, bfloat16: bool) -> float:
-        """Return how long the layers that do not learn take for a text, on average.
+        """Return the mean time per text of the frozen layers, in seconds.
 
         texts: that are timed, distinct or not; bfloat16: whether products are computed in it.
         """

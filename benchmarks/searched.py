@@ -20,7 +20,8 @@ from taugate.ingestion.dataset.beir import LabelledQuery, read_dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.relevance import Background, Float64, Relevance, features
+from taugate.retrieval.policy.background import Background, Float64
+from taugate.retrieval.policy.relevance import Relevance, features
 from taugate.retrieval.vectors.similarity import Float32
 
 # The benchmark prepares what does not depend on the split once, in other blocks than `estimate`, which moves last bits.

@@ -27,7 +27,8 @@ from taugate.retrieval.index.build import subset
 from taugate.retrieval.index.lexical import ForwardIndex
 from taugate.retrieval.index.top_k import DocumentSubset
 from taugate.retrieval.policy.abstention import AnswerRule, Signals
-from taugate.retrieval.policy.relevance import Background, Relevance, mean_and_covariance, similarity_moments
+from taugate.retrieval.policy.background import Background, mean_and_covariance, similarity_moments
+from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.evidence import StrataRecord
 from taugate.retrieval.release.golden import GoldenQuery

@@ -16,8 +16,9 @@ from taugate.retrieval.index.grouping import DocumentSearch, Parents, first_of_e
 from taugate.retrieval.index.passages import Found, LocalPassages, Observe, Passages, unobserved
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.policy.abstention import AnswerRule
+from taugate.retrieval.policy.background import ReadDocuments
 from taugate.retrieval.policy.policy import Mask, Policy, decision_scores, keep_answered
-from taugate.retrieval.policy.relevance import ReadDocuments, Relevance
+from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.query import Answer, Query, Reason, Uncut
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.similarity import Float32

@@ -12,7 +12,8 @@ import orjson
 
 from taugate.registry.catalog import find
 from taugate.retrieval.engines.engine import Engine, Rows
-from taugate.retrieval.policy.relevance import Background, ComputedBackground, Relevance
+from taugate.retrieval.policy.background import Background, ComputedBackground
+from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.layout import IN_ENGINE, MANIFEST, RELEVANCE, content_digest, release_id
 from taugate.retrieval.release.manifest import FileRecord, Manifest
 from taugate.retrieval.release.reader import Release, load

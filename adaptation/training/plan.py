@@ -32,7 +32,7 @@ class NothingToLearn(InputError):
 
 @dataclass(frozen=True)
 class TextSeconds:
-    """Seconds that an encoder takes for a text: for a document, and for a query, which is many times shorter."""
+    """Encoding time per text, in seconds: of a document, and of a query, which is much shorter."""
 
     document: float
     query: float

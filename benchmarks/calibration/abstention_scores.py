@@ -28,7 +28,7 @@ from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, Signals
-from taugate.retrieval.policy.relevance import Float64
+from taugate.retrieval.policy.background import Float64
 
 HEADING = "Scores, on documents that had no say"
 DESIGN = "squad_v2_dev"

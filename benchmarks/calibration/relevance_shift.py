@@ -18,8 +18,9 @@ from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.background import Background
 from taugate.retrieval.policy.policy import keep
-from taugate.retrieval.policy.relevance import Background, Logistic, Recalibration, features
+from taugate.retrieval.policy.relevance import Logistic, Recalibration, features
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.vectors.similarity import Float32
 

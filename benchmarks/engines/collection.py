@@ -25,7 +25,7 @@ class UploadTimes:
 
 
 def uploaded(engine: Engine, corpus: TiledCorpus, vectors: ShardedVectors) -> tuple[EngineRecord, UploadTimes | None]:
-    """See to it that an engine has a corpus; returns its record, and what its upload took, None where nobody knows.
+    """Upload a corpus unless the engine has it; returns its record, and the upload times where they are known.
 
     engine: that is to have it. corpus, vectors: that are uploaded.
     """

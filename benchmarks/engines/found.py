@@ -1,4 +1,4 @@
-"""Whether an engine finds what exact search finds, with the same bits, what the gate says, and how long one query takes."""
+"""Compare an engine with exact search: equality to the bit, the gate's verdict, and the time per query."""
 
 import tempfile
 import time
@@ -146,7 +146,7 @@ def _encoded(plan: EnginePlan, data_set: str, spool: Path) -> _Asked:
 
 
 def _shards(rows: Rows) -> Iterator[tuple[int, Rows]]:
-    """Yield rows in shards, each with the position of its first one."""
+    """Split rows into shards, each with the position of its first row."""
     for first in range(0, len(rows.documents), SHARD_ROWS):
         part = slice(first, first + SHARD_ROWS)
         yield first, Rows(rows.vectors[part], rows.documents[part])

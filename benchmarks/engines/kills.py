@@ -140,7 +140,7 @@ class _FirstAnswer:
 
 
 def _first_right(load: Load, since: float) -> float:
-    """Return when the first right reply came that was asked for since a time, of `time.monotonic()`."""
+    """Return the time of the first correct reply to a request sent after a given time, both of `time.monotonic()`."""
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
         for each in [*load.told]:

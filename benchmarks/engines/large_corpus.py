@@ -22,7 +22,7 @@ from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.build import build
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.policy.relevance import ReadDocuments
+from taugate.retrieval.policy.background import ReadDocuments
 from taugate.retrieval.release.manifest import IndexRecord
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -33,7 +33,7 @@ _CHOOSING, _MARGIN = 500, 0.005  # as benchmarks.serving.tiled_release chooses t
 
 @dataclass(frozen=True)
 class LargeCorpus:
-    """A corpus with what is searched for in it.
+    """A corpus and the queries for it.
 
     tiled: its files. vectors: (N, d). texts, asked: the queries, and their vectors. sample: release whose encoder and
     policy are served.
@@ -66,7 +66,7 @@ def large_corpus(plan: EnginePlan) -> LargeCorpus:
 
 
 def in_process(corpus: LargeCorpus) -> Path:
-    """Write a release that holds the corpus, where there is none; returns its directory."""
+    """Write a release with the corpus unless there is one; returns its directory."""
     releases = corpus.tiled.folder / "in-process"
     if not (releases / "current").is_file():
         index, record = _index(corpus)

@@ -1,4 +1,4 @@
-"""How much memory a calibration over an engine takes at two sizes of the corpus."""
+"""Peak memory of a calibration over an engine, for two corpus sizes."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A large collection: what uploading it takes, one query, and a service over it beside one that holds the corpus."""
+"""A large collection: upload time, time per query, and a service over it beside one that holds the corpus."""
 
 import statistics
 import time

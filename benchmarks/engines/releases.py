@@ -19,13 +19,8 @@ from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index import files
 from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.top_k import Searchable
-from taugate.retrieval.policy.relevance import (
-    Background,
-    ComputedBackground,
-    ReadDocuments,
-    Relevance,
-    mean_and_covariance,
-)
+from taugate.retrieval.policy.background import Background, ComputedBackground, ReadDocuments, mean_and_covariance
+from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (

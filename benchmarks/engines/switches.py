@@ -25,7 +25,7 @@ from taugate.retrieval.engines.connect import URL, connect
 from taugate.retrieval.engines.engine import Engine, EngineKind, Rows
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.policy.relevance import ReadDocuments
+from taugate.retrieval.policy.background import ReadDocuments
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.reader import Release, load
 from tests.retrieval.engines.corpus import recorded, upload

@@ -16,7 +16,7 @@ from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.label_errors import cross_fitted, doubtful_labels
 from taugate.calibration.report.label_errors import MOST_DOUBTFUL
 from taugate.ingestion.dataset.judgements import HUMAN
-from taugate.retrieval.policy.relevance import Float64
+from taugate.retrieval.policy.background import Float64
 
 HEADING = "Labels moved on purpose"
 MOVED = 0.05  # of the queries

@@ -17,7 +17,8 @@ from taugate.calibration.metrics.splits import cluster_folds
 from taugate.calibration.relevance.model import fit_logistic
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, AnswerScore, ScoreName, Signals, signals_of
-from taugate.retrieval.policy.relevance import Float64, Logistic
+from taugate.retrieval.policy.background import Float64
+from taugate.retrieval.policy.relevance import Logistic
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 
 # The inverse strength of the ridge penalty on standardised signals. docs/benchmarks/abstention.md has what others gave.

@@ -17,8 +17,8 @@ import numpy as np
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import EstimatedRelevance
+from taugate.retrieval.policy.background import Float64
 from taugate.retrieval.policy.policy import Mask
-from taugate.retrieval.policy.relevance import Float64
 
 # Keeps log-odds and ratios finite: probabilities are float32, and a model may be sure to the last bit.
 _SUREST = 1e-7

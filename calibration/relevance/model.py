@@ -30,18 +30,14 @@ from taugate.calibration.metrics.reliability import (
 )
 from taugate.calibration.metrics.splits import Fold, QueryRoles, cluster_folds
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.relevance import (
-    FEATURES,
+from taugate.retrieval.policy.background import (
     Background,
     ComputedBackground,
     Float64,
-    Logistic,
     ReadDocuments,
-    Recalibration,
-    Relevance,
-    features,
     mean_and_covariance,
 )
+from taugate.retrieval.policy.relevance import FEATURES, Logistic, Recalibration, Relevance, features
 from taugate.retrieval.release.evidence import RelevanceRecord
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 

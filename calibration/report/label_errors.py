@@ -7,7 +7,7 @@ from taugate.calibration.relevance.model import EstimatedRelevance
 from taugate.calibration.report.tradeoff import RetrievedDocument, retrieved_document, shortened
 from taugate.calibration.study.study import Findings
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.policy.relevance import Float64
+from taugate.retrieval.policy.background import Float64
 
 MOST_DOUBTFUL = 20  # labels shown, half of each kind
 _MOST_NAMED = 3  # documents of a query that are named

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,8 +14,8 @@ from taugate.cli.terminal.promotion_rule import FORCE_HELP, RULE_HELP
 from taugate.errors import InputError
 from taugate.registry import promotion
 from taugate.registry.catalog import find, release_ids
-from taugate.registry.collections import HOURS, prune_collections
-from taugate.registry.prune import KEEP, prune
+from taugate.registry.collections import HOURS, CollectionDecision, prune_collections
+from taugate.registry.prune import KEEP, PruneDecision, prune
 from taugate.registry.signing import trusted_keys
 from taugate.retrieval.engines.connect import engine_from_environment
 from taugate.retrieval.engines.engine import EngineKind
@@ -106,15 +107,9 @@ def prune_releases(arguments: argparse.Namespace) -> int:
         return _prune_engine(arguments)
     if arguments.also:
         raise InputError("--also: goes with --engine; releases are pruned one directory at a time")
-    word = "would prune" if arguments.dry_run else "pruned"
     before = len(release_ids(arguments.releases))
-    removed = 0
-    for outcome in prune(arguments.releases, arguments.keep, dry_run=arguments.dry_run):
-        if outcome.kept is None:
-            removed += 1
-            sys.stdout.write(f"{word} {outcome.name}\n")
-        else:
-            say(f"kept {outcome.name}: {outcome.kept}")
+    outcomes = prune(arguments.releases, arguments.keep, dry_run=arguments.dry_run)
+    _, removed = _tell(outcomes, "would prune" if arguments.dry_run else "pruned")
     say(f"{before - removed} of {before} releases stay")
     return 0
 
@@ -125,14 +120,20 @@ def _prune_engine(arguments: argparse.Namespace) -> int:
     say(
         f"collections stay that a release in {', '.join(map(str, directories))} names; name other directories by --also"
     )
-    word, dropped, count = "would drop" if arguments.dry_run else "dropped", 0, 0
-    engine = engine_from_environment(arguments.engine)
-    for outcome in prune_collections(engine, directories, dry_run=arguments.dry_run):
+    outcomes = prune_collections(engine_from_environment(arguments.engine), directories, dry_run=arguments.dry_run)
+    count, dropped = _tell(outcomes, "would drop" if arguments.dry_run else "dropped")
+    say(f"{count - dropped} of {count} collections stay")
+    return 0
+
+
+def _tell(outcomes: Iterable[PruneDecision | CollectionDecision], word: str) -> tuple[int, int]:
+    """Print each decision once it is done; returns how many there were, and how many removed something."""
+    count = removed = 0
+    for outcome in outcomes:
         count += 1
         if outcome.kept is None:
-            dropped += 1
+            removed += 1
             sys.stdout.write(f"{word} {outcome.name}\n")
         else:
             say(f"kept {outcome.name}: {outcome.kept}")
-    say(f"{count - dropped} of {count} collections stay")
-    return 0
+    return count, removed

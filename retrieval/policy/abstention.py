@@ -16,8 +16,9 @@ import numpy as np
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.lexical import ForwardIndex
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.background import Float64, mean_and_covariance, similarity_moments
 from taugate.retrieval.policy.policy import Mask
-from taugate.retrieval.policy.relevance import Float64, Logistic, mean_and_covariance, similarity_moments
+from taugate.retrieval.policy.relevance import Logistic
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 

@@ -19,8 +19,9 @@ from taugate.retrieval.index.kinds import INDEX, VECTORS
 from taugate.retrieval.index.passages import Fields, Passages
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
+from taugate.retrieval.policy.background import Read, ReadDocuments
 from taugate.retrieval.policy.policy import Policy, StratumThresholds
-from taugate.retrieval.policy.relevance import Read, ReadDocuments, Relevance
+from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (

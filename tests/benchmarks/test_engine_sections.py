@@ -11,7 +11,7 @@ from benchmarks.engines.releases import Source
 from benchmarks.serving.processes import proportional_bytes, resident_bytes
 from taugate.registry.catalog import find
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.policy.relevance import ReadDocuments
+from taugate.retrieval.policy.background import ReadDocuments
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load
 from tests.faults.load import Told

@@ -13,8 +13,9 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, AnswerScore, Signals
+from taugate.retrieval.policy.background import Background
 from taugate.retrieval.policy.policy import PolicyKind
-from taugate.retrieval.policy.relevance import FEATURES, Background, Logistic, Relevance
+from taugate.retrieval.policy.relevance import FEATURES, Logistic, Relevance
 from taugate.retrieval.release.layout import ABSTENTION, METADATA, OUTCOMES, REFERENCE, RELEVANCE
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
 from taugate.retrieval.release.threshold_curve import threshold_curve

@@ -16,7 +16,7 @@ from taugate.registry.promotion import promote
 from taugate.registry.prune import prune
 from taugate.registry.signing import read_private_key, sign
 from taugate.retrieval.index.lexical import ForwardIndex
-from taugate.retrieval.policy.relevance import mean_and_covariance
+from taugate.retrieval.policy.background import mean_and_covariance
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import MANIFEST
 from taugate.retrieval.release.manifest import Manifest

@@ -24,7 +24,8 @@ from taugate.retrieval.engines.connect import engine_from_environment
 from taugate.retrieval.engines.engine import Engine, EngineKind
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.relevance import ComputedBackground, Relevance
+from taugate.retrieval.policy.background import ComputedBackground
+from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import ENCODER_FOLDER, OUTCOMES, REFERENCE, RELEVANCE
 from taugate.retrieval.release.query_arrays import Outcomes, Reference

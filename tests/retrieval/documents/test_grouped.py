@@ -15,8 +15,9 @@ from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.build import build
 from taugate.retrieval.index.flat import FlatIndex, brute_force_top_k
 from taugate.retrieval.index.kinds import Kind
+from taugate.retrieval.policy.background import Background
 from taugate.retrieval.policy.policy import Policy
-from taugate.retrieval.policy.relevance import FEATURES, Background, Logistic, Relevance
+from taugate.retrieval.policy.relevance import FEATURES, Logistic, Relevance
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.retriever import Retriever
 

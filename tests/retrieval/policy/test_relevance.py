@@ -10,16 +10,8 @@ from safetensors.numpy import load_file, save_file
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.relevance import (
-    FEATURES,
-    Background,
-    ComputedBackground,
-    Logistic,
-    ReadDocuments,
-    Recalibration,
-    Relevance,
-    mean_and_covariance,
-)
+from taugate.retrieval.policy.background import Background, ComputedBackground, ReadDocuments, mean_and_covariance
+from taugate.retrieval.policy.relevance import FEATURES, Logistic, Recalibration, Relevance
 
 K = 5
 
