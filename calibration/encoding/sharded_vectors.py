@@ -61,19 +61,23 @@ class Column:
 
     def blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield the position of the first row of each shard, and its rows, shard by shard."""
-        for number, shard in enumerate(self._record.shards):
-            yield number * self._record.shard_rows, self._read(number, np.arange(shard.rows))
+        for number in range(len(self._record.shards)):
+            yield number * self._record.shard_rows, self._read(number, None)
 
-    def _read(self, number: int, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """Return rows of one shard, ascending and distinct: few one by one, many by reading all of them."""
+    def _read(self, number: int, rows: NDArray[np.int64] | None) -> NDArray[Any]:
+        """Return rows of one shard: few one by one, many by reading all of them.
+
+        rows: ascending and distinct; None for all, which are read-only then, so that no copy of them is needed.
+        """
         shard = self._record.shards[number]
         size = self._dtype.itemsize * int(np.prod(self._row, dtype=np.int64))
         descriptor = os.open(self._folder / shard_name(shard.key), os.O_RDONLY | os.O_CLOEXEC)
         try:
             start = _start(descriptor, shard, self._name, self._row)
-            if len(rows) > _WHOLE * shard.rows:
+            if rows is None or len(rows) > _WHOLE * shard.rows:
                 content = np.frombuffer(_pread(descriptor, start, shard.rows * size), dtype=self._dtype)
-                return content.reshape(shard.rows, *self._row)[rows]
+                every = content.reshape(shard.rows, *self._row)
+                return every if rows is None else every[rows]
             parts = b"".join(_pread(descriptor, start + int(row) * size, size) for row in rows)
             return np.frombuffer(parts, dtype=self._dtype).reshape(len(rows), *self._row)
         finally:
