@@ -99,7 +99,7 @@ engine-tests: $(VENV)/.test $(VENV)/.milvus ## tests/retrieval/engines with a Mi
 encode-killed: $(VENV)/.test ## kill taugate encode, or one of its workers, at 20 random moments, and compare the digests; SEED=…
 	$(BIN)/python -m benchmarks.engines.encode_killed --seed $${SEED:-0} $(ARGS)
 
-engine-benchmarks: $(VENV)/.test ## docs/benchmarks/engines.md from TAUGATE_DATA; ARGS="--tables million switches kills --engine milvus" after make .venv/.milvus
+engine-benchmarks: $(VENV)/.test ## docs/benchmarks/engines.md from TAUGATE_DATA; ARGS="--tables million switches kills --engine milvus" after make .venv/.milvus .venv/.engine-service
 	$(BIN)/python -m benchmarks.engines.tables $(ARGS)
 
 attacks: $(VENV)/.test test-servers ## attack the service, one attack after the other: ARGS="NAME… --root DIR" for some, or another checkout
@@ -207,6 +207,12 @@ $(VENV)/.test: $(VENV)/.sample clients/python/pyproject.toml
 $(VENV)/.milvus: | $(BIN)/python
 	$(PYTHON) -m venv $(VENV)/milvus-server
 	$(VENV)/milvus-server/bin/pip install --quiet --disable-pip-version-check milvus==2.3.5 'setuptools<81'
+	@touch $@
+
+# What a service over an engine needs, and no more: with pyarrow, which tests need, the client of Milvus takes a third more memory.
+$(VENV)/.engine-service: pyproject.toml constraints.txt | $(BIN)/python
+	$(PYTHON) -m venv $(VENV)/engine-service
+	$(VENV)/engine-service/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[milvus,pgvector]'
 	@touch $@
 
 $(VENV)/.audit: $(VENV)/.sample

@@ -1,12 +1,15 @@
 """A large collection: upload time, time per query, and a service over it beside one that holds the corpus."""
 
 import statistics
+import subprocess
 import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from benchmarks.checkout import environment
 from benchmarks.engines.collection import UploadTimes, uploaded
 from benchmarks.engines.large_corpus import K, LargeCorpus, in_process, large_corpus, over_engine
 from benchmarks.engines.plan import EnginePlan
@@ -80,14 +83,16 @@ def _measured(plan: EnginePlan, kind: EngineKind, corpus: LargeCorpus) -> str:
         here = in_process(corpus)
         there = over_engine(corpus, record, found, index)
         address = {URL: url}
+        in_its_own = partial(taugate, precision="float32", python=plan.service_python)
         services = {
-            "in the process": taugate(here, "float32"),
-            "over the engine": _with(taugate(there, "float32"), address),
-            "the sample": taugate(corpus.sample.folder.parent, "float32"),
+            "in the process": in_its_own(here),
+            "over the engine": _with(in_its_own(there), address),
+            "the sample": in_its_own(corpus.sample.folder.parent),
         }
         served = _take_turns(plan, services, corpus.texts)
     return (
-        f"### {WORDS[kind]}\n\n{_queries_text(took, alone, found)}\n\n{_services_text(served, verify(find(here)).index)}\n\n"
+        f"### {WORDS[kind]}\n\n{_queries_text(took, alone, found)}\n\n"
+        f"{_services_text(served, verify(find(here)).index, _client_bytes(plan, kind))}\n\n"
         + targets(_goals(alone, served))
     )
 
@@ -101,7 +106,7 @@ def _queries_text(took: UploadTimes | None, alone: _Queries, found: float) -> st
     return f"{times}recall@{K} is {share(found, 4)}.\n\n{table(('one query', 'p50, ms', 'p99, ms'), rows)}"
 
 
-def _services_text(served: dict[str, _Served], index: IndexRecord) -> str:
+def _services_text(served: dict[str, _Served], index: IndexRecord, client: int) -> str:
     rows = [
         (
             name,
@@ -116,7 +121,8 @@ def _services_text(served: dict[str, _Served], index: IndexRecord) -> str:
     heads = ("service, one client", "p50, ms", "p99, ms", "replies/s", "RSS, MB", "PSS, MB")
     return (
         f"The services take turns, without a cache, encoding included. The one in the process has an index of kind {index.kind}{found}. "
-        f"Figures are medians of the rounds; the ratio is taken within a round.\n\n{table(heads, rows)}"
+        f"Figures are medians of the rounds; the ratio is taken within a round. Their environment has what a service over an engine "
+        f"needs, and no more. To import the engine's client takes {client / 1e6:,.0f} MB of RSS.\n\n{table(heads, rows)}"
     )
 
 
@@ -173,6 +179,17 @@ def _take_turns(plan: EnginePlan, services: dict[str, ServiceUnderTest], texts: 
                 served[name].resident.append(server.resident_bytes)
                 served[name].proportional.append(proportional_bytes(server.pid))
     return served
+
+
+def _client_bytes(plan: EnginePlan, kind: EngineKind) -> int:
+    """Resident memory that the engine's client takes, beside what every service has loaded."""
+    program = (
+        "import os; from benchmarks.serving.processes import resident_bytes; "
+        "from taugate.retrieval.engines import connect, index; before = resident_bytes(os.getpid()); "
+        f"connect.connect({kind!r}, ['http://127.0.0.1']); print(resident_bytes(os.getpid()) - before)"
+    )
+    command, variables = [str(plan.service_python), "-c", program], environment()
+    return int(subprocess.run(command, check=True, env=variables, capture_output=True, text=True).stdout)
 
 
 def _with(service: ServiceUnderTest, variables: dict[str, str]) -> ServiceUnderTest:

@@ -14,9 +14,10 @@ class EnginePlan:
     answers at TAUGATE_ENGINE_URL, in words. small, large: documents of the two corpora whose calibrations are compared.
 
     kinds: of the engines that are started, or of the one at `url`, which is empty where they are started. milvus_python:
-    interpreter of the environment that has the package `milvus`. work: folder of what is kept for the next run.
-    documents, characters: of the large collection, and of each of its texts, 0 for all. breadth: of its searches.
-    rounds: in which the services over it take turns. seconds: of each load. switches: of releases under load.
+    interpreter of the environment that has the package `milvus`. service_python: of one that has what a service needs.
+    work: folder of what is kept for the next run. documents, characters: of the large collection, and of each of its
+    texts, 0 for all. breadth: of its searches. rounds: in which the services over it take turns. seconds: of each load.
+    switches: of releases under load.
     """
 
     data: Path
@@ -28,6 +29,7 @@ class EnginePlan:
     kinds: tuple[EngineKind, ...]
     url: str
     milvus_python: Path
+    service_python: Path
     work: Path
     documents: int
     characters: int

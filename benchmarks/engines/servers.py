@@ -15,7 +15,8 @@ from tests.postgres_process import postgres
 from tests.retrieval.engines.milvus_process import milvus
 
 WORDS: dict[EngineKind, str] = {"milvus": "Milvus 2.3.5", "pgvector": "PostgreSQL 18.4, pgvector 0.8.5"}
-# While the graph is built it should be in memory: 1.5 KB of vector and 0.3 KB of edges a document.
+# While the graph is built it should be in memory: 1.5 KB of vector and 0.3 KB of edges a document. The default is 64 MB,
+# and beyond that the build is much slower (pgvector README, "Index Build Time").
 _BUILD_MEMORY = "3GB"
 
 
@@ -59,11 +60,25 @@ def kept(plan: EnginePlan, kind: EngineKind) -> Iterator[str]:
         with milvus(plan.milvus_python, folder) as server:
             yield server.url
         return
-    own = get_server(folder, cleanup_mode="stop")
+    with _postgres(folder) as url:
+        yield url
+
+
+@contextmanager
+def fresh_postgres() -> Iterator[str]:
+    """URL of a PostgreSQL with no data yet, which are gone after the context."""
+    with tempfile.TemporaryDirectory(prefix="tg-", dir="/tmp") as folder, _postgres(Path(folder)) as url:
+        yield url
+
+
+@contextmanager
+def _postgres(folder: Path) -> Iterator[str]:
+    """URL of a PostgreSQL with its data in a folder, whose path a Unix socket can have."""
+    server = get_server(folder, cleanup_mode="stop")
     try:
-        with psycopg.connect(own.get_uri(), autocommit=True) as connection:
+        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
             connection.execute(f"ALTER SYSTEM SET maintenance_work_mem = '{_BUILD_MEMORY}'".encode())
             connection.execute("SELECT pg_reload_conf()")
-        yield own.get_uri()
+        yield server.get_uri()
     finally:
-        own.cleanup()
+        server.cleanup()

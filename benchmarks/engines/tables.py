@@ -2,7 +2,8 @@
 
 Needs TAUGATE_DATA and the extras calibration, sample and test. Engines are started here. For Milvus that takes an
 environment with its package (`make .venv/.milvus`), and the run goes on in a network namespace of its own, as that
-server listens on all interfaces. Embeddings come through the project's own cache.
+server listens on all interfaces. Services whose memory counts run in an environment with what a service needs
+(`make .venv/.engine-service`). Embeddings come through the project's own cache.
 """
 
 import subprocess
@@ -68,6 +69,7 @@ def main() -> None:
     parser.add_argument("--server", default="", help="what answers at TAUGATE_ENGINE_URL, in words")
     parser.add_argument("--url", default="", help="of an engine that runs already, for the large collection")
     parser.add_argument("--milvus-python", type=Path, default=Path(sys.prefix) / "milvus-server/bin/python")
+    parser.add_argument("--service-python", type=Path, default=Path(sys.prefix) / "engine-service/bin/python")
     parser.add_argument("--work", type=Path, help="where collections and releases are kept (default: in TAUGATE_CACHE)")
     parser.add_argument("--note", default="", help="a sentence about the machine, for the line under the heading")
     parser.add_argument(_INSIDE, action="store_true", help=SUPPRESS)
@@ -75,9 +77,10 @@ def main() -> None:
     kinds = _kinds(arguments.engine)
     if arguments.url and len(kinds) != 1:
         sys.exit("--url: is of one engine; name that with --engine")
+    if "million" in arguments.tables:
+        _check_there("--service-python", arguments.service_python, ".venv/.engine-service")
     if "milvus" in kinds and not arguments.inside and _starts_milvus(arguments.tables, arguments.url):
-        if not arguments.milvus_python.is_file():
-            sys.exit(f"{arguments.milvus_python}: not there; run `make .venv/.milvus`, or give --milvus-python")
+        _check_there("--milvus-python", arguments.milvus_python, ".venv/.milvus")
         sys.exit(subprocess.call(alone([sys.executable, "-m", PAGE.module, _INSIDE, *sys.argv[1:]])))
     plan = EnginePlan(
         data=data_folder(),
@@ -86,11 +89,18 @@ def main() -> None:
         kinds=kinds,
         url=arguments.url,
         milvus_python=arguments.milvus_python,
+        service_python=arguments.service_python,
         work=(arguments.work or cache_folder() / "engine-benchmarks").resolve(),
         **{name: value for name, value in PAGE.numbers(arguments).items() if name != "engine"},
     )
     for name in arguments.tables:
         PAGE.measure(name, plan, arguments, lambda: arguments.note)
+
+
+def _check_there(option: str, python: Path, target: str) -> None:
+    """Exit where an interpreter is missing; target: of the Makefile that makes it."""
+    if not python.is_file():
+        sys.exit(f"{python}: not there; run `make {target}`, or give {option}")
 
 
 def _kinds(names: str) -> tuple[EngineKind, ...]:

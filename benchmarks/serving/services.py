@@ -39,16 +39,11 @@ class ServiceUnderTest:
         return line + b"\r\n" + headers.encode() + rest
 
 
-def taugate(releases: Path, precision: str, *, cache: bool = False) -> ServiceUnderTest:
-    """The service itself with its default settings, but for the cache where that is to be off."""
-    start = [
-        sys.executable,
-        "-m",
-        "taugate",
-        "serve",
-        "--releases",
-        str(releases),
-    ]
+def taugate(
+    releases: Path, precision: str, *, cache: bool = False, python: Path | str = sys.executable
+) -> ServiceUnderTest:
+    """The service itself with its default settings, but for the cache where that is to be off; python: that runs it."""
+    start = [str(python), "-m", "taugate", "serve", "--releases", str(releases)]
     environment = {"PYTHONPATH": python_path(), "TAUGATE_PRECISION": precision}
     if not cache:
         environment["TAUGATE_CACHE_BYTES"] = "0"
