@@ -43,6 +43,10 @@ squad_v2_dev is small. PostgreSQL compares a query with all of its 1,204 documen
 says what the path through PostgreSQL costs, and nothing about the graph. The documents of the large collection are copies with noise: they
 show how fast and how large, and not how well real documents are found.
 
+Services over a large collection run without pyarrow, in an environment that `make .venv/.engine-service` makes: the client of Milvus imports
+pandas, and pandas imports pyarrow where it is installed. A calibration holds a shard of 8,192 documents at a time, so that its memory
+grows up to two shards, and not beyond.
+
 Nothing here covers a cluster of Milvus, Milvus 2.6 and 3 as servers, object storage of a cloud, or 100 million rows. Engine, service and
 clients share one machine, so no figure has a network in it.""",
     sections={"found": found, "million": million, "switches": switches, "kills": kills, "memory": memory},

@@ -84,3 +84,11 @@ def test_an_engine_that_is_none_is_named(names: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("sys.argv", ["tables", "--engine", names])
     with pytest.raises(SystemExit, match="is none; there are milvus, pgvector"):
         tables.main()
+
+
+def test_an_environment_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAUGATE_DATA", "/nowhere")
+    for table, option in (("million", "--service-python"), ("kills", "--milvus-python")):
+        monkeypatch.setattr("sys.argv", ["tables", "--tables", table, "--engine", "milvus", option, "/nowhere/python"])
+        with pytest.raises(SystemExit, match=f"/nowhere/python: not there; run `make .*`, or give {option}"):
+            tables.main()
