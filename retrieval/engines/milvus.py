@@ -4,9 +4,9 @@ A row is a position, a vector, the document's JSON, and a JSON field of tokens a
 consistency "Eventually": a finished collection never changes, and "Strong" waits for a time tick of the server, about a
 hundred times as long as the search. Counts are "Strong", as they must see every write.
 
-Nearly all the memory that a service over Milvus takes more is taken when `pymilvus` is imported: by its modules, by grpc,
-and by pandas, which it cannot do without. pandas imports pyarrow wherever that is installed, and no setting keeps it
-from that. A service needs no pyarrow, and `taugate[milvus]` brings none (docs/benchmarks/engines.md).
+Nearly all the memory that a service over Milvus takes more is taken when `pymilvus` is imported: by its modules, by
+grpc, and by pandas, which it cannot do without. pandas imports pyarrow wherever that is installed, and no setting keeps
+it from that. A service needs no pyarrow, and `taugate[milvus]` brings none (docs/benchmarks/engines.md).
 """
 
 import logging
