@@ -15,6 +15,7 @@ import numpy as np
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.progress import Stopwatch
 from taugate.errors import EngineUnavailable, ReleaseError, TaugateError
+from taugate.retrieval.documents.field_types import FieldTypesWriter
 from taugate.retrieval.documents.store import TEXTS, read_document
 from taugate.retrieval.engines.engine import Engine, EngineKind, Rows
 from taugate.retrieval.engines.filters import filterable
@@ -45,7 +46,7 @@ def engine_record(kind: EngineKind, spool: Path, vectors: ShardedVectors, watch:
     count, dimension = vectors.shape
     positions, sample = sampled_positions(count), SampleDigest()
     shards: list[str] = []
-    fields: set[str] = set()
+    fields = FieldTypesWriter()
     with watch.task("reading the encoded corpus", count) as task:
         for first, rows in corpus_rows(spool, vectors):
             shards.append(shard_digest(rows))
@@ -54,7 +55,7 @@ def engine_record(kind: EngineKind, spool: Path, vectors: ShardedVectors, watch:
             sample.add(Rows(rows.vectors[places], [rows.documents[place] for place in places.tolist()]))
             for document in rows.documents:
                 filterable(document)
-                fields.update(name for name, value in document.metadata.items() if value is not None)
+                fields.append(document)
             task.done += len(rows.documents)
     return EngineRecord(
         kind=kind,
@@ -62,7 +63,7 @@ def engine_record(kind: EngineKind, spool: Path, vectors: ShardedVectors, watch:
         dimension=dimension,
         shards=tuple(shards),
         sample=sample.hexdigest(),
-        fields=tuple(sorted(fields)),
+        fields=fields.types(),
     )
 
 
