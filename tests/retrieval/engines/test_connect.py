@@ -1,5 +1,6 @@
 """Which engine the environment names, and what is said where it names none."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -43,3 +44,19 @@ def test_an_extra_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "pymilvus", None)
     with pytest.raises(InputError, match=r"milvus: .* is not installed; pip install 'taugate\[milvus\]'"):
         engine_from_environment("milvus", {"TAUGATE_ENGINE_URL": "http://h"})
+
+
+def test_no_client_closes_the_log_of_the_process() -> None:
+    """Asked of a process of its own, as a module is imported once."""
+    code = (
+        "import logging\n"
+        "from taugate.retrieval.engines.connect import connect\n"
+        "class Handler(logging.Handler):\n"
+        "    def close(self): print('closed')\n"
+        "handler = Handler()\n"
+        "connect('milvus', ['http://h']), connect('pgvector', ['postgresql://h/db'])\n"
+        "assert handler in [each() for each in logging._handlerList]\n"
+        "print('open', logging.config.dictConfig.__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0] == "open dictConfig"
