@@ -177,6 +177,11 @@ def check_name(name: str) -> str:
     return name
 
 
+def not_a_url(kind: EngineKind, example: str) -> InputError:
+    """Return the error of a URL that is none of an engine; it is not repeated, as it may hold a password."""
+    return InputError(f"TAUGATE_ENGINE_URL: no URL of {kind}; write it as {example}")
+
+
 def check_dimension(name: str, queries: Float32, dimension: int) -> None:
     """Raise ReleaseError where queries, (n, d), are not as long as the vectors of the collection."""
     if queries.shape[1] != dimension:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import grpc
 import numpy as np
@@ -32,6 +33,7 @@ from taugate.retrieval.engines.engine import (
     check_name,
     missing_rows,
     no_such_collection,
+    not_a_url,
     time_read,
     time_written,
 )
@@ -39,6 +41,7 @@ from taugate.retrieval.engines.filters import Dialect, condition, filterable, id
 from taugate.retrieval.engines.replicas import Replicas
 from taugate.retrieval.vectors.similarity import Float32
 
+_SCHEMES = ("http", "https", "tcp", "unix")
 _FIELDS = ["position", "vector", "document"]
 _MOST_BYTES = 65_535  # of a VARCHAR, and of a JSON field
 _ROWS_A_REQUEST = 4096  # 4096 × (1.5 KB + 1 KB) stays well below the 64 MB that a server takes or sends by default
@@ -60,12 +63,14 @@ class MilvusEngine:
     """One or more Milvus servers that hold the same collections.
 
     urls: such as http://127.0.0.1:19530; a path ending in .db for milvus-lite. token: "user:password" or an API key;
-    empty for none.
+    empty for none. Raises InputError for a URL of anything else.
     """
 
     kind: EngineKind = "milvus"
 
     def __init__(self, urls: Sequence[str], token: str = "") -> None:
+        for url in urls:
+            _check_url(url)
         self._replicas = Replicas("milvus", urls, partial(_connect, token), _is_no_answer)
 
     def create(self, name: str, dimension: int, deadline: float) -> None:
@@ -262,6 +267,16 @@ class MilvusCollection:
 
 def _connect(token: str, url: str, deadline: float) -> Any:  # noqa: ANN401
     return MilvusClient(url, token=token, timeout=_left(deadline))
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in _SCHEMES and parts.port != 0  # which raises ValueError for what is no port
+    except ValueError:
+        known = False
+    if not known and not url.endswith(".db"):
+        raise not_a_url("milvus", "http://HOST:19530")
 
 
 def _row(position: int, vector: Float32, document: Document) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import orjson
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.documents.filters import Filter
@@ -30,6 +31,7 @@ from taugate.retrieval.engines.engine import (
     check_name,
     missing_rows,
     no_such_collection,
+    not_a_url,
     time_read,
     time_written,
 )
@@ -52,12 +54,15 @@ DIALECT = Dialect(
 class PgvectorEngine:
     """One or more PostgreSQL servers, of which the first one takes writes.
 
-    urls: postgresql://user@host:port/database. password: of that user; empty for none.
+    urls: postgresql://user@host:port/database. password: of that user; empty for none. Raises InputError for a URL of
+    anything else.
     """
 
     kind: EngineKind = "pgvector"
 
     def __init__(self, urls: Sequence[str], password: str = "") -> None:
+        for url in urls:
+            _check_url(url)
         self._readers = Replicas("pgvector", urls, partial(_pool, password), _is_no_answer)
         self._writer = Replicas("pgvector", urls[:1], partial(_pool, password), _is_no_answer)
 
@@ -295,7 +300,16 @@ def _asked(
         raise no_such_collection(name) from error
     except psycopg.Error as error:  # an answer, if not the one that was asked for
         said = str(error).strip().partition("\n")[0]
-        raise ReleaseError(f"{name}: PostgreSQL refuses ({said}); upload the collection again") from error
+        raise ReleaseError(
+            f"{name or 'pgvector'}: PostgreSQL refuses ({said}); mend what it names, or upload the collection again"
+        ) from error
+
+
+def _check_url(url: str) -> None:
+    try:
+        conninfo_to_dict(url)
+    except psycopg.ProgrammingError:  # whose text repeats the URL
+        raise not_a_url("pgvector", "postgresql://USER@HOST:5432/DATABASE") from None
 
 
 def _pool(password: str, url: str, deadline: float) -> _Pool:

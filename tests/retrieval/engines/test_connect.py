@@ -9,6 +9,7 @@ import pytest
 from taugate.errors import InputError
 from taugate.retrieval.engines import pgvector
 from taugate.retrieval.engines.connect import engine_from_environment
+from taugate.retrieval.engines.engine import EngineKind
 
 
 def test_urls_and_secret_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,6 +45,24 @@ def test_an_extra_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "pymilvus", None)
     with pytest.raises(InputError, match=r"milvus: .* is not installed; pip install 'taugate\[milvus\]'"):
         engine_from_environment("milvus", {"TAUGATE_ENGINE_URL": "http://h"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "url"),
+    [
+        ("milvus", "me:hunter2@host:19530"),
+        ("milvus", "postgresql://me:hunter2@host/db"),
+        ("milvus", "http://me:hunter2@host:port"),
+        ("milvus", "http://me:hunter2@[::1"),
+        ("pgvector", "http://me:hunter2@host:19530"),
+        ("pgvector", "postgres//me:hunter2@host/db"),
+        ("pgvector", "postgresql://me:hunter2@host/db?nonsense=1"),
+    ],
+)
+def test_a_url_of_something_else_is_refused_at_once_and_not_repeated(kind: EngineKind, url: str) -> None:
+    with pytest.raises(InputError, match=f"^TAUGATE_ENGINE_URL: no URL of {kind}; write it as ") as refused:
+        engine_from_environment(kind, {"TAUGATE_ENGINE_URL": url})
+    assert "hunter2" not in str(refused.value)
 
 
 def test_no_client_closes_the_log_of_the_process() -> None:
