@@ -79,7 +79,7 @@ def ensure_uploaded(
 
     engine: that is to hold it. record: of the corpus. spool, vectors: as of `corpus_rows`. say: told whether anything
     is uploaded. watch: shows the progress. Raises EngineUnavailable, ReleaseError, or InputError for a document that
-    the engine cannot hold; what was uploaded so far is dropped then.
+    the engine cannot hold; an unfinished upload is dropped then.
     """
     name = record.collection
     if name in engine.names(_soon()):
@@ -88,13 +88,15 @@ def ensure_uploaded(
             return
         engine.drop(name, _soon())
     say(f"uploading {record.rows:,} documents to {name}")
+    engine.create(name, record.dimension, _soon())  # which refuses a collection that somebody else has begun meanwhile
     try:
         _upload(engine, record, spool, vectors, watch)
-        open_verified(engine, record, record.dimension, _soon())
     except BaseException:
         with suppress(TaugateError):
             engine.drop(name, _soon())
         raise
+    # Not dropped where the engine is away by now: the next calibration finds it, and looks again.
+    open_verified(engine, record, record.dimension, _soon())
 
 
 def _is_finished(engine: Engine, record: EngineRecord, say: Callable[[str], None]) -> bool:
@@ -118,7 +120,6 @@ def _is_finished(engine: Engine, record: EngineRecord, say: Callable[[str], None
 
 def _upload(engine: Engine, record: EngineRecord, spool: Path, vectors: ShardedVectors, watch: Stopwatch) -> None:
     name = record.collection
-    engine.create(name, record.dimension, _soon())
     with watch.task("uploading documents", record.rows) as task:
         for first, rows in corpus_rows(spool, vectors):
             engine.upload(name, first, rows, time.monotonic() + _SHARD)
