@@ -18,9 +18,9 @@ import orjson
 from pymilvus import DataType, MilvusClient, MilvusException
 from pymilvus.client.types import LoadState
 
-from taugate.errors import InputError, ReleaseError
+from taugate.errors import ReleaseError
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.documents.store import Document, read_document, write_document
+from taugate.retrieval.documents.store import Document, read_document
 from taugate.retrieval.engines.engine import (
     PREFIX,
     Candidates,
@@ -37,14 +37,13 @@ from taugate.retrieval.engines.engine import (
     time_read,
     time_written,
 )
-from taugate.retrieval.engines.filters import Dialect, condition, filterable, id_condition
+from taugate.retrieval.engines.filters import Dialect, condition, id_condition
+from taugate.retrieval.engines.milvus_rows import MOST_BYTES, ROWS_A_REQUEST, requests
 from taugate.retrieval.engines.replicas import Replicas
 from taugate.retrieval.vectors.similarity import Float32
 
 _SCHEMES = ("http", "https", "tcp", "unix")
 _FIELDS = ["position", "vector", "document"]
-_MOST_BYTES = 65_535  # of a VARCHAR, and of a JSON field
-_ROWS_A_REQUEST = 4096  # 4096 × (1.5 KB + 1 KB) stays well below the 64 MB that a server takes or sends by default
 _POLL = 0.1  # seconds between two looks at an index that is being built
 # Codes of refusals, which are answers (milvus-io/milvus, pkg/util/merr/errors.go).
 _REFUSALS = {100: "is not there", 101: "is not loaded", 700: "has no index"}
@@ -79,7 +78,7 @@ class MilvusEngine:
         schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False, description=made)
         schema.add_field("position", DataType.INT64, is_primary=True)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dimension)
-        schema.add_field("document", DataType.VARCHAR, max_length=_MOST_BYTES)
+        schema.add_field("document", DataType.VARCHAR, max_length=MOST_BYTES)
         schema.add_field("filters", DataType.JSON)
 
         def question(client: Any, limit: float) -> None:  # noqa: ANN401
@@ -91,12 +90,7 @@ class MilvusEngine:
 
     def upload(self, name: str, first: int, shard: Rows, deadline: float) -> None:
         """See Engine.upload."""
-        rows = [
-            _row(first + i, vector, document)
-            for i, (vector, document) in enumerate(zip(shard.vectors, shard.documents, strict=True))
-        ]
-        for start in range(0, len(rows), _ROWS_A_REQUEST):
-            part = rows[start : start + _ROWS_A_REQUEST]
+        for part in requests(first, shard):
             insert = lambda client, limit, part=part: client.insert(check_name(name), part, timeout=_left(limit))  # noqa: E731
             self._ask(name, insert, deadline, again=False)
 
@@ -109,7 +103,9 @@ class MilvusEngine:
         def build(client: Any, limit: float) -> None:  # noqa: ANN401
             client.flush(check_name(name), timeout=_left(limit))
             client.create_index(name, index, timeout=_left(limit))
-            while _pending_rows(client, name, limit) != 0:
+            while (pending := _pending_rows(client, name, limit)) != 0:
+                if pending is None:
+                    raise ReleaseError(f"{name}: Milvus could not build its index; read its log, then try again")
                 time.sleep(min(_POLL, _left(limit)))
             client.load_collection(name, timeout=_left(limit))
 
@@ -170,7 +166,7 @@ class MilvusCollection:
         vectors = np.zeros((len(queries), count, self.dimension), dtype=np.float32)
         documents: dict[int, Document] = {}
         meets = condition(wanted, DIALECT) if wanted else ""
-        step = max(1, _ROWS_A_REQUEST // count)
+        step = max(1, ROWS_A_REQUEST // count)
         for start in range(0, len(queries), step):
             for row, hits in enumerate(self._search(queries[start : start + step], count, meets, deadline), start):
                 for place, hit in enumerate(hits):
@@ -200,8 +196,8 @@ class MilvusCollection:
     def fetch(self, positions: Positions, deadline: float) -> Rows:
         """See Collection.fetch."""
         found: dict[int, Any] = {}
-        for start in range(0, len(positions), _ROWS_A_REQUEST):
-            part = positions[start : start + _ROWS_A_REQUEST].tolist()
+        for start in range(0, len(positions), ROWS_A_REQUEST):
+            part = positions[start : start + ROWS_A_REQUEST].tolist()
             for each in self._query(f"position in {part}", _FIELDS, deadline):
                 found[int(each["position"])] = each
         wanted = positions.tolist()
@@ -220,7 +216,7 @@ class MilvusCollection:
         own = self._positions(id_condition(document_id, DIALECT, chunks=False), 1, deadline)
         if len(own):
             return own
-        return self._positions(id_condition(document_id, DIALECT, chunks=True), _ROWS_A_REQUEST, deadline)
+        return self._positions(id_condition(document_id, DIALECT, chunks=True), None, deadline)
 
     def state(self, deadline: float) -> CollectionState:
         """See Collection.state."""
@@ -240,7 +236,7 @@ class MilvusCollection:
         state: CollectionState = self._ask(question, deadline)
         return state
 
-    def _positions(self, meets: str, most: int, deadline: float) -> Positions:
+    def _positions(self, meets: str, most: int | None, deadline: float) -> Positions:
         found = self._query(meets, ["position"], deadline, most)
         return np.array(sorted(int(each["position"]) for each in found), dtype=np.int64)
 
@@ -279,24 +275,13 @@ def _check_url(url: str) -> None:
         raise not_a_url("milvus", "http://HOST:19530")
 
 
-def _row(position: int, vector: Float32, document: Document) -> dict[str, Any]:
-    held = filterable(document)
-    filters = {"tokens": held.tokens, "numbers": held.numbers}
-    written = write_document(document).decode()
-    for what, size in (("text", len(written.encode())), ("metadata", len(orjson.dumps(filters)))):
-        if size > _MOST_BYTES:
-            raise InputError(
-                f"document {document.id!r}: {what} of {size:,} bytes, and Milvus holds {_MOST_BYTES:,}; "
-                "divide it into chunks"
-            )
-    return {"position": position, "vector": vector, "document": written, "filters": filters}
-
-
 def _pending_rows(client: Any, name: str, limit: float) -> int | None:  # noqa: ANN401
-    """Return how many rows the index does not have yet, None where there is no index."""
+    """Return how many rows the index does not have yet, None where there is no index, or one that failed."""
     if not client.list_indexes(name, field_name="vector", timeout=_left(limit)):
         return None
     index = client.describe_index(name, "vector", timeout=_left(limit))
+    if index is None or index.get("state") == "Failed":
+        return None
     unfinished = 0 if index.get("state") == "Finished" else 1
     return max(
         int(index.get("pending_index_rows", 0)), int(index["total_rows"]) - int(index["indexed_rows"]), unfinished
