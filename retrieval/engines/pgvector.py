@@ -6,10 +6,12 @@ table that is written by COPY; `finish` builds its graph.
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import orjson
+import psycopg
 
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.documents.filters import Filter
@@ -35,6 +37,7 @@ from taugate.retrieval.vectors.similarity import Float32
 
 _MOST_DIMENSIONS = 2000  # of a vector in an HNSW index (pgvector README, "HNSW")
 _LONGEST_LIST = 1000  # hnsw.ef_search; what is asked for beyond it, the iterative scan finds
+_LOOK_AT_ALL = 0.5  # of the time that is left, for a search beside the graph
 _FIELDS = "position, vector, document"
 
 DIALECT = Dialect(
@@ -162,8 +165,11 @@ class PgvectorCollection:
                 "SELECT set_config('hnsw.ef_search', %s, true), set_config('hnsw.iterative_scan', %s, true)",
                 (str(breadth), "relaxed_order"),
             )
-            cursor = connection.cursor(binary=True)
-            return [cursor.execute(statement.encode(), (_as_text(query),)).fetchall() for query in queries]
+            cursor, sent = connection.cursor(binary=True), [_as_text(query) for query in queries]
+            found = [cursor.execute(statement.encode(), (query,)).fetchall() for query in sent]
+            if wanted and any(len(hits) < count for hits in found):
+                _look_at_all(connection, statement, sent, count, found)
+            return found
 
         positions = np.full((len(queries), count), -1, dtype=np.int64)
         vectors = np.zeros((len(queries), count, self.dimension), dtype=np.float32)
@@ -227,6 +233,29 @@ class PgvectorCollection:
             return read_document(written)
         except ValueError as error:
             raise ReleaseError(f"{self.name}: holds no document at {position}; upload it again") from error
+
+
+def _look_at_all(
+    connection: Connection, statement: str, queries: Sequence[str], count: int, found: list[list[tuple[Any, ...]]]
+) -> None:
+    """Search again for those queries that a scan of the graph found too few rows for, among all that meet the filter.
+
+    A scan ends after hnsw.max_scan_tuples, which may all be nearer to the query than any row that meets the filter. A
+    search that takes longer than a share of the time that is left is given up: else it would end as a server that does
+    not answer.
+
+    statement: of the search. queries: as it takes them. count: how many rows they ask for. found: of each; replaced.
+    """
+    most = max(1, int(1000 * _LOOK_AT_ALL * connection.left()))  # milliseconds
+    connection.execute(
+        "SELECT set_config('enable_indexscan', 'off', true), set_config('statement_timeout', %s, true)", (str(most),)
+    )
+    cursor = connection.cursor(binary=True)
+    with suppress(psycopg.errors.QueryCanceled):
+        for row, query in enumerate(queries):
+            if len(found[row]) < count:
+                # A plan that is prepared already would still scan the graph.
+                found[row] = cursor.execute(statement.encode(), (query,), prepare=False).fetchall()
 
 
 def _exists(connection: Connection, name: str) -> bool:

@@ -25,8 +25,12 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:  # noqa: ANN401
         """See psycopg.Connection.wait."""
         if self.deadline is not None and timeout is None:
-            timeout = max(self.deadline - time.monotonic(), 0.001)
+            timeout = self.left()
         return super().wait(gen, interval, timeout)
+
+    def left(self) -> float:
+        """Return how many seconds are left, at least a thousandth."""
+        return max((self.deadline or 0.0) - time.monotonic(), 0.001)
 
 
 class _Pool:
