@@ -1,6 +1,7 @@
-"""What PostgreSQL does in its own way: a scan of the graph ends before it meets documents that are far from a query."""
+"""Documents that meet a filter, and are so far from a query that an engine's graph does not lead to them."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -11,14 +12,16 @@ import pytest
 from taugate.errors import EngineUnavailable
 from taugate.retrieval.documents.filters import Filter, OneOf
 from taugate.retrieval.documents.store import Document
+from taugate.retrieval.engines import index as index_module
 from taugate.retrieval.engines import pgvector
 from taugate.retrieval.engines.connect import connect
 from taugate.retrieval.engines.engine import Rows
 from taugate.retrieval.engines.index import EngineIndex
 from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.passages import Found
 from taugate.retrieval.index.top_k import DocumentSubset
 from tests.retrieval.engines.corpus import recorded, soon, upload
-from tests.retrieval.engines.servers import engine_url
+from tests.retrieval.engines.servers import NAMES, engine_url
 from tests.vectors import unit
 
 NEAR, FAR, D, K = 3000, 600, 8, 10
@@ -36,27 +39,56 @@ def rows() -> Rows:
     return Rows(unit(noise), [Document(f"d{i}", "text", None, tenant) for i, tenant in enumerate(tenants)])
 
 
-@pytest.fixture(scope="module")
-def index(rows: Rows) -> Iterator[EngineIndex]:
-    with engine_url("pgvector") as (kind, url):
-        engine = connect(kind, [f"{url}&options={quote(OPTIONS)}"])
+@contextmanager
+def uploaded(name: str, rows: Rows) -> Iterator[EngineIndex]:
+    with engine_url(name) as (kind, url):
+        engine = connect(kind, [f"{url}&options={quote(OPTIONS)}" if name == "pgvector" else url])
         record = recorded(engine, rows)
         upload(engine, record.collection, rows)
-        yield EngineIndex(engine.collection(record.collection, 40, soon()), NEAR + FAR, 20)
+        try:
+            yield EngineIndex(engine.collection(record.collection, 40, soon()), NEAR + FAR, 20)
+        finally:
+            engine.drop(record.collection, soon())
 
 
-def test_documents_far_from_the_query_are_found_within_their_filter(index: EngineIndex, rows: Rows) -> None:
+@pytest.fixture(scope="module", params=NAMES)
+def index(request: pytest.FixtureRequest, rows: Rows) -> Iterator[EngineIndex]:
+    with uploaded(request.param, rows) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def pgvector_index(rows: Rows) -> Iterator[EngineIndex]:
+    with uploaded("pgvector", rows) as made:
+        yield made
+
+
+def check_exact(index: EngineIndex, rows: Rows) -> Found:
     queries = rows.vectors[:3]
     found = index.find(queries, K, TENANT)
     truth = FlatIndex.build(rows.vectors).search_within(queries, K, DocumentSubset(np.arange(NEAR + FAR) >= NEAR))
     assert found.top.positions.tolist() == truth.positions.tolist()
     assert found.top.scores.tobytes() == truth.scores.tobytes()
-    assert found.approximate
+    for position in np.unique(found.top.positions).tolist():
+        assert found.candidates[position].document == rows.documents[position]
+    return found
+
+
+def test_they_are_found(index: EngineIndex, rows: Rows) -> None:
+    check_exact(index, rows)
+
+
+def test_postgresql_looks_at_all_of_them_however_many_there_are(
+    pgvector_index: EngineIndex, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "_FEW", FAR - 1)
+    assert check_exact(pgvector_index, rows).approximate
 
 
 def test_one_that_takes_too_long_is_given_up_and_the_server_is_asked_on(
-    index: EngineIndex, rows: Rows, monkeypatch: pytest.MonkeyPatch
+    pgvector_index: EngineIndex, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(index_module, "_FEW", FAR - 1)
     execute = psycopg.Cursor.execute
 
     def slow(cursor: Any, statement: bytes, *given: Any, **options: Any) -> Any:
@@ -66,5 +98,5 @@ def test_one_that_takes_too_long_is_given_up_and_the_server_is_asked_on(
     with monkeypatch.context() as patch, pytest.raises(EngineUnavailable, match="proposes fewer than 10 documents"):
         patch.setattr(psycopg.Cursor, "execute", slow)
         patch.setattr(pgvector, "_LOOK_AT_ALL", 0.01)
-        index.find(rows.vectors[:2], K, TENANT)
-    assert index.find(rows.vectors[:1], K, TENANT).top.positions.shape == (1, K)
+        pgvector_index.find(rows.vectors[:2], K, TENANT)
+    assert pgvector_index.find(rows.vectors[:1], K, TENANT).top.positions.shape == (1, K)
