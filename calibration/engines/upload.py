@@ -24,6 +24,7 @@ from taugate.retrieval.engines.verify import SampleDigest, open_verified, sample
 
 _ANSWER = 120.0  # seconds for one question, or for the 4,096 rows of a sample
 _SHARD = 1800.0  # seconds for one shard
+_POLL = 1.0  # seconds between two looks at replicas that are behind
 _INDEX = 7 * 86_400.0  # a graph of 10⁹ rows takes days
 
 
@@ -96,6 +97,7 @@ def ensure_uploaded(
             engine.drop(name, _soon())
         raise
     # Not dropped where the engine is away by now: the next calibration finds it, and looks again.
+    _wait_for_replicas(engine, record)
     open_verified(engine, record, record.dimension, _soon())
 
 
@@ -108,6 +110,7 @@ def _is_finished(engine: Engine, record: EngineRecord, say: Callable[[str], None
         return False
     if state.pending or not state.loaded:  # of a build that was stopped, or of one that is in use and not loaded yet
         engine.finish(name, record.graph, time.monotonic() + _INDEX)
+        _wait_for_replicas(engine, record)
     try:
         open_verified(engine, record, record.dimension, _soon())
     except EngineUnavailable:
@@ -126,6 +129,14 @@ def _upload(engine: Engine, record: EngineRecord, spool: Path, vectors: ShardedV
             task.done += len(rows.documents)
     with watch.task("building the engine's index"):
         engine.finish(name, record.graph, time.monotonic() + _INDEX)
+
+
+def _wait_for_replicas(engine: Engine, record: EngineRecord) -> None:
+    """Wait until every server that answers has the collection, which a replica gets moments later; not for ever."""
+    deadline = _soon()
+    collection = engine.collection(record.collection, record.breadth, deadline)
+    while not collection.state(deadline).loaded and time.monotonic() + _POLL < deadline:
+        time.sleep(_POLL)
 
 
 def _soon() -> float:

@@ -96,9 +96,10 @@ class PgvectorEngine:
         """See Engine.finish."""
 
         def question(connection: Connection) -> None:
-            connection.execute(f"CREATE INDEX ON {check_name(name)} USING gin (tokens)".encode())
+            create = f"CREATE INDEX IF NOT EXISTS {check_name(name)}"  # and what PostgreSQL itself would call it
+            connection.execute(f"{create}_tokens_idx ON {name} USING gin (tokens)".encode())
             connection.execute(
-                f"CREATE INDEX ON {name} USING hnsw (vector vector_ip_ops) "
+                f"{create}_vector_idx ON {name} USING hnsw (vector vector_ip_ops) "
                 f"WITH (m = {graph.edges}, ef_construction = {graph.edge_candidates})".encode()
             )
             connection.execute(f"ANALYZE {name}".encode())
@@ -210,6 +211,8 @@ class PgvectorCollection:
         """See Collection.state."""
 
         def question(connection: Connection) -> CollectionState:
+            if not _exists(connection, self.name):  # on a replica that is behind
+                return CollectionState(self.dimension, 0, built=False, pending=0, loaded=False)
             (rows,) = connection.execute(f"SELECT count(*) FROM {self.name}".encode()).fetchone() or (0,)  # noqa: S608
             built = connection.execute(
                 "SELECT coalesce(bool_and(indisvalid AND indisready), false) FROM pg_index "
@@ -219,7 +222,7 @@ class PgvectorCollection:
             ).fetchone()
             return CollectionState(self.dimension, int(rows), bool(built and built[0]), pending=0, loaded=True)
 
-        return self._servers.ask(self.name, question, deadline)
+        return CollectionState.of_all(self._servers.ask_each(self.name, question, deadline))
 
     def _positions(self, meets: str, most: int | None, deadline: float) -> Positions:
         limit = "" if most is None else f" LIMIT {most}"

@@ -1,8 +1,8 @@
 """PostgreSQL servers that hold the same tables, through `psycopg`: connections, deadlines, and what a refusal says."""
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from queue import Empty, LifoQueue
 from typing import Any, TypeVar
@@ -92,15 +92,27 @@ class PostgresServers:
         name: of the collection that is asked about, empty for none. question: of a connection. deadline, again: see
         Replicas.ask. Raises EngineUnavailable, and ReleaseError where PostgreSQL refuses.
         """
-        try:
+        with _refusals(name):
             return self._replicas.ask(lambda pool, limit: pool.ask(question, limit), deadline, again=again)
-        except psycopg.errors.UndefinedTable as error:
-            raise no_such_collection(name) from error
-        except psycopg.Error as error:  # an answer, if not the one that was asked for
-            said = str(error).strip().partition("\n")[0]
-            raise ReleaseError(
-                f"{name or 'pgvector'}: PostgreSQL refuses ({said}); mend what it names, or upload the collection again"
-            ) from error
+
+    def ask_each(self, name: str, question: Callable[[Connection], _Answer], deadline: float) -> list[_Answer]:
+        """Ask every server; see Replicas.ask_each, and `ask` for parameters and errors."""
+        with _refusals(name):
+            return self._replicas.ask_each(lambda pool, limit: pool.ask(question, limit), deadline)
+
+
+@contextmanager
+def _refusals(name: str) -> Iterator[None]:
+    """Say in a ReleaseError what PostgreSQL refuses, which is an answer, if not the one that was asked for."""
+    try:
+        yield
+    except psycopg.errors.UndefinedTable as error:
+        raise no_such_collection(name) from error
+    except psycopg.Error as error:
+        said = str(error).strip().partition("\n")[0]
+        raise ReleaseError(
+            f"{name or 'pgvector'}: PostgreSQL refuses ({said}); mend what it names, or upload the collection again"
+        ) from error
 
 
 def _pool(password: str, url: str, deadline: float) -> _Pool:
