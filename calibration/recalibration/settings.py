@@ -29,7 +29,8 @@ from taugate.retrieval.release.records import GateRecord
 def inherited_settings(manifest: Manifest) -> CalibrationSettings:
     """Return the settings that a release was calibrated with, so that a newer data set is calibrated in the same way.
 
-    What the gate judged is asked for again, admitted or not. A policy that `auto` chose is chosen anew.
+    What the gate judged is asked for again, admitted or not. A policy that `auto` chose is chosen anew. A release over
+    an engine is followed by another one over an engine of its kind.
 
     manifest: of the release. Raises InputError where its threshold was given with --tau.
     """
@@ -42,6 +43,7 @@ def inherited_settings(manifest: Manifest) -> CalibrationSettings:
         abstention=_abstention(manifest),
         candidates=_candidates(manifest),
         labels=(HUMAN, *before[1:]) if before else (),
+        engine="faiss" if manifest.engine is None else manifest.engine.kind,
     )
 
 
@@ -119,7 +121,7 @@ def _candidates(manifest: Manifest) -> CandidateSettings:
     precision: PrecisionChoice = manifest.encoder.precision
     if judged["precision"] and precision == "float32":
         precision = "auto"
-    index: IndexChoice = manifest.index.kind
+    index: IndexChoice = manifest.index.kind if manifest.engine is None else "flat"
     if judged["index"]:  # the name is "hnsw, breadth 64", or the kind alone
         name = judged["index"][0].candidate.partition(",")[0]
         index = "auto" if len(judged["index"]) > 1 else next(kind for kind in get_args(Kind) if kind == name)
