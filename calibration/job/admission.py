@@ -114,7 +114,7 @@ def known_to_current(
     except EngineUnavailable:
         raise
     except ReleaseError as error:
-        say(f"warning: {error}; all documents are encoded again")
+        say(f"warning: all documents are encoded again, as the vectors of {current} cannot be read: {error}")
         return None
     return KnownVectors(CorpusChanges.between(old, CorpusDigests.of(dataset.documents)).sources, index.vectors)
 

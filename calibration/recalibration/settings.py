@@ -9,14 +9,13 @@ from typing import get_args
 from taugate.calibration.encoding.source import AskedEncoder
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import (
-    MARGIN,
     CalibrationSettings,
     CandidateSettings,
     GateSettings,
     IndexChoice,
     PrecisionChoice,
     ProjectionChoice,
-    default_margin,
+    asked_margin,
 )
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
@@ -133,7 +132,4 @@ def _gate(records: Sequence[GateRecord], kinds: int) -> GateSettings:
     """Return the gate's conditions as they were asked for; kinds: of candidates, among which its error was divided."""
     if not records:
         return GateSettings()
-    margin: float | None = records[0].margin
-    if margin == default_margin(MARGIN, max(each.least or 0.0 for each in records)):
-        margin = None  # none was given: more labels can show less
-    return GateSettings(margin, round(1 - (1 - records[0].confidence) * kinds, 12))
+    return GateSettings(asked_margin(records), round(1 - (1 - records[0].confidence) * kinds, 12))

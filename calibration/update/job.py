@@ -17,7 +17,7 @@ from taugate.calibration.progress import Stopwatch
 from taugate.calibration.provisional.words import PROVISIONAL
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.rules import CONFIDENCE, MAX_LOSS, ThresholdRule
-from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
+from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings, asked_margin
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.study import study
@@ -171,7 +171,7 @@ def _settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettin
         tau=policy.tau,
     )
     judged = [each for each in manifest.gate if each.kind in _JUDGED_AGAIN and each.admitted]
-    gate = GateSettings(judged[-1].margin, judged[-1].confidence) if judged else GateSettings()
+    gate = GateSettings(asked_margin(judged), judged[-1].confidence) if judged else GateSettings()
     engine = manifest.engine
     if engine is None and settings.embeddings is not None:
         raise InputError(
