@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
     add_option(parser, UpdateSettings.fields(), "split")
     add_option(parser, UpdateSettings.fields(), "margin", metavar="X")
+    add_option(parser, UpdateSettings.fields(), "embeddings", metavar="DIR_OR_URL")
     parser.add_argument("--no-promote", action="store_true", help="leave the current release as it is")
     parser.add_argument("--force", action="store_true", help="promote the release even if τ is not shown to hold")
     parser.add_argument("--json", action="store_true", help="print what changed and what was found as one JSON object")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from taugate.errors import InputError, ReleaseError
+from taugate.errors import ReleaseError
 from taugate.registry.catalog import release_ids, unverified_manifest
 from taugate.registry.lock import calibration_lock
 from taugate.retrieval.engines.engine import Engine
@@ -51,20 +51,6 @@ def prune_collections(
             if kept is None and not dry_run:
                 engine.drop(name, _soon())
             yield CollectionDecision(name, kept)
-
-
-def check_in_process(release: Path, what: str) -> None:
-    """Raise InputError for a release whose documents are in an engine, for what takes all of them in this process.
-
-    release: its folder, which nobody need have verified. what: is asked for.
-    """
-    record = unverified_manifest(release.parent, release.name).get("engine")
-    if isinstance(record, dict):
-        kind = "pgvector" if record.get("kind") == "pgvector" else "milvus"
-        raise InputError(
-            f"{release.name}: its vectors and documents are in {kind}, where {what} cannot read them yet; calibrate "
-            f"the changed data set with --engine {kind}"
-        )
 
 
 def _needed(engine: Engine, directories: Sequence[Path]) -> dict[str, str]:

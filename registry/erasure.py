@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from taugate.errors import InputError
 from taugate.registry import writer
-from taugate.registry.catalog import find
-from taugate.registry.collections import check_in_process
+from taugate.registry.catalog import find, unverified_manifest
 from taugate.registry.lock import lock_for_reading
 from taugate.registry.writer import CorpusContents
 from taugate.retrieval.documents.metadata import Metadata
@@ -74,11 +73,11 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
 
     releases: the releases directory. name: id of the release that it is made of. ids: of the documents to leave out,
     as in the corpus. trusted: keys of which one must have signed the release that it is made of; None asks for no
-    signature. Raises InputError for an id that the release does not have, and where too little would be left;
-    ReleaseError, EncoderError or OSError. Then nothing has been written.
+    signature. Raises InputError for a release over an engine, for an id that the release does not have, and where too
+    little would be left; ReleaseError, EncoderError or OSError. Then nothing has been written.
     """
     source = find(releases, name)
-    check_in_process(source, "an erasure")
+    _check_in_process(source)
     with lock_for_reading(source):
         release = load(source, trusted=trusted)
         kept = _kept_positions(release, ids)
@@ -108,6 +107,18 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
 
         manifest = writer.write(releases, _facts(release.manifest, erasure, documents), fill, parent=source.name)
     return Erasure(manifest, changed, len(release.golden) - len(queries))
+
+
+def _check_in_process(source: Path) -> None:
+    """Raise InputError for a release over an engine, where a collection is never changed; source: its folder."""
+    record = unverified_manifest(source.parent, source.name).get("engine")
+    if isinstance(record, dict):
+        kind = "pgvector" if record.get("kind") == "pgvector" else "milvus"
+        raise InputError(
+            f"{source.name}: its documents are in {kind}, in a collection that is never changed; take them out of the "
+            "data set, run taugate update, remove the releases before it, and drop their collections with "
+            f"taugate release prune --engine {kind}"
+        )
 
 
 class _DocumentView(Sequence[Document]):

@@ -44,7 +44,6 @@ def write_pair(releases: Path, folder: Path, engine: Engine) -> Pair:
     computed = ComputedBackground.of((stored.mean, stored.covariance), asked)
     rows = Rows(vectors, [*source.documents])
     record = recorded(engine, rows)
-    fields = sorted(source.metadata.columns)
     folder.mkdir()
     here = _write(source, find(releases), folder, replace(relevance, background=stored), {})
     there = _write(
@@ -52,7 +51,7 @@ def write_pair(releases: Path, folder: Path, engine: Engine) -> Pair:
         find(releases),
         folder,
         replace(relevance, background=computed),
-        {"engine": json.loads(record.model_copy(update={"fields": tuple(fields)}).model_dump_json())},
+        {"engine": json.loads(record.model_dump_json())},
     )
     if record.collection not in engine.names(soon()):
         upload(engine, record.collection, rows)

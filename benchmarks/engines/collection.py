@@ -5,6 +5,8 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from benchmarks.engines.tiled import TiledCorpus
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.engines.upload import engine_record, ensure_uploaded
@@ -29,16 +31,24 @@ def uploaded(engine: Engine, corpus: TiledCorpus, vectors: ShardedVectors) -> tu
 
     engine: that is to have it. corpus, vectors: that are uploaded.
     """
-    described, took = (corpus.folder / f"{engine.kind}-{name}.json" for name in ("record", "upload"))
-    if not described.is_file():
-        described.write_text(engine_record(engine.kind, corpus.spool, vectors, Stopwatch()).model_dump_json())
-    record = EngineRecord.model_validate_json(described.read_text())
+    took = corpus.folder / f"{engine.kind}-upload.json"
+    record = _described(engine.kind, corpus, vectors)
     _let_load(engine, record)
     timed = _Timed(engine)
     ensure_uploaded(timed, record, corpus.spool, vectors, print, Stopwatch())
     if timed.sent:
         took.write_text(json.dumps({"sent": timed.sent, "built": timed.built}))
     return record, UploadTimes(**json.loads(took.read_text())) if took.is_file() else None
+
+
+def _described(kind: EngineKind, corpus: TiledCorpus, vectors: ShardedVectors) -> EngineRecord:
+    """Return the record of a corpus, which is kept beside it; what another version wrote is made anew."""
+    kept = corpus.folder / f"{kind}-record.json"
+    with suppress(OSError, ValidationError):
+        return EngineRecord.model_validate_json(kept.read_text())
+    record = engine_record(kind, corpus.spool, vectors, Stopwatch())
+    kept.write_text(record.model_dump_json())
+    return record
 
 
 def _let_load(engine: Engine, record: EngineRecord) -> None:

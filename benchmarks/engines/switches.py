@@ -100,7 +100,7 @@ def _written(source: Path, releases: Path, engine: Engine) -> list[str]:
     _, relevance = Source(source).relevance(rows.vectors, asked, read)
     renamed = [replace(each, documents=[f"other-{name}" for name in each.documents]) for each in sample.golden]
     names: list[str] = []
-    ours, theirs = _collection(engine, sample, rows), _collection(engine, sample, others)
+    ours, theirs = _collection(engine, rows), _collection(engine, others)
     golden: list[Sequence[GoldenQuery]] = [sample.golden, sample.golden, renamed]
     for record, queries, tau in zip((ours, ours, theirs), golden, _TAUS, strict=True):
         names.append(Source(source).over_engine(releases, record, 1.0, queries, relevance, tau))
@@ -113,8 +113,8 @@ def _rows(release: Release) -> Rows:
     return Rows(index.vectors[np.arange(len(index))], [*release.documents])
 
 
-def _collection(engine: Engine, release: Release, rows: Rows) -> EngineRecord:
-    record = recorded(engine, rows).model_copy(update={"fields": tuple(sorted(release.metadata.columns))})
+def _collection(engine: Engine, rows: Rows) -> EngineRecord:
+    record = recorded(engine, rows)
     upload(engine, record.collection, rows)
     return record
 

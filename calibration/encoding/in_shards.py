@@ -4,9 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.changes import KnownVectors
 from taugate.calibration.encoding.corpus import EncodedTexts, encode_queries
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
-from taugate.calibration.encoding.shards import corpus_shards, write_record, write_shard
+from taugate.calibration.encoding.shards import SHARD_ROWS, ShardRecord, corpus_shards, write_record, write_shard
 from taugate.calibration.progress import Stopwatch
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import TEXTS
@@ -16,26 +17,28 @@ from taugate.storage.places import open_place
 _ENCODED = "encoded"  # folder in the spool
 
 
-def encode_in_shards(
+def encode_in_shards(  # noqa: PLR0913, PLR0917 (what there is, and where)
     dataset: Dataset,
     encoder: OnnxEncoder,
     embeddings: str | None,
     spool: Path,
     say: Callable[[str], None],
     watch: Stopwatch,
+    known: KnownVectors | None = None,
 ) -> tuple[EncodedTexts, ShardedVectors]:
     """Encode documents to a folder of the spool, or read them where they were encoded, and encode the queries.
 
     dataset: documents and queries; encoder: that embeds; embeddings: where `taugate encode` has written the vectors of
     these documents, a folder or a URL, None where they are encoded here; spool: folder with the texts, which has to
     outlive the result; say: told one line of progress or warning at a time; watch: stopwatch whose stage "encode"
-    grows. Returns the data set, and the vectors of its documents. Raises InputError where the embeddings are of other
-    documents or of another encoder, and EncoderError.
+    grows; known: vectors of documents that are not encoded here again, None for none. Returns the data set, and the
+    vectors of its documents. Raises InputError where the embeddings are of other documents or of another encoder, and
+    EncoderError.
     """
     folder = spool / _ENCODED
     with watch.stage("encode"):
         if embeddings is None:
-            vectors = _encoded(encoder, spool, folder, len(dataset.documents), watch)
+            vectors = _encoded(encoder, spool, folder, len(dataset.documents), watch, known)
         else:
             folder.mkdir()
             vectors = ShardedVectors.open(embeddings, encoder.sha256, folder)
@@ -43,8 +46,11 @@ def encode_in_shards(
     # `encode_queries` adds its own time to the stage.
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     queries = encode_queries(dataset, encoder, cache, watch)
-    source = "encoded" if embeddings is None else f"read the vectors of {embeddings} for"
-    say(f"{source} {len(dataset.documents)} documents, and encoded {queries.encoded} of {queries.asked} queries")
+    count = len(dataset.documents)
+    source = f"encoded {count if known is None else count - len(known)} of"
+    if embeddings is not None:
+        source = f"read the vectors of {embeddings} for"
+    say(f"{source} {count} documents, and encoded {queries.encoded} of {queries.asked} queries")
     if cache.failure:
         say(f"warning: no embedding cache: {cache.failure}")
     encoded = EncodedTexts(
@@ -60,13 +66,20 @@ def encode_in_shards(
     return encoded, vectors
 
 
-def _encoded(encoder: OnnxEncoder, spool: Path, folder: Path, total: int, watch: Stopwatch) -> ShardedVectors:
+def _encoded(
+    encoder: OnnxEncoder, spool: Path, folder: Path, total: int, watch: Stopwatch, known: KnownVectors | None = None
+) -> ShardedVectors:
     place = open_place(str(folder))
+    records: list[ShardRecord] = []
     with watch.task("encoding documents", total) as task, (spool / TEXTS).open("rb") as texts:
 
         def advance(count: int) -> None:
             task.done += count
 
-        shards = corpus_shards(spool, encoder.sha256)
-        records = [write_shard(place, shard, encoder, texts.read(shard.size), advance) for shard in shards]
+        for number, shard in enumerate(corpus_shards(spool, encoder.sha256)):
+            there = None if known is None else known.rows(number * SHARD_ROWS, shard.rows)
+            if there is not None:
+                task.known += len(there.places)
+                advance(len(there.places))
+            records.append(write_shard(place, shard, encoder, texts.read(shard.size), advance, there))
     return ShardedVectors(folder, write_record(place, encoder, records))

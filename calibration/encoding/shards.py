@@ -17,9 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from taugate.calibration.encoding.changes import KnownRows
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import TEXTS, read_document
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import OnnxEncoder, Tokens
+from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_json
 from taugate.storage.places import Place
 
@@ -106,22 +108,39 @@ def corpus_shards(spool: Path, encoder_sha256: str, shard_rows: int = SHARD_ROWS
             start += size
 
 
-def encode_shard(encoder: OnnxEncoder, documents: bytes, progress: Callable[[int], object] | None = None) -> bytes:
+def encode_shard(
+    encoder: OnnxEncoder,
+    documents: bytes,
+    progress: Callable[[int], object] | None = None,
+    known: KnownRows | None = None,
+) -> bytes:
     """Return the file of a shard: the same bytes for the same documents, whoever encodes them.
 
     It holds `vectors`, (m, d) float32 of unit length, `lengths`, (m,) int64 bytes of each text, and `truncated`, (m,)
     bool: texts longer than the encoder reads.
 
-    documents: their JSON lines. progress: called with the number of texts that were just encoded. Raises EncoderError.
+    documents: their JSON lines. progress: called with the number of texts that were just encoded. known: rows that are
+    not encoded. Raises EncoderError.
     """
     texts = [read_document(line).encoded_text for line in documents.splitlines()]
     tokens = encoder.tokenize(texts, "document")
     arrays: dict[str, NDArray[np.generic]] = {
-        "vectors": encoder.embed(tokens, progress),
+        "vectors": encoder.embed(tokens, progress) if known is None else _completed(known, encoder, tokens, progress),
         "lengths": np.array([len(text.encode()) for text in texts], dtype=np.int64),
         "truncated": np.array([each.truncated for each in tokens], dtype=np.bool_),
     }
     return save(arrays)
+
+
+def _completed(
+    known: KnownRows, encoder: OnnxEncoder, tokens: list[Tokens], progress: Callable[[int], object] | None
+) -> Float32:
+    """Return the vectors of a shard, of which some are known; the parameters are those of `encode_shard`."""
+    vectors = np.empty((len(tokens), encoder.config.dimension), dtype=np.float32)
+    vectors[known.places] = known.vectors
+    new = np.setdiff1d(np.arange(len(tokens)), known.places)
+    vectors[new] = encoder.embed([tokens[place] for place in new.tolist()], progress)
+    return vectors
 
 
 def finished_shard(place: Place, shard: CorpusShard, dimension: int) -> ShardRecord | None:
@@ -159,13 +178,14 @@ def write_shard(
     encoder: OnnxEncoder,
     documents: bytes,
     progress: Callable[[int], object] | None = None,
+    known: KnownRows | None = None,
 ) -> ShardRecord:
     """Encode a shard and write it to its place in one step.
 
     place: of the encoding. shard: that is encoded. encoder: that encodes. documents: of the shard, as JSON lines.
-    progress: as of `encode_shard`. Raises EncoderError, and what the place raises.
+    progress, known: as of `encode_shard`. Raises EncoderError, and what the place raises.
     """
-    content = encode_shard(encoder, documents, progress)
+    content = encode_shard(encoder, documents, progress, known)
     place.write(shard.name, content)
     return shard_record(shard, content, load(content)["truncated"])
 

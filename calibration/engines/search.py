@@ -9,11 +9,22 @@ from taugate.retrieval.engines.engine import Engine
 from taugate.retrieval.engines.index import EngineIndex
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.flat import FlatIndex, best_of
-from taugate.retrieval.index.top_k import DocumentSubset, TopK
+from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.vectors.similarity import Float32, StoredVectors, pair_similarity
 
 _ANSWER = 120.0  # seconds for some queries together
 _TOGETHER = 64  # queries: at k + 16 = 26 candidates of 384 dimensions each, 2.5 MB of vectors
+
+
+def search_in_turns(index: Index, queries: Float32, k: int) -> TopK:
+    """Search an engine for any number of queries, a few at a time; index: of its collection. See Searchable.search."""
+    k = min(k, len(index))
+    scores, positions = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
+    for start in range(0, len(queries), _TOGETHER):
+        some = slice(start, start + _TOGETHER)
+        found = index.search(queries[some], k)
+        scores[some], positions[some] = found.scores, found.positions
+    return TopK(scores, positions)
 
 
 class ShardedIndex:
@@ -73,13 +84,7 @@ class ProposedIndex:
 
     def search(self, queries: Float32, k: int) -> TopK:
         """See EngineIndex.search."""
-        k = min(k, len(self))
-        scores, positions = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
-        for start in range(0, len(queries), _TOGETHER):
-            some = slice(start, start + _TOGETHER)
-            found = self._index.search(queries[some], k)
-            scores[some], positions[some] = found.scores, found.positions
-        return TopK(scores, positions)
+        return search_in_turns(self._index, queries, k)
 
     def search_within(self, queries: Float32, k: int, within: DocumentSubset) -> TopK:
         """See EngineIndex.search_within."""

@@ -15,6 +15,7 @@ import numpy as np
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.progress import Stopwatch
 from taugate.errors import EngineUnavailable, ReleaseError, TaugateError
+from taugate.retrieval.documents.field_types import FieldTypesWriter
 from taugate.retrieval.documents.store import TEXTS, read_document
 from taugate.retrieval.engines.engine import Engine, EngineKind, Rows
 from taugate.retrieval.engines.filters import filterable
@@ -23,6 +24,7 @@ from taugate.retrieval.engines.verify import SampleDigest, open_verified, sample
 
 _ANSWER = 120.0  # seconds for one question, or for the 4,096 rows of a sample
 _SHARD = 1800.0  # seconds for one shard
+_POLL = 1.0  # seconds between two looks at replicas that are behind
 _INDEX = 7 * 86_400.0  # a graph of 10⁹ rows takes days
 
 
@@ -45,7 +47,7 @@ def engine_record(kind: EngineKind, spool: Path, vectors: ShardedVectors, watch:
     count, dimension = vectors.shape
     positions, sample = sampled_positions(count), SampleDigest()
     shards: list[str] = []
-    fields: set[str] = set()
+    fields = FieldTypesWriter()
     with watch.task("reading the encoded corpus", count) as task:
         for first, rows in corpus_rows(spool, vectors):
             shards.append(shard_digest(rows))
@@ -54,7 +56,7 @@ def engine_record(kind: EngineKind, spool: Path, vectors: ShardedVectors, watch:
             sample.add(Rows(rows.vectors[places], [rows.documents[place] for place in places.tolist()]))
             for document in rows.documents:
                 filterable(document)
-                fields.update(name for name, value in document.metadata.items() if value is not None)
+                fields.append(document)
             task.done += len(rows.documents)
     return EngineRecord(
         kind=kind,
@@ -62,7 +64,7 @@ def engine_record(kind: EngineKind, spool: Path, vectors: ShardedVectors, watch:
         dimension=dimension,
         shards=tuple(shards),
         sample=sample.hexdigest(),
-        fields=tuple(sorted(fields)),
+        fields=fields.types(),
     )
 
 
@@ -78,7 +80,7 @@ def ensure_uploaded(
 
     engine: that is to hold it. record: of the corpus. spool, vectors: as of `corpus_rows`. say: told whether anything
     is uploaded. watch: shows the progress. Raises EngineUnavailable, ReleaseError, or InputError for a document that
-    the engine cannot hold; what was uploaded so far is dropped then.
+    the engine cannot hold; an unfinished upload is dropped then.
     """
     name = record.collection
     if name in engine.names(_soon()):
@@ -87,13 +89,16 @@ def ensure_uploaded(
             return
         engine.drop(name, _soon())
     say(f"uploading {record.rows:,} documents to {name}")
+    engine.create(name, record.dimension, _soon())  # which refuses a collection that somebody else has begun meanwhile
     try:
         _upload(engine, record, spool, vectors, watch)
-        open_verified(engine, record, record.dimension, _soon())
     except BaseException:
         with suppress(TaugateError):
             engine.drop(name, _soon())
         raise
+    # Not dropped where the engine is away by now: the next calibration finds it, and looks again.
+    _wait_for_replicas(engine, record)
+    open_verified(engine, record, record.dimension, _soon())
 
 
 def _is_finished(engine: Engine, record: EngineRecord, say: Callable[[str], None]) -> bool:
@@ -105,6 +110,7 @@ def _is_finished(engine: Engine, record: EngineRecord, say: Callable[[str], None
         return False
     if state.pending or not state.loaded:  # of a build that was stopped, or of one that is in use and not loaded yet
         engine.finish(name, record.graph, time.monotonic() + _INDEX)
+        _wait_for_replicas(engine, record)
     try:
         open_verified(engine, record, record.dimension, _soon())
     except EngineUnavailable:
@@ -117,13 +123,20 @@ def _is_finished(engine: Engine, record: EngineRecord, say: Callable[[str], None
 
 def _upload(engine: Engine, record: EngineRecord, spool: Path, vectors: ShardedVectors, watch: Stopwatch) -> None:
     name = record.collection
-    engine.create(name, record.dimension, _soon())
     with watch.task("uploading documents", record.rows) as task:
         for first, rows in corpus_rows(spool, vectors):
             engine.upload(name, first, rows, time.monotonic() + _SHARD)
             task.done += len(rows.documents)
     with watch.task("building the engine's index"):
         engine.finish(name, record.graph, time.monotonic() + _INDEX)
+
+
+def _wait_for_replicas(engine: Engine, record: EngineRecord) -> None:
+    """Wait until every server that answers has the collection, which a replica gets moments later; not for ever."""
+    deadline = _soon()
+    collection = engine.collection(record.collection, record.breadth, deadline)
+    while not collection.state(deadline).loaded and time.monotonic() + _POLL < deadline:
+        time.sleep(_POLL)
 
 
 def _soon() -> float:

@@ -109,9 +109,12 @@ def _name(record: EngineRecord) -> str:
 
 def _refusal(judged: GateRecord, share: float) -> str:
     if judged.verdict == "worse":
-        why = "its search is not good enough; give a larger --margin, or check that its index is as uploaded"
+        why = "its search is not good enough; check that its index is as uploaded, or calibrate with a larger --margin"
     else:
-        why = "these queries cannot show that it loses no more than the margin; label more, or give a larger --margin"
+        why = (
+            "these queries cannot show that it loses no more than the margin; label more, or calibrate with a larger "
+            "--margin"
+        )
     return (
         f"{judged.candidate}: the engine is not admitted, so that no release is written: it finds {100 * share:.2f} % "
         f"of the exact results, and {why}"

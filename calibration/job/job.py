@@ -2,31 +2,23 @@
 
 import os
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import EncodedTexts, encode_dataset
-from taugate.calibration.encoding.in_shards import encode_in_shards
 from taugate.calibration.encoding.source import AskedEncoder, exported_encoder
-from taugate.calibration.engines.upload import engine_record, ensure_uploaded
-from taugate.calibration.gate.admit import admit
-from taugate.calibration.gate.baseline import Admitted
-from taugate.calibration.gate.engines import admit_engine
 from taugate.calibration.gate.indexes import kinds_asked
+from taugate.calibration.job.admission import admit_in_process, admit_over_engine, known_to_current, reached
 from taugate.calibration.job.release import ReleaseContents, golden_queries, manifest_facts, query_outcomes
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.metrics.measure import DrawnQueries, QueryPart
+from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, held_out
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.provisional.state import AvailableEvidence
 from taugate.calibration.provisional.words import PROVISIONAL
-from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.report.page import render
-from taugate.calibration.settings.settings import CalibrationSettings, EngineChoice
+from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.study import study
 from taugate.calibration.threshold.strata import QueryStrata
@@ -39,17 +31,12 @@ from taugate.registry import writer
 from taugate.registry.catalog import current_id
 from taugate.registry.lock import calibration_lock
 from taugate.retrieval.encoder.encoder import OnnxEncoder
-from taugate.retrieval.engines.connect import engine_from_environment
-from taugate.retrieval.engines.engine import Engine
 from taugate.retrieval.release.adaptation import AdaptationRecord, read_adaptation
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, MANIFEST
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify
 
 _MOST_SIMILARITIES = 50_000_000  # 200 times the default, and about 1 GB while COE and ROE are computed
-
-
-_ENGINE_ANSWER = 30.0  # seconds for an engine to say that it is there
 
 
 def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
@@ -104,7 +91,7 @@ def calibrate(
     """
     _check_releases(releases, say)
     asked.check_name(releases)
-    engine = _reached(settings.engine)
+    engine = reached(settings.engine)
     with calibration_lock(releases), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         with watch.stage("read"):
             dataset = _read(data, settings, Path(spool), say)
@@ -125,7 +112,10 @@ def calibrate(
         drawn = DrawnQueries.draw(
             SamplingUnits.from_labels(clusters(dataset.answerable)), len(dataset.documents), settings
         )
-        search = _in_process if engine is None else partial(_in_engine, engine, Path(spool))
+        search = admit_in_process
+        if engine is not None:
+            known = None if settings.embeddings else known_to_current(releases, encoder, engine, dataset, say, watch)
+            search = partial(admit_over_engine, engine, Path(spool), known)
         admitted = search(dataset, encoder, drawn.parts["calibration"], settings, say, watch)
         found = study(dataset, admitted.encoded, admitted.index, drawn, settings, watch, inherited)
         for warning in found.query_set.warnings:
@@ -142,57 +132,6 @@ def calibrate(
                 report,
             )
             return writer.write(releases, facts, contents.fill)
-
-
-def _in_process(
-    dataset: Dataset,
-    encoder: OnnxEncoder,
-    part: QueryPart,
-    settings: CalibrationSettings,
-    say: Callable[[str], None],
-    watch: Stopwatch,
-) -> Admitted:
-    """Encode the data set, and choose the index that goes into the release."""
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    encoded = encode_dataset(dataset, encoder, cache, say, watch)
-    _warn_of_truncation(encoded, encoder, len(dataset.documents), say)
-    return admit(dataset, encoded, encoder, part, settings, say, watch)
-
-
-def _in_engine(  # noqa: PLR0913, PLR0917 (as `_in_process`, and where)
-    engine: Engine,
-    spool: Path,
-    dataset: Dataset,
-    encoder: OnnxEncoder,
-    part: QueryPart,
-    settings: CalibrationSettings,
-    say: Callable[[str], None],
-    watch: Stopwatch,
-) -> Admitted:
-    """Encode the data set to disk, upload it unless it is there, and judge the engine; spool: with the texts."""
-    encoded, vectors = encode_in_shards(dataset, encoder, settings.embeddings, spool, say, watch)
-    _warn_of_truncation(encoded, encoder, len(dataset.documents), say)
-    with watch.stage("upload"):
-        record = engine_record(engine.kind, spool, vectors, watch)
-        ensure_uploaded(engine, record, spool, vectors, say, watch)
-    return admit_engine(dataset, encoded, vectors, encoder, engine, record, part, settings, say, watch)
-
-
-def _warn_of_truncation(
-    encoded: EncodedTexts, encoder: OnnxEncoder, documents: int, say: Callable[[str], None]
-) -> None:
-    if truncated := encoded.truncated_documents:
-        config = encoder.config
-        say(f"warning: {truncation_warning(truncated, documents, config.max_length, config.name)}")
-
-
-def _reached(kind: EngineChoice) -> Engine | None:
-    """Return the engine that was asked for, once it has answered; None for faiss, which is none."""
-    if kind == "faiss":
-        return None
-    engine = engine_from_environment(kind)
-    engine.names(time.monotonic() + _ENGINE_ANSWER)
-    return engine
 
 
 def _read(data: str, settings: CalibrationSettings, spool: Path, say: Callable[[str], None]) -> Dataset:

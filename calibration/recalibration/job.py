@@ -12,11 +12,10 @@ from taugate.calibration.comparison.decision import PromotionDecision, check_cur
 from taugate.calibration.comparison.words import NOT_PROMOTED, unfit
 from taugate.calibration.job.job import calibrate
 from taugate.calibration.progress import Stopwatch
-from taugate.calibration.recalibration.request import Recalibrated, Recalibration, loss_to_threshold
+from taugate.calibration.recalibration.request import Recalibrated, Recalibration, changed_documents, loss_to_threshold
 from taugate.calibration.recalibration.settings import counting_traffic, inherited_encoder, inherited_settings
 from taugate.calibration.recalibration.state import RecalibrationState
 from taugate.calibration.recalibration.trial import TrialResult, ask_to_reload, try_release
-from taugate.calibration.update.changes import CorpusChanges
 from taugate.errors import InputError, NotPromoted, ReleaseError
 from taugate.ingestion.dataset.beir import CORPUS, QUERIES
 from taugate.ingestion.dataset.judgements import qrels_of, splits_in
@@ -26,10 +25,8 @@ from taugate.ingestion.dataset.people import digest_of_splits
 from taugate.ingestion.labels.traffic import NothingLearnedError, learn_from_traffic
 from taugate.registry import promotion
 from taugate.registry.catalog import find, parent_of, pointed_id, release_ids
-from taugate.registry.collections import check_in_process
 from taugate.registry.promotion import SatisfiedRule
 from taugate.registry.signing import sign
-from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.release.layout import SHADOW
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify
@@ -46,7 +43,8 @@ def recalibrate(asked: Recalibration, say: Callable[[str], None], watch: Stopwat
     a step is done again only if its inputs have changed. A directory has one recalibration at a time.
 
     asked: see Recalibration; say: told one line of progress or warning at a time; watch: stopwatch whose stages grow.
-    Raises InputError, EncoderError or ReleaseError for what keeps a release from being written or compared.
+    Raises InputError, EncoderError, EngineUnavailable or ReleaseError for what keeps a release from being written or
+    compared.
     """
     releases = asked.releases
     find(releases)  # before the lock makes a directory that nobody asked for
@@ -57,7 +55,6 @@ def recalibrate(asked: Recalibration, say: Callable[[str], None], watch: Stopwat
             left = _finish(asked, state, _remembered(asked, state, current))
             if _is_of(current, asked.data):
                 return left
-        check_in_process(current, "a recalibration")
         state.begin(current.name)
         return _Run(asked, state, current, say, watch).result()
 
@@ -165,9 +162,7 @@ class _Run:
             self.say(f"{name} is written already, with the same settings and on the same data")
         if asked.key is not None:
             sign(asked.releases / name, asked.key)
-        changes = CorpusChanges.between(DocumentStore(self.current), DocumentStore(asked.releases / name))
-        counts = {kind: getattr(changes, kind) for kind in ("added", "changed", "removed")}
-        made = {"release": name, "changes": counts}
+        made = {"release": name, "changes": changed_documents(self.current, asked.releases / name, self.watch)}
         self.state.record("calibrate", inputs, made)
         return made, written
 

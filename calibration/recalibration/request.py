@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from taugate.calibration.comparison.decision import PromotionDecision
 from taugate.calibration.comparison.rule import QUANTITIES, PromotionRule
+from taugate.calibration.encoding.changes import CorpusChanges, CorpusDigests
+from taugate.calibration.engines.stored import documents_in
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.progress import Stopwatch
 from taugate.calibration.recalibration.trial import TrialResult, TrialSettings
 from taugate.calibration.risk.paired import paired_losses
 from taugate.calibration.settings.rules import CONFIDENCE
@@ -15,6 +18,7 @@ from taugate.retrieval.release.layout import OUTCOMES
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.query_arrays import Outcomes
 from taugate.retrieval.release.signature import TrustedKeys
+from taugate.retrieval.release.verify import verify
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -64,6 +68,25 @@ class Recalibrated:
     refusal: str | None = None
     code: int = 0
     resumed: tuple[str, ...] = ()
+
+
+def changed_documents(current: Path, new: Path, watch: Stopwatch) -> dict[str, int]:
+    """Count the documents that a new release adds, changes and removes.
+
+    current, new: folders of the releases; watch: shows the progress of reading them from an engine. Raises
+    EngineUnavailable, and ReleaseError where a release cannot be read.
+    """
+    counted = ("added", "changed", "removed")
+    manifests = verify(current), verify(new)
+    collections = [None if each.engine is None else each.engine.collection for each in manifests]
+    if collections[0] is not None and collections[0] == collections[1]:
+        return dict.fromkeys(counted, 0)
+    old, later = (
+        CorpusDigests.of(documents_in(folder, manifest, watch))
+        for folder, manifest in zip((current, new), manifests, strict=True)
+    )
+    changes = CorpusChanges.between(old, later)
+    return {kind: getattr(changes, kind) for kind in counted}
 
 
 def loss_to_threshold(folder: Path, manifest: Manifest) -> Interval:

@@ -9,14 +9,13 @@ from typing import get_args
 from taugate.calibration.encoding.source import AskedEncoder
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import (
-    MARGIN,
     CalibrationSettings,
     CandidateSettings,
     GateSettings,
     IndexChoice,
     PrecisionChoice,
     ProjectionChoice,
-    default_margin,
+    asked_margin,
 )
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
@@ -29,7 +28,8 @@ from taugate.retrieval.release.records import GateRecord
 def inherited_settings(manifest: Manifest) -> CalibrationSettings:
     """Return the settings that a release was calibrated with, so that a newer data set is calibrated in the same way.
 
-    What the gate judged is asked for again, admitted or not. A policy that `auto` chose is chosen anew.
+    What the gate judged is asked for again, admitted or not. A policy that `auto` chose is chosen anew. A release over
+    an engine is followed by another one over an engine of its kind.
 
     manifest: of the release. Raises InputError where its threshold was given with --tau.
     """
@@ -42,6 +42,7 @@ def inherited_settings(manifest: Manifest) -> CalibrationSettings:
         abstention=_abstention(manifest),
         candidates=_candidates(manifest),
         labels=(HUMAN, *before[1:]) if before else (),
+        engine="faiss" if manifest.engine is None else manifest.engine.kind,
     )
 
 
@@ -119,7 +120,7 @@ def _candidates(manifest: Manifest) -> CandidateSettings:
     precision: PrecisionChoice = manifest.encoder.precision
     if judged["precision"] and precision == "float32":
         precision = "auto"
-    index: IndexChoice = manifest.index.kind
+    index: IndexChoice = manifest.index.kind if manifest.engine is None else "flat"
     if judged["index"]:  # the name is "hnsw, breadth 64", or the kind alone
         name = judged["index"][0].candidate.partition(",")[0]
         index = "auto" if len(judged["index"]) > 1 else next(kind for kind in get_args(Kind) if kind == name)
@@ -131,7 +132,4 @@ def _gate(records: Sequence[GateRecord], kinds: int) -> GateSettings:
     """Return the gate's conditions as they were asked for; kinds: of candidates, among which its error was divided."""
     if not records:
         return GateSettings()
-    margin: float | None = records[0].margin
-    if margin == default_margin(MARGIN, max(each.least or 0.0 for each in records)):
-        margin = None  # none was given: more labels can show less
-    return GateSettings(margin, round(1 - (1 - records[0].confidence) * kinds, 12))
+    return GateSettings(asked_margin(records), round(1 - (1 - records[0].confidence) * kinds, 12))

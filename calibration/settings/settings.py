@@ -1,7 +1,7 @@
 """The settings of a calibration, checked before anything is read. `taugate calibrate` has an option for each field."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field
@@ -13,6 +13,7 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
 from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.index.kinds import Kind
+from taugate.retrieval.release.records import GateRecord
 
 # Half a point: less than the papers' encoders differ, and what 600 queries can show, or some 700 documents.
 MARGIN = 0.005
@@ -58,6 +59,15 @@ def default_margin(default: float, least: float) -> float:
     """
     shown = math.ceil(1000 * least - 1e-9) / 1000
     return max(default, shown) if shown <= WIDEST_MARGIN else default
+
+
+def asked_margin(judged: Sequence[GateRecord]) -> float | None:
+    """Return the margin of the gate that was asked for; None where none was given, so that more labels can show less.
+
+    judged: one or more of the records that the gate wrote.
+    """
+    margin = judged[0].margin
+    return None if margin == default_margin(MARGIN, max(each.least or 0.0 for each in judged)) else margin
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,11 @@ class UpdateSettings(Options):
         default=None,
         description=f"largest loss of accuracy at τ (default: {MAX_LOSS:g}, or the smallest that the labels can show)",
     )
+    embeddings: str | None = Field(
+        default=None,
+        description="folder, or URL in object storage, where `taugate encode` wrote the vectors of the newer corpus; "
+        "of a release whose vectors are in an engine",
+    )
 
     def margin_for(self, least: float) -> float:
         """Return the margin: the one that was given, or the default.

@@ -13,10 +13,13 @@ answered before.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.calibration.encoding.changes import CorpusDigests
+from taugate.calibration.engines.search import search_in_turns
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits, clusters
 from taugate.calibration.risk.paired import least_loss, paired_losses
 from taugate.calibration.settings.rules import CONFIDENCE
@@ -67,15 +70,20 @@ class ThresholdCheck:
 
 
 def check_threshold(
-    release: Release, dataset: Dataset, vectors: Float32, found: Findings, settings: UpdateSettings
+    release: Release,
+    before: CorpusDigests,
+    dataset: Dataset,
+    vectors: Float32,
+    found: Findings,
+    settings: UpdateSettings,
 ) -> ThresholdCheck:
     """Compare accuracy at τ before and after an update.
 
-    release: of the corpus before, opened; dataset: the updated corpus with its queries; vectors: (n, d) float32, of the
-    answerable ones; found: what the updated corpus gives them; settings: of the update. Raises InputError where no
-    query can be answered by both.
+    release: of the corpus before, opened; before: its documents; dataset: the updated corpus with its queries; vectors:
+    (n, d) float32, of the answerable ones; found: what the updated corpus gives them; settings: of the update. Raises
+    InputError where no query can be answered by both.
     """
-    relevant_before = _positions_before(release, dataset)
+    relevant_before = _positions_before(before, dataset)
     pairs = np.array([row for row, relevant in enumerate(relevant_before) if relevant], dtype=np.int64)
     if not len(pairs):
         raise InputError(
@@ -83,30 +91,26 @@ def check_threshold(
             "release, so nothing shows whether τ still holds; run taugate calibrate on the new corpus"
         )
     queries = [dataset.answerable[row] for row in pairs.tolist()]
-    before = _hits(release, [query.text for query in queries], vectors[pairs], [relevant_before[row] for row in pairs])
+    then = _hits(release, [query.text for query in queries], vectors[pairs], [relevant_before[row] for row in pairs])
     scored = found.scored.take(pairs)
     now = scored.judged.accuracy(scored.kept(found.policy.kind, found.threshold))
     units = SamplingUnits.from_labels(clusters(queries))
-    losses = paired_losses(before - now, units)
+    losses = paired_losses(then - now, units)
     least = least_loss(units, CONFIDENCE)
     margin = settings.margin_for(least)
     loss = Interval(mean=losses.mean, lower=losses.lower_limit(CONFIDENCE), upper=losses.upper_limit(CONFIDENCE))
     widened = settings.margin is None and margin > settings.margin_for(0)
     unpaired = len(dataset.answerable) - len(pairs)
-    return ThresholdCheck(units, float(before.mean()), float(now.mean()), loss, margin, widened, unpaired)
+    return ThresholdCheck(units, float(then.mean()), float(now.mean()), loss, margin, widened, unpaired)
 
 
-def _positions_before(release: Release, dataset: Dataset) -> list[frozenset[int]]:
-    """Return, for each answerable query, where the release has the passages that answer it.
+def _positions_before(before: CorpusDigests, dataset: Dataset) -> list[frozenset[int]]:
+    """Return, for each answerable query, where the corpus before has the passages that answer it.
 
     A document that answers as a whole is found by its id, in however many chunks it was; a single chunk by its own id.
     """
     named = [_named(query, dataset.documents) for query in dataset.answerable]
-    wanted = frozenset[str]().union(*named)
-    places: dict[str, list[int]] = {}
-    for position, passage in enumerate(release.documents):
-        for name in {passage.id, passage.document_id} & wanted:
-            places.setdefault(name, []).append(position)
+    places = before.positions(frozenset[str]().union(*named))
     return [frozenset(position for name in names for position in places.get(name, ())) for names in named]
 
 
@@ -123,7 +127,8 @@ def _hits(release: Release, texts: list[str], vectors: Float32, relevant: list[f
     The steps are those by which `Retriever` answers a query, for all queries at once.
     """
     retriever = release.retriever
-    top = retriever.index.search(vectors, retriever.policy.k)
+    search = partial(search_in_turns, retriever.index) if retriever.passages.remote else retriever.index.search
+    top = search(vectors, retriever.policy.k)
     relevance = None if retriever.relevance is None else retriever.relevance.estimate(vectors, top)
     decisions = decision_scores(retriever.policy.kind, top.scores, relevance)
     answered = None if retriever.abstention is None else retriever.abstention.answered(texts, vectors, top)

@@ -2,13 +2,13 @@
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.gate.admit import readmit
-from taugate.calibration.gate.baseline import Admitted, GateState, RecordedProjection, SearchTrial
+from taugate.calibration.encoding.changes import CorpusChanges, CorpusDigests
+from taugate.calibration.engines.stored import JOB_ACCESS, documents_of
+from taugate.calibration.gate.baseline import Admitted
 from taugate.calibration.job.job import check_sizes
 from taugate.calibration.job.release import ReleaseContents, golden_queries, manifest_facts, query_outcomes
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
@@ -17,26 +17,26 @@ from taugate.calibration.progress import Stopwatch
 from taugate.calibration.provisional.words import PROVISIONAL
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.rules import CONFIDENCE, MAX_LOSS, ThresholdRule
-from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
+from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings, asked_margin
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.study import study
-from taugate.calibration.update.changes import CorpusChanges
+from taugate.calibration.update.admission import admit_update, release_encoders
 from taugate.calibration.update.check import ThresholdCheck, check_threshold
-from taugate.calibration.update.vectors import ReleaseEncoders, encode_changes
-from taugate.errors import InputError, ReleaseError
+from taugate.errors import EngineUnavailable, InputError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.location import local_folder
 from taugate.registry import writer
 from taugate.registry.catalog import find
-from taugate.registry.collections import check_in_process
 from taugate.registry.lock import calibration_lock, lock_for_reading
 from taugate.registry.promotion import SatisfiedRule, promote
 from taugate.registry.signing import sign
-from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER
 from taugate.retrieval.release.manifest import Manifest, UpdateRecord
-from taugate.retrieval.release.reader import Release, load, load_encoder
+from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.signature import TrustedKeys
+
+# Kinds of candidate that the gate judges for each corpus anew; encoder and projection stay.
+_JUDGED_AGAIN = frozenset({"index", "engine"})
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -87,8 +87,8 @@ def update(
 
     data: a folder or a URL with the newer corpus and its labelled queries; releases: the directory of releases;
     settings: of the check; promotion: what is asked for; say: told one line of progress or warning at a time; watch:
-    stopwatch whose stages grow. Raises InputError, EncoderError or ReleaseError before anything is written;
-    ReleaseError or NotPromoted after it, where promotion is refused.
+    stopwatch whose stages grow. Raises InputError, EncoderError, EngineUnavailable or ReleaseError before anything is
+    written; the last two or NotPromoted after it, where promotion is refused or the engine does not answer.
     """
     find(releases)  # before the lock makes a directory that nobody asked for
     with calibration_lock(releases):
@@ -107,30 +107,29 @@ def _update_of(
 ) -> Updated:
     """Update one release, which is current; folder: of the release. The others are those of `update`."""
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
-        check_in_process(folder, "an update")
         with watch.stage("load"):
-            release = load(folder, trusted=promotion.trusted)
+            release = load(folder, trusted=promotion.trusted, engine=JOB_ACCESS)
             _check_promotable(release.manifest, promotion)
-            encoders = _encoders(folder, release)
+            encoders = release_encoders(folder, release)
         asked = _settings(release.manifest, settings)
         split = settings.split or release.manifest.data.split
         if release.manifest.state == "provisional" and (standing := release.manifest.calibration):
             say(f"{PROVISIONAL} {standing.because(asked.k)}")
         with watch.stage("read"), local_folder(data, split) as source:
-            known = {name for each in release.documents for name in (each.id, each.document_id)}
-            dataset = read_dataset(source, split, Path(spool), known)
-            changes = CorpusChanges.between(release.documents, dataset.documents)
+            before = CorpusDigests.of(documents_of(release, watch))
+            dataset = read_dataset(source, split, Path(spool), before)
+            changes = CorpusChanges.between(before, CorpusDigests.of(dataset.documents))
         if changes.nothing:
             return Updated(release.manifest, folder.name, changes, None, promoted=False)
         _check_dataset(dataset, asked, say)
-        encoded = encode_changes(dataset, changes, release, encoders, say, watch)
         units = SamplingUnits.from_labels(clusters(dataset.answerable))
         drawn = DrawnQueries.draw(units, len(dataset.documents), asked)
-        admitted = _admitted(dataset, encoded, release, encoders, drawn, asked, say, watch)
+        part = drawn.parts["calibration"]
+        admitted = admit_update(dataset, Path(spool), changes, release, encoders, part, asked, say, watch)
         inherited = Inherited.everything(release)
         found = study(dataset, admitted.encoded, admitted.index, drawn, asked, watch, inherited)
         with watch.stage("check"):
-            check = check_threshold(release, dataset, admitted.encoded.answerable, found, settings)
+            check = check_threshold(release, before, dataset, admitted.encoded.answerable, found, settings)
         _tell(check, say)
         with watch.stage("write"):
             record = _record(release.manifest, changes, check, promotion)
@@ -162,20 +161,6 @@ def _check_promotable(manifest: Manifest, promotion: UpdatePromotion) -> None:
         raise InputError(f"{manifest.release_id}: {because}; run taugate calibrate, or give --force or --no-promote")
 
 
-def _encoders(folder: Path, release: Release) -> ReleaseEncoders:
-    """Load the encoders that the release was calibrated with; raises ReleaseError where they answer otherwise here."""
-    manifest = release.manifest
-    if release.precision != manifest.encoder.precision:
-        raise ReleaseError(
-            f"{folder}: its {manifest.encoder.precision} encoder does not answer as recorded on this machine; update "
-            "it on the kind of machine that it was calibrated on"
-        )
-    queries = load_encoder(folder / ENCODER_FOLDER, manifest, None)
-    if manifest.float32_encoder is None:
-        return ReleaseEncoders(queries, queries)
-    return ReleaseEncoders(queries, load_encoder(folder / FLOAT32_FOLDER, manifest, None))
-
-
 def _settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettings:
     """Return the settings of the calibration that the current release comes from, with its threshold as given."""
     policy = manifest.policy
@@ -185,14 +170,22 @@ def _settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettin
         metric=policy.metric,
         tau=policy.tau,
     )
-    judged = [each for each in manifest.gate if each.kind == "index" and each.admitted]
-    gate = GateSettings(judged[-1].margin, judged[-1].confidence) if judged else GateSettings()
+    judged = [each for each in manifest.gate if each.kind in _JUDGED_AGAIN and each.admitted]
+    gate = GateSettings(asked_margin(judged), judged[-1].confidence) if judged else GateSettings()
+    engine = manifest.engine
+    if engine is None and settings.embeddings is not None:
+        raise InputError(
+            f"--embeddings {settings.embeddings}: goes with a release whose vectors are in an engine; those of "
+            f"{manifest.release_id} are in its folder, so leave it out"
+        )
     return CalibrationSettings(
         split=manifest.data.split if settings.split is None else settings.split,
         k=policy.k,
         **manifest.bootstrap.model_dump(),
         rule=rule.kept_from(policy.method),
-        candidates=CandidateSettings(index=manifest.index.kind, gate=gate),
+        candidates=CandidateSettings(index=manifest.index.kind if engine is None else "flat", gate=gate),
+        engine="faiss" if engine is None else engine.kind,
+        embeddings=settings.embeddings,
     )
 
 
@@ -206,32 +199,6 @@ def _check_dataset(dataset: Dataset, asked: CalibrationSettings, say: Callable[[
     check_sizes(dataset, asked)
     if dataset.orphaned:
         say(f"{_queries_are(dataset.orphaned)} left out: every document that answered them was removed")
-
-
-def _admitted(  # noqa: PLR0913, PLR0917 (all that an update has by now)
-    dataset: Dataset,
-    encoded: EncodedDataset,
-    release: Release,
-    encoders: ReleaseEncoders,
-    drawn: DrawnQueries,
-    asked: CalibrationSettings,
-    say: Callable[[str], None],
-    watch: Stopwatch,
-) -> Admitted:
-    """Build the index of the release's kind: exact, or approximate and admitted by the gate again."""
-    part, manifest = drawn.parts["calibration"], release.manifest
-    queries = [dataset.answerable[position] for position in part.members.tolist()]
-    with watch.stage("index"):
-        trial = SearchTrial.build(
-            queries, encoded.answerable[part.members], encoded.documents, asked.k, dataset.documents.parents
-        )
-    projection = None
-    if manifest.projection is not None and release.retriever.projection is not None:
-        projection = RecordedProjection(release.retriever.projection, manifest.projection)
-    float32 = None if encoders.documents is encoders.queries else encoders.documents
-    exact = GateState.exact(encoders.queries, encoded, trial)
-    kept = replace(exact.admitted, projection=projection, float32=float32, golden_tolerance=manifest.golden_tolerance)
-    return readmit(replace(exact, admitted=kept), part, asked, say, watch)
 
 
 def _queries_are(count: int) -> str:
@@ -275,7 +242,7 @@ def _record(
 def _kept_facts(parent: Manifest, admitted: Admitted, record: UpdateRecord) -> dict[str, Any]:
     """Return the facts of the manifest that are the parent's, or the update's own."""
     facts: dict[str, Any] = {
-        "gate": [*(each for each in parent.gate if each.kind != "index"), *admitted.gate],
+        "gate": [*(each for each in parent.gate if each.kind not in _JUDGED_AGAIN), *admitted.gate],
         "strata": parent.strata,
         "update": record,
         "labels": parent.labels,
@@ -296,5 +263,10 @@ def _promote(
         return False
     shown = f"accuracy at τ not lower by more than {check.margin:g} after an update"
     rule = SatisfiedRule(shown, parent) if check.holds else None
-    promote(releases, name, promotion.trusted, force=promotion.force, rule=rule)
+    try:
+        promote(releases, name, promotion.trusted, force=promotion.force, rule=rule)
+    except EngineUnavailable as error:
+        raise EngineUnavailable(
+            f"{error}; {name} is written, but not promoted: run taugate release promote {name} --releases {releases}"
+        ) from error
     return True

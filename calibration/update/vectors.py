@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges
 from taugate.calibration.encoding.corpus import EncodedDataset, encode
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.query_set.warnings import truncation_warning
-from taugate.calibration.update.changes import UNKNOWN, CorpusChanges
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import OnnxEncoder

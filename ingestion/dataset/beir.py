@@ -1,7 +1,7 @@
 """A labelled data set in the BEIR layout (docs/calibration.md), read one line at a time."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -179,7 +179,7 @@ class OpenDataset:
         ids = spool_corpus(corpus, spool)
         return cls(folder, DocumentStore(spool), ids, read_queries(queries))
 
-    def labelled(self, split: str, known: Collection[str] = ()) -> tuple[list[LabelledQuery], int]:
+    def labelled(self, split: str, known: Container[str] = ()) -> tuple[list[LabelledQuery], int]:
         """Return the queries of a split in the order of queries.jsonl, and how many were left out as orphaned.
 
         split: whose judgements are read. known: as of `read_dataset`. Raises InputError or LineError.
@@ -198,7 +198,7 @@ class OpenDataset:
         return {key: sha256_file(stored_file(self.folder / name)) for key, name in names.items()}
 
 
-def read_dataset(folder: Path, split: str, spool: Path, known: Collection[str] = ()) -> Dataset:
+def read_dataset(folder: Path, split: str, spool: Path, known: Container[str] = ()) -> Dataset:
     """Read and check a data set.
 
     folder: of the data set. split: whose judgements are read. spool: an empty folder for the documents, which has to

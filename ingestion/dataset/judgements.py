@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -88,7 +88,7 @@ def splits_in(folder: Path) -> list[str]:
 
 
 def read_qrels(
-    path: Path, queries: Collection[str], ids: CorpusIds, known: Collection[str] = ()
+    path: Path, queries: Collection[str], ids: CorpusIds, known: Container[str] = ()
 ) -> dict[str, dict[JudgedId, Judgement]]:
     """Read the judgements of a split: of passages and of whole documents, by query id.
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, NoReturn
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
+from taugate.retrieval.documents.field_types import shown
 from taugate.retrieval.documents.filters import AnyOf, Condition, Filter, Not, OneOf, Range, Value, all_of, on_fields
-from taugate.retrieval.documents.metadata import shown
 
 # A condition is one look at every document, a value one binary search: benchmarks/serving/filters.py says how long.
 MOST_CONDITIONS = 16

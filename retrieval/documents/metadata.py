@@ -1,7 +1,8 @@
 """The metadata of all documents by column: which documents meet a filter, without reading any of them."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -9,24 +10,14 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from taugate.errors import InputError, ReleaseError
+from taugate.errors import ReleaseError
 from taugate.retrieval.documents.columns import Column, ColumnWriter, Mask, TagColumn, sort_keys
-from taugate.retrieval.documents.filters import (
-    KINDS,
-    NUMBERS,
-    AnyOf,
-    Condition,
-    Filter,
-    Not,
-    Range,
-    SortKey,
-    on_fields,
-)
+from taugate.retrieval.documents.field_types import FieldType, FieldTypes, shown
+from taugate.retrieval.documents.filters import AnyOf, Condition, Filter, Not, Range, SortKey
 from taugate.retrieval.documents.sorted_values import SortedValues
 from taugate.retrieval.documents.store import Document, MetadataValue
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
-_MAX_LISTED, _MAX_NAME_LENGTH = 16, 40  # known fields that a message lists, and characters of each
 _FIELDS, _PARTS, _TAG_PART = "fields", ("json", "offsets", "codes"), "starts"
 
 
@@ -52,22 +43,23 @@ class Metadata:
         columns = ((name, writers[name].column(count)) for name in sorted(writers))
         return cls({name: column for name, column in columns if column is not None})
 
+    @cached_property
+    def types(self) -> FieldTypes:
+        """What the fields hold."""
+        return FieldTypes(
+            {
+                name: FieldType(frozenset(column.values.kinds()), isinstance(column, TagColumn))
+                for name, column in self.columns.items()
+            }
+        )
+
     def check(self, wanted: Filter) -> None:
-        """Raise InputError where a filter names a field that no document has, or bounds for lists of strings."""
-        check_fields(wanted, self.columns)
-        for condition in on_fields(wanted):
-            if isinstance(condition, Range) and isinstance(self.columns[condition.field], TagColumn):
-                raise InputError(f"{shown(condition.field)} holds lists of strings, which have no order; name a string")
+        """See FieldTypes.check."""
+        self.types.check(wanted)
 
     def check_kinds(self, wanted: Filter) -> None:
-        """Raise InputError as `check`, and where a filter compares a field with a kind of value that it never has."""
-        self.check(wanted)
-        for condition in on_fields(wanted):
-            asked = {NUMBERS} if isinstance(condition, Range) else {kind for kind, _ in condition.keys}
-            there = self.columns[condition.field].values.kinds()
-            if strange := asked - there:
-                has = " and ".join(KINDS[kind] for kind in sorted(there))
-                raise InputError(f"{shown(condition.field)} holds {has}, and is compared with {KINDS[min(strange)]}")
+        """See FieldTypes.check_kinds."""
+        self.types.check_kinds(wanted)
 
     def where(self, wanted: Filter) -> Mask:
         """Return which documents meet a filter of one condition or more, (N,) bool. Raises InputError as `check`."""
@@ -123,16 +115,6 @@ class Metadata:
         return metadata
 
 
-def check_fields(wanted: Filter, names: Collection[str]) -> None:
-    """Raise InputError where a filter names a field that no document has; names: of the fields that there are."""
-    if unknown := [condition.field for condition in on_fields(wanted) if condition.field not in names]:
-        if not names:
-            raise InputError("the documents have no metadata; leave it out")
-        more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-        known = ", ".join(map(shown, [*names][:_MAX_LISTED])) + more
-        raise InputError(f"no document has the field {shown(unknown[0])}; there is {known}")
-
-
 def holds(wanted: Filter, values: Mapping[str, MetadataValue]) -> bool:
     """Tell whether the metadata of one document meets a filter, as `Metadata.where` has it of all."""
     return all(_holds_of_one(condition, values) for condition in wanted)
@@ -149,11 +131,6 @@ def _holds_of_one(condition: Condition, values: Mapping[str, MetadataValue]) -> 
         first, last = alone.interval(condition)
         return last > first
     return not {*keys}.isdisjoint(condition.keys)
-
-
-def shown(name: str) -> str:
-    """Return the name of a field for a message, cut short where it is long."""
-    return name if len(name) <= _MAX_NAME_LENGTH else f"{name[:_MAX_NAME_LENGTH]}…"
 
 
 def _parse_names(array: NDArray[Any] | None) -> list[str]:

@@ -1,7 +1,10 @@
 """Connecting to an engine by its kind; its client library is imported here, when it is asked for, and nowhere else."""
 
+import logging.config
 import os
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from taugate.errors import InputError
@@ -10,6 +13,7 @@ from taugate.storage.files import read_bounded
 
 URL, TOKEN_FILE = "TAUGATE_ENGINE_URL", "TAUGATE_ENGINE_TOKEN_FILE"
 _MOST_SECRET_BYTES = 64 << 10  # Milvus takes JSON Web Tokens too
+_importing = threading.Lock()
 
 
 def engine_from_environment(kind: EngineKind, environ: Mapping[str, str] = os.environ) -> Engine:
@@ -45,12 +49,25 @@ def connect(kind: EngineKind, urls: Sequence[str], secret: str = "") -> Engine:
     for none. Raises ModuleNotFoundError where its extra is not installed, InputError for no URL.
     """
     if kind == "milvus":
-        from taugate.retrieval.engines.milvus import MilvusEngine
+        with _logging_kept():
+            from taugate.retrieval.engines.milvus import MilvusEngine
 
         return MilvusEngine(urls, secret)
     from taugate.retrieval.engines.pgvector import PgvectorEngine
 
     return PgvectorEngine(urls, secret)
+
+
+@contextmanager
+def _logging_kept() -> Iterator[None]:
+    """Have nobody configure logging: pymilvus does as it is imported, which closes every handler of the process."""
+    with _importing:
+        configure = logging.config.dictConfig
+        logging.config.dictConfig = lambda config: None
+        try:
+            yield
+        finally:
+            logging.config.dictConfig = configure
 
 
 def _secret(path: Path) -> str:

@@ -8,8 +8,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.retrieval.documents.field_types import FieldTypes
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.documents.metadata import check_fields, holds
+from taugate.retrieval.documents.metadata import holds
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.engines.connect import engine_from_environment
 from taugate.retrieval.engines.engine import Collection, Engine, EngineKind
@@ -53,11 +54,11 @@ class EngineAccess:
 class EnginePassages:
     """The passages of a collection; a Passages.
 
-    index: searches it. fields: the metadata fields that filters can name, sorted.
+    index: searches it. fields: the metadata fields that filters can name.
     """
 
     index: EngineIndex
-    fields: Sequence[str]
+    fields: FieldTypes
     remote: bool = True
 
     def find(self, queries: Float32, k: int, wanted: Filter, observe: Observe = unobserved) -> Found:
@@ -73,12 +74,13 @@ class EnginePassages:
 
     def check(self, wanted: Filter) -> None:
         """See Fields.check; also raises InputError for a value that no engine can compare exactly."""
-        check_fields(wanted, self.fields)
+        self.fields.check(wanted)
         check_comparable(wanted)
 
     def check_kinds(self, wanted: Filter) -> None:
-        """See Fields.check_kinds; the kinds of a field's values are not known here."""
-        self.check(wanted)
+        """See Fields.check_kinds; also raises InputError as `check`."""
+        self.fields.check_kinds(wanted)
+        check_comparable(wanted)
 
 
 class EngineDocuments(Sequence[Document]):

@@ -7,7 +7,7 @@ once, in shards, then finished, and never changed; its name is a digest of what 
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, Protocol
 
@@ -70,7 +70,7 @@ class CollectionState:
     """What an engine says of a collection.
 
     dimension: d of its vectors. rows: in it. built: whether its index is finished. pending: rows that the index does
-    not have yet. loaded: whether it can be searched, on every replica.
+    not have yet. loaded: whether it can be searched, on every replica: of several servers, on all that answer.
     """
 
     dimension: int
@@ -78,6 +78,12 @@ class CollectionState:
     built: bool
     pending: int
     loaded: bool
+
+    @classmethod
+    def of_all(cls, states: Sequence["CollectionState"]) -> "CollectionState":
+        """Return the state of a collection on several servers: that of the first, loaded where no other differs."""
+        first = states[0]
+        return replace(first, loaded=first.loaded and all(each == first for each in states))
 
 
 class Collection(Protocol):
@@ -175,6 +181,11 @@ def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise InputError(f"{name!r} is not the name of a collection; it is {PREFIX} and 32 hexadecimal digits")
     return name
+
+
+def not_a_url(kind: EngineKind, example: str) -> InputError:
+    """Return the error of a URL that is none of an engine; it is not repeated, as it may hold a password."""
+    return InputError(f"TAUGATE_ENGINE_URL: no URL of {kind}; write it as {example}")
 
 
 def check_dimension(name: str, queries: Float32, dimension: int) -> None:

@@ -13,8 +13,8 @@ import orjson
 
 from taugate.errors import InputError
 from taugate.retrieval.documents.columns import sort_keys
+from taugate.retrieval.documents.field_types import shown
 from taugate.retrieval.documents.filters import NUMBERS, AnyOf, Condition, Filter, Not, OneOf, Range, SortKey
-from taugate.retrieval.documents.metadata import shown
 from taugate.retrieval.documents.store import Document
 
 # Beyond it not every integer is a float64, which is what engines compare numbers as.

@@ -14,6 +14,10 @@ from taugate.retrieval.index.top_k import DocumentSubset, TopK
 from taugate.retrieval.index.widening import widened_top_k
 from taugate.retrieval.vectors.similarity import Float32, pair_similarity, similarity
 
+# Documents that meet a filter, of which all are read where the engine finds too few of them: some 10 MB at 384
+# dimensions and 1 KB of text.
+_FEW = 4096
+
 
 class EngineVectors:
     """The vectors of a collection, (N, d), read by position as an array is; a Vectors of retrieval.vectors.
@@ -74,7 +78,8 @@ class EngineIndex:
     def find(self, queries: Float32, k: int, wanted: Filter = (), observe: Observe = unobserved) -> Found:
         """Search as `search` does, among the documents that meet a filter, which the engine evaluates.
 
-        Where at most k + SPARE documents meet it, all of them are scored, and the result is exact.
+        Where at most k + SPARE documents meet it, all of them are scored, and the result is exact. So it is where the
+        engine finds too few, as documents far from a query may be out of reach in its graph, and up to 4,096 meet it.
 
         queries: (n, d) float32 of unit length. k: how many; fewer where fewer documents meet the filter. wanted: the
         filter; empty for all documents. observe: receives the stages "engine" and "rescore", each as often as the
@@ -84,12 +89,8 @@ class EngineIndex:
         deadline = time.monotonic() + self._seconds
         count, candidates = len(self), dict[int, Candidate]()
         k = min(k, count)
-        if wanted:
-            start = time.perf_counter()
-            members = self._collection.where(wanted, k + SPARE + 1, deadline)
-            observe("engine", time.perf_counter() - start)
-            if len(members) <= k + SPARE:
-                return self._all_of(queries, k, members, deadline, observe)
+        if wanted and (found := self._all_of(queries, k, wanted, k + SPARE, deadline, observe)):
+            return found
 
         def best(some: Float32, k: int, fetch: int) -> tuple[TopK, Float32]:
             start = time.perf_counter()
@@ -102,8 +103,9 @@ class EngineIndex:
             return ranked
 
         top = widened_top_k(best, queries, k, k + SPARE, count)
-        missing = np.flatnonzero(np.isneginf(top.scores[:, -1]))
-        if len(missing):
+        if np.isneginf(top.scores[:, -1]).any():
+            if wanted and (found := self._all_of(queries, k, wanted, _FEW, deadline, observe)):
+                return found
             raise EngineUnavailable(
                 f"{self._collection.name}: proposes fewer than {k} documents even of {MOST_CANDIDATES} that it was "
                 "asked for; check that it is loaded and complete, or search more broadly"
@@ -118,14 +120,21 @@ class EngineIndex:
         """Return where the passage with an id is, else the chunks of the document with it, (m,) int64 ascending."""
         return self._collection.find(document_id, time.monotonic() + self._seconds)
 
-    def _all_of(self, queries: Float32, k: int, members: Positions, deadline: float, observe: Observe) -> Found:
-        """Score all of a few documents; members: (m,) int64 ascending."""
+    def _all_of(
+        self, queries: Float32, k: int, wanted: Filter, most: int, deadline: float, observe: Observe
+    ) -> Found | None:
+        """Score all documents that meet a filter; None where these are more than `most`."""
+        start = time.perf_counter()
+        members = self._collection.where(wanted, most + 1, deadline)
+        observe("engine", time.perf_counter() - start)
+        if len(members) > most:
+            return None
         start = time.perf_counter()
         rows = self._collection.fetch(members, deadline)
         observe("engine", time.perf_counter() - start)
-        vectors = np.broadcast_to(rows.vectors[None], (len(queries), *rows.vectors.shape))
-        positions = np.broadcast_to(members[None], (len(queries), len(members)))
-        top = best_of(positions, similarity(queries, vectors), k)
+        # One query at a time: together they would take a copy of the vectors each.
+        scores = np.concatenate([similarity(query[None], rows.vectors[None]) for query in queries])
+        top = best_of(np.broadcast_to(members[None], scores.shape), scores, k)
         contents = map(Candidate, rows.vectors, rows.documents)
         return Found(top, dict(zip(members.tolist(), contents, strict=True)))
 

@@ -9,21 +9,18 @@ grpc, and by pandas, which it cannot do without. pandas imports pyarrow wherever
 it from that. A service needs no pyarrow, and `taugate[milvus]` brings none (docs/benchmarks/engines.md).
 """
 
-import logging
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
-import grpc
 import numpy as np
 import orjson
-from pymilvus import DataType, MilvusClient, MilvusException
+from pymilvus import DataType, MilvusClient
 from pymilvus.client.types import LoadState
 
-from taugate.errors import InputError, ReleaseError
+from taugate.errors import ReleaseError
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.documents.store import Document, read_document, write_document
+from taugate.retrieval.documents.store import Document, read_document
 from taugate.retrieval.engines.engine import (
     PREFIX,
     Candidates,
@@ -39,20 +36,13 @@ from taugate.retrieval.engines.engine import (
     time_read,
     time_written,
 )
-from taugate.retrieval.engines.filters import Dialect, condition, filterable, id_condition
-from taugate.retrieval.engines.replicas import Replicas
+from taugate.retrieval.engines.filters import Dialect, condition, id_condition
+from taugate.retrieval.engines.milvus_rows import MOST_BYTES, ROWS_A_REQUEST, requests
+from taugate.retrieval.engines.milvus_servers import MilvusServers, left
 from taugate.retrieval.vectors.similarity import Float32
 
 _FIELDS = ["position", "vector", "document"]
-_MOST_BYTES = 65_535  # of a VARCHAR, and of a JSON field
-_ROWS_A_REQUEST = 4096  # 4096 × (1.5 KB + 1 KB) stays well below the 64 MB that a server takes or sends by default
 _POLL = 0.1  # seconds between two looks at an index that is being built
-# Codes of refusals, which are answers (milvus-io/milvus, pkg/util/merr/errors.go).
-_REFUSALS = {100: "is not there", 101: "is not loaded", 700: "has no index"}
-
-_Answer = TypeVar("_Answer")
-
-logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it logs every error that it raises, with a traceback
 
 DIALECT = Dialect(
     has_any=lambda tokens: f'json_contains_any(filters["tokens"], {orjson.dumps([*tokens]).decode()})',
@@ -64,13 +54,13 @@ class MilvusEngine:
     """One or more Milvus servers that hold the same collections.
 
     urls: such as http://127.0.0.1:19530; a path ending in .db for milvus-lite. token: "user:password" or an API key;
-    empty for none.
+    empty for none. Raises InputError for a URL of anything else.
     """
 
     kind: EngineKind = "milvus"
 
     def __init__(self, urls: Sequence[str], token: str = "") -> None:
-        self._replicas = Replicas("milvus", urls, partial(_connect, token), _is_no_answer)
+        self._servers = MilvusServers(urls, token)
 
     def create(self, name: str, dimension: int, deadline: float) -> None:
         """See Engine.create."""
@@ -78,26 +68,21 @@ class MilvusEngine:
         schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False, description=made)
         schema.add_field("position", DataType.INT64, is_primary=True)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dimension)
-        schema.add_field("document", DataType.VARCHAR, max_length=_MOST_BYTES)
+        schema.add_field("document", DataType.VARCHAR, max_length=MOST_BYTES)
         schema.add_field("filters", DataType.JSON)
 
         def question(client: Any, limit: float) -> None:  # noqa: ANN401
-            if client.has_collection(check_name(name), timeout=_left(limit)):
+            if client.has_collection(check_name(name), timeout=left(limit)):
                 raise ReleaseError(f"the engine already has a collection {name}; drop it to upload it again")
-            client.create_collection(name, schema=schema, timeout=_left(limit))
+            client.create_collection(name, schema=schema, timeout=left(limit))
 
-        self._ask(name, question, deadline, again=False)
+        self._servers.ask(name, question, deadline, again=False)
 
     def upload(self, name: str, first: int, shard: Rows, deadline: float) -> None:
         """See Engine.upload."""
-        rows = [
-            _row(first + i, vector, document)
-            for i, (vector, document) in enumerate(zip(shard.vectors, shard.documents, strict=True))
-        ]
-        for start in range(0, len(rows), _ROWS_A_REQUEST):
-            part = rows[start : start + _ROWS_A_REQUEST]
-            insert = lambda client, limit, part=part: client.insert(check_name(name), part, timeout=_left(limit))  # noqa: E731
-            self._ask(name, insert, deadline, again=False)
+        for part in requests(first, shard):
+            insert = lambda client, limit, part=part: client.insert(check_name(name), part, timeout=left(limit))  # noqa: E731
+            self._servers.ask(name, insert, deadline, again=False)
 
     def finish(self, name: str, graph: GraphParameters, deadline: float) -> None:
         """See Engine.finish."""
@@ -106,61 +91,56 @@ class MilvusEngine:
         index.add_index("vector", index_type="HNSW", metric_type="IP", params=parameters)
 
         def build(client: Any, limit: float) -> None:  # noqa: ANN401
-            client.flush(check_name(name), timeout=_left(limit))
-            client.create_index(name, index, timeout=_left(limit))
-            while _pending_rows(client, name, limit) != 0:
-                time.sleep(min(_POLL, _left(limit)))
-            client.load_collection(name, timeout=_left(limit))
+            client.flush(check_name(name), timeout=left(limit))
+            client.create_index(name, index, timeout=left(limit))
+            while (pending := _pending_rows(client, name, limit)) != 0:
+                if pending is None:
+                    raise ReleaseError(f"{name}: Milvus could not build its index; read its log, then try again")
+                time.sleep(min(_POLL, left(limit)))
+            client.load_collection(name, timeout=left(limit))
 
-        self._ask(name, build, deadline, again=False)
+        self._servers.ask(name, build, deadline, again=False)
 
     def drop(self, name: str, deadline: float) -> None:
         """See Engine.drop."""
-        self._ask(name, lambda client, limit: client.drop_collection(check_name(name), timeout=_left(limit)), deadline)
+        self._servers.ask(
+            name, lambda client, limit: client.drop_collection(check_name(name), timeout=left(limit)), deadline
+        )
 
     def names(self, deadline: float) -> list[str]:
         """See Engine.names."""
-        found = self._ask("", lambda client, limit: client.list_collections(timeout=_left(limit)), deadline)
+        found = self._servers.ask("", lambda client, limit: client.list_collections(timeout=left(limit)), deadline)
         return sorted(name for name in found if name.startswith(PREFIX))
 
     def created(self, name: str, deadline: float) -> float | None:
         """See Engine.created."""
 
         def question(client: Any, limit: float) -> float | None:  # noqa: ANN401
-            return time_read(client.describe_collection(check_name(name), timeout=_left(limit)).get("description"))
+            return time_read(client.describe_collection(check_name(name), timeout=left(limit)).get("description"))
 
-        return self._ask(name, question, deadline)
+        return self._servers.ask(name, question, deadline)
 
     def collection(self, name: str, breadth: int, deadline: float) -> "MilvusCollection":
         """See Engine.collection."""
 
         def dimension(client: Any, limit: float) -> int:  # noqa: ANN401
-            if not client.has_collection(check_name(name), timeout=_left(limit)):
+            if not client.has_collection(check_name(name), timeout=left(limit)):
                 raise no_such_collection(name)
-            fields = client.describe_collection(name, timeout=_left(limit))["fields"]
+            fields = client.describe_collection(name, timeout=left(limit))["fields"]
             return next((int(each["params"]["dim"]) for each in fields if each["name"] == "vector"), 0)
 
-        return MilvusCollection(name, self._ask(name, dimension, deadline), breadth, partial(self._ask, name))
-
-    def _ask(
-        self, name: str, question: Callable[[Any, float], _Answer], deadline: float, *, again: bool = True
-    ) -> _Answer:
-        try:
-            return self._replicas.ask(question, deadline, again=again)
-        except MilvusException as error:  # an answer, if not the one that was asked for
-            what = _REFUSALS.get(error.code, f"cannot be used: {error.message}")
-            raise ReleaseError(f"{name}: {what}; upload the collection again, or load it") from error
+        return MilvusCollection(name, self._servers.ask(name, dimension, deadline), breadth, self._servers)
 
 
 class MilvusCollection:
     """A collection in Milvus; see Collection.
 
-    dimension: of its vectors. breadth: ef of a search. ask: asks the servers, as MilvusEngine does.
+    dimension: of its vectors. breadth: ef of a search. servers: that hold it.
     """
 
-    def __init__(self, name: str, dimension: int, breadth: int, ask: Callable[..., Any]) -> None:
+    def __init__(self, name: str, dimension: int, breadth: int, servers: MilvusServers) -> None:
         self.name, self.dimension = name, dimension
-        self._breadth, self._ask = breadth, ask
+        self._breadth, self._servers = breadth, servers
 
     def propose(self, queries: Float32, count: int, wanted: Filter, deadline: float) -> Candidates:
         """See Collection.propose."""
@@ -169,7 +149,7 @@ class MilvusCollection:
         vectors = np.zeros((len(queries), count, self.dimension), dtype=np.float32)
         documents: dict[int, Document] = {}
         meets = condition(wanted, DIALECT) if wanted else ""
-        step = max(1, _ROWS_A_REQUEST // count)
+        step = max(1, ROWS_A_REQUEST // count)
         for start in range(0, len(queries), step):
             for row, hits in enumerate(self._search(queries[start : start + step], count, meets, deadline), start):
                 for place, hit in enumerate(hits):
@@ -191,16 +171,16 @@ class MilvusCollection:
                 search_params={"metric_type": "IP", "params": {"ef": max(self._breadth, count)}},
                 output_fields=_FIELDS,
                 consistency_level="Eventually",
-                timeout=_left(limit),
+                timeout=left(limit),
             )
 
-        return self._ask(question, deadline)
+        return self._servers.ask(self.name, question, deadline)
 
     def fetch(self, positions: Positions, deadline: float) -> Rows:
         """See Collection.fetch."""
         found: dict[int, Any] = {}
-        for start in range(0, len(positions), _ROWS_A_REQUEST):
-            part = positions[start : start + _ROWS_A_REQUEST].tolist()
+        for start in range(0, len(positions), ROWS_A_REQUEST):
+            part = positions[start : start + ROWS_A_REQUEST].tolist()
             for each in self._query(f"position in {part}", _FIELDS, deadline):
                 found[int(each["position"])] = each
         wanted = positions.tolist()
@@ -219,27 +199,26 @@ class MilvusCollection:
         own = self._positions(id_condition(document_id, DIALECT, chunks=False), 1, deadline)
         if len(own):
             return own
-        return self._positions(id_condition(document_id, DIALECT, chunks=True), _ROWS_A_REQUEST, deadline)
+        return self._positions(id_condition(document_id, DIALECT, chunks=True), None, deadline)
 
     def state(self, deadline: float) -> CollectionState:
         """See Collection.state."""
 
         def question(client: Any, limit: float) -> CollectionState:  # noqa: ANN401
             pending = _pending_rows(client, self.name, limit)
-            loaded = client.get_load_state(self.name, timeout=_left(limit))["state"] == LoadState.Loaded
+            loaded = client.get_load_state(self.name, timeout=left(limit))["state"] == LoadState.Loaded
             if loaded and pending is not None:
                 counted = client.query(
-                    self.name, output_fields=["count(*)"], consistency_level="Strong", timeout=_left(limit)
+                    self.name, output_fields=["count(*)"], consistency_level="Strong", timeout=left(limit)
                 )
                 rows = int(counted[0]["count(*)"])
             else:
-                rows = int(client.get_collection_stats(self.name, timeout=_left(limit))["row_count"])
+                rows = int(client.get_collection_stats(self.name, timeout=left(limit))["row_count"])
             return CollectionState(self.dimension, rows, pending is not None, pending or 0, loaded)
 
-        state: CollectionState = self._ask(question, deadline)
-        return state
+        return CollectionState.of_all(self._servers.ask_each(self.name, question, deadline))
 
-    def _positions(self, meets: str, most: int, deadline: float) -> Positions:
+    def _positions(self, meets: str, most: int | None, deadline: float) -> Positions:
         found = self._query(meets, ["position"], deadline, most)
         return np.array(sorted(int(each["position"]) for each in found), dtype=np.int64)
 
@@ -251,11 +230,11 @@ class MilvusCollection:
                 filter=meets,
                 output_fields=fields,
                 consistency_level="Eventually",
-                timeout=_left(limit),
+                timeout=left(limit),
                 **options,
             )
 
-        return self._ask(question, deadline)
+        return self._servers.ask(self.name, question, deadline)
 
     def _document(self, position: int, written: str) -> Document:
         try:
@@ -264,43 +243,14 @@ class MilvusCollection:
             raise ReleaseError(f"{self.name}: holds no document at {position}; upload it again") from error
 
 
-def _connect(token: str, url: str, deadline: float) -> Any:  # noqa: ANN401
-    return MilvusClient(url, token=token, timeout=_left(deadline))
-
-
-def _row(position: int, vector: Float32, document: Document) -> dict[str, Any]:
-    held = filterable(document)
-    filters = {"tokens": held.tokens, "numbers": held.numbers}
-    written = write_document(document).decode()
-    for what, size in (("text", len(written.encode())), ("metadata", len(orjson.dumps(filters)))):
-        if size > _MOST_BYTES:
-            raise InputError(
-                f"document {document.id!r}: {what} of {size:,} bytes, and Milvus holds {_MOST_BYTES:,}; "
-                "divide it into chunks"
-            )
-    return {"position": position, "vector": vector, "document": written, "filters": filters}
-
-
 def _pending_rows(client: Any, name: str, limit: float) -> int | None:  # noqa: ANN401
-    """Return how many rows the index does not have yet, None where there is no index."""
-    if not client.list_indexes(name, field_name="vector", timeout=_left(limit)):
+    """Return how many rows the index does not have yet, None where there is no index, or one that failed."""
+    if not client.list_indexes(name, field_name="vector", timeout=left(limit)):
         return None
-    index = client.describe_index(name, "vector", timeout=_left(limit))
+    index = client.describe_index(name, "vector", timeout=left(limit))
+    if index is None or index.get("state") == "Failed":
+        return None
     unfinished = 0 if index.get("state") == "Finished" else 1
     return max(
         int(index.get("pending_index_rows", 0)), int(index["total_rows"]) - int(index["indexed_rows"]), unfinished
     )
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError("no time is left")
-    return left
-
-
-def _is_no_answer(error: Exception) -> bool:
-    if isinstance(error, MilvusException):
-        answer: Any = error
-        return answer.code not in _REFUSALS
-    return isinstance(error, grpc.RpcError | OSError)

@@ -13,9 +13,7 @@ answer narrow ones too, so that the gate would find what no other connection fin
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
-from queue import Empty, LifoQueue
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import orjson
@@ -40,14 +38,13 @@ from taugate.retrieval.engines.engine import (
     time_written,
 )
 from taugate.retrieval.engines.filters import Dialect, condition, filterable, id_condition
-from taugate.retrieval.engines.replicas import Replicas
+from taugate.retrieval.engines.postgres import Connection, PostgresServers
 from taugate.retrieval.vectors.similarity import Float32
 
 _MOST_DIMENSIONS = 2000  # of a vector in an HNSW index (pgvector README, "HNSW")
 _LONGEST_LIST = 1000  # hnsw.ef_search; what is asked for beyond it, the iterative scan finds
+_LOOK_AT_ALL = 0.5  # of the time that is left, for a search beside the graph
 _FIELDS = "position, vector, document"
-
-_Answer = TypeVar("_Answer")
 
 DIALECT = Dialect(
     has_any=lambda tokens: "tokens && ARRAY[" + ", ".join(f"'{each}'" for each in tokens) + "]::text[]",
@@ -58,21 +55,22 @@ DIALECT = Dialect(
 class PgvectorEngine:
     """One or more PostgreSQL servers, of which the first one takes writes.
 
-    urls: postgresql://user@host:port/database. password: of that user; empty for none.
+    urls: postgresql://user@host:port/database. password: of that user; empty for none. Raises InputError for a URL of
+    anything else.
     """
 
     kind: EngineKind = "pgvector"
 
     def __init__(self, urls: Sequence[str], password: str = "") -> None:
-        self._readers = Replicas("pgvector", urls, partial(_pool, password), _is_no_answer)
-        self._writer = Replicas("pgvector", urls[:1], partial(_pool, password), _is_no_answer)
+        self._readers = PostgresServers(urls, password)
+        self._writer = PostgresServers(urls[:1], password)
 
     def create(self, name: str, dimension: int, deadline: float) -> None:
         """See Engine.create."""
         if dimension > _MOST_DIMENSIONS:
             raise InputError(f"pgvector indexes up to {_MOST_DIMENSIONS} dimensions, not {dimension}; use a projection")
 
-        def question(connection: "_Connection") -> None:
+        def question(connection: Connection) -> None:
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             if _exists(connection, name):
                 raise ReleaseError(f"the engine already has a collection {name}; drop it to upload it again")
@@ -88,7 +86,7 @@ class PgvectorEngine:
     def upload(self, name: str, first: int, shard: Rows, deadline: float) -> None:
         """See Engine.upload."""
 
-        def question(connection: "_Connection") -> None:
+        def question(connection: Connection) -> None:
             columns = f"{_FIELDS}, tokens, numbers"
             with (
                 connection.cursor() as cursor,
@@ -104,10 +102,11 @@ class PgvectorEngine:
     def finish(self, name: str, graph: GraphParameters, deadline: float) -> None:
         """See Engine.finish."""
 
-        def question(connection: "_Connection") -> None:
-            connection.execute(f"CREATE INDEX ON {check_name(name)} USING gin (tokens)".encode())
+        def question(connection: Connection) -> None:
+            create = f"CREATE INDEX IF NOT EXISTS {check_name(name)}"  # and what PostgreSQL itself would call it
+            connection.execute(f"{create}_tokens_idx ON {name} USING gin (tokens)".encode())
             connection.execute(
-                f"CREATE INDEX ON {name} USING hnsw (vector vector_ip_ops) "
+                f"{create}_vector_idx ON {name} USING hnsw (vector vector_ip_ops) "
                 f"WITH (m = {graph.edges}, ef_construction = {graph.edge_candidates})".encode()
             )
             connection.execute(f"ANALYZE {name}".encode())
@@ -123,47 +122,44 @@ class PgvectorEngine:
     def names(self, deadline: float) -> list[str]:
         """See Engine.names."""
         question = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND starts_with(tablename, %s)"
-        rows = self._read("", lambda connection: connection.execute(question, (PREFIX,)).fetchall(), deadline)
+        rows = self._readers.ask("", lambda connection: connection.execute(question, (PREFIX,)).fetchall(), deadline)
         return sorted(name for (name,) in rows)
 
     def created(self, name: str, deadline: float) -> float | None:
         """See Engine.created."""
 
-        def question(connection: "_Connection") -> float | None:
+        def question(connection: Connection) -> float | None:
             comment = connection.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", (check_name(name),))
             found = comment.fetchone()
             return time_read(found[0]) if found else None
 
-        return self._read(name, question, deadline)
+        return self._readers.ask(name, question, deadline)
 
     def collection(self, name: str, breadth: int, deadline: float) -> "PgvectorCollection":
         """See Engine.collection."""
 
-        def dimension(connection: "_Connection") -> int:
+        def dimension(connection: Connection) -> int:
             if not _exists(connection, name):
                 raise no_such_collection(name)
             question = "SELECT atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'vector'"
             found = connection.execute(question, (name,)).fetchone()
             return int(found[0]) if found else 0
 
-        return PgvectorCollection(name, self._read(name, dimension, deadline), breadth, partial(self._read, name))
+        return PgvectorCollection(name, self._readers.ask(name, dimension, deadline), breadth, self._readers)
 
-    def _read(self, name: str, question: Callable[["_Connection"], _Answer], deadline: float) -> _Answer:
-        return _asked(self._readers, name, question, deadline, again=True)
-
-    def _write(self, name: str, question: Callable[["_Connection"], _Answer], deadline: float) -> None:
-        _asked(self._writer, name, question, deadline, again=False)
+    def _write(self, name: str, question: Callable[[Connection], object], deadline: float) -> None:
+        self._writer.ask(name, question, deadline, again=False)
 
 
 class PgvectorCollection:
     """A collection in PostgreSQL; see Collection.
 
-    dimension: of its vectors. breadth: hnsw.ef_search of a search. read: asks a server, as PgvectorEngine does.
+    dimension: of its vectors. breadth: hnsw.ef_search of a search. servers: that hold it.
     """
 
-    def __init__(self, name: str, dimension: int, breadth: int, read: Callable[..., Any]) -> None:
+    def __init__(self, name: str, dimension: int, breadth: int, servers: PostgresServers) -> None:
         self.name, self.dimension = name, dimension
-        self._breadth, self._read = breadth, read
+        self._breadth, self._servers = breadth, servers
 
     def propose(self, queries: Float32, count: int, wanted: Filter, deadline: float) -> Candidates:
         """See Collection.propose."""
@@ -172,19 +168,22 @@ class PgvectorCollection:
         statement = f"SELECT {_FIELDS} FROM {self.name} {meets} ORDER BY vector <#> %s::vector LIMIT {count}"  # noqa: S608
         breadth = min(max(self._breadth, count), _LONGEST_LIST)
 
-        def question(connection: "_Connection") -> list[list[tuple[Any, ...]]]:
+        def question(connection: Connection) -> list[list[tuple[Any, ...]]]:
             connection.execute(
                 "SELECT set_config('hnsw.ef_search', %s, true), set_config('hnsw.iterative_scan', %s, true), "
                 "set_config('plan_cache_mode', %s, true)",
                 (str(breadth), "relaxed_order", "force_custom_plan"),
             )
-            cursor = connection.cursor(binary=True)
-            return [cursor.execute(statement.encode(), (_as_text(query),)).fetchall() for query in queries]
+            cursor, sent = connection.cursor(binary=True), [_as_text(query) for query in queries]
+            found = [cursor.execute(statement.encode(), (query,)).fetchall() for query in sent]
+            if wanted and any(len(hits) < count for hits in found):
+                _look_at_all(connection, statement, sent, count, found)
+            return found
 
         positions = np.full((len(queries), count), -1, dtype=np.int64)
         vectors = np.zeros((len(queries), count, self.dimension), dtype=np.float32)
         documents: dict[int, Document] = {}
-        for row, hits in enumerate(self._read(question, deadline)):
+        for row, hits in enumerate(self._servers.ask(self.name, question, deadline)):
             for place, (position, vector, written) in enumerate(hits):
                 positions[row, place], vectors[row, place] = position, _as_numbers(vector)
                 if position not in documents:
@@ -194,11 +193,12 @@ class PgvectorCollection:
     def fetch(self, positions: Positions, deadline: float) -> Rows:
         """See Collection.fetch."""
 
-        def question(connection: "_Connection") -> list[tuple[Any, ...]]:
+        def question(connection: Connection) -> list[tuple[Any, ...]]:
             statement = f"SELECT {_FIELDS} FROM {self.name} WHERE position = ANY(%s::bigint[])"  # noqa: S608
             return connection.cursor(binary=True).execute(statement.encode(), (positions.tolist(),)).fetchall()
 
-        found = {position: (vector, written) for position, vector, written in self._read(question, deadline)}
+        read = self._servers.ask(self.name, question, deadline)
+        found = {position: (vector, written) for position, vector, written in read}
         wanted = positions.tolist()
         if missing := [position for position in wanted if position not in found]:
             raise missing_rows(self.name, missing)
@@ -218,7 +218,9 @@ class PgvectorCollection:
     def state(self, deadline: float) -> CollectionState:
         """See Collection.state."""
 
-        def question(connection: "_Connection") -> CollectionState:
+        def question(connection: Connection) -> CollectionState:
+            if not _exists(connection, self.name):  # on a replica that is behind
+                return CollectionState(self.dimension, 0, built=False, pending=0, loaded=False)
             (rows,) = connection.execute(f"SELECT count(*) FROM {self.name}".encode()).fetchone() or (0,)  # noqa: S608
             built = connection.execute(
                 "SELECT coalesce(bool_and(indisvalid AND indisready), false) FROM pg_index "
@@ -228,13 +230,13 @@ class PgvectorCollection:
             ).fetchone()
             return CollectionState(self.dimension, int(rows), bool(built and built[0]), pending=0, loaded=True)
 
-        state: CollectionState = self._read(question, deadline)
-        return state
+        return CollectionState.of_all(self._servers.ask_each(self.name, question, deadline))
 
     def _positions(self, meets: str, most: int | None, deadline: float) -> Positions:
         limit = "" if most is None else f" LIMIT {most}"
         statement = f"SELECT position FROM {self.name} WHERE {meets}{limit}"  # noqa: S608
-        found = self._read(lambda connection: connection.execute(statement.encode()).fetchall(), deadline)
+        ask = lambda connection: connection.execute(statement.encode()).fetchall()  # noqa: E731
+        found = self._servers.ask(self.name, ask, deadline)
         return np.array(sorted(position for (position,) in found), dtype=np.int64)
 
     def _document(self, position: int, written: str) -> Document:
@@ -244,73 +246,30 @@ class PgvectorCollection:
             raise ReleaseError(f"{self.name}: holds no document at {position}; upload it again") from error
 
 
-class _Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that waits for no answer beyond its deadline, of `time.monotonic()`."""
+def _look_at_all(
+    connection: Connection, statement: str, queries: Sequence[str], count: int, found: list[list[tuple[Any, ...]]]
+) -> None:
+    """Search again for those queries that a scan of the graph found too few rows for, among all that meet the filter.
 
-    deadline: float | None = None
+    A scan ends after hnsw.max_scan_tuples, which may all be nearer to the query than any row that meets the filter. A
+    search that takes longer than a share of the time that is left is given up: else it would end as a server that does
+    not answer.
 
-    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:  # noqa: ANN401
-        if self.deadline is not None and timeout is None:
-            timeout = max(self.deadline - time.monotonic(), 0.001)
-        return super().wait(gen, interval, timeout)
-
-
-class _Pool:
-    """Idle connections to one server, one for each question at a time; one that failed is closed."""
-
-    def __init__(self, password: str, url: str) -> None:
-        self._url, self._password = url, password
-        self._idle: LifoQueue[_Connection] = LifoQueue()
-
-    def ask(self, question: Callable[[_Connection], _Answer], deadline: float) -> _Answer:
-        """Ask in a transaction of its own."""
-        try:
-            connection = self._idle.get_nowait()
-            connection.deadline = deadline
-        except Empty:
-            connection = self._connect(deadline)
-        try:
-            answer = question(connection)
-            connection.commit()
-        except BaseException as error:
-            _close(connection)
-            if _is_no_answer(error):  # nor will the others get one
-                self._close_idle()
-            raise
-        self._idle.put(connection)
-        return answer
-
-    def _close_idle(self) -> None:
-        with suppress(Empty):
-            while True:
-                _close(self._idle.get_nowait())
-
-    def _connect(self, deadline: float) -> _Connection:
-        # libpq counts whole seconds, and takes fewer than two as two.
-        seconds = max(2, int(deadline - time.monotonic()))
-        options: dict[str, Any] = {"password": self._password} if self._password else {}
-        connection = _Connection.connect(self._url, connect_timeout=seconds, application_name="taugate", **options)
-        connection.deadline = deadline
-        return connection
+    statement: of the search. queries: as it takes them. count: how many rows they ask for. found: of each; replaced.
+    """
+    most = max(1, int(1000 * _LOOK_AT_ALL * connection.left()))  # milliseconds
+    connection.execute(
+        "SELECT set_config('enable_indexscan', 'off', true), set_config('statement_timeout', %s, true)", (str(most),)
+    )
+    cursor = connection.cursor(binary=True)
+    with suppress(psycopg.errors.QueryCanceled):
+        for row, query in enumerate(queries):
+            if len(found[row]) < count:
+                # A plan that is prepared already would still scan the graph.
+                found[row] = cursor.execute(statement.encode(), (query,), prepare=False).fetchall()
 
 
-def _asked(
-    servers: Replicas[_Pool], name: str, question: Callable[[_Connection], _Answer], deadline: float, *, again: bool
-) -> _Answer:
-    try:
-        return servers.ask(lambda pool, limit: pool.ask(question, limit), deadline, again=again)
-    except psycopg.errors.UndefinedTable as error:
-        raise no_such_collection(name) from error
-    except psycopg.Error as error:  # an answer, if not the one that was asked for
-        said = str(error).strip().partition("\n")[0]
-        raise ReleaseError(f"{name}: PostgreSQL refuses ({said}); upload the collection again") from error
-
-
-def _pool(password: str, url: str, deadline: float) -> _Pool:
-    return _Pool(password, url)
-
-
-def _exists(connection: _Connection, name: str) -> bool:
+def _exists(connection: Connection, name: str) -> bool:
     found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (check_name(name),)).fetchone()
     return bool(found and found[0])
 
@@ -323,12 +282,3 @@ def _as_text(vector: Float32) -> str:
 def _as_numbers(sent: bytes) -> Float32:
     """Parse a vector as PostgreSQL sends it: its dimension and a zero, 2 bytes each, then float32, all big-endian."""
     return np.frombuffer(sent, dtype=">f4", offset=4).astype(np.float32)
-
-
-def _close(connection: _Connection) -> None:
-    with suppress(psycopg.Error):
-        connection.close()
-
-
-def _is_no_answer(error: BaseException) -> bool:
-    return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)

@@ -1,4 +1,4 @@
-"""Several servers of one engine: each question goes to the one that answered last, and once more to the next."""
+"""Several servers of one engine: a question goes to the one that answered last, then to the next; or to all of them."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,6 +9,7 @@ from taugate.errors import EngineUnavailable, InputError
 
 Client = TypeVar("Client")
 Answer = TypeVar("Answer")
+_SLOWER = 10.0  # seconds that a server may take longer than the slowest of those that were asked before
 
 
 class Replicas(Generic[Client]):
@@ -54,10 +55,44 @@ class Replicas(Generic[Client]):
             else:
                 self._first = place
                 return answer
-        raise EngineUnavailable(
+        raise self._unavailable(failure) from failure
+
+    def ask_each(self, question: Callable[[Client, float], Answer], deadline: float) -> list[Answer]:
+        """Ask every server, and return the answers of those that give one, in the order of the URLs.
+
+        A server that takes ten seconds longer than those before it is left out, as one that is away is.
+
+        question: of a client, with a deadline of its own. deadline: of `time.monotonic()`. Raises EngineUnavailable
+        where no server answers.
+        """
+        if len(self._urls) == 1:
+            return [self.ask(question, deadline)]
+        answers: list[Answer] = []
+        failure, slowest = Exception(), 0.0
+        for number, url in enumerate(self._urls):
+            now = time.monotonic()
+            limit = now + (deadline - now) / (len(self._urls) - number)
+            if answers:
+                limit = min(limit, now + slowest + _SLOWER)
+            try:
+                if now >= deadline:
+                    raise TimeoutError("no time is left")
+                answers.append(question(self._client(url, limit), limit))
+            except Exception as error:
+                if not isinstance(error, TimeoutError) and not self._failures(error):
+                    raise
+                failure = error
+            else:
+                slowest = max(slowest, time.monotonic() - now)
+        if not answers:
+            raise self._unavailable(failure) from failure
+        return answers
+
+    def _unavailable(self, failure: Exception) -> EngineUnavailable:
+        return EngineUnavailable(
             f"the engine {self._name} at {self._places()} does not answer in time ({_first_line(failure)}); "
             "check that it is up and reachable"
-        ) from failure
+        )
 
     def _client(self, url: str, deadline: float) -> Client:
         client = self._clients.get(url)

@@ -76,7 +76,7 @@ def open_verified(engine: Engine, record: EngineRecord, dimension: int, deadline
     if state.pending:
         raise ReleaseError(f"{name}: its index lacks {state.pending} rows that it is still adding; try again later")
     if not state.loaded:
-        raise ReleaseError(f"{name}: is not loaded on every replica; load it in the engine, then try again")
+        raise ReleaseError(f"{name}: is not loaded on every replica; load it, or wait for one that is behind")
     if state.rows != record.rows:
         raise ReleaseError(f"{name}: holds {state.rows} rows, not {record.rows}; upload the collection again")
     if sample_digest(collection, record.rows, deadline) != record.sample:

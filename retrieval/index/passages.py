@@ -50,7 +50,7 @@ class Fields(Protocol):
         ...
 
     def check_kinds(self, wanted: Filter) -> None:
-        """Raise InputError as `check`, and where it is known that a field never has a value of the kind asked for."""
+        """Raise InputError as `check`, and where a filter compares a field with a kind of value that it never has."""
         ...
 
 

@@ -85,19 +85,39 @@ def search(retriever: Retriever, queries: Sequence[GoldenQuery]) -> TopK:
     return retriever.index.search(retriever.vectors([query.text for query in queries]), len(queries[0].scores))
 
 
-def differences(top: TopK, queries: Sequence[GoldenQuery]) -> Float32:
-    """Return each query's largest difference from its recorded scores, rank by rank, (n,) float32; NaN for a NaN score.
+def differences(top: TopK, queries: Sequence[GoldenQuery], *, in_engine: bool = False) -> Float32:
+    """Return how far each query's scores are from their records, (n,) float32; NaN for a NaN score.
 
-    Ranks and not ids are compared: two documents closer than the tolerance may change places on another processor.
+    In the process the same index finds the same documents: it is the largest difference, rank by rank. Ranks and not
+    ids are compared: two documents closer than the tolerance may change places on another processor.
 
-    top: what `search` returned for `queries`. queries: n of them. Raises ReleaseError where there are fewer scores than
-    were recorded.
+    An engine may find other documents of the same vectors: it builds its graph again when it merges parts of a
+    collection, and Milvus, asked the same twice, did not always find the same among a million documents. Its scores
+    are exact all the same, so most of them are on record. There it is the median distance of a recorded score to the
+    nearest one that was found: next to nothing for the same encoder and vectors, and more for any others.
+
+    top: what `search` returned for `queries`. queries: n of them. in_engine: whether an engine searched. Raises
+    ReleaseError where there are fewer scores than were recorded.
     """
     recorded = np.array([query.scores for query in queries], dtype=np.float32)
     if top.scores.shape != recorded.shape:
         raise ReleaseError(f"golden queries have {recorded.shape[1]} scores, the index has fewer documents")
+    if in_engine:
+        nearest = np.abs(recorded[:, :, None] - top.scores[:, None, :]).min(axis=2)
+        typical: Float32 = np.median(nearest, axis=1).astype(np.float32)
+        return typical
     furthest: Float32 = np.abs(top.scores - recorded).max(axis=1)
     return furthest
+
+
+def overall(differences: Float32, *, in_engine: bool = False) -> float:
+    """Return the difference that the tolerance limits: the largest, or the median where an engine searched.
+
+    A graph that loses its way does so for all results of a query, so some queries of an engine may be far off.
+
+    differences: of every query, (n,). in_engine: as in `differences`.
+    """
+    return float(np.median(differences) if in_engine else differences.max())
 
 
 def check(retriever: Retriever, queries: Sequence[GoldenQuery], tolerance: float) -> None:
@@ -106,10 +126,13 @@ def check(retriever: Retriever, queries: Sequence[GoldenQuery], tolerance: float
     retriever: as in `search`. queries: with their records. tolerance: the largest difference of a score that is no
     fault. Raises ReleaseError.
     """
-    difference = differences(search(retriever, queries), queries)
-    worst = int(difference.argmax())
-    if not difference[worst] <= tolerance:
-        raise ReleaseError(
-            f"golden query {worst} scores {difference[worst]:.2g} away from its record (tolerance {tolerance:g}): "
-            "encoder or index do not answer as they did at calibration; calibrate again on this kind of machine"
-        )
+    in_engine = retriever.elsewhere is not None
+    found = differences(search(retriever, queries), queries, in_engine=in_engine)
+    distance = overall(found, in_engine=in_engine)
+    if distance <= tolerance:
+        return
+    scores = "golden queries mostly score" if in_engine else f"golden query {int(found.argmax())} scores"
+    raise ReleaseError(
+        f"{scores} {distance:.2g} away from the record (tolerance {tolerance:g}): encoder or index do not answer as "
+        "they did at calibration; calibrate again on this kind of machine"
+    )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taugate.errors import EncoderError, ReleaseError
-from taugate.retrieval.release.golden import differences, search
+from taugate.retrieval.release.golden import differences, overall, search
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.retriever import Retriever
 
@@ -14,9 +14,9 @@ from taugate.retrieval.retriever import Retriever
 class CanaryResult:
     """The outcome of asking the golden queries.
 
-    accuracy: share of them with a relevant document in their top-K, 0…1; difference: largest distance of a similarity
-    from its record; alike: whether that is within the release's tolerance, and at most one query has lost its relevant
-    document, as where two documents tie.
+    accuracy: share of them with a relevant document in their top-K, 0…1; difference: of a similarity from its record,
+    the largest, or the median where an engine searches (`golden.overall`); alike: whether that is within the release's
+    tolerance, and at most one query has lost its relevant document, as where two documents tie.
     """
 
     accuracy: float
@@ -39,19 +39,23 @@ class Canary:
 
     def ask(self) -> CanaryResult:
         """Ask all of the queries, one after the other."""
-        hits, furthest = [], 0.0
+        manifest = self._release.manifest
+        in_engine = manifest.engine is not None
+        hits, distances = list[bool](), list[float]()
         for query in self._release.golden:
             try:
                 top = search(self._retriever, [query])
             except EncoderError:  # its vectors are no numbers
                 hits.append(False)
-                furthest = np.inf
+                distances.append(np.inf)
                 continue
             hits.append(query.is_answered_by(self._release.documents.at(top.positions[0])))
             try:
-                furthest = max(furthest, float(np.nan_to_num(differences(top, [query])[0], nan=np.inf)))
+                found = differences(top, [query], in_engine=in_engine)[0]
+                distances.append(float(np.nan_to_num(found, nan=np.inf)))
             except ReleaseError:
-                furthest = np.inf
+                distances.append(np.inf)
         accuracy = float(np.mean(hits))
         found_again = accuracy >= self.accuracy_at_calibration - 1.5 / len(hits)
-        return CanaryResult(accuracy, furthest, furthest <= self._release.manifest.golden_tolerance and found_again)
+        difference = overall(np.array(distances, dtype=np.float32), in_engine=in_engine)
+        return CanaryResult(accuracy, difference, difference <= manifest.golden_tolerance and found_again)

@@ -28,7 +28,7 @@ class Capture:
         return code, json.loads(printed.out)["manifest"], printed.err
 
 
-def refusal(arguments: list[str], releases: Path, capfd: pytest.CaptureFixture[str], code: int = 2) -> str:
+def failure(arguments: list[str], capfd: pytest.CaptureFixture[str], code: int = 2) -> str:
     """The one message of a command that ends with 2, or another code, which may tell of its progress before."""
     capfd.readouterr()
     assert cli.main(arguments) == code
@@ -38,8 +38,14 @@ def refusal(arguments: list[str], releases: Path, capfd: pytest.CaptureFixture[s
     assert len(said) == 1
     assert printed.err.splitlines()[-1] == said[0]
     assert "Traceback" not in printed.err
-    assert not releases.exists()
     return said[0].removeprefix("taugate: ")
+
+
+def refusal(arguments: list[str], releases: Path, capfd: pytest.CaptureFixture[str], code: int = 2) -> str:
+    """The one message of a command that fails before it has made the releases directory."""
+    said = failure(arguments, capfd, code)
+    assert not releases.exists()
+    return said
 
 
 def small(

@@ -7,13 +7,16 @@ from pathlib import Path
 import numpy as np
 import orjson
 import pytest
+from safetensors.numpy import load
 
+from taugate.calibration.encoding.changes import KnownRows
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.encoding.shards import (
     RECORD,
     CorpusShard,
     EncodingRecord,
     corpus_shards,
+    encode_shard,
     finished_shard,
     list_digest,
     shard_name,
@@ -232,3 +235,14 @@ def test_shards_of_a_url_are_copied_first(
     assert copied == {shard_name(each.key) for each in vectors.record.shards}
     expected = encoder.encode([documents[40].encoded_text], "document")
     assert vectors[np.array([40])].tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("places", [[0, 3, 15], [*range(ROWS)]], ids=["some", "all"])
+def test_a_shard_is_the_same_where_vectors_were_known(places: list[int], spool: Path, encoder: OnnxEncoder) -> None:
+    shard = next(corpus_shards(spool, encoder.sha256, ROWS))
+    documents = (spool / TEXTS).read_bytes()[: shard.size]
+    whole = encode_shard(encoder, documents)
+    known = KnownRows(np.array(places), load(whole)["vectors"][places])
+    encoded: list[int] = []
+    assert encode_shard(encoder, documents, encoded.append, known) == whole
+    assert sum(encoded) == ROWS - len(places)

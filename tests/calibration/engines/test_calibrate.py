@@ -1,9 +1,6 @@
 """A calibration over an engine finds what one in the process finds, and uploads once; servers are real."""
 
-import json
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +17,6 @@ from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.collections import prune_collections
 from taugate.registry.lock import calibration_lock
 from taugate.retrieval.encoder.encoder import OnnxEncoder
-from taugate.retrieval.engines.connect import engine_from_environment
 from taugate.retrieval.engines.engine import Engine, EngineKind
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.top_k import TopK
@@ -32,44 +28,12 @@ from taugate.retrieval.release.query_arrays import Outcomes, Reference
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import Capture, arguments, refusal, small
+from tests.calibration.engines.comparing import close
+from tests.calibration.engines.conftest import OPTIONS as LOSS
+from tests.calibration.engines.conftest import TEXTS
 from tests.retrieval.engines.corpus import soon
-from tests.retrieval.engines.servers import NAMES, engine_url
 
-QUERIES, TEXTS = 300, 150
-OPTIONS = ("--k", "4", "--max-loss", "0.05", "--no-promote")
-
-
-@pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Data set and encoder; documents have metadata, some queries have no answer."""
-    folder, encoder = small(tmp_path_factory.mktemp("engines"), QUERIES, lambda row: int(row % 10 != 9), texts=TEXTS)
-    corpus = folder / "corpus.jsonl"
-    records = [json.loads(line) for line in corpus.read_text().splitlines()]
-    for row, record in enumerate(records):
-        record["metadata"] = {"year": 1990 + row % 9, "lang": ["sv", "en"][row % 2]}
-    corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return folder, encoder
-
-
-@pytest.fixture(scope="module", params=NAMES)
-def kind(request: pytest.FixtureRequest) -> Iterator[EngineKind]:
-    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        kind, url = stack.enter_context(engine_url(request.param))
-        patch.setenv("TAUGATE_ENGINE_URL", url)
-        yield kind
-        engine = engine_from_environment(kind)
-        for name in engine.names(soon()):
-            engine.drop(name, soon())
-
-
-@pytest.fixture(scope="module")
-def engine(kind: EngineKind) -> Engine:
-    return engine_from_environment(kind)
-
-
-@pytest.fixture
-def run(capfd: pytest.CaptureFixture[str]) -> Capture:
-    return Capture(capfd)
+OPTIONS = (*LOSS, "--no-promote")
 
 
 def test_an_engine_gives_the_release_of_the_process(
@@ -88,7 +52,8 @@ def test_an_engine_gives_the_release_of_the_process(
     record = EngineRecord.model_validate(there["engine"])
     assert engine.names(soon()) == [record.collection]
     assert f"uploading {TEXTS} documents to {record.collection}" in said
-    assert (record.kind, record.rows, record.fields) == (kind, TEXTS, ("lang", "year"))
+    assert (record.kind, record.rows) == (kind, TEXTS)
+    assert there["engine"]["fields"] == {"lang": ["texts"], "tags": ["texts", "lists"], "year": ["numbers"]}
     assert there["index"]["recall"] == 1
     assert (there["index"]["kind"], there["index"]["breadth"]) == ("hnsw", record.breadth)
     assert [(each["kind"], each["admitted"]) for each in there["gate"]] == [("engine", True)]
@@ -113,6 +78,7 @@ def test_an_engine_gives_the_release_of_the_process(
 
     one, other = (load(each) for each in releases)
     assert one.metadata.columns and not other.metadata.columns
+    assert record.fields == one.metadata.types
     asked = [Query(each.text, 4) for each in one.golden]
     vectors = one.retriever.vectors([each.text for each in asked])
     answers = one.retriever.answer(asked, vectors), other.retriever.answer(asked, vectors)
@@ -124,17 +90,6 @@ def test_an_engine_gives_the_release_of_the_process(
         assert answer_there.threshold == answer.threshold
     one.close()
     other.close()
-
-
-def close(one: object, other: object) -> bool:
-    """Equal, but for the rounding of float32 that numbers went through."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return {*one} == {*other} and all(close(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(close, one, other))
-    if isinstance(one, float) and isinstance(other, float):
-        return bool(np.isclose(one, other, rtol=1e-5, atol=1e-7))
-    return one == other
 
 
 def test_another_threshold_shares_the_collection(
@@ -216,10 +171,12 @@ def test_a_release_is_promoted_only_with_its_collection(
     run(data[0], releases, data[1], *OPTIONS, "--engine", kind)
     assert cli.main(["release", "promote", "--releases", str(releases), name]) == 0
     assert current_id(releases) == name
-    for command in (["update", str(data[0])], ["recalibrate", str(data[0])], ["release", "erase", name, "d1"]):
-        run.capfd.readouterr()
-        assert cli.main([*command, "--releases", str(releases)]) == 2
-        assert f"are in {kind}" in run.capfd.readouterr().err
+    run.capfd.readouterr()
+    assert cli.main(["release", "erase", name, "d1", "--releases", str(releases)]) == 2
+    said = run.capfd.readouterr().err
+    assert f"{name}: its documents are in {kind}, in a collection that is never changed" in said
+    assert "take them out of the data set, run taugate update" in said
+    assert f"drop their collections with taugate release prune --engine {kind}" in said
 
 
 def test_collections_that_no_release_names_are_dropped_once_they_are_old(

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from taugate.calibration.comparison.rule import QUANTITIES
-from taugate.cli import main as cli
 from taugate.registry import history, writer
 from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.promotion import promote
@@ -18,7 +17,7 @@ from taugate.retrieval.release.layout import OUTCOMES
 from taugate.retrieval.release.query_arrays import Outcomes
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.verify import verify
-from tests.calibration.commands import Capture, small
+from tests.calibration.commands import Capture, failure, small
 from tests.calibration.update.corpora import Record, Updating, documents_of, manifest_of, mixed_changes, newer
 from tests.registry.conftest import copy, first
 from tests.retrieval.release.clones import clone
@@ -250,14 +249,7 @@ def test_refusals_stay(tmp_path: Path, update: Updating, capfd: pytest.CaptureFi
 
 
 def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
-    capfd.readouterr()
-    assert cli.main(["update", *arguments]) == 2
-    printed = capfd.readouterr()
-    said = [line for line in printed.err.splitlines() if line.startswith("taugate: ")]
-    assert printed.out == ""
-    assert len(said) == 1
-    assert "Traceback" not in printed.err
-    return said[0]
+    return failure(["update", *arguments], capfd)
 
 
 def test_bad_input_is_one_sentence_and_writes_nothing(

@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 
+from taugate.retrieval.documents.field_types import FieldTypes
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.engines.engine import Engine, GraphParameters, Rows
 from taugate.retrieval.engines.record import EngineRecord
@@ -57,6 +58,7 @@ def recorded(engine: Engine, rows: Rows, salt: str = "") -> EngineRecord:
         dimension=rows.vectors.shape[1],
         shards=digests,
         sample=sample.hexdigest(),
+        fields=FieldTypes.of(rows.documents),
     )
 
 

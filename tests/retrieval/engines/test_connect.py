@@ -1,5 +1,6 @@
 """Which engine the environment names, and what is said where it names none."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from taugate.errors import InputError
 from taugate.retrieval.engines import pgvector
 from taugate.retrieval.engines.connect import engine_from_environment
+from taugate.retrieval.engines.engine import EngineKind
 
 
 def test_urls_and_secret_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,3 +45,37 @@ def test_an_extra_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "pymilvus", None)
     with pytest.raises(InputError, match=r"milvus: .* is not installed; pip install 'taugate\[milvus\]'"):
         engine_from_environment("milvus", {"TAUGATE_ENGINE_URL": "http://h"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "url"),
+    [
+        ("milvus", "me:hunter2@host:19530"),
+        ("milvus", "postgresql://me:hunter2@host/db"),
+        ("milvus", "http://me:hunter2@host:port"),
+        ("milvus", "http://me:hunter2@[::1"),
+        ("pgvector", "http://me:hunter2@host:19530"),
+        ("pgvector", "postgres//me:hunter2@host/db"),
+        ("pgvector", "postgresql://me:hunter2@host/db?nonsense=1"),
+    ],
+)
+def test_a_url_of_something_else_is_refused_at_once_and_not_repeated(kind: EngineKind, url: str) -> None:
+    with pytest.raises(InputError, match=f"^TAUGATE_ENGINE_URL: no URL of {kind}; write it as ") as refused:
+        engine_from_environment(kind, {"TAUGATE_ENGINE_URL": url})
+    assert "hunter2" not in str(refused.value)
+
+
+def test_no_client_closes_the_log_of_the_process() -> None:
+    """Asked of a process of its own, as a module is imported once."""
+    code = (
+        "import logging\n"
+        "from taugate.retrieval.engines.connect import connect\n"
+        "class Handler(logging.Handler):\n"
+        "    def close(self): print('closed')\n"
+        "handler = Handler()\n"
+        "connect('milvus', ['http://h']), connect('pgvector', ['postgresql://h/db'])\n"
+        "assert handler in [each() for each in logging._handlerList]\n"
+        "print('open', logging.config.dictConfig.__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0] == "open dictConfig"

@@ -1,5 +1,7 @@
 """A release over an engine answers as the same release in the process: results, scores, probabilities, documents."""
 
+import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -133,3 +135,20 @@ def test_a_file_of_the_corpus_beside_an_engine_is_refused(pair: tuple[Pair, Engi
             load(made.folder / made.there, engine=access)
     finally:
         (made.folder / made.there / "documents.jsonl").unlink()
+
+
+def test_a_manifest_that_says_something_else_of_fields_is_refused(
+    pair: tuple[Pair, EngineAccess], tmp_path: Path
+) -> None:
+    made, access = pair
+    folder = shutil.copytree(made.folder / made.there, tmp_path / made.there)
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    assert manifest["engine"]["fields"] == {"category": ["texts"]}
+    for fields, message in (
+        (["category"], "no object of fields"),
+        ({"category": ["words"]}, "category: no list of the"),
+    ):
+        manifest["engine"]["fields"] = fields
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(ReleaseError, match=rf"manifest\.json: engine\.fields: {message}"):
+            load(folder, engine=access)

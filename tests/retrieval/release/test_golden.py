@@ -3,14 +3,18 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import current_id
-from taugate.retrieval.release.golden import GoldenQuery, check, read
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.release.golden import GoldenQuery, check, differences, read, search
 from taugate.retrieval.release.layout import GOLDEN
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.retriever import Retriever
+from taugate.retrieval.vectors.similarity import Float32
 
 
 @pytest.fixture(scope="module")
@@ -33,3 +37,40 @@ def test_a_score_may_move_as_far_as_the_manifest_lets_it(
     check(retriever, moved(queries, 0.9 * tolerance), tolerance)
     with pytest.raises(ReleaseError, match=f"golden query {len(queries) - 1} scores"):
         check(retriever, moved(queries, 1.1 * tolerance), tolerance)
+
+
+class _Engine:
+    """An engine in the place of the index, whose graph misses the best document of some queries.
+
+    index: exact. missed: every so-manyth query misses it. moved: added to every score, as another encoder would do.
+    """
+
+    def __init__(self, index: FlatIndex, missed: int, moved: float = 0.0) -> None:
+        self._index, self._missed, self._moved = index, missed, moved
+
+    def search(self, queries: Float32, k: int) -> TopK:
+        found = self._index.search(queries, k + 1)
+        scores, positions = found.scores[:, :k] + np.float32(self._moved), found.positions[:, :k]
+        rows = slice(None, None, self._missed)
+        scores[rows], positions[rows] = found.scores[rows, 1:], found.positions[rows, 1:]
+        return TopK(scores, positions)
+
+
+def over(engine: _Engine, retriever: Retriever) -> Retriever:
+    """The retriever with an engine in the place of its index."""
+    return replace(retriever, index=engine, elsewhere=retriever.passages)  # type: ignore[arg-type]  # searched alone
+
+
+def test_a_graph_that_was_built_again_finds_other_documents(recorded: tuple[Retriever, list[GoldenQuery]]) -> None:
+    retriever, queries = recorded
+    engine = over(_Engine(retriever.index, missed=3), retriever)  # type: ignore[arg-type]  # a FlatIndex
+    check(engine, queries, 1e-4)
+    distances = differences(search(engine, queries), queries)
+    assert (distances > 1e-4).mean() >= 1 / 4  # in the process they would be refused
+
+
+def test_another_encoder_shows_through_an_engine(recorded: tuple[Retriever, list[GoldenQuery]]) -> None:
+    retriever, queries = recorded
+    engine = over(_Engine(retriever.index, missed=len(queries), moved=1e-2), retriever)  # type: ignore[arg-type]
+    with pytest.raises(ReleaseError, match=r"golden queries mostly score 0\.0"):
+        check(engine, queries, 1e-4)

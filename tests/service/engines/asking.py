@@ -10,11 +10,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.redis_process import RedisProcess
-from tests.service.access.files import bearer
+from tests.service.access.files import bearer, entry
 from tests.service_process import ServiceProcess
 
 WHOLE, FILTERED = "key-whole", "key-filtered"
 VISIBLE = "dolda-fel"  # the category that the second key may see: 25 documents
+KEYS = [
+    entry(WHOLE, "whole", "search", "feedback", "metrics"),
+    entry(FILTERED, "filtered", "search", filter={"category": VISIBLE}),
+]
 OWN = {"query_id", "release", "request_id", "approximate"}  # what each service may say differently
 ROUNDED = {"relevance"}  # from moments of vectors, which are stored in the one release and computed in the other
 

@@ -12,29 +12,39 @@ from taugate.retrieval.engines.connect import connect
 from tests.engine_release import write_pair
 from tests.redis_process import RedisProcess
 from tests.retrieval.engines.servers import NAMES, engine_url
-from tests.service.access.files import bearer, entry, write
-from tests.service.engines.asking import FILTERED, VISIBLE, WHOLE, Services
+from tests.service.access.files import bearer, write
+from tests.service.access.test_permissions import calibrated
+from tests.service.engines.asking import KEYS, WHOLE, Services
 from tests.service_process import ServiceProcess
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="package")
+def rich(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
+    """Releases of the sample, whose documents have metadata of every kind."""
+    folder = tmp_path_factory.mktemp("rich")
+    data = shutil.copytree(sample, folder / "data")
+    return calibrated(
+        data,
+        folder / "releases",
+        encoder,
+        year=lambda row: 1990 + row % 40,
+        checked=lambda row: row % 3 == 0,
+        tags=lambda row: ["pump", "valve"][: row % 3],
+    )
+
+
+@pytest.fixture(scope="package", params=NAMES)
 def services(
-    request: pytest.FixtureRequest, releases: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, rich: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Services]:
     folder = tmp_path_factory.mktemp("services")
-    keys = write(
-        folder / "keys.json",
-        [
-            entry(WHOLE, "whole", "search", "feedback", "metrics"),
-            entry(FILTERED, "filtered", "search", filter={"category": VISIBLE}),
-        ],
-    )
+    keys = write(folder / "keys.json", KEYS)
     logs = folder / "here.jsonl", folder / "there.jsonl"
     with ExitStack() as stack:
         kind, url = stack.enter_context(engine_url(request.param))
         if url.endswith(".db"):  # a file that one process may open: the service asks the server in this one
             url = server_manager_instance.start_and_get_uri(url)
-        pair = write_pair(releases, folder / "releases", connect(kind, [url]))
+        pair = write_pair(rich, folder / "releases", connect(kind, [url]))
         other = shutil.copytree(pair.folder, folder / "other")
         (other / "current").write_text(f"{pair.there}\n")
         redis = stack.enter_context(RedisProcess(folder))

@@ -1,0 +1,61 @@
+"""What an upload leaves behind where it cannot be finished, and what it never touches."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from taugate.calibration.engines import upload
+from taugate.calibration.engines.upload import ensure_uploaded
+from taugate.calibration.progress import Stopwatch
+from taugate.errors import EngineUnavailable, ReleaseError, TaugateError
+from taugate.retrieval.engines.engine import Rows
+from taugate.retrieval.engines.record import EngineRecord
+
+RECORD = EngineRecord(kind="milvus", rows=2, dimension=4, shards=("a",), sample="b")
+Fault = Callable[..., Any]
+
+
+class Fake:
+    """An engine without collections, one of whose methods fails; keeps the names of those that were called."""
+
+    kind = "milvus"
+
+    def __init__(self, method: str, error: Exception) -> None:
+        self.called: list[str] = []
+        self._method, self._error = method, error
+
+    def __getattr__(self, method: str) -> Fault:
+        def answer(*_: object) -> Any:
+            self.called.append(method)
+            if method == self._method:
+                raise self._error
+            return []
+
+        return answer
+
+
+def uploaded(engine: Fake, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    rows = Rows(np.zeros((2, 4), dtype=np.float32), [])
+    monkeypatch.setattr(upload, "corpus_rows", lambda spool, vectors: iter([(0, rows)]))
+    with pytest.raises(TaugateError):
+        ensure_uploaded(engine, RECORD, Path(), None, print, Stopwatch())  # type: ignore[arg-type]
+    return engine.called
+
+
+def test_what_somebody_else_has_begun_meanwhile_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = uploaded(Fake("create", ReleaseError("the engine already has a collection")), monkeypatch)
+    assert called == ["names", "create"]
+
+
+@pytest.mark.parametrize("method", ["upload", "finish"])
+def test_an_unfinished_upload_is_dropped(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = uploaded(Fake(method, EngineUnavailable("away")), monkeypatch)
+    assert called[-2:] == [method, "drop"]
+
+
+def test_a_finished_one_is_kept_where_the_engine_is_away_before_it_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = uploaded(Fake("collection", EngineUnavailable("away")), monkeypatch)
+    assert called == ["names", "create", "upload", "finish", "collection"]

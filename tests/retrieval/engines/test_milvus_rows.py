@@ -1,0 +1,36 @@
+"""Rows on their way to Milvus: few enough at a time for a server to take, in order, and none that it cannot hold."""
+
+import numpy as np
+import orjson
+import pytest
+
+from taugate.errors import InputError
+from taugate.retrieval.documents.store import Document, write_document
+from taugate.retrieval.engines.engine import Rows
+from taugate.retrieval.engines.milvus_rows import ROWS_A_REQUEST, requests
+
+
+def rows(count: int, characters: int, **metadata: list[str]) -> Rows:
+    documents = [Document(f"d{number}", "x" * characters, None, metadata) for number in range(count)]
+    return Rows(np.zeros((count, 8), dtype=np.float32), documents)
+
+
+@pytest.mark.parametrize(("count", "characters"), [(9000, 10), (1100, 60_000), (1, 10), (ROWS_A_REQUEST, 1)])
+def test_no_request_is_larger_than_a_server_takes(count: int, characters: int) -> None:
+    content = rows(count, characters)
+    parts = [*requests(7, content)]
+    together = [row for part in parts for row in part]
+    assert [row["position"] for row in together] == [*range(7, 7 + count)]
+    assert [row["document"].encode() for row in together] == [*map(write_document, content.documents)]
+    for part in parts:
+        assert 0 < len(part) <= ROWS_A_REQUEST
+        sizes = [32 + len(row["document"]) + len(orjson.dumps(row["filters"])) for row in part]
+        assert sum(sizes) <= 32 << 20
+    assert len(parts) == max(-(-count // ROWS_A_REQUEST), -(-count * (characters + 120) // (32 << 20)))
+
+
+def test_a_document_that_does_not_fit_is_named_with_its_size() -> None:
+    with pytest.raises(InputError, match="^document 'd0': text of 65,5.. bytes, and Milvus holds 65,535; divide"):
+        [*requests(0, rows(1, 65_500))]
+    with pytest.raises(InputError, match="^document 'd0': metadata of .* bytes, and Milvus holds 65,535"):
+        [*requests(0, rows(1, 1, tags=[f"t{number}" for number in range(3000)]))]

@@ -1,0 +1,88 @@
+"""What a filter may ask of a field is known over an engine too, and refused with the words of the process."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.prometheus_process import until
+from tests.service.access.files import entry, write
+from tests.service.engines.asking import KEYS, Services, same
+from tests.service.process.test_start import refusal
+from tests.service_process import ServiceProcess
+
+QUERY = "Who pays for the scaffold?"
+KEEP_ALL = {"threshold": -2.0}
+ORDERED = "filter: tags holds lists of strings, which have no order; name a string"
+
+
+@pytest.mark.parametrize("wanted", [{"tags": {"gt": 1}}, {"$or": [{"year": 1990}, {"$not": {"tags": {"lte": 2.5}}}]}])
+def test_bounds_of_lists_are_refused_with_the_same_message(services: Services, wanted: dict[str, Any]) -> None:
+    asked = {"query": QUERY, "filter": wanted}
+    for path, body, message in (
+        ("/search", asked, ORDERED),
+        ("/search/batch", {"queries": [QUERY, asked]}, f"queries.1.{ORDERED}"),
+        ("/explain", asked | {"document_id": "x"}, ORDERED),
+    ):
+        for reply in services.ask(path, body):
+            assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid"), reply.text
+            assert reply.json()["error"]["message"] == message
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({"tags": "valve"}, True),
+        ({"tags": ["valve", "seal"]}, True),
+        ({"checked": True}, True),
+        ({"checked": 1}, False),
+        ({"year": {"gte": 2000}}, True),
+    ],
+)
+def test_each_kind_of_value_is_compared_as_in_the_process(
+    services: Services, wanted: dict[str, Any], found: bool
+) -> None:
+    body = {"query": QUERY, "filter": {"category": "bygglov"} | wanted, "k": 30, **KEEP_ALL}
+    assert bool(same(services, "/search", body)["results"]) == found
+
+
+UNFIT: list[tuple[dict[str, Any], str]] = [
+    ({"category": {"ne": 5}}, "category holds texts, and is compared with numbers"),
+    ({"year": "1999"}, "year holds numbers, and is compared with texts"),
+    ({"checked": {"nin": [True, 0]}}, "checked holds booleans, and is compared with numbers"),
+    ({"checked": {"gt": 0}}, "checked holds booleans, and is compared with numbers"),
+    ({"tags": {"lt": 3}}, "tags holds lists of strings, which have no order"),
+    ({"owner": "a"}, "no document has the field owner; there is category, checked, tags, year"),
+]
+
+
+def refused_keys(service: ServiceProcess) -> list[str]:
+    lines = [json.loads(line) for line in service.log().splitlines() if '"keys could not be read' in line]
+    return [line["reason"] for line in lines]
+
+
+def test_a_key_s_filter_that_would_hide_nothing_is_refused_in_the_same_words(services: Services) -> None:
+    keys = Path(services.settings["TAUGATE_KEYS_FILE"])
+    both = services.here, services.there
+    try:
+        for wanted, message in UNFIT:
+            before = [len(refused_keys(each)) for each in both]
+            write(keys, [*KEYS, entry("key-shop", "shop", "search", filter=wanted)])
+            for each in both:
+                each.process.send_signal(signal.SIGHUP)
+            until(lambda before=before: all(len(refused_keys(each)) > n for each, n in zip(both, before, strict=True)))
+            one, other = (refused_keys(each)[-1] for each in both)
+            assert other == one
+            assert f"the filter of the key shop does not fit the release: {message}" in other
+    finally:
+        write(keys, KEYS)
+    same(services, "/search", {"query": QUERY})
+
+
+def test_no_release_is_served_to_such_a_key(services: Services, tmp_path: Path) -> None:
+    for wanted, message in (UNFIT[0], ({"year": {"lt": 2**53 + 1}}, "year: an integer beyond 2⁵³")):
+        keys = write(tmp_path / "keys.json", [entry("key-shop", "shop", "search", filter=wanted)])
+        settings = services.settings | {"TAUGATE_KEYS_FILE": str(keys)}
+        assert message in refusal("--releases", str(services.folder), **settings)
