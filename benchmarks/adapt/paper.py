@@ -117,9 +117,13 @@ def _read(plan: AdaptPlan, name: str, work: Path) -> Dataset:
 def _trained(plan: AdaptPlan, queries: AdaptationQueries, seconds: dict[str, float]) -> str:
     took = "; ".join(f"{name} {each / 60:.0f} minutes" for name, each in seconds.items()) or "made by an earlier run"
     return f"""\
-Each training has {plan.steps} steps of 32: of sentences for PT, of triplets for FT. PT-FT has both. Products are computed in bfloat16. It learns from {len(queries.train):,} queries and
+Each training has {plan.steps} steps of 32: of sentences for PT, of triplets for FT. PT-FT has both. Products are computed in
+bfloat16. It learns from {len(queries.train):,} queries and
 {len(queries.parts.passages(0)):,} passages, and is judged by {len(queries.unseen):,} queries about other passages. Training: {took}, at a load average of {os.getloadavg()[2]:.0f}.
-Merged encoders have the mean of their weights and the base's. Nothing here is chosen by a query."""
+Merged encoders have the mean of their weights and the base's. Nothing here is chosen by a query.
+
+{GENERAL} is general in its topics only. Its questions were written as those of {DOMAIN} were, by people who saw the passage, so what
+fine-tuning learns of such questions helps on both. The [everyday questions](../adaptation.md#forgetting) are of another kind."""
 
 
 def _described(name: str, found: JudgedSet) -> str:

@@ -25,6 +25,7 @@ class Capture:
         self.capfd.readouterr()
         code = cli.main(arguments(data, releases, encoder, "--json", *more))
         printed = self.capfd.readouterr()
+        assert printed.out, printed.err  # says why there is no manifest
         return code, json.loads(printed.out)["manifest"], printed.err
 
 
