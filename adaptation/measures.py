@@ -96,11 +96,16 @@ class OtherTexts:
         shape = len(queries), -1, vectors.shape[1]
         return cls(encode(general.passages, "document"), asking, queries, paraphrases.reshape(shape))
 
-    def through(self, apply: Callable[[Float32], Float32]) -> "OtherTexts":
-        """Return their vectors through a map, without encoding them again; apply: maps (n, d) vectors."""
+    def through(
+        self, apply: Callable[[Float32], Float32], apply_to_documents: Callable[[Float32], Float32]
+    ) -> "OtherTexts":
+        """Return their vectors through a map, without encoding them again.
+
+        apply, apply_to_documents: map (n, d) vectors of queries and of documents.
+        """
         flat = self.paraphrases.reshape(-1, self.paraphrases.shape[2])
         paraphrases = apply(flat).reshape(self.paraphrases.shape)
-        return OtherTexts(apply(self.passages), apply(self.questions), apply(self.queries), paraphrases)
+        return OtherTexts(apply_to_documents(self.passages), apply(self.questions), apply(self.queries), paraphrases)
 
     @property
     def familiarity(self) -> float:

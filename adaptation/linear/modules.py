@@ -3,10 +3,33 @@
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Dense, Normalize
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Router
 
 from taugate.adaptation.linear.map import LinearMap
 from taugate.calibration.export.torch_model import kind
+
+
+def adapted_model(model: SentenceTransformer, learned: LinearMap | None) -> SentenceTransformer:
+    """Return a model whose vectors pass a map; where it keeps documents, only those of queries do.
+
+    Then a Router has a route for each, and both share the modules of the base. A text without a task goes the way of
+    documents.
+
+    model: that the map was learned from, which may change; learned: the map, None for none.
+    """
+    if learned is None or not learned.keeps_documents:
+        append_map(model, learned)
+        return model
+    documents, cut = [*model], model.truncate_dim
+    append_map(model, learned)
+    return SentenceTransformer(
+        modules=[Router.for_query_document(query_modules=[*model], document_modules=documents)],
+        device="cpu",
+        prompts=model.prompts,
+        default_prompt_name=model.default_prompt_name,
+        similarity_fn_name=model.similarity_fn_name,
+        truncate_dim=cut,  # of documents; vectors of queries are as long when they come out of the map
+    )
 
 
 def append_map(model: SentenceTransformer, learned: LinearMap | None) -> None:

@@ -7,6 +7,7 @@ from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import EncodedTexts, encode_queries
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.encoding.shards import corpus_shards, write_record, write_shard
+from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.progress import Stopwatch
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import TEXTS
@@ -18,7 +19,7 @@ _ENCODED = "encoded"  # folder in the spool
 
 def encode_in_shards(
     dataset: Dataset,
-    encoder: OnnxEncoder,
+    encoders: Encoders,
     embeddings: str | None,
     spool: Path,
     say: Callable[[str], None],
@@ -26,7 +27,7 @@ def encode_in_shards(
 ) -> tuple[EncodedTexts, ShardedVectors]:
     """Encode documents to a folder of the spool, or read them where they were encoded, and encode the queries.
 
-    dataset: documents and queries; encoder: that embeds; embeddings: where `taugate encode` has written the vectors of
+    dataset: documents and queries; encoders: that embed; embeddings: where `taugate encode` has written the vectors of
     these documents, a folder or a URL, None where they are encoded here; spool: folder with the texts, which has to
     outlive the result; say: told one line of progress or warning at a time; watch: stopwatch whose stage "encode"
     grows. Returns the data set, and the vectors of its documents. Raises InputError where the embeddings are of other
@@ -35,14 +36,14 @@ def encode_in_shards(
     folder = spool / _ENCODED
     with watch.stage("encode"):
         if embeddings is None:
-            vectors = _encoded(encoder, spool, folder, len(dataset.documents), watch)
+            vectors = _encoded(encoders.documents, spool, folder, len(dataset.documents), watch)
         else:
             folder.mkdir()
-            vectors = ShardedVectors.open(embeddings, encoder.sha256, folder)
+            vectors = ShardedVectors.open(embeddings, encoders.documents.sha256, folder)
             vectors.check_corpus(embeddings, spool)
     # `encode_queries` adds its own time to the stage.
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    queries = encode_queries(dataset, encoder, cache, watch)
+    cache = EmbeddingCache.for_encoder(encoders.queries.sha256, encoders.queries.config.dimension)
+    queries = encode_queries(dataset, encoders.queries, cache, watch)
     source = "encoded" if embeddings is None else f"read the vectors of {embeddings} for"
     say(f"{source} {len(dataset.documents)} documents, and encoded {queries.encoded} of {queries.asked} queries")
     if cache.failure:

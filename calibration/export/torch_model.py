@@ -29,6 +29,24 @@ def load_model(folder: Path, name: str) -> SentenceTransformer:
         raise EncoderError(f"encoder {name!r}: {folder} is not a sentence-transformers model ({error})") from error
 
 
+def query_route(model: SentenceTransformer, name: str) -> SentenceTransformer:
+    """Return the modules that queries pass as a model of its own.
+
+    model: of one Router, as `taugate adapt --keep-documents` writes it; name: for the message. Raises EncoderError
+    where it has no route for queries.
+    """
+    routes = getattr(model[0], "sub_modules", {})
+    if len(model) != 1 or "query" not in routes:
+        raise EncoderError(f"encoder {name!r}: is not as taugate adapt --keep-documents wrote it; adapt the base again")
+    return SentenceTransformer(
+        modules=[*routes["query"]],
+        device="cpu",
+        prompts=model.prompts,
+        default_prompt_name=model.default_prompt_name,
+        truncate_dim=model.truncate_dim,
+    ).eval()
+
+
 def refuse_unknown_modules(model: SentenceTransformer, name: str) -> None:
     """Raise EncoderError, naming the module, for a model that has no graph of ids and mask alone.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import EncodedTexts, encode_dataset
 from taugate.calibration.encoding.in_shards import encode_in_shards
-from taugate.calibration.encoding.source import AskedEncoder, exported_encoder
+from taugate.calibration.encoding.source import AskedEncoder, Encoders
 from taugate.calibration.engines.upload import engine_record, ensure_uploaded
 from taugate.calibration.gate.admit import admit
 from taugate.calibration.gate.baseline import Admitted
@@ -42,7 +42,7 @@ from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.engines.connect import engine_from_environment
 from taugate.retrieval.engines.engine import Engine
 from taugate.retrieval.release.adaptation import AdaptationRecord, read_adaptation
-from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, MANIFEST
+from taugate.retrieval.release.layout import ENCODER_FOLDERS, FLOAT32_FOLDER, MANIFEST
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify
 
@@ -115,18 +115,19 @@ def calibrate(
         ).because:  # said before the work, which may be long
             say(f"{PROVISIONAL} {because}")
         with watch.stage("export"):
-            encoder = _baseline(OnnxEncoder.load(exported_encoder(asked.name)), asked.name)
-        asked.check(releases, encoder)
+            encoders = _baseline(Encoders.load(asked.name), asked.name)
+        asked.check(releases, encoders.queries)
         if adaptation is not None:
             _warn(adaptation, asked.name, dataset.split, say)
-        inherited = _inherited(releases, encoder, settings)
+        inherited = _inherited(releases, encoders.queries, settings)
         if inherited is not None:
             settings = replace(settings, rule=settings.rule.kept_from(inherited.chosen_by))
         drawn = DrawnQueries.draw(
             SamplingUnits.from_labels(clusters(dataset.answerable)), len(dataset.documents), settings
         )
         search = _in_process if engine is None else partial(_in_engine, engine, Path(spool))
-        admitted = search(dataset, encoder, drawn.parts["calibration"], settings, say, watch)
+        admitted = search(dataset, encoders, drawn.parts["calibration"], settings, say, watch)
+        admitted = replace(admitted, documents=encoders.of_documents_alone)
         found = study(dataset, admitted.encoded, admitted.index, drawn, settings, watch, inherited)
         for warning in found.query_set.warnings:
             say(f"warning: {warning}")
@@ -146,16 +147,17 @@ def calibrate(
 
 def _in_process(
     dataset: Dataset,
-    encoder: OnnxEncoder,
+    encoders: Encoders,
     part: QueryPart,
     settings: CalibrationSettings,
     say: Callable[[str], None],
     watch: Stopwatch,
 ) -> Admitted:
     """Encode the data set, and choose the index that goes into the release."""
+    encoder = encoders.queries
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    encoded = encode_dataset(dataset, encoder, cache, say, watch)
-    _warn_of_truncation(encoded, encoder, len(dataset.documents), say)
+    encoded = encode_dataset(dataset, encoder, cache, say, watch, encoders.of_documents_alone)
+    _warn_of_truncation(encoded, encoders.documents, len(dataset.documents), say)
     return admit(dataset, encoded, encoder, part, settings, say, watch)
 
 
@@ -163,19 +165,19 @@ def _in_engine(  # noqa: PLR0913, PLR0917 (as `_in_process`, and where)
     engine: Engine,
     spool: Path,
     dataset: Dataset,
-    encoder: OnnxEncoder,
+    encoders: Encoders,
     part: QueryPart,
     settings: CalibrationSettings,
     say: Callable[[str], None],
     watch: Stopwatch,
 ) -> Admitted:
     """Encode the data set to disk, upload it unless it is there, and judge the engine; spool: with the texts."""
-    encoded, vectors = encode_in_shards(dataset, encoder, settings.embeddings, spool, say, watch)
-    _warn_of_truncation(encoded, encoder, len(dataset.documents), say)
+    encoded, vectors = encode_in_shards(dataset, encoders, settings.embeddings, spool, say, watch)
+    _warn_of_truncation(encoded, encoders.documents, len(dataset.documents), say)
     with watch.stage("upload"):
         record = engine_record(engine.kind, spool, vectors, watch)
         ensure_uploaded(engine, record, spool, vectors, say, watch)
-    return admit_engine(dataset, encoded, vectors, encoder, engine, record, part, settings, say, watch)
+    return admit_engine(dataset, encoded, vectors, encoders.queries, engine, record, part, settings, say, watch)
 
 
 def _warn_of_truncation(
@@ -215,19 +217,20 @@ def _read(data: str, settings: CalibrationSettings, spool: Path, say: Callable[[
     return dataset
 
 
-def _baseline(encoder: OnnxEncoder, name: str) -> OnnxEncoder:
-    if encoder.config.precision != "float32":
+def _baseline(encoders: Encoders, name: str) -> Encoders:
+    if encoders.queries.config.precision != "float32":
         raise EncoderError(
-            f"encoder {name!r}: has {encoder.config.precision} weights, which encode only queries; give the "
+            f"encoder {name!r}: has {encoders.queries.config.precision} weights, which encode only queries; give the "
             f"float32 encoder it was made from, the folder {FLOAT32_FOLDER} beside it in the release, and --precision"
         )
-    return encoder
+    return encoders
 
 
 def _adaptation(encoder: Path) -> AdaptationRecord | None:
     """Read the record of an adapted encoder: beside the model, or in the manifest of the release that has it."""
-    if (encoder.parent / MANIFEST).is_file() and encoder.name in {ENCODER_FOLDER, FLOAT32_FOLDER}:
-        return verify(encoder.parent).adaptation
+    if (encoder.parent / MANIFEST).is_file() and encoder.name in ENCODER_FOLDERS:
+        manifest = verify(encoder.parent)
+        return manifest.adaptation if encoder.name in manifest.query_encoders else None
     return read_adaptation(encoder)
 
 

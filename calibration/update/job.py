@@ -33,7 +33,7 @@ from taugate.registry.collections import check_in_process
 from taugate.registry.lock import calibration_lock, lock_for_reading
 from taugate.registry.promotion import SatisfiedRule, promote
 from taugate.registry.signing import sign
-from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER
+from taugate.retrieval.release.layout import ENCODER_FOLDER
 from taugate.retrieval.release.manifest import Manifest, UpdateRecord
 from taugate.retrieval.release.reader import Release, load, load_encoder
 from taugate.retrieval.release.signature import TrustedKeys
@@ -165,15 +165,16 @@ def _check_promotable(manifest: Manifest, promotion: UpdatePromotion) -> None:
 def _encoders(folder: Path, release: Release) -> ReleaseEncoders:
     """Load the encoders that the release was calibrated with; raises ReleaseError where they answer otherwise here."""
     manifest = release.manifest
-    if release.precision != manifest.encoder.precision:
+    if release.precision != manifest.answering.precision:
         raise ReleaseError(
-            f"{folder}: its {manifest.encoder.precision} encoder does not answer as recorded on this machine; update "
+            f"{folder}: its {manifest.answering.precision} encoder does not answer as recorded on this machine; update "
             "it on the kind of machine that it was calibrated on"
         )
-    queries = load_encoder(folder / ENCODER_FOLDER, manifest, None)
-    if manifest.float32_encoder is None:
-        return ReleaseEncoders(queries, queries)
-    return ReleaseEncoders(queries, load_encoder(folder / FLOAT32_FOLDER, manifest, None))
+    queries, *exact = [load_encoder(folder / name, manifest, None) for name in manifest.query_encoders]
+    float32 = exact[0] if exact else None
+    if manifest.query_encoder is not None:
+        return ReleaseEncoders(queries, load_encoder(folder / ENCODER_FOLDER, manifest, None), float32)
+    return ReleaseEncoders(queries, float32 or queries, float32)
 
 
 def _settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettings:
@@ -228,9 +229,15 @@ def _admitted(  # noqa: PLR0913, PLR0917 (all that an update has by now)
     projection = None
     if manifest.projection is not None and release.retriever.projection is not None:
         projection = RecordedProjection(release.retriever.projection, manifest.projection)
-    float32 = None if encoders.documents is encoders.queries else encoders.documents
+    documents = None if manifest.query_encoder is None else encoders.documents
     exact = GateState.exact(encoders.queries, encoded, trial)
-    kept = replace(exact.admitted, projection=projection, float32=float32, golden_tolerance=manifest.golden_tolerance)
+    kept = replace(
+        exact.admitted,
+        projection=projection,
+        float32=encoders.float32,
+        documents=documents,
+        golden_tolerance=manifest.golden_tolerance,
+    )
     return readmit(replace(exact, admitted=kept), part, asked, say, watch)
 
 
