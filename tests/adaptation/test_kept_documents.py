@@ -1,4 +1,4 @@
-"""`taugate adapt --keep-documents`: only queries pass the map, in the folder, and in releases and what becomes of them."""
+"""`taugate adapt --keep-documents`: only queries pass the map, in the folder, in releases, and in what becomes of them."""
 
 import json
 import shutil
