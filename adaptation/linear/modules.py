@@ -1,12 +1,14 @@
 """A linear map as the last layers of a model of sentence-transformers."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Router
 
 from taugate.adaptation.linear.map import LinearMap
-from taugate.calibration.export.torch_model import kind
+from taugate.calibration.export.torch_model import kind, of_modules
 
 
 def adapted_model(model: SentenceTransformer, learned: LinearMap | None) -> SentenceTransformer:
@@ -20,16 +22,13 @@ def adapted_model(model: SentenceTransformer, learned: LinearMap | None) -> Sent
     if learned is None or not learned.keeps_documents:
         append_map(model, learned)
         return model
-    documents, cut = [*model], model.truncate_dim
+    cut = model.truncate_dim
+    documents: list[Any] = [*model]  # of classes that say little about themselves
     append_map(model, learned)
-    return SentenceTransformer(
-        modules=[Router.for_query_document(query_modules=[*model], document_modules=documents)],
-        device="cpu",
-        prompts=model.prompts,
-        default_prompt_name=model.default_prompt_name,
-        similarity_fn_name=model.similarity_fn_name,
-        truncate_dim=cut,  # of documents; vectors of queries are as long when they come out of the map
-    )
+    queries: list[Any] = [*model]
+    router = Router.for_query_document(query_modules=queries, document_modules=documents)
+    # Only documents are cut: vectors of queries are as long when they come out of the map.
+    return of_modules([router], model, cut)
 
 
 def append_map(model: SentenceTransformer, learned: LinearMap | None) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,25 @@ def query_route(model: SentenceTransformer, name: str) -> SentenceTransformer:
     routes = getattr(model[0], "sub_modules", {})
     if len(model) != 1 or "query" not in routes:
         raise EncoderError(f"encoder {name!r}: is not as taugate adapt --keep-documents wrote it; adapt the base again")
+    return of_modules(routes["query"], model, model.truncate_dim)
+
+
+def of_modules(
+    modules: Iterable[torch.nn.Module], model: SentenceTransformer, truncate_dim: int | None
+) -> SentenceTransformer:
+    """Return a model of other modules, with the prompts and the similarity of a model.
+
+    modules: to make it of; model: to take the rest from; truncate_dim: components of its vectors that are kept, None
+    for all.
+    """
+    prompts: Any = model.prompts  # declared with values that may be None, which the constructor takes as well
     return SentenceTransformer(
-        modules=[*routes["query"]],
+        modules=[*modules],
         device="cpu",
-        prompts=model.prompts,
+        prompts=prompts,
         default_prompt_name=model.default_prompt_name,
-        truncate_dim=model.truncate_dim,
+        similarity_fn_name=model.similarity_fn_name,
+        truncate_dim=truncate_dim,
     ).eval()
 
 

@@ -1,4 +1,4 @@
-"""`taugate adapt --keep-documents`: only queries pass the map, in the folder, in releases, and in what becomes of them."""
+"""`taugate adapt --keep-documents`: only queries pass the map, in the folder, in releases, and in what follows."""
 
 import json
 import shutil
@@ -20,6 +20,7 @@ from taugate.cli import main as cli
 from taugate.errors import EncoderError
 from taugate.registry.catalog import current_id
 from taugate.retrieval.encoder.encoder import CONFIG, MODEL, TOKENIZER, OnnxEncoder
+from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.adaptation import ADAPTATION, DOCUMENTS
 from taugate.retrieval.release.reader import load
@@ -245,10 +246,12 @@ def test_an_update_encodes_new_documents_by_the_base(
     if not precision:
         adapted.check_scores(folder / printed["release"], data)
     opened = load(folder / printed["release"], precision="float32")
-    asked = opened.retriever.encoder.encode(TEXTS, "query")
+    asked = opened.retriever.vectors(TEXTS)
     assert asked == pytest.approx(adapted.queries(TEXTS), abs=1e-6)
     new = [each["text"] for each in documents_of(data)][40:45]
-    assert opened.retriever.index.vectors[40:45] == pytest.approx(adapted.documents(new), abs=1e-6)
+    index = opened.retriever.index
+    assert isinstance(index, FlatIndex)
+    assert index.vectors[40:45] == pytest.approx(adapted.documents(new), abs=1e-6)
 
 
 def test_an_erased_document_leaves_both_encoders(releases: Path, sample: Path, tmp_path: Path) -> None:
