@@ -13,6 +13,7 @@ from onnx import numpy_helper
 pytest.importorskip("torch")
 from sentence_transformers import SentenceTransformer
 
+from taugate.adaptation.linear import adapter
 from taugate.calibration.encoding.source import Encoders, exported_encoder
 from taugate.calibration.export.linear_layer import fold_linear_map
 from taugate.calibration.recalibration.settings import inherited_encoder
@@ -293,12 +294,11 @@ def test_it_is_no_base(adapted: Adapted, sample: Path, tmp_path: Path, capfd: py
 
 
 def test_a_budget_that_is_spent_leaves_no_encoder(
-    model: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    model: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = adapt(sample, model, tmp_path / "encoder", "--budget", "1s")
-    capfd.readouterr()
-    assert cli.main(command) == 2
-    assert "the adapter cannot be learned: the budget is spent; give a larger --budget" in capfd.readouterr().err
+    monkeypatch.setattr(adapter, "steps_within", lambda pairs, seconds: 0)
+    said = refusal(adapt(sample, model, tmp_path / "encoder", "--budget", "1s"), tmp_path / "encoder", capfd)
+    assert said == "the adapter cannot be learned: the budget is spent; give a larger --budget"
     assert [*tmp_path.iterdir()] == []
 
 
