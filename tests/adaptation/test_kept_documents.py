@@ -14,11 +14,14 @@ pytest.importorskip("torch")
 from sentence_transformers import SentenceTransformer
 
 from taugate.adaptation.linear import adapter
+from taugate.calibration.encoding.in_shards import encode_in_shards
 from taugate.calibration.encoding.source import Encoders, exported_encoder
 from taugate.calibration.export.linear_layer import fold_linear_map
+from taugate.calibration.progress import Stopwatch
 from taugate.calibration.recalibration.settings import inherited_encoder
 from taugate.cli import main as cli
-from taugate.errors import EncoderError
+from taugate.errors import EncoderError, ReleaseError
+from taugate.ingestion.dataset.beir import read_dataset
 from taugate.registry.catalog import current_id
 from taugate.retrieval.encoder.encoder import CONFIG, MODEL, TOKENIZER, OnnxEncoder
 from taugate.retrieval.index.flat import FlatIndex
@@ -31,6 +34,7 @@ from tests.adaptation.test_exported_base import with_product
 from tests.calibration.commands import refusal
 from tests.calibration.update.corpora import Updating, documents_of, manifest_of, mixed_changes, newer
 from tests.fake_encoder import DIMENSION
+from tests.retrieval.release.clones import clone
 
 __all__ = ["drowned"]
 pytestmark = pytest.mark.model
@@ -188,8 +192,9 @@ def test_a_release_serves_mapped_queries_from_the_documents_of_the_base(
     assert after.query_encoder.sha256 == OnnxEncoder.load(exported_encoder(str(adapted.folder))).sha256
     index = next(name for name in after.files if name.startswith("index"))
     assert after.files[index].sha256 == before.files[index].sha256, "nothing is indexed anew"
-    adapted.check_scores(releases / after.release_id, sample)
     current = releases / after.release_id
+    adapted.check_scores(current, sample)
+    assert "recipe adapter of queries alone" in (current / "report.html").read_text(encoding="utf-8")
     asked = inherited_encoder(current, after)
     assert Encoders.load(asked.name).queries.sha256 == after.query_encoder.sha256
     assert Encoders.load(asked.name).documents.sha256 == after.encoder.sha256
@@ -206,6 +211,28 @@ def test_a_recalibration_from_the_release_is_the_same(
     assert manifest["release_id"].rpartition("-")[2] == current.name.rpartition("-")[2]
     assert cli.main(["calibrate", str(sample), "--releases", str(tmp_path), "--encoder", str(current / "encoder")]) == 0
     assert "adaptation" not in manifest_of(tmp_path), "the encoder of documents is the base"
+
+
+def test_shards_hold_documents_by_the_base(adapted: Adapted, sample: Path, tmp_path: Path) -> None:
+    encoding = tmp_path / "encoding"
+    assert cli.main(["encode", str(sample), "--to", str(encoding), "--encoder", str(adapted.folder)]) == 0
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    dataset = read_dataset(sample, "test", spool)
+    loaded = Encoders.load(str(adapted.folder))
+    encoded, vectors = encode_in_shards(dataset, loaded, str(encoding), spool, lambda line: None, Stopwatch())
+    texts = [dataset.documents[row].encoded_text for row in range(5)]
+    assert vectors[np.arange(5)] == pytest.approx(adapted.documents(texts), abs=1e-6)
+    asked = [query.text for query in dataset.answerable[:5]]
+    assert encoded.answerable[:5] == pytest.approx(adapted.queries(asked), abs=1e-6)
+
+
+def test_a_release_without_the_record_of_its_encoder_of_queries_is_refused(releases: Path, tmp_path: Path) -> None:
+    shutil.copytree(releases, tmp_path / "releases")
+    source = tmp_path / "releases" / str(current_id(releases))
+    forged = clone(source, 1, lambda manifest: manifest.pop("query_encoder"))
+    with pytest.raises(ReleaseError, match="the manifest and its files disagree on encoder-queries"):
+        load(source.parent / forged)
 
 
 def test_a_map_of_queries_is_a_new_encoder(
