@@ -35,7 +35,9 @@ def climb(shop: Workshop, settings: AdaptationSettings, say: Callable[[str], Non
     steps = plan.adapter_steps if plan is not None else settings.steps
     began = time.perf_counter()
     allowed = (lambda: float(settings.seconds or 0) - shop.watch.total) if steps is None else steps
-    linear = LearnedRecipes.climb(shop.pairs, settings.recipe, shop.seed, allowed, say)
+    linear = LearnedRecipes.climb(
+        shop.pairs, settings.recipe, shop.seed, allowed, say, keep_documents=settings.keep_documents
+    )
     if settings.recipe in LINEAR:
         return linear
     if plan is None:

@@ -1,7 +1,8 @@
 """The adapted encoder as a folder: the base model, with the map as its last layer.
 
 A model that sentence-transformers loads gets a Dense module. One that is there as an exported graph alone, and so
-cannot be trained, has the map folded into its graph.
+cannot be trained, has the map folded into its graph. Where documents do not pass the map, the exported base is in a
+folder of its own: the same bytes, so that vectors of documents that are in a cache or an index stay valid.
 """
 
 import contextlib
@@ -14,14 +15,15 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from taugate.adaptation.linear.map import LinearMap
-from taugate.adaptation.linear.modules import append_map
+from taugate.adaptation.linear.modules import adapted_model
 from taugate.calibration.encoding.source import is_exported
 from taugate.calibration.export.linear_layer import fold_linear_map
 from taugate.calibration.export.onnx_export import depends_on_company, write_config
 from taugate.calibration.export.torch_model import load_model, refuse_unknown_modules
 from taugate.errors import InputError
+from taugate.registry.writer import copy_encoder
 from taugate.retrieval.encoder.encoder import MODEL, TOKENIZER, OnnxEncoder
-from taugate.retrieval.release.adaptation import ADAPTATION, AdaptationRecord
+from taugate.retrieval.release.adaptation import ADAPTATION, DOCUMENTS, AdaptationRecord
 from taugate.storage.files import sha256_file, write_synced
 from taugate.storage.folders import publish, staging_folder
 
@@ -40,11 +42,14 @@ def check_target(target: Path) -> None:
         raise InputError(f"{parent}: is not writable; name another folder with --to, or correct its permissions")
 
 
-def write_encoder(base: Path, name: str, learned: LinearMap | None, record: AdaptationRecord, target: Path) -> None:
+def write_encoder(
+    base: Path, name: str, learned: LinearMap | None, record: AdaptationRecord, target: Path, exported: OnnxEncoder
+) -> None:
     """Write the encoder and its record, either both or neither.
 
     base: folder of the base encoder; name: of the base, for messages; learned: the map, None for
-    none; record: for adaptation.json; target: the folder to make. Raises EncoderError where the base has modules that
+    none; record: for adaptation.json; target: the folder to make; exported: the graph of the base, which goes beside a
+    map that keeps documents. Raises EncoderError where the base has modules that
     cannot be served, InputError where the folder cannot be written.
     """
     if learned is not None and is_exported(base):
@@ -54,6 +59,8 @@ def write_encoder(base: Path, name: str, learned: LinearMap | None, record: Adap
     try:
         with staging_folder(target.absolute().parent, f".{target.name}-") as staging:
             write(staging)
+            if learned is not None and learned.keeps_documents:
+                copy_encoder(exported.folder, staging / DOCUMENTS)
             write_synced(staging / ADAPTATION, (record.model_dump_json(indent=2) + "\n").encode())
             staging.chmod(0o755)
             publish(staging, target)
@@ -66,9 +73,9 @@ def write_encoder(base: Path, name: str, learned: LinearMap | None, record: Adap
 
 def _with_dense_layer(base: Path, name: str, learned: LinearMap | None) -> Callable[[Path], None]:
     """Return a function that writes the sentence-transformers model with the map as its last layer."""
-    model = load_model(base, name)
-    refuse_unknown_modules(model, name)
-    append_map(model, learned)
+    base_model = load_model(base, name)
+    refuse_unknown_modules(base_model, name)
+    model = adapted_model(base_model, learned)
 
     def write(staging: Path) -> None:
         with contextlib.redirect_stderr(io.StringIO()):  # a progress bar over one small file

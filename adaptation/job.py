@@ -18,7 +18,7 @@ from taugate.adaptation.settings import TRAIN, AdaptationSettings
 from taugate.adaptation.workshop import Workshop, graph_of
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
-from taugate.calibration.encoding.source import exported_encoder, model_folder
+from taugate.calibration.encoding.source import document_encoder, exported_encoder, model_folder
 from taugate.calibration.metrics.isotropy import isotropy
 from taugate.calibration.progress import Stopwatch
 from taugate.errors import EncoderError, TaugateError
@@ -93,11 +93,11 @@ def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and how)
                     trained = OnnxEncoder.load(graph_of(found.transformer))
                     after = OtherTexts.encode(asked, _encode_with(trained, watch))
                 if found.learned is not None:
-                    after = after.through(found.learned.apply)
+                    after = after.through(found.learned.apply, found.learned.apply_to_documents)
                 measures = found.comparison.measure(found.record.recipe, asked, before, after)
                 record = found.record.model_copy(update={"measures": measures})
             with watch.stage("write"):
-                write_encoder(found.transformer or model_folder(base), base, found.learned, record, target)
+                write_encoder(found.transformer or model_folder(base), base, found.learned, record, target, encoder)
         shutil.rmtree(place.work, ignore_errors=True)
     return record
 
@@ -124,7 +124,9 @@ def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and how)
         if place is None:
             made = settings.steps if steps is None else steps
             allowed = (lambda: float(settings.seconds or 0) - watch.total) if made is None else made
-            learned = LearnedRecipes.climb(pairs, settings.recipe, settings.seed, allowed, say)
+            learned = LearnedRecipes.climb(
+                pairs, settings.recipe, settings.seed, allowed, say, keep_documents=settings.keep_documents
+            )
         else:
             model = model_folder(place.base)
             learned = climb(
@@ -152,6 +154,11 @@ def _work_kept_if_any(work: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def _load(base: str) -> OnnxEncoder:
+    if document_encoder(base) is not None:
+        raise EncoderError(
+            f"encoder {base!r}: its queries have a map of their own, and its documents have not; give the encoder that "
+            "it was adapted from"
+        )
     encoder = OnnxEncoder.load(exported_encoder(base))
     if encoder.config.precision != "float32":
         raise EncoderError(
@@ -237,6 +244,7 @@ def _record(
         budget=settings.budget,
         steps=learned.steps,
         whitening=learned.chosen.whitening,
+        keeps_documents=settings.keep_documents,
         curve=learned.curve,
         admitted=admission.admitted,
         reason=admission.reason,

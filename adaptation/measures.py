@@ -96,11 +96,17 @@ class OtherTexts:
         shape = len(queries), -1, vectors.shape[1]
         return cls(encode(general.passages, "document"), asking, queries, paraphrases.reshape(shape))
 
-    def through(self, apply: Callable[[Float32], Float32]) -> "OtherTexts":
-        """Return their vectors through a map, without encoding them again; apply: maps (n, d) vectors."""
+    def through(
+        self, apply: Callable[[Float32], Float32], apply_to_documents: Callable[[Float32], Float32] | None = None
+    ) -> "OtherTexts":
+        """Return their vectors through a map, without encoding them again.
+
+        apply: maps (n, d) vectors; apply_to_documents: maps those of documents, None for the same.
+        """
         flat = self.paraphrases.reshape(-1, self.paraphrases.shape[2])
         paraphrases = apply(flat).reshape(self.paraphrases.shape)
-        return OtherTexts(apply(self.passages), apply(self.questions), apply(self.queries), paraphrases)
+        passages = (apply_to_documents or apply)(self.passages)
+        return OtherTexts(passages, apply(self.questions), apply(self.queries), paraphrases)
 
     @property
     def familiarity(self) -> float:

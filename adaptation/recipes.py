@@ -19,6 +19,7 @@ from taugate.calibration.gate.baseline import DEPTH, SearchTrial
 from taugate.calibration.metrics.clusters import PerQuery
 from taugate.calibration.metrics.documents import Parents, relevant_passages
 from taugate.calibration.progress import Stopwatch
+from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import OnnxEncoder
@@ -78,7 +79,7 @@ class EncodedPairs:
             self.train if learned is None else learned.apply(self.train),
             [query.text for query in self.queries.train],
             [np.searchsorted(allowed, each) for each in relevant_passages(self.queries.train, self.parents)],
-            self.documents[allowed] if learned is None else learned.apply(self.documents[allowed]),
+            self.documents[allowed] if learned is None else learned.apply_to_documents(self.documents[allowed]),
             [self.corpus[position].encoded_text for position in allowed.tolist()],
         )
 
@@ -102,7 +103,7 @@ def search_trial(
     encoder itself; k: results asked for; parents: of the corpus.
     """
     if learned is not None:
-        vectors, documents = learned.apply(vectors), learned.apply(documents)
+        vectors, documents = learned.apply(vectors), learned.apply_to_documents(documents)
     return SearchTrial.build(queries, vectors, documents, k, parents)
 
 
@@ -126,7 +127,8 @@ class TriedRecipe:
     @property
     def documents(self) -> Float32:
         """Return the documents as this encoder has them, (N, d) float32 of unit length."""
-        return self.pairs.documents if self.learned is None else self.learned.apply(self.pairs.documents)
+        documents = self.pairs.documents
+        return documents if self.learned is None else self.learned.apply_to_documents(documents)
 
     @property
     def ndcg(self) -> float:
@@ -158,30 +160,45 @@ class LearnedRecipes:
         seed: int,
         steps: int | Callable[[], float],
         say: Callable[[str], None],
+        *,
+        keep_documents: bool = False,
     ) -> Self:
         """Whiten, and learn the adapter on top of that, as far as the recipe and the time allow.
 
         pairs: encoded queries and documents; recipe: what is asked for; seed: of the pairs; steps: gradient steps of
         the adapter, or a function that returns the seconds that are left, which then decide; say: told a line of
-        progress at a time.
+        progress at a time; keep_documents: learn the adapter for queries alone, without whitening. Raises InputError
+        where that leaves nothing.
         """
-        base = float(pairs.validate(None).mean())
+        before = pairs.validate(None)
+        base = float(before.mean())
         curve = [CurvePoint(recipe="base", ndcg=base)]
         say(f"base: NDCG@10 {base:.4f} on {len(pairs.validation):,} validation queries")
+        if keep_documents:
+            start = LinearMap.identity_of_queries(pairs.documents.shape[1])
+            adapted, made = _adapt(pairs, TriedRecipe("adapter", start, before, None, pairs), seed, steps, curve)
+            if adapted is None:
+                raise InputError(f"the adapter cannot be learned: {_why_none(made)}")
+            say(f"adapter of queries: NDCG@10 {adapted.ndcg:.4f} after {made} steps at most")
+            return cls([adapted], adapted, made, base, curve)
         settings, best = _whiten(pairs, curve)
         say(f"whitening: NDCG@10 {best.ndcg:.4f} (centring {settings.centring:g}, exponent {settings.exponent:g})")
         tried, made = [best], 0
         if recipe != "whitening":
             adapted, made = _adapt(pairs, best, seed, steps, curve)
             if adapted is None:
-                why = "its loss is no number" if made else "the budget is spent; give a larger --budget"
-                say(f"warning: the adapter is left out: {why}")
+                say(f"warning: the adapter is left out: {_why_none(made)}")
             else:
                 say(f"adapter: NDCG@10 {adapted.ndcg:.4f} after {made} steps at most")
                 tried.append(adapted)
                 if recipe == "adapter" or adapted.ndcg > best.ndcg:
                     best = adapted
         return cls(tried, best, made, base, curve)
+
+
+def _why_none(steps: int) -> str:
+    """Say why there is no adapter; steps: that the budget allowed."""
+    return "its loss is no number" if steps else "the budget is spent; give a larger --budget"
 
 
 def _whiten(pairs: EncodedPairs, curve: list[CurvePoint]) -> tuple[WhiteningRecord, TriedRecipe]:
@@ -218,16 +235,20 @@ def _within_one_error(recipe: TriedRecipe, best: TriedRecipe) -> bool:
 def _adapt(
     pairs: EncodedPairs, start: TriedRecipe, seed: int, steps: int | Callable[[], float], curve: list[CurvePoint]
 ) -> tuple[TriedRecipe | None, int]:
-    """Learn the adapter on top of a whitening; returns it at its best step, and how many steps were allowed."""
+    """Learn the adapter on top of a map; returns it at its best step, and how many steps were allowed.
+
+    start: with the map, a whitening or the identity, which says whether documents pass the adapter.
+    """
     from taugate.adaptation.linear.adapter import ContrastivePairs, fit, steps_within  # imports PyTorch
 
-    whitened = start.learned
-    assert whitened is not None  # noqa: S101 (for the type: a whitening is a map)
-    drawn = ContrastivePairs.draw(pairs.paired_texts(whitened), np.random.default_rng([seed, _STREAM]))
+    first = start.learned
+    assert first is not None  # noqa: S101 (for the type: a whitening is a map)
+    rng = np.random.default_rng([seed, _STREAM])
+    drawn = ContrastivePairs.draw(pairs.paired_texts(first), rng, keeps_documents=first.keeps_documents)
     most = steps if isinstance(steps, int) else steps_within(drawn, steps())
     best: TriedRecipe | None = None
     for each in fit(drawn, most):
-        learned = whitened.then(each.weight)
+        learned = first.then(each.weight)
         tried = replace(start, name="adapter", learned=learned, per_query=pairs.validate(learned))
         curve.append(CurvePoint(recipe="adapter", step=each.step, loss=each.loss, ndcg=tried.ndcg))
         best = tried if best is None or tried.ndcg > best.ndcg else best

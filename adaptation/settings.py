@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.options import Advice, Options
+from taugate.errors import InputError
 
 Recipe = Literal["auto", "whitening", "adapter", "layers", "ft", "pt", "pt-ft", "merge"]
 LINEAR = ("whitening", "adapter")  # recipes that need neither a transformer nor the extra `adaptation`
@@ -45,11 +46,23 @@ class AdaptationSettings(Options):
     seed: Annotated[int, Advice("give a whole number of 0 or more")] = Field(
         default=0, ge=0, description="seed of every random choice"
     )
+    keep_documents: bool = Field(
+        default=False,
+        description="with --recipe adapter: leave the documents as the base encodes them, so that nothing is indexed "
+        "again; only queries pass the map",
+    )
     paraphrases: Literal["rules", "local", "endpoint"] = Field(
         default="rules",
         description="who paraphrases ten queries, to measure how well the encoder knows the domain: rules, or a "
         "language model on this machine or behind --endpoint",
     )
+
+    def __post_init__(self) -> None:
+        if self.keep_documents and self.recipe != "adapter":
+            raise InputError(
+                f"--keep-documents: goes with --recipe adapter alone, as --recipe {self.recipe} changes how documents "
+                "are encoded; give both, or neither"
+            )
 
     @property
     def seconds(self) -> int | None:

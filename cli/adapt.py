@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(parser, fields, "budget", metavar="TIME_OR_STEPS")
     for name in ("split", "eval_split", "seed"):
         add_option(parser, fields, name)
+    add_option(parser, fields, "keep_documents")
     add_option(parser, fields, "paraphrases")
     parser.add_argument("--endpoint", metavar="URL", help="base URL of the model that paraphrases")
     parser.add_argument("--model", metavar="M", help="its name there, or the path of a GGUF file")
@@ -98,8 +99,9 @@ def _report(record: AdaptationRecord, data: str, target: Path, seconds: float, *
         "crops": "crops of the documents",
         "labels and crops": f"queries of the split {pairs.split} and crops of the documents",
     }[pairs.source]
+    recipe = f"{record.recipe} of queries alone" if record.keeps_documents else record.recipe
     rows = {
-        "Recipe": f"{record.recipe}, learned from {pairs.train:,} {source} in {seconds:.0f} s",
+        "Recipe": f"{recipe}, learned from {pairs.train:,} {source} in {seconds:.0f} s",
         "Gain": f"NDCG@10 {_points(gain.ndcg.mean)} points ({_points(gain.ndcg.lower)} to {_points(gain.ndcg.upper)}), "
         f"accuracy {_points(gain.accuracy.mean)} ({_points(gain.accuracy.lower)} to {_points(gain.accuracy.upper)})",
         "Recall": f"recall@100 {record.recall.after:.3f} after {record.recall.before:.3f}",

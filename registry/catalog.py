@@ -140,12 +140,12 @@ def erasure_source(releases: Path, name: str | None) -> str | None:
 
 
 def encoder_record(releases: Path, name: str | None) -> dict[str, Any]:
-    """Return the manifest's record of a release's float32 encoder; empty where there is none that can be read.
+    """Return the manifest's record of a release's float32 encoder of queries; empty where none can be read.
 
     releases: the releases directory. name: the release's id, or None.
     """
     manifest = unverified_manifest(releases, name)
-    found = manifest.get("float32_encoder") or manifest.get("encoder")
+    found = manifest.get("float32_encoder") or manifest.get("query_encoder") or manifest.get("encoder")
     return found if isinstance(found, dict) else {}
 
 

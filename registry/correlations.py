@@ -53,7 +53,7 @@ def correlations(manifests: Sequence[Manifest]) -> list[Correlations]:
     """
     groups: dict[str, dict[str, Manifest]] = {}
     for manifest in manifests:
-        groups.setdefault(repr(_comparison_key(manifest)), {})[manifest.encoder.sha256] = manifest
+        groups.setdefault(repr(_comparison_key(manifest)), {})[manifest.answering.sha256] = manifest
     return [
         Correlations(
             first.data.name,

@@ -31,7 +31,7 @@ from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.evidence import StrataRecord
 from taugate.retrieval.release.golden import GoldenQuery
-from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, OUTCOMES, PROJECTION, REFERENCE
+from taugate.retrieval.release.layout import ENCODER_FOLDERS, OUTCOMES, PROJECTION, REFERENCE
 from taugate.retrieval.release.manifest import ErasureRecord, Manifest
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.release.signature import TrustedKeys
@@ -237,7 +237,7 @@ def _index_recall(retriever: Retriever, queries: Sequence[GoldenQuery], depth: i
 
 def _copy_unchanged(source: Path, manifest: Manifest, folder: Path) -> None:
     for name in manifest.files:
-        if name in _COPIED or name.startswith((f"{ENCODER_FOLDER}/", f"{FLOAT32_FOLDER}/")):
+        if name in _COPIED or name.startswith(tuple(f"{each}/" for each in ENCODER_FOLDERS)):
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(source / name, folder / name)
 

@@ -72,7 +72,7 @@ def promote(
         if encoder_differs(releases, float32_encoder(manifest)):
             if not new_encoder:
                 raise ReleaseError(
-                    f"{name}: encoded by {manifest.encoder.name}, but the current release {current} by "
+                    f"{name}: encoded by {manifest.answering.name}, but the current release {current} by "
                     f"{current_encoder_name(releases)} or another export of it, so similarities and thresholds of the "
                     "two cannot be compared; give --new-encoder if you mean it"
                 )
@@ -188,8 +188,11 @@ def current_encoder_name(releases: Path) -> str | None:
 
 
 def float32_encoder(manifest: Manifest) -> str:
-    """Return the digest of a release's float32 encoder: an int8 one is made of it, and is no new encoder."""
-    return (manifest.float32_encoder or manifest.encoder).sha256
+    """Return the digest of a release's float32 encoder of queries: an int8 one is made of it, and is no new encoder.
+
+    That of documents says less: a map of queries changes every similarity.
+    """
+    return (manifest.float32_encoder or manifest.answering).sha256
 
 
 def _target(releases: Path, name: str | None) -> str:

@@ -195,7 +195,7 @@ class Metrics:
             self.release_info.labels(*self._release_labels).set(0)
             if SHARED_FOLDER not in os.environ:  # a series that workers share cannot be removed
                 self.release_info.remove(*self._release_labels)
-        self._release_labels = (manifest.release_id, manifest.encoder.name, manifest.policy.kind)
+        self._release_labels = (manifest.release_id, manifest.answering.name, manifest.policy.kind)
         self.release_info.labels(*self._release_labels).set(1)
         self.release_threshold.set(math.nan if manifest.policy.tau is None else manifest.policy.tau)
         self.release_provisional.set(manifest.state == "provisional")

@@ -1,10 +1,10 @@
-"""The adapter: one matrix for queries and documents, learned from pairs by gradient descent that stops early.
+"""The adapter: one matrix for queries and documents, or for queries alone, learned from pairs by gradient descent.
 
 It begins at the identity and minimises the contrastive loss of "Unsupervised Domain Adaption for Neural Information
 Retrieval" (§4.1, InfoNCE): each query has to be nearest to its own document among the documents of all pairs, and among
-those that the encoder confuses it with. Few steps of plain gradient descent move the matrix only along directions that
-many pairs agree on. That, and the validation queries, keep it from learning the pairs by heart: with adaptive steps
-(Adam) it did so from the first steps on, and fell below the whitening that it began from.
+those that the encoder confuses it with. It stops early: few steps of plain gradient descent move the matrix only along
+directions that many pairs agree on. That, and the validation queries, keep it from learning the pairs by heart: with
+adaptive steps (Adam) it did so from the first steps on, and fell below the whitening that it began from.
 """
 
 import time
@@ -44,20 +44,22 @@ class ContrastivePairs:
     """Queries, each with a document that answers it, among documents that serve as negatives.
 
     queries: (n, d) and documents: (m, d) float32; answers: (n,) int64, rows of `documents`; ignored: (n, m), true where
-    a document answers the query as well, or may, so that it counts neither for nor against it.
+    a document answers the query as well, or may, so that it counts neither for nor against it; keeps_documents: whether
+    only queries pass the matrix.
     """
 
     queries: torch.Tensor
     documents: torch.Tensor
     answers: torch.Tensor
     ignored: torch.Tensor
+    keeps_documents: bool = False
 
     @classmethod
-    def draw(cls, learned_from: PairedTexts, rng: np.random.Generator) -> Self:
+    def draw(cls, learned_from: PairedTexts, rng: np.random.Generator, *, keeps_documents: bool = False) -> Self:
         """Draw one answer for each query, and mine hard negatives.
 
         learned_from: queries and the documents that may be learned from; rng: draws queries where there are too many,
-        answers and negatives.
+        answers and negatives; keeps_documents: whether only queries pass the matrix.
         """
         pairs = learned_from.take(np.sort(rng.permutation(len(learned_from.queries))[:_MOST_PAIRS]))
         answers = np.array([rng.choice(relevant) for relevant in pairs.relevant])
@@ -73,11 +75,13 @@ class ContrastivePairs:
             torch.from_numpy(pairs.documents[used]),
             torch.from_numpy(np.searchsorted(used, answers)),
             torch.from_numpy(ignored),
+            keeps_documents,
         )
 
     def descend(self, weight: torch.Tensor) -> float:
         """Make one step, in place, and return the loss before it; weight: (d, d), with a gradient."""
-        similarities = normalize(self.queries @ weight.T, dim=1) @ normalize(self.documents @ weight.T, dim=1).T
+        documents = self.documents if self.keeps_documents else self.documents @ weight.T
+        similarities = normalize(self.queries @ weight.T, dim=1) @ normalize(documents, dim=1).T
         scores = (similarities / _TEMPERATURE).masked_fill(self.ignored, -torch.inf)
         loss = cross_entropy(scores, self.answers)
         (gradient,) = torch.autograd.grad(loss, weight)

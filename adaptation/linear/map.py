@@ -1,6 +1,6 @@
-"""A linear map of embeddings, the same for queries and documents, which ends in unit vectors again."""
+"""A linear map of embeddings, for queries and documents or for queries alone, which ends in unit vectors again."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -16,16 +16,27 @@ _SHORTEST = 1e-12  # the length below which torch.nn.functional.normalize takes 
 class LinearMap:
     """x → (A·x + b) / |A·x + b|.
 
-    weight: A, (d, d) float32; bias: b, (d,) float32.
+    weight: A, (d, d) float32; bias: b, (d,) float32; keeps_documents: whether only queries pass the map.
     """
 
     weight: Float32
     bias: Float32
+    keeps_documents: bool = False
 
     @classmethod
     def from_float64(cls, weight: NDArray[np.float64], bias: NDArray[np.float64]) -> Self:
         """Round a map to float32; weight: (d, d); bias: (d,)."""
         return cls(weight.astype(np.float32), bias.astype(np.float32))
+
+    @classmethod
+    def identity_of_queries(cls, dimension: int) -> Self:
+        """Return the map of queries alone that changes none of them; dimension: d."""
+        weight = np.eye(dimension, dtype=np.float32)
+        return cls(weight, np.zeros(dimension, dtype=np.float32), keeps_documents=True)
+
+    def apply_to_documents(self, vectors: Float32) -> Float32:
+        """Return the vectors of documents as they are searched, (n, d) float32; vectors: (n, d) float32."""
+        return vectors if self.keeps_documents else self.apply(vectors)
 
     def apply(self, vectors: Float32) -> Float32:
         """Return the images of vectors, (n, d) float32 of unit length; vectors: (n, d) float32."""
@@ -44,4 +55,5 @@ class LinearMap:
         """
         second = weight.astype(np.float64)
         with threadpool_limits(limits=1):
-            return type(self).from_float64(second @ self.weight, second @ self.bias)
+            found = self.from_float64(second @ self.weight, second @ self.bias)
+            return replace(found, keeps_documents=self.keeps_documents)

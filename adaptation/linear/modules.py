@@ -1,12 +1,34 @@
 """A linear map as the last layers of a model of sentence-transformers."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Dense, Normalize
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Router
 
 from taugate.adaptation.linear.map import LinearMap
-from taugate.calibration.export.torch_model import kind
+from taugate.calibration.export.torch_model import kind, of_modules
+
+
+def adapted_model(model: SentenceTransformer, learned: LinearMap | None) -> SentenceTransformer:
+    """Return a model whose vectors pass a map; where it keeps documents, only those of queries do.
+
+    Then a Router has a route for each, and both share the modules of the base. A text without a task goes the way of
+    documents.
+
+    model: that the map was learned from, which may change; learned: the map, None for none.
+    """
+    if learned is None or not learned.keeps_documents:
+        append_map(model, learned)
+        return model
+    cut = model.truncate_dim
+    documents: list[Any] = [*model]  # of classes that say little about themselves
+    append_map(model, learned)
+    queries: list[Any] = [*model]
+    router = Router.for_query_document(query_modules=queries, document_modules=documents)
+    # Only documents are cut: vectors of queries are as long when they come out of the map.
+    return of_modules([router], model, cut)
 
 
 def append_map(model: SentenceTransformer, learned: LinearMap | None) -> None:

@@ -143,15 +143,23 @@ class EncodedDataset(EncodedTexts):
 
 
 def encode_dataset(
-    dataset: Dataset, encoder: OnnxEncoder, cache: EmbeddingCache, say: Callable[[str], None], watch: Stopwatch
+    dataset: Dataset,
+    encoder: OnnxEncoder,
+    cache: EmbeddingCache,
+    say: Callable[[str], None],
+    watch: Stopwatch,
+    of_documents: OnnxEncoder | None = None,
 ) -> EncodedDataset:
     """Encode documents and queries.
 
     dataset: documents and queries; encoder: that embeds; cache: of this encoder; say: told one line of progress or
-    warning at a time; watch: stopwatch whose stage "encode" grows by the time spent in the encoder.
+    warning at a time; watch: stopwatch whose stage "encode" grows by the time spent in the encoder; of_documents: that
+    embeds the documents, where it is another one.
     """
-    texts = (document.encoded_text for document in dataset.documents)
-    documents = encode(encoder, texts, len(dataset.documents), "document", cache, watch)
+    texts, by, known = (document.encoded_text for document in dataset.documents), encoder, cache
+    if of_documents is not None:
+        by, known = of_documents, EmbeddingCache.for_encoder(of_documents.sha256, of_documents.config.dimension)
+    documents = encode(by, texts, len(dataset.documents), "document", known, watch)
     queries = encode_queries(dataset, encoder, cache, watch)
     say(
         f"encoded {documents.encoded} of {len(dataset.documents)} documents and {queries.encoded} of {queries.asked} "

@@ -18,7 +18,7 @@ from taugate.calibration.encoding.shards import (
     shard_name,
     write_record,
 )
-from taugate.calibration.encoding.source import exported_encoder
+from taugate.calibration.encoding.source import document_encoder, exported_encoder
 from taugate.calibration.encoding.work import Work, Worker
 from taugate.calibration.progress import Stopwatch, Task
 from taugate.errors import InputError
@@ -68,7 +68,7 @@ def encode_corpus(
     with tempfile.TemporaryDirectory(prefix="taugate-") as name:
         spool = Path(name)
         with watch.stage("export"):
-            loaded = OnnxEncoder.load(exported_encoder(encoder))
+            loaded = OnnxEncoder.load(document_encoder(encoder) or exported_encoder(encoder))
         if known is not None and known.encoder != loaded.sha256:
             raise InputError(f"{location}: holds vectors of another encoder; name another place, or that encoder")
         with watch.stage("read"), local_corpus(data) as corpus:

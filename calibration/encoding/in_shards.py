@@ -8,6 +8,7 @@ from taugate.calibration.encoding.changes import KnownVectors
 from taugate.calibration.encoding.corpus import EncodedTexts, encode_queries
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.encoding.shards import SHARD_ROWS, ShardRecord, corpus_shards, write_record, write_shard
+from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.progress import Stopwatch
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import TEXTS
@@ -19,7 +20,7 @@ _ENCODED = "encoded"  # folder in the spool
 
 def encode_in_shards(  # noqa: PLR0913, PLR0917 (what there is, and where)
     dataset: Dataset,
-    encoder: OnnxEncoder,
+    encoders: Encoders,
     embeddings: str | None,
     spool: Path,
     say: Callable[[str], None],
@@ -28,7 +29,7 @@ def encode_in_shards(  # noqa: PLR0913, PLR0917 (what there is, and where)
 ) -> tuple[EncodedTexts, ShardedVectors]:
     """Encode documents to a folder of the spool, or read them where they were encoded, and encode the queries.
 
-    dataset: documents and queries; encoder: that embeds; embeddings: where `taugate encode` has written the vectors of
+    dataset: documents and queries; encoders: that embed; embeddings: where `taugate encode` has written the vectors of
     these documents, a folder or a URL, None where they are encoded here; spool: folder with the texts, which has to
     outlive the result; say: told one line of progress or warning at a time; watch: stopwatch whose stage "encode"
     grows; known: vectors of documents that are not encoded here again, None for none. Returns the data set, and the
@@ -38,14 +39,14 @@ def encode_in_shards(  # noqa: PLR0913, PLR0917 (what there is, and where)
     folder = spool / _ENCODED
     with watch.stage("encode"):
         if embeddings is None:
-            vectors = _encoded(encoder, spool, folder, len(dataset.documents), watch, known)
+            vectors = _encoded(encoders.documents, spool, folder, len(dataset.documents), watch, known)
         else:
             folder.mkdir()
-            vectors = ShardedVectors.open(embeddings, encoder.sha256, folder)
+            vectors = ShardedVectors.open(embeddings, encoders.documents.sha256, folder)
             vectors.check_corpus(embeddings, spool)
     # `encode_queries` adds its own time to the stage.
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    queries = encode_queries(dataset, encoder, cache, watch)
+    cache = EmbeddingCache.for_encoder(encoders.queries.sha256, encoders.queries.config.dimension)
+    queries = encode_queries(dataset, encoders.queries, cache, watch)
     count = len(dataset.documents)
     source = f"encoded {count if known is None else count - len(known)} of"
     if embeddings is not None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
-from taugate.calibration.encoding.source import exported_encoder
+from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.progress import Stopwatch
 from taugate.ingestion.dataset.beir import read_corpus
 from taugate.ingestion.dataset.judgements import CorpusIds
@@ -25,13 +25,18 @@ def found_again(
     the progress. Returns whether each query found its passage. Raises EncoderError, InputError or LineError.
     """
     with watch.task("preparing the encoder"):
-        loaded = OnnxEncoder.load(exported_encoder(encoder))
-    cache = EmbeddingCache.for_encoder(loaded.sha256, loaded.config.dimension)
+        loaded = Encoders.load(encoder)
     ids = CorpusIds()
     texts = (document.encoded_text for document in read_corpus(corpus, ids))
-    documents = encode(loaded, texts, passages, "document", cache, watch)
-    asked = encode(loaded, [text for text, _ in queries], len(queries), "query", cache, watch)
+    documents = encode(loaded.documents, texts, passages, "document", _cache_of(loaded.documents), watch)
+    asked = encode(
+        loaded.queries, [text for text, _ in queries], len(queries), "query", _cache_of(loaded.queries), watch
+    )
     with watch.task("searching for each query"):
         top = FlatIndex.build(documents.vectors).search(asked.vectors, k)
     wanted = [ids.passages[passage] for _, passage in queries]
     return [position in row for position, row in zip(wanted, top.positions, strict=True)]
+
+
+def _cache_of(encoder: OnnxEncoder) -> EmbeddingCache:
+    return EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)

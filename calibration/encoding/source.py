@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Self
 
 from taugate.errors import EncoderError, InputError
 from taugate.registry.promotion import current_encoder_name, encoder_differs
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.release.adaptation import DOCUMENTS
+from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
 from taugate.storage.files import sha256_files, sha256_json
 from taugate.storage.folders import cache_folder, publish, staging_folder
 
@@ -73,6 +76,54 @@ def exported_encoder(name_or_path: str) -> Path:
     if not kept.is_dir():
         _export(folder, name, revision, kept)
     return kept
+
+
+def document_encoder(name_or_path: str) -> Path | None:
+    """Return the folder of the exported encoder of documents where queries have one of their own, else None.
+
+    It is within the folder that `taugate adapt --keep-documents` wrote, or beside the encoder of queries in a release.
+
+    name_or_path: as of `exported_encoder`, which is then the encoder of queries.
+    """
+    path = Path(name_or_path)
+    if is_exported(path / DOCUMENTS):
+        return path / DOCUMENTS
+    of_documents = path.parent / ENCODER_FOLDER
+    if path.name in {QUERY_FOLDER, FLOAT32_FOLDER} and (path.parent / QUERY_FOLDER).is_dir():
+        return of_documents
+    return None
+
+
+@dataclass(frozen=True)
+class Encoders:
+    """The encoders of queries and of documents.
+
+    queries: of queries; documents: the same, unless queries have a map of their own.
+    """
+
+    queries: OnnxEncoder
+    documents: OnnxEncoder
+
+    @classmethod
+    def load(cls, name_or_path: str) -> Self:
+        """Export an encoder, or the two that a folder has, and load them.
+
+        name_or_path: as of `exported_encoder`. Raises EncoderError.
+        """
+        queries, of_documents = OnnxEncoder.load(exported_encoder(name_or_path)), document_encoder(name_or_path)
+        if of_documents is None:
+            return cls(queries, queries)
+        documents = OnnxEncoder.load(of_documents)
+        if documents.config.dimension != queries.config.dimension:
+            raise EncoderError(
+                f"{of_documents}: has vectors of another length than queries have; adapt the encoder again"
+            )
+        return cls(queries, documents)
+
+    @property
+    def of_documents_alone(self) -> OnnxEncoder | None:
+        """The encoder of documents where queries have another."""
+        return None if self.documents is self.queries else self.documents
 
 
 def is_exported(folder: Path) -> bool:

@@ -15,13 +15,16 @@ from taugate.calibration.export.torch_model import (
     load_model,
     pooling,
     prompt_of,
+    query_route,
     refuse_unknown_modules,
     tokenizer_of,
     write_graph,
 )
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.encoder import CONFIG, MODEL, TOKENIZER, EncoderConfig, OnnxEncoder
+from taugate.retrieval.release.adaptation import DOCUMENTS
 from taugate.retrieval.release.golden import TOLERANCE
+from taugate.retrieval.vectors.similarity import Float32
 
 _SENTENCE = "The threshold of a retrieval system decides which of the passages it has found are worth reading. "
 PROBES = [
@@ -51,11 +54,16 @@ _PAD_MULTIPLE = 4
 def export(folder: Path, name: str, revision: str, target: Path) -> None:
     """Write model.onnx, tokenizer.json and encoder.json into an empty folder.
 
+    They are of queries, where the folder has an exported encoder of documents beside the model.
+
     folder: of the sentence-transformers model; name, revision: that are recorded; target: the empty folder. Raises
     EncoderError, naming the module, when the model is of a kind that has no such graph, or when the graph and PyTorch
     differ by more than MAX_COSINE_DIFFERENCE on the probe texts.
     """
     model = load_model(folder, name)
+    if (folder / DOCUMENTS).is_dir():
+        _check_documents(model, OnnxEncoder.load(folder / DOCUMENTS), name)
+        model = query_route(model, name)
     refuse_unknown_modules(model, name)
     tokenizer, max_length = tokenizer_of(model, name)
     tokenizer.save(str(target / TOKENIZER))
@@ -93,6 +101,17 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
     write_config(config.model_copy(update=measured), target)
 
 
+def _check_documents(model: SentenceTransformer, exported: OnnxEncoder, name: str) -> None:
+    """Raise EncoderError where the model and the graph beside it do not encode documents alike."""
+    vectors = model.encode_document(PROBES, normalize_embeddings=True)
+    alike = vectors.shape[1] == exported.config.dimension
+    if not alike or not _distance(vectors, exported.encode(PROBES, "document")) <= MAX_COSINE_DIFFERENCE:
+        raise EncoderError(
+            f"encoder {name!r}: the model encodes documents otherwise than the graph in its folder {DOCUMENTS}, so its "
+            "weights have changed; adapt the encoder again"
+        )
+
+
 def write_config(config: EncoderConfig, target: Path) -> None:
     """Write encoder.json; target: folder of the encoder."""
     (target / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -113,7 +132,12 @@ def _cosine_difference(model: SentenceTransformer, encoder: OnnxEncoder) -> floa
     pairs = [(model.encode_query(PROBES, normalize_embeddings=True), encoder.encode(PROBES, "query"))]
     if encoder.config.query_prompt != encoder.config.document_prompt:
         pairs.append((model.encode_document(PROBES, normalize_embeddings=True), encoder.encode(PROBES, "document")))
-    return max(float(((a.astype(np.float64) - b) ** 2).sum(axis=1).max()) / 2 for a, b in pairs)
+    return max(_distance(a, b) for a, b in pairs)
+
+
+def _distance(first: Float32, second: Float32) -> float:
+    """Return the largest ½|a − b|² over pairs of rows; first, second: (n, d)."""
+    return float(((first.astype(np.float64) - second) ** 2).sum(axis=1).max()) / 2
 
 
 def sum_tokens_by_product(path: Path) -> None:

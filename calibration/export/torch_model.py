@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,37 @@ def load_model(folder: Path, name: str) -> SentenceTransformer:
             return SentenceTransformer(str(folder), device="cpu", local_files_only=True).eval()
     except Exception as error:  # a damaged model folder raises whatever its loader happens to hit first
         raise EncoderError(f"encoder {name!r}: {folder} is not a sentence-transformers model ({error})") from error
+
+
+def query_route(model: SentenceTransformer, name: str) -> SentenceTransformer:
+    """Return the modules that queries pass as a model of its own.
+
+    model: of one Router, as `taugate adapt --keep-documents` writes it; name: for the message. Raises EncoderError
+    where it has no route for queries.
+    """
+    routes = getattr(model[0], "sub_modules", {})
+    if len(model) != 1 or "query" not in routes:
+        raise EncoderError(f"encoder {name!r}: is not as taugate adapt --keep-documents wrote it; adapt the base again")
+    return of_modules(routes["query"], model, model.truncate_dim)
+
+
+def of_modules(
+    modules: Iterable[torch.nn.Module], model: SentenceTransformer, truncate_dim: int | None
+) -> SentenceTransformer:
+    """Return a model of other modules, with the prompts and the similarity of a model.
+
+    modules: to make it of; model: to take the rest from; truncate_dim: components of its vectors that are kept, None
+    for all.
+    """
+    prompts: Any = model.prompts  # declared with values that may be None, which the constructor takes as well
+    return SentenceTransformer(
+        modules=[*modules],
+        device="cpu",
+        prompts=prompts,
+        default_prompt_name=model.default_prompt_name,
+        similarity_fn_name=model.similarity_fn_name,
+        truncate_dim=truncate_dim,
+    ).eval()
 
 
 def refuse_unknown_modules(model: SentenceTransformer, name: str) -> None:

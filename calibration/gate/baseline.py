@@ -147,7 +147,8 @@ class Admitted:
 
     encoder: encoder of queries; encoded: the data set as it is searched, by this encoder and through the projection;
     index: index that serves; index_record: what the manifest says of it; projection: None without one; float32: encoder
-    that an int8 encoder was made of, None where none is admitted; golden_tolerance: how far a score may be from the one
+    that an int8 encoder was made of, None where none is admitted; documents: encoder of documents, None where it is
+    that of queries; golden_tolerance: how far a score may be from the one
     recorded, on another processor; gate: a record for every candidate tried, in order; engine: the collection of an
     engine that the index searches, None where the documents are in the release.
     """
@@ -158,6 +159,7 @@ class Admitted:
     index_record: IndexRecord
     projection: RecordedProjection | None = None
     float32: OnnxEncoder | None = None
+    documents: OnnxEncoder | None = None
     golden_tolerance: float = TOLERANCE
     gate: tuple[GateRecord, ...] = ()
     engine: EngineRecord | None = None

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.changes import CorpusChanges, CorpusDigests, KnownVectors
 from taugate.calibration.encoding.corpus import EncodedTexts, encode_dataset
 from taugate.calibration.encoding.in_shards import encode_in_shards
+from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.engines.stored import JOB_ACCESS, stored_documents
 from taugate.calibration.engines.upload import engine_record, ensure_uploaded
 from taugate.calibration.gate.admit import admit
@@ -40,7 +42,7 @@ def reached(kind: EngineChoice) -> Engine | None:
 
 def admit_in_process(
     dataset: Dataset,
-    encoder: OnnxEncoder,
+    encoders: Encoders,
     part: QueryPart,
     settings: CalibrationSettings,
     say: Callable[[str], None],
@@ -48,13 +50,15 @@ def admit_in_process(
 ) -> Admitted:
     """Encode the data set, and choose the index that goes into the release.
 
-    dataset: data set that is calibrated on; encoder: in float32; part: the calibration queries; settings: of the
+    dataset: data set that is calibrated on; encoders: in float32; part: the calibration queries; settings: of the
     calibration; say: told one line of progress or warning at a time; watch: stopwatch whose stages grow.
     """
+    encoder = encoders.queries
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    encoded = encode_dataset(dataset, encoder, cache, say, watch)
-    _warn_of_truncation(encoded, encoder, len(dataset.documents), say)
-    return admit(dataset, encoded, encoder, part, settings, say, watch)
+    encoded = encode_dataset(dataset, encoder, cache, say, watch, encoders.of_documents_alone)
+    _warn_of_truncation(encoded, encoders.documents, len(dataset.documents), say)
+    admitted = admit(dataset, encoded, encoder, part, settings, say, watch)
+    return replace(admitted, documents=encoders.of_documents_alone)
 
 
 def admit_over_engine(  # noqa: PLR0913, PLR0917 (as `admit_in_process`, and where)
@@ -62,7 +66,7 @@ def admit_over_engine(  # noqa: PLR0913, PLR0917 (as `admit_in_process`, and whe
     spool: Path,
     known: KnownVectors | None,
     dataset: Dataset,
-    encoder: OnnxEncoder,
+    encoders: Encoders,
     part: QueryPart,
     settings: CalibrationSettings,
     say: Callable[[str], None],
@@ -74,12 +78,13 @@ def admit_over_engine(  # noqa: PLR0913, PLR0917 (as `admit_in_process`, and whe
     none. The others are those of `admit_in_process`. Raises EngineUnavailable, and ReleaseError where the engine is not
     admitted.
     """
-    encoded, vectors = encode_in_shards(dataset, encoder, settings.embeddings, spool, say, watch, known)
-    _warn_of_truncation(encoded, encoder, len(dataset.documents), say)
+    encoded, vectors = encode_in_shards(dataset, encoders, settings.embeddings, spool, say, watch, known)
+    _warn_of_truncation(encoded, encoders.documents, len(dataset.documents), say)
     with watch.stage("upload"):
         record = engine_record(engine.kind, spool, vectors, watch)
         ensure_uploaded(engine, record, spool, vectors, say, watch)
-    return admit_engine(dataset, encoded, vectors, encoder, engine, record, part, settings, say, watch)
+    admitted = admit_engine(dataset, encoded, vectors, encoders.queries, engine, record, part, settings, say, watch)
+    return replace(admitted, documents=encoders.of_documents_alone)
 
 
 def known_to_current(
@@ -95,8 +100,8 @@ def known_to_current(
     An engine has no cache of embeddings beside it: its collection is one. Returns the vectors that are there already,
     None where there are none to be had, which keeps nobody from encoding.
 
-    releases: the releases directory. encoder: of the new release. engine: that is asked. The others are those of
-    `admit_in_process`. Raises EngineUnavailable.
+    releases: the releases directory. encoder: of the new release's documents. engine: that is asked. The others are
+    those of `admit_in_process`. Raises EngineUnavailable.
     """
     try:
         current = current_id(releases)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from taugate.calibration.encoding.source import AskedEncoder, exported_encoder
+from taugate.calibration.encoding.source import AskedEncoder, Encoders
 from taugate.calibration.gate.indexes import kinds_asked
 from taugate.calibration.job.admission import admit_in_process, admit_over_engine, known_to_current, reached
 from taugate.calibration.job.release import ReleaseContents, golden_queries, manifest_facts, query_outcomes
@@ -32,7 +32,7 @@ from taugate.registry.catalog import current_id
 from taugate.registry.lock import calibration_lock
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.adaptation import AdaptationRecord, read_adaptation
-from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, MANIFEST
+from taugate.retrieval.release.layout import ENCODER_FOLDERS, FLOAT32_FOLDER, MANIFEST
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify
 
@@ -102,11 +102,11 @@ def calibrate(
         ).because:  # said before the work, which may be long
             say(f"{PROVISIONAL} {because}")
         with watch.stage("export"):
-            encoder = _baseline(OnnxEncoder.load(exported_encoder(asked.name)), asked.name)
-        asked.check(releases, encoder)
+            encoders = _baseline(Encoders.load(asked.name), asked.name)
+        asked.check(releases, encoders.queries)
         if adaptation is not None:
             _warn(adaptation, asked.name, dataset.split, say)
-        inherited = _inherited(releases, encoder, settings)
+        inherited = _inherited(releases, encoders.queries, settings)
         if inherited is not None:
             settings = replace(settings, rule=settings.rule.kept_from(inherited.chosen_by))
         drawn = DrawnQueries.draw(
@@ -114,9 +114,11 @@ def calibrate(
         )
         search = admit_in_process
         if engine is not None:
-            known = None if settings.embeddings else known_to_current(releases, encoder, engine, dataset, say, watch)
+            known = None
+            if not settings.embeddings:
+                known = known_to_current(releases, encoders.documents, engine, dataset, say, watch)
             search = partial(admit_over_engine, engine, Path(spool), known)
-        admitted = search(dataset, encoder, drawn.parts["calibration"], settings, say, watch)
+        admitted = search(dataset, encoders, drawn.parts["calibration"], settings, say, watch)
         found = study(dataset, admitted.encoded, admitted.index, drawn, settings, watch, inherited)
         for warning in found.query_set.warnings:
             say(f"warning: {warning}")
@@ -154,19 +156,20 @@ def _read(data: str, settings: CalibrationSettings, spool: Path, say: Callable[[
     return dataset
 
 
-def _baseline(encoder: OnnxEncoder, name: str) -> OnnxEncoder:
-    if encoder.config.precision != "float32":
+def _baseline(encoders: Encoders, name: str) -> Encoders:
+    if encoders.queries.config.precision != "float32":
         raise EncoderError(
-            f"encoder {name!r}: has {encoder.config.precision} weights, which encode only queries; give the "
+            f"encoder {name!r}: has {encoders.queries.config.precision} weights, which encode only queries; give the "
             f"float32 encoder it was made from, the folder {FLOAT32_FOLDER} beside it in the release, and --precision"
         )
-    return encoder
+    return encoders
 
 
 def _adaptation(encoder: Path) -> AdaptationRecord | None:
     """Read the record of an adapted encoder: beside the model, or in the manifest of the release that has it."""
-    if (encoder.parent / MANIFEST).is_file() and encoder.name in {ENCODER_FOLDER, FLOAT32_FOLDER}:
-        return verify(encoder.parent).adaptation
+    if (encoder.parent / MANIFEST).is_file() and encoder.name in ENCODER_FOLDERS:
+        manifest = verify(encoder.parent)
+        return manifest.adaptation if encoder.name in manifest.query_encoders else None
     return read_adaptation(encoder)
 
 

@@ -23,6 +23,7 @@ from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
 from taugate.registry.writer import CorpusContents, copy_encoder
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore
+from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
@@ -31,6 +32,7 @@ from taugate.retrieval.release.layout import (
     GOLDEN,
     OUTCOMES,
     PROJECTION,
+    QUERY_FOLDER,
     REFERENCE,
 )
 from taugate.retrieval.release.manifest import BootstrapRecord
@@ -67,10 +69,9 @@ def manifest_facts(
             "truncated_documents": admitted.encoded.truncated_documents,
             "sha256": dataset.sha256,
         },
-        "encoder": admitted.encoder.config.model_dump() | {"sha256": admitted.encoder.sha256},
-        "float32_encoder": None
-        if admitted.float32 is None
-        else admitted.float32.config.model_dump() | {"sha256": admitted.float32.sha256},
+        "encoder": _encoder_facts(admitted.documents or admitted.encoder),
+        "query_encoder": None if admitted.documents is None else _encoder_facts(admitted.encoder),
+        "float32_encoder": None if admitted.float32 is None else _encoder_facts(admitted.float32),
         "projection": admitted.projection and admitted.projection.record,
         "index": admitted.index_record,
         "policy": found.policy,
@@ -98,6 +99,10 @@ def manifest_facts(
     }
 
 
+def _encoder_facts(encoder: OnnxEncoder) -> dict[str, Any]:
+    return encoder.config.model_dump() | {"sha256": encoder.sha256}
+
+
 def _seen_hits(dataset: Dataset, found: Findings) -> NDArray[np.bool_]:
     """Return which answerable queries are hits, less those whose misses nobody could have seen."""
     hits: NDArray[np.bool_] = found.scored.judged.accuracy() > 0
@@ -123,7 +128,11 @@ class ReleaseContents:
 
     def fill(self, release: Path) -> None:
         """Write every file into an empty folder, `release`."""
-        copy_encoder(self.admitted.encoder.folder, release / ENCODER_FOLDER)
+        if self.admitted.documents is None:
+            copy_encoder(self.admitted.encoder.folder, release / ENCODER_FOLDER)
+        else:
+            copy_encoder(self.admitted.documents.folder, release / ENCODER_FOLDER)
+            copy_encoder(self.admitted.encoder.folder, release / QUERY_FOLDER)
         if self.admitted.float32 is not None:
             copy_encoder(self.admitted.float32.folder, release / FLOAT32_FOLDER)
         here = self.admitted.engine is None

@@ -20,7 +20,6 @@ from taugate.calibration.settings.settings import (
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
 from taugate.retrieval.index.kinds import Kind
-from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.records import GateRecord
 
@@ -68,9 +67,8 @@ def counting_traffic(settings: CalibrationSettings, splits: Collection[str]) -> 
 
 
 def inherited_encoder(folder: Path, manifest: Manifest) -> AskedEncoder:
-    """Return the float32 encoder that is in the folder of a release; folder: of the release; manifest: of the same."""
-    name = ENCODER_FOLDER if manifest.float32_encoder is None else FLOAT32_FOLDER
-    return AskedEncoder(str(folder / name), new=True)
+    """Return the float32 encoder of queries of a release; folder: of the release; manifest: of the same."""
+    return AskedEncoder(str(folder / [*manifest.query_encoders][-1]), new=True)
 
 
 def _rule(manifest: Manifest) -> ThresholdRule:
@@ -117,7 +115,7 @@ def _candidates(manifest: Manifest) -> CandidateSettings:
         projection = "auto" if len(judged["projection"]) > 1 else "query-pca"
     if projection == "query-pca":  # the candidate's name is "query-pca, retention 0.9"
         retention = float(judged["projection"][0].candidate.rpartition(" ")[2])
-    precision: PrecisionChoice = manifest.encoder.precision
+    precision: PrecisionChoice = manifest.answering.precision
     if judged["precision"] and precision == "float32":
         precision = "auto"
     index: IndexChoice = manifest.index.kind if manifest.engine is None else "flat"

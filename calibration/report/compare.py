@@ -30,6 +30,9 @@ _FACTS: dict[str, dict[str, str]] = {
         "dimension": "encoder.dimension",
         "longest text (tokens)": "encoder.max_length",
         "digest": "encoder.sha256",
+        "of queries: name": "query_encoder.name",
+        "of queries: precision": "query_encoder.precision",
+        "of queries: digest": "query_encoder.sha256",
     },
     "projection": {
         "kind": "projection.kind",

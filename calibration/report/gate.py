@@ -113,7 +113,11 @@ def _curve(tried: Sequence[GateRecord], metric: str, name: str) -> Figure:
 def _in_use(facts: Mapping[str, Any]) -> set[str]:
     """Return the names of the candidates that serve."""
     index, projection = facts["index"], facts["projection"]
-    names = {str(facts["encoder"]["precision"]), index.kind, f"{index.kind}, breadth {index.breadth}"}
+    names = {
+        str((facts.get("query_encoder") or facts["encoder"])["precision"]),
+        index.kind,
+        f"{index.kind}, breadth {index.breadth}",
+    }
     if facts.get("engine") is not None:
         names.add(f"{facts['engine'].kind}, breadth {index.breadth}")
     return names | ({f"query-pca, retention {projection.retention:g}"} if projection else set())

@@ -47,7 +47,7 @@ class Inherited:
         ReleaseError where the release cannot be read.
         """
         manifest = verify(release)
-        encoder = manifest.float32_encoder or manifest.encoder
+        encoder = manifest.float32_encoder or manifest.answering
         if (encoder.sha256, manifest.policy.k) != (encoder_sha256, k):
             return None
         return cls(_relevance(release, manifest), manifest.relevance, manifest.policy.method)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from taugate.calibration.encoding.changes import CorpusChanges, KnownVectors
+from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.gate.admit import readmit
 from taugate.calibration.gate.baseline import Admitted, GateState, RecordedProjection, SearchTrial
 from taugate.calibration.job.admission import admit_over_engine, reached
@@ -15,7 +16,7 @@ from taugate.calibration.update.vectors import ReleaseEncoders, encode_changes
 from taugate.errors import ReleaseError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.engines.index import EngineIndex
-from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER
+from taugate.retrieval.release.layout import ENCODER_FOLDER
 from taugate.retrieval.release.reader import Release, load_encoder
 
 
@@ -25,15 +26,16 @@ def release_encoders(folder: Path, release: Release) -> ReleaseEncoders:
     folder: of the release; release: opened. Raises ReleaseError where they answer otherwise on this machine.
     """
     manifest = release.manifest
-    if release.precision != manifest.encoder.precision:
+    if release.precision != manifest.answering.precision:
         raise ReleaseError(
-            f"{folder}: its {manifest.encoder.precision} encoder does not answer as recorded on this machine; update "
+            f"{folder}: its {manifest.answering.precision} encoder does not answer as recorded on this machine; update "
             "it on the kind of machine that it was calibrated on"
         )
-    queries = load_encoder(folder / ENCODER_FOLDER, manifest, None)
-    if manifest.float32_encoder is None:
-        return ReleaseEncoders(queries, queries)
-    return ReleaseEncoders(queries, load_encoder(folder / FLOAT32_FOLDER, manifest, None))
+    queries, *exact = [load_encoder(folder / name, manifest, None) for name in manifest.query_encoders]
+    float32 = exact[0] if exact else None
+    if manifest.query_encoder is not None:
+        return ReleaseEncoders(queries, load_encoder(folder / ENCODER_FOLDER, manifest, None), float32)
+    return ReleaseEncoders(queries, float32 or queries, float32)
 
 
 def admit_update(  # noqa: PLR0913, PLR0917 (all that an update has by now)
@@ -61,7 +63,8 @@ def admit_update(  # noqa: PLR0913, PLR0917 (all that an update has by now)
     if not isinstance(index, EngineIndex):
         raise TypeError(f"{type(index).__name__} is no collection of an engine")
     known = KnownVectors(changes.sources, index.vectors)
-    return admit_over_engine(engine, spool, known, dataset, encoders.documents, part, settings, say, watch)
+    exact = Encoders(encoders.float32 or encoders.queries, encoders.documents)
+    return admit_over_engine(engine, spool, known, dataset, exact, part, settings, say, watch)
 
 
 def _readmitted(  # noqa: PLR0913, PLR0917 (as `admit_update`)
@@ -85,7 +88,12 @@ def _readmitted(  # noqa: PLR0913, PLR0917 (as `admit_update`)
     projection = None
     if manifest.projection is not None and release.retriever.projection is not None:
         projection = RecordedProjection(release.retriever.projection, manifest.projection)
-    float32 = None if encoders.documents is encoders.queries else encoders.documents
     exact = GateState.exact(encoders.queries, encoded, trial)
-    kept = replace(exact.admitted, projection=projection, float32=float32, golden_tolerance=manifest.golden_tolerance)
+    kept = replace(
+        exact.admitted,
+        projection=projection,
+        float32=encoders.float32,
+        documents=None if manifest.query_encoder is None else encoders.documents,
+        golden_tolerance=manifest.golden_tolerance,
+    )
     return readmit(replace(exact, admitted=kept), part, settings, say, watch)

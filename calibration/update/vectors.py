@@ -27,10 +27,15 @@ from taugate.retrieval.vectors.similarity import Float32
 
 @dataclass(frozen=True)
 class ReleaseEncoders:
-    """The encoders of a release: of queries, and of documents, which are the same unless queries have int8 weights."""
+    """The encoders of a release.
+
+    queries: that answers; documents: the same, unless queries have int8 weights or a map of their own; float32: that an
+    int8 encoder of queries was made of, None where there is none.
+    """
 
     queries: OnnxEncoder
     documents: OnnxEncoder
+    float32: OnnxEncoder | None = None
 
 
 def encode_changes(

@@ -38,6 +38,9 @@ def add_option(
     """
     field = fields[name]
     text = (field.description or "").replace("%", "%%")  # argparse formats help texts by %
+    if field.annotation is bool:
+        parser.add_argument(option or f"--{name.replace('_', '-')}", action="store_true", help=text, **keywords)
+        return
     derived: dict[str, Any] = {"help": text, "default": argparse.SUPPRESS}
     if not (field.default in {None, ()} or field.is_required()):
         derived["help"] = f"{text} (default: {field.default})"

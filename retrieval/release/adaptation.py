@@ -12,6 +12,7 @@ from taugate.retrieval.release.records import GateRecord
 from taugate.storage.files import read_bounded
 
 ADAPTATION = "adaptation.json"
+DOCUMENTS = "documents"  # folder beside the record: the exported base, where documents do not pass the map of queries
 _MAX_BYTES = 64 << 20  # the losses of two million steps
 RecipeName = Literal["whitening", "adapter", "layers", "ft", "pt", "pt-ft", "merge"]
 
@@ -116,7 +117,8 @@ class AdaptationRecord(Record):
     recipe: the last one applied. asked: the recipe that was asked for. base, base_sha256: name of the base encoder and
     digest of its files. pairs: see PairsRecord. seeds: of every random choice. budget: as it was given. steps: gradient
     steps that the budget allowed. whitening: None where it is not part of the encoder. curve: of the validation
-    queries. admitted: whether it is shown to be better. reason: why it is not, and what would help; None where it is.
+    queries. keeps_documents: whether only queries pass the map, so that documents are encoded by the base; then
+    written. admitted: whether it is shown to be better. reason: why it is not, and what would help; None where it is.
     evidence: whether people asked the queries that decided. gain: over the base. recall: recall@100 of the unseen
     queries. isotropy_before, isotropy_after: of the documents. gate: each recipe tried, judged on the unseen queries.
     training: of the weights of the encoder; None where no recipe that trains them was asked for.
@@ -132,6 +134,7 @@ class AdaptationRecord(Record):
     budget: str
     steps: int
     whitening: WhiteningRecord | None
+    keeps_documents: bool = False
     curve: list[CurvePoint] = Field(repr=False)
     admitted: bool
     reason: str | None
@@ -152,8 +155,8 @@ class AdaptationRecord(Record):
     @model_serializer(mode="wrap")
     def _without_absent_parts(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = dump(self)
-        for name in ("training", "measures"):  # records of earlier versions keep their digest
-            if fields[name] is None:
+        for name in ("training", "measures", "keeps_documents"):  # records of earlier versions keep their digest
+            if fields[name] is None or fields[name] is False:
                 del fields[name]
         return fields
 

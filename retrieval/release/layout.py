@@ -19,7 +19,9 @@ MANIFEST = "manifest.json"
 MANIFEST_BYTES = 8 << 20  # a hundred times one with evidence of every kind; a larger file is never read
 SIGNATURE = "manifest.sig"  # beside a release, not of it: it may be signed after it was written
 ENCODER_FOLDER = "encoder"
-FLOAT32_FOLDER = "encoder-float32"  # of a release whose encoder is in int8: the one that it was made of
+QUERY_FOLDER = "encoder-queries"  # where queries have an encoder of their own: `encoder` is that of documents
+FLOAT32_FOLDER = "encoder-float32"  # of a release whose queries are encoded in int8: the one that theirs was made of
+ENCODER_FOLDERS = (ENCODER_FOLDER, QUERY_FOLDER, FLOAT32_FOLDER)
 GOLDEN = "golden.jsonl"
 REFERENCE = "reference.safetensors"
 RELEVANCE = "relevance.safetensors"
@@ -39,7 +41,7 @@ OPTIONAL_FILES = frozenset(
         METADATA,  # where documents have metadata
         OUTCOMES,  # which promotion rules compare; 0.1 did not write it
         ABSTENTION,  # where queries are refused as a whole
-        *(f"{FLOAT32_FOLDER}/{name}" for name in encoder.FILES),  # of an encoder in int8
+        *(f"{folder}/{name}" for folder in (QUERY_FOLDER, FLOAT32_FOLDER) for name in encoder.FILES),
     }
 )
 

@@ -35,6 +35,7 @@ from taugate.retrieval.release.evidence import (
     StrataRecord,
 )
 from taugate.retrieval.release.labels import LabelsRecord
+from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
 from taugate.retrieval.release.records import (
     AbstentionRecord,
     CalibrationRecord,
@@ -227,7 +228,9 @@ class Manifest(Record):
     A record that did not exist when the release was written is None.
 
     release_id, created_at, taugate_version: of the release. parent: id of the release that was current before. encoder:
-    that it was calibrated with. float32_encoder: that an int8 encoder was made of, else None. data, projection, index,
+    that it was calibrated with. query_encoder: that answers queries where `encoder` is of documents alone; None where
+    both have the same, and then not written. float32_encoder: that an int8 encoder of queries was made of, else None.
+    data, projection, index,
     policy, bootstrap, metrics, alternatives, relevance, isotropy, query_set, strata, gate: see their classes. evidence:
     of all answerable queries. calibration: how much evidence the release rests on. abstention: None where no query is
     refused as a whole. no_answer: how many queries without an answer still get one. drift: the smallest shift of the
@@ -245,6 +248,7 @@ class Manifest(Record):
     parent: str | None
     data: DataRecord
     encoder: EncoderRecord
+    query_encoder: EncoderRecord | None = None
     float32_encoder: EncoderRecord | None = None
     projection: ProjectionRecord | None
     index: IndexRecord
@@ -276,10 +280,22 @@ class Manifest(Record):
     def _without_absent_records(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what most releases do not have, so that their digests stay what they were."""
         fields: dict[str, Any] = dump(self)
-        for name in ("update", "labels", "adaptation", "engine"):
+        for name in ("query_encoder", "update", "labels", "adaptation", "engine"):
             if getattr(self, name) is None:
                 fields.pop(name, None)
         return fields
+
+    @property
+    def query_encoders(self) -> dict[str, EncoderRecord]:
+        """The encoders that may answer queries, by folder: the one that was calibrated, then the one it was made of."""
+        of_queries = {QUERY_FOLDER: self.query_encoder, FLOAT32_FOLDER: self.float32_encoder}
+        found = {folder: record for folder, record in of_queries.items() if record is not None}
+        return found if self.query_encoder is not None else {ENCODER_FOLDER: self.encoder} | found
+
+    @property
+    def answering(self) -> EncoderRecord:
+        """The encoder of queries that was calibrated."""
+        return self.query_encoder or self.encoder
 
     @property
     def state(self) -> State:

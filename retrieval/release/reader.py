@@ -32,10 +32,11 @@ from taugate.retrieval.release.layout import (
     MANIFEST,
     METADATA,
     PROJECTION,
+    QUERY_FOLDER,
     REFERENCE,
     RELEVANCE,
 )
-from taugate.retrieval.release.manifest import EncoderRecord, Manifest
+from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
@@ -190,17 +191,16 @@ def _open(
 
 
 def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPrecision) -> list[Path]:
-    """Return the folders of the encoders that may answer, the preferred one first.
+    """Return the folders of the encoders that may answer queries, the preferred one first.
 
     release: its folder. manifest: of the release. precision: as in `load`. Raises ReleaseError where manifest and files
     disagree, InputError where the release has no encoder of this precision.
     """
-    records = {release / ENCODER_FOLDER: manifest.encoder}
-    if manifest.float32_encoder is not None:
-        records[release / FLOAT32_FOLDER] = manifest.float32_encoder
-    if any(name.startswith(f"{FLOAT32_FOLDER}/") for name in manifest.files) != (len(records) == 2):
-        raise _disagreement(release, FLOAT32_FOLDER)
-    found = [folder for folder, record in records.items() if precision in ("auto", record.precision)]
+    records = manifest.query_encoders
+    for folder in (QUERY_FOLDER, FLOAT32_FOLDER):
+        if any(name.startswith(f"{folder}/") for name in manifest.files) != (folder in records):
+            raise _disagreement(release, folder)
+    found = [release / folder for folder, record in records.items() if precision in ("auto", record.precision)]
     if not found:
         has = " and ".join(record.precision for record in records.values())
         choices = ", ".join(get_args(RequestedPrecision))
@@ -211,11 +211,11 @@ def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPreci
 def load_encoder(folder: Path, manifest: Manifest, threads: int | None) -> OnnxEncoder:
     """Load one of the encoders of a release.
 
-    folder: one of `encoder_folders`. manifest: of the release. threads: as in `load`. Raises ReleaseError where it is
-    not the one in the manifest, EncoderError where it cannot be loaded.
+    folder: one of `encoder_folders`, or that of documents. manifest: of the release. threads: as in `load`. Raises
+    ReleaseError where it is not the one in the manifest, EncoderError where it cannot be loaded.
     """
     encoder = OnnxEncoder.load(folder, threads)
-    record: EncoderRecord | None = manifest.encoder if folder.name == ENCODER_FOLDER else manifest.float32_encoder
+    record = ({ENCODER_FOLDER: manifest.encoder} | manifest.query_encoders).get(folder.name)
     if record is None or encoder.sha256 != record.sha256:
         names = ", ".join(FILES)
         raise ReleaseError(f"{folder}: its files ({names}) are not the encoder in the manifest; calibrate again")

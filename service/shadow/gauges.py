@@ -77,7 +77,7 @@ class ShadowGauges:
 
         names = ("release", "encoder", "policy")
         self._info = gauge("release_info", "The release that is tried beside the one in service.", *names)
-        self._info = self._info.labels(manifest.release_id, manifest.encoder.name, manifest.policy.kind)
+        self._info = self._info.labels(manifest.release_id, manifest.answering.name, manifest.policy.kind)
         self._info.set(1)
         threshold = gauge("threshold", "τ of the shadow.")
         threshold.set(math.nan if manifest.policy.tau is None else manifest.policy.tau)
