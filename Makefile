@@ -17,12 +17,12 @@ help: ## this list
 quickstart: $(VENV)/.sample ## install, calibrate on the sample corpus and serve it on port 8000; your own files: ARGS=FOLDER
 	$(BIN)/taugate quickstart $(ARGS)
 
-# Two processes share the processors already: threads that wait for each other would only be in their way.
+# Three processes on two cores, as many tests wait for a server: 17 minutes. Threads that wait for each other would only be in their way.
 test: $(VENV)/.test test-servers ## install what the tests need and run them
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: $(VENV)/.test test-servers ## tests that `make test` leaves out: more moments, more requests, larger data
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m long --numprocesses 2 --dist loadfile $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m long --numprocesses 3 --dist loadfile $(ARGS)
 
 faults: $(VENV)/.test test-servers ## the faults of tests/faults at other moments, longer: FAULTS_SEED=… FAULTS_ROUNDS=…
 	FAULTS_SEED=$${FAULTS_SEED:-1} FAULTS_ROUNDS=$${FAULTS_ROUNDS:-10} $(BIN)/pytest tests/faults $(ARGS)

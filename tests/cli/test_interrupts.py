@@ -14,6 +14,7 @@ from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.progress import Stopwatch
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from tests.calibration.commands import arguments
+from tests.interruptible import interruptible
 
 # Modules whose import has just ended when the signal is sent, in the order of a calibration.
 MOMENTS = [
@@ -39,19 +40,9 @@ def start(data: Path, folder: Path, encoder: Path, *flags: str) -> subprocess.Po
     (folder / "tmp").mkdir()
     words = [sys.executable, *flags, "-m", "taugate", *arguments(data, folder / "releases", encoder)]
     environment = os.environ | {"TMPDIR": str(folder / "tmp"), "TAUGATE_CACHE": str(folder / "cache")}
-    # A shell that runs the tests in the background has told its children to ignore SIGINT. No thread is running here.
     return subprocess.Popen(
-        words,
-        env=environment,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=_default_interrupt,  # noqa: PLW1509
+        interruptible(words), env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-
-
-def _default_interrupt() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def ended_quietly(process: subprocess.Popen[str], folder: Path) -> None:

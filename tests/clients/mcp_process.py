@@ -9,6 +9,8 @@ from typing import Self
 
 from mcp.client.stdio import StdioServerParameters
 
+from tests.interruptible import interruptible
+
 COMMAND = [sys.executable, "-m", "taugate_mcp"]
 CLIENTS = [path for path in sys.path if path.endswith("clients/python/src")]
 
@@ -24,22 +26,13 @@ def stdio(url: str, **more: str) -> StdioServerParameters:
     return StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:], "--url", url], env=environment(**more))
 
 
-def default_interrupt() -> None:
-    """Undo what a shell does that runs the tests in the background: it has its children ignore SIGINT."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 class HTTPProcess:
     """`taugate-mcp --transport http` on a free port; leaving the context ends the process."""
 
     def __init__(self, url: str, *options: str, **more: str) -> None:
         command = [*COMMAND, "--url", url, "--transport", "http", "--port", "0", *options]
         self.process = subprocess.Popen(
-            command,
-            env=environment(**more),
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=default_interrupt,  # noqa: PLW1509 (no thread is running here)
+            interruptible(command), env=environment(**more), stderr=subprocess.PIPE, text=True
         )
         assert self.process.stderr is not None
         self.log = self.process.stderr.readline()  # where it listens, once it does

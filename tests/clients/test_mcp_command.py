@@ -19,7 +19,8 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from taugate_mcp.command import main
-from tests.clients.mcp_process import COMMAND, HTTPProcess, default_interrupt, environment, stdio
+from tests.clients.mcp_process import COMMAND, HTTPProcess, environment, stdio
+from tests.interruptible import interruptible
 from tests.loopback import LoopbackHTTPServer
 from tests.service_process import ServiceProcess
 
@@ -169,11 +170,7 @@ def test_an_interrupt_ends_both() -> None:
         assert process.stop(signal.SIGINT) == 130
     command = [*COMMAND, "--url", "http://127.0.0.1:9"]
     with subprocess.Popen(
-        command,
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        preexec_fn=default_interrupt,  # noqa: PLW1509 (no thread is running here)
+        interruptible(command), env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as over_stdio:
         assert over_stdio.stdin is not None
         assert over_stdio.stdout is not None

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,12 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.interruptible import interruptible
+
 Start = Callable[..., subprocess.Popen[bytes]]
-
-
-def _default_interrupt() -> None:
-    """Undo what a shell does that runs the tests in the background: it has its children ignore SIGINT."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
@@ -40,10 +36,7 @@ def start(command: list[str]) -> Start:
             "PYTHONPATH": str(Path(__file__).parents[3] / "src"),
         }
         return subprocess.Popen(
-            [sys.executable, "-m", "taugate", *command, *words],
-            env=environment,
-            preexec_fn=_default_interrupt,  # noqa: PLW1509 (no thread is running here)
-            **settings,
+            interruptible([sys.executable, "-m", "taugate", *command, *words]), env=environment, **settings
         )
 
     return begin
