@@ -4,14 +4,10 @@ A model that sentence-transformers loads gets a Dense module. One that is there 
 cannot be trained, has the map folded into its graph.
 """
 
-import contextlib
-import io
-import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
-
-from safetensors import SafetensorError
 
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.linear.modules import append_map
@@ -22,8 +18,8 @@ from taugate.calibration.export.torch_model import load_model, refuse_unknown_mo
 from taugate.errors import InputError
 from taugate.retrieval.encoder.encoder import MODEL, TOKENIZER, OnnxEncoder
 from taugate.retrieval.release.adaptation import ADAPTATION, AdaptationRecord
-from taugate.storage.files import sha256_file, write_synced
-from taugate.storage.folders import publish, staging_folder
+from taugate.storage.files import disk_failure, sha256_file, write_synced
+from taugate.storage.folders import staging_folder
 
 
 def check_target(target: Path) -> None:
@@ -31,13 +27,20 @@ def check_target(target: Path) -> None:
 
     target: the folder to be. Raises InputError where something is there already, or it cannot be made.
     """
-    if target.is_symlink() or target.exists():
-        raise InputError(f"{target}: exists already; name another folder with --to, or remove this one")
-    parent = next(path for path in target.absolute().parents if path.exists())
-    if not parent.is_dir():
-        raise InputError(f"{parent}: is a file; name another folder with --to")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise InputError(f"{parent}: is not writable; name another folder with --to, or correct its permissions")
+    try:
+        if target.is_symlink() or target.exists():
+            raise InputError(f"{target}: exists already; name another folder with --to, or remove this one")
+        parent = next(path for path in target.absolute().parents if path.exists())
+        if not parent.is_dir():
+            raise InputError(f"{parent}: is a file; name another folder with --to")
+        # Permissions alone do not tell: root has all of them, and some file systems take no folder or no long name.
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.work-", dir=parent):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"{target}: cannot be written ({error.strerror or error}); name another folder with --to, or correct the "
+            "permissions of its parent"
+        ) from error
 
 
 def write_encoder(base: Path, name: str, learned: LinearMap | None, record: AdaptationRecord, target: Path) -> None:
@@ -56,9 +59,11 @@ def write_encoder(base: Path, name: str, learned: LinearMap | None, record: Adap
             write(staging)
             write_synced(staging / ADAPTATION, (record.model_dump_json(indent=2) + "\n").encode())
             staging.chmod(0o755)
-            publish(staging, target)
-    except (OSError, SafetensorError) as error:
-        said = getattr(error, "strerror", None) or error
+            staging.rename(target)
+    except Exception as error:
+        said = disk_failure(error)
+        if said is None:
+            raise
         raise InputError(
             f"{target}: the encoder cannot be written there ({said}); free some space, or name another folder with --to"
         ) from error
@@ -71,8 +76,7 @@ def _with_dense_layer(base: Path, name: str, learned: LinearMap | None) -> Calla
     append_map(model, learned)
 
     def write(staging: Path) -> None:
-        with contextlib.redirect_stderr(io.StringIO()):  # a progress bar over one small file
-            model.save(str(staging), create_model_card=False)
+        model.save(str(staging), create_model_card=False)
 
     return write
 
