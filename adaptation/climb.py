@@ -8,26 +8,29 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 
 from taugate.adaptation.budget import plan_within
 from taugate.adaptation.recipes import LearnedRecipes, TriedRecipe
-from taugate.adaptation.settings import LINEAR, AdaptationSettings
+from taugate.adaptation.settings import LINEAR, AdaptationSettings, Recipe
 from taugate.adaptation.training.plan import NothingToLearn, TrainingPlan
-from taugate.adaptation.workshop import Workshop
-from taugate.errors import EncoderError, InputError, TaugateError
+from taugate.adaptation.unfinished import writing_to
+from taugate.adaptation.workshop import Workshop, check_trainable
+from taugate.errors import EncoderError, TaugateError
 from taugate.retrieval.release.adaptation import CurvePoint, StageRecord, TrainingRecord
 from taugate.storage.files import sha256_json
 
 
-def climb(shop: Workshop, settings: AdaptationSettings, say: Callable[[str], None]) -> LearnedRecipes:
+def climb(
+    shop: Workshop, settings: AdaptationSettings, untrainable: str | None, say: Callable[[str], None]
+) -> LearnedRecipes:
     """Try the recipes that are asked for, as far as the budget allows.
 
-    shop: pairs, base encoder, and the folder of the unfinished work; settings: of the adaptation; say: told a line of
-    progress at a time. Raises EncoderError where the base cannot be trained by the recipe that was asked for,
-    InputError where the folder of the work is of another command or cannot be written, or there is nothing to learn
-    from.
+    shop: pairs, base encoder, and the folder of the unfinished work; settings: of the adaptation; untrainable: why the
+    base has no weights to train, None where it has; say: told a line of progress at a time. Raises EncoderError where
+    a loss is no number, InputError where the folder of the work is of another command or cannot be written, or there is
+    nothing to learn from.
     """
-    untrainable = None if settings.recipe in LINEAR else _untrainable(shop, settings)
     work = _digest(shop, settings)
     plan = TrainingPlan.read(shop.work, work)
     if plan is not None:
@@ -42,16 +45,23 @@ def climb(shop: Workshop, settings: AdaptationSettings, say: Callable[[str], Non
         return linear
     if plan is None:
         plan = plan_within(settings, shop, linear, time.perf_counter() - began, work, untrainable)
-        _keep(plan, shop)
+        with writing_to(shop.work):
+            plan.write(shop.work)
     return _follow(plan, shop, settings, linear, say)
 
 
-def _untrainable(shop: Workshop, settings: AdaptationSettings) -> str | None:
-    """Say why the weights cannot be trained, None where they can; the linear recipes of `auto` do without it."""
+def why_untrainable(model: Path, base: str, recipe: Recipe) -> str | None:
+    """Say why weights cannot be trained; None where they can, or where a linear recipe is asked for.
+
+    model: folder of the base; base: its name, for messages; recipe: that is asked for. Only `auto` does without
+    training. For the other recipes, raises what `check_trainable` does.
+    """
+    if recipe in LINEAR:
+        return None
     try:
-        shop.check()
+        check_trainable(model, base)
     except TaugateError as error:
-        if settings.recipe != "auto":
+        if recipe != "auto":
             raise
         return str(error)
     return None
@@ -63,7 +73,7 @@ def _follow(
     """Run the planned stages, and return every recipe that was tried."""
     left_out = dict(plan.left_out)
     for recipe, why in left_out.items():
-        say(f"warning: {recipe} is left out: {why}")
+        say(f"warning: {recipe} left out: {why}")
     auto = settings.recipe == "auto"
     tried, curve, stages = [*linear.tried], [*linear.curve], list[StageRecord]()
     best, start, trained = linear.chosen, _start(shop, linear), None
@@ -124,16 +134,6 @@ def _merged(
         curve.append(CurvePoint(recipe="merge", merge_weight=weight, ndcg=each.ndcg))
         say(f"merge: NDCG@10 {each.ndcg:.4f} with {weight:g} of the trained weights")
     return found
-
-
-def _keep(plan: TrainingPlan, shop: Workshop) -> None:
-    try:
-        plan.write(shop.work)
-    except OSError as error:
-        raise InputError(
-            f"{shop.work}: the unfinished work cannot be written there ({error.strerror or error}); free some space, "
-            "or name another folder with --to"
-        ) from error
 
 
 def _digest(shop: Workshop, settings: AdaptationSettings) -> str:

@@ -5,14 +5,10 @@ cannot be trained, has the map folded into its graph. Where documents do not pas
 folder of its own: the same bytes, so that vectors of documents that are in a cache or an index stay valid.
 """
 
-import contextlib
-import io
-import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
-
-from safetensors import SafetensorError
 
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.linear.modules import adapted_model
@@ -24,8 +20,8 @@ from taugate.errors import InputError
 from taugate.registry.writer import copy_encoder
 from taugate.retrieval.encoder.encoder import MODEL, TOKENIZER, OnnxEncoder
 from taugate.retrieval.release.adaptation import ADAPTATION, DOCUMENTS, AdaptationRecord
-from taugate.storage.files import sha256_file, write_synced
-from taugate.storage.folders import publish, staging_folder
+from taugate.storage.files import disk_failure, sha256_file, write_synced
+from taugate.storage.folders import staging_folder
 
 
 def check_target(target: Path) -> None:
@@ -33,13 +29,20 @@ def check_target(target: Path) -> None:
 
     target: the folder to be. Raises InputError where something is there already, or it cannot be made.
     """
-    if target.is_symlink() or target.exists():
-        raise InputError(f"{target}: exists already; name another folder with --to, or remove this one")
-    parent = next(path for path in target.absolute().parents if path.exists())
-    if not parent.is_dir():
-        raise InputError(f"{parent}: is a file; name another folder with --to")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise InputError(f"{parent}: is not writable; name another folder with --to, or correct its permissions")
+    try:
+        if target.is_symlink() or target.exists():
+            raise InputError(f"{target}: exists already; name another folder with --to, or remove this one")
+        parent = next(path for path in target.absolute().parents if path.exists())
+        if not parent.is_dir():
+            raise InputError(f"{parent}: is a file; name another folder with --to")
+        # Permissions alone do not tell: root has all of them, and some file systems take no folder or no long name.
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.work-", dir=parent):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"{target}: cannot be written ({error.strerror or error}); name another folder with --to, or correct the "
+            "permissions of its parent"
+        ) from error
 
 
 def write_encoder(
@@ -63,9 +66,11 @@ def write_encoder(
                 copy_encoder(exported.folder, staging / DOCUMENTS)
             write_synced(staging / ADAPTATION, (record.model_dump_json(indent=2) + "\n").encode())
             staging.chmod(0o755)
-            publish(staging, target)
-    except (OSError, SafetensorError) as error:
-        said = getattr(error, "strerror", None) or error
+            staging.rename(target)
+    except Exception as error:
+        said = disk_failure(error)
+        if said is None:
+            raise
         raise InputError(
             f"{target}: the encoder cannot be written there ({said}); free some space, or name another folder with --to"
         ) from error
@@ -78,8 +83,7 @@ def _with_dense_layer(base: Path, name: str, learned: LinearMap | None) -> Calla
     model = adapted_model(base_model, learned)
 
     def write(staging: Path) -> None:
-        with contextlib.redirect_stderr(io.StringIO()):  # a progress bar over one small file
-            model.save(str(staging), create_model_card=False)
+        model.save(str(staging), create_model_card=False)
 
     return write
 

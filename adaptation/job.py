@@ -1,27 +1,26 @@
 """One adaptation, from a data set to an encoder: `adapt` reads top to bottom in the order in which it happens."""
 
-import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from taugate.adaptation.admission import Admission, K
-from taugate.adaptation.climb import climb
+from taugate.adaptation.climb import climb, why_untrainable
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.measures import Encode, EncoderComparison, OtherTexts, ParaphrasedQueries
 from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
 from taugate.adaptation.settings import TRAIN, AdaptationSettings
+from taugate.adaptation.unfinished import sole_worker
 from taugate.adaptation.workshop import Workshop, graph_of
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.encoding.source import document_encoder, exported_encoder, model_folder
 from taugate.calibration.metrics.isotropy import isotropy
 from taugate.calibration.progress import Stopwatch
-from taugate.errors import EncoderError, TaugateError
+from taugate.errors import EncoderError, InputError
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery, read_dataset
 from taugate.ingestion.dataset.judgements import splits_in
 from taugate.ingestion.dataset.location import default_split, local_folder
@@ -85,7 +84,7 @@ def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and how)
             asked = _paraphrase(queries.unseen, settings.seed, writer, watch)
             before = OtherTexts.encode(asked, _encode_with(encoder, watch))
         place = Workplace(base, target.absolute().parent / f".{target.name}.work")
-        with _work_kept_if_any(place.work, say):
+        with sole_worker(place.work, say):
             found = learn_and_judge(evaluation, queries, encoder, settings, say, watch, place=place)
             with watch.stage("measure"):
                 after = before
@@ -98,7 +97,6 @@ def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and how)
                 record = found.record.model_copy(update={"measures": measures})
             with watch.stage("write"):
                 write_encoder(found.transformer or model_folder(base), base, found.learned, record, target, encoder)
-        shutil.rmtree(place.work, ignore_errors=True)
     return record
 
 
@@ -112,45 +110,32 @@ def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and how)
     steps: int | None = None,
     place: Workplace | None = None,
 ) -> Adaptation:
-    """Encode, try the recipes and judge them; nothing is written.
+    """Encode, try the recipes and judge them; no encoder is written.
 
     dataset: its documents; queries: of the three parts; encoder: the base; settings, say, watch: as for `adapt`; steps:
     gradient steps of the adapter, None for as many as the budget allows; place: where weights are trained, None for
     linear recipes alone. Raises EncoderError where the base cannot be trained, InputError where the work cannot be
     written.
     """
+    model = None if place is None else model_folder(place.base)
+    # Before the corpus is encoded, which takes minutes.
+    untrainable = None if model is None or place is None else why_untrainable(model, place.base, settings.recipe)
     pairs = _encode(dataset, queries, encoder, say, watch)
     with watch.stage("adapt"):
-        if place is None:
+        if model is None or place is None:
             made = settings.steps if steps is None else steps
             allowed = (lambda: float(settings.seconds or 0) - watch.total) if made is None else made
             learned = LearnedRecipes.climb(
                 pairs, settings.recipe, settings.seed, allowed, say, keep_documents=settings.keep_documents
             )
         else:
-            model = model_folder(place.base)
-            learned = climb(
-                Workshop(pairs, encoder, place.base, model, place.work, settings.seed, watch), settings, say
-            )
+            shop = Workshop(pairs, encoder, place.base, model, place.work, settings.seed, watch)
+            learned = climb(shop, settings, untrainable, say)
     with watch.stage("admit"):
         admission = Admission.decide(pairs, learned)
         record = _record(pairs, learned, admission, encoder, settings)
         comparison = EncoderComparison(queries.unseen, admission.trials, K, settings.seed)
         return Adaptation(learned.chosen.learned, learned.chosen.transformer, record, comparison)
-
-
-@contextmanager
-def _work_kept_if_any(work: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Remove the folder of the unfinished work after an error or Ctrl-C, where this run made it and trained nothing."""
-    was_there = work.exists()
-    try:
-        yield
-    except BaseException as error:
-        if not was_there and not any(each.is_file() for each in work.glob("*/**/*")):
-            shutil.rmtree(work, ignore_errors=True)
-        elif not isinstance(error, TaugateError):  # whose message says what to do
-            say(f"the unfinished work is kept in {work}: the same command goes on with it")
-        raise
 
 
 def _load(base: str) -> OnnxEncoder:
@@ -172,14 +157,19 @@ def _read(
     data: str, settings: AdaptationSettings, spool: Path, say: Callable[[str], None]
 ) -> tuple[Dataset, AdaptationQueries]:
     """Read the evaluation split and the training split, if there is one, and divide their queries."""
-    deciding = settings.eval_split or default_split(data, say)
+    deciding = settings.eval_split
+    if deciding is None:
+        deciding = default_split(data, say, "admission is decided by", "--eval-split")
     named = [] if settings.split is None or settings.split == deciding else [settings.split]
-    with local_folder(data, deciding, *named, optional=() if settings.split else (TRAIN,)) as folder:
-        split = settings.split or (TRAIN if TRAIN in splits_in(folder) else None)
+    with local_folder(data, deciding, *named, optional=(TRAIN,) if settings.split is None else ()) as folder:
+        split = TRAIN if settings.split is None and TRAIN in splits_in(folder) else settings.split
         spools = [spool / name for name in ("evaluation", "training")]
         for each in spools:
             each.mkdir()
-        evaluation = read_dataset(folder, deciding, spools[0])
+        try:
+            evaluation = read_dataset(folder, deciding, spools[0])
+        except InputError as error:  # for every other command that split is --split
+            raise InputError(str(error).replace("--split names", "--eval-split names")) from error
         if len({query.weight for query in evaluation.answerable}) > 1:
             say(
                 f"warning: the queries of split {evaluation.split} have weights, which admission does not use: the "

@@ -6,13 +6,14 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import Advice, Options
+from taugate.calibration.settings.options import Advice, Options, SplitName
 from taugate.errors import InputError
 
 Recipe = Literal["auto", "whitening", "adapter", "layers", "ft", "pt", "pt-ft", "merge"]
 LINEAR = ("whitening", "adapter")  # recipes that need neither a transformer nor the extra `adaptation`
 TRAIN = "train"  # the split whose queries are learned from, where a data set has one
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
+_LARGEST_SEED = 2**32 - 1  # that the trainers take
 _BUDGET = re.compile(r"([1-9][0-9]{0,5})([smh]|steps?)")
 
 
@@ -26,25 +27,27 @@ def _budget(text: str) -> str:
 class AdaptationSettings(Options):
     """How an encoder is adapted. Constructors raise InputError for a value that cannot be used."""
 
-    recipe: Recipe = Field(default="auto", description="what is learned; auto: each recipe that beats the one before")
+    recipe: Recipe = Field(
+        default="auto",
+        description="what is learned; auto tries them in turn, and keeps what is better than the best so far",
+    )
     budget: Annotated[
         Annotated[str, AfterValidator(_budget)],
         Advice("give a whole number and a unit, such as 90s, 10m, 1h or 200steps"),
     ] = Field(
         default="10m",
-        description="time that the adaptation may take, which decides how many steps are made; or steps of each recipe",
+        description="time that it may take, from which the numbers of steps follow; or steps of each recipe",
     )
-    split: str | None = Field(
+    split: SplitName = Field(
         default=None,
-        description="file in qrels/, without .tsv, to learn from (default: train where there is one, else crops)",
+        description="split to learn from, a file in qrels/, without .tsv (default: train if there is one, else crops)",
     )
-    eval_split: str | None = Field(
+    eval_split: SplitName = Field(
         default=None,
-        description="file in qrels/ that decides on admission (default: test where there is one, else human, else "
-        "generated)",
+        description="split that decides on admission (default: test where there is one, else human, else generated)",
     )
-    seed: Annotated[int, Advice("give a whole number of 0 or more")] = Field(
-        default=0, ge=0, description="seed of every random choice"
+    seed: Annotated[int, Advice(f"give a whole number from 0 to {_LARGEST_SEED}")] = Field(
+        default=0, ge=0, le=_LARGEST_SEED, description="seed of every random choice"
     )
     keep_documents: bool = Field(
         default=False,
@@ -53,8 +56,8 @@ class AdaptationSettings(Options):
     )
     paraphrases: Literal["rules", "local", "endpoint"] = Field(
         default="rules",
-        description="who paraphrases ten queries, to measure how well the encoder knows the domain: rules, or a "
-        "language model on this machine or behind --endpoint",
+        description="who puts ten queries in other words, to measure how well the encoder knows the domain: rules, or "
+        "a language model, on this machine or behind --endpoint",
     )
 
     def __post_init__(self) -> None:

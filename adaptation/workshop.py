@@ -14,6 +14,7 @@ from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes, TriedRecipe
 from taugate.adaptation.training.plan import StagePlan
+from taugate.adaptation.unfinished import writing_to
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.source import is_exported
 from taugate.calibration.metrics.documents import relevant_passages
@@ -52,22 +53,6 @@ class Workshop:
     work: Path
     seed: int
     watch: Stopwatch
-
-    def check(self) -> None:
-        """Find out whether weights can be trained. Raises InputError without the extra, EncoderError for the base."""
-        if missing := [name for name in ("accelerate", "datasets") if find_spec(name) is None]:
-            raise InputError(
-                f"{missing[0]} is not installed, and training through the encoder needs it: pip install "
-                "'taugate[adaptation]', or choose --recipe adapter"
-            )
-        if is_exported(self.model):
-            raise EncoderError(
-                f"encoder {self.base!r}: is an exported graph, whose weights cannot be trained; give the "
-                "sentence-transformers folder that it was exported from, or choose --recipe adapter"
-            )
-        from taugate.adaptation.training.upper_layers import transformer_layers
-
-        transformer_layers(self.load(), self.base)
 
     @property
     def together(self) -> int:
@@ -208,14 +193,11 @@ class Workshop:
 
     def _encode(self, model: "SentenceTransformer", folder: Path) -> tuple[Path, EncodedPairs]:
         """Save a model, export it, and encode everything, unless a killed run has done so."""
-        from safetensors import SafetensorError
-
-        from taugate.adaptation.training.run import unwritable
         from taugate.calibration.export.onnx_export import export
 
         saved = folder / "model"
         graph = graph_of(saved)
-        try:
+        with writing_to(folder):
             if not saved.is_dir():
                 with staging_folder(folder, ".model-") as staging:
                     model.save(str(staging), create_model_card=False)
@@ -224,11 +206,30 @@ class Workshop:
                 with staging_folder(folder, ".onnx-") as staging, self.watch.task("exporting the trained encoder"):
                     export(saved, self.base, "", staging)
                     publish(staging, graph)
-        except (OSError, SafetensorError) as error:
-            raise unwritable(folder, error) from error
         encoder = OnnxEncoder.load(graph)
         cache = EmbeddingCache(folder / "embeddings.sqlite", encoder.config.dimension)
         return saved, EncodedPairs.encode(self.pairs.corpus, self.pairs.queries, encoder, cache, self.watch)
+
+
+def check_trainable(model: Path, base: str) -> None:
+    """Find out whether the weights of a base can be trained.
+
+    model: its folder; base: its name, for messages. Raises InputError without the extra, EncoderError for the base.
+    """
+    if missing := [name for name in ("accelerate", "datasets") if find_spec(name) is None]:
+        raise InputError(
+            f"{missing[0]} is not installed, and training through the encoder needs it: pip install "
+            "'taugate[adaptation]', or choose --recipe adapter"
+        )
+    if is_exported(model):
+        raise EncoderError(
+            f"encoder {base!r}: is an exported graph, whose weights cannot be trained; give the "
+            "sentence-transformers folder that it was exported from, or choose --recipe adapter"
+        )
+    from taugate.adaptation.training.upper_layers import transformer_layers
+    from taugate.calibration.export.torch_model import load_model
+
+    transformer_layers(load_model(model, base), base)
 
 
 def graph_of(transformer: Path) -> Path:

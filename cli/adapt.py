@@ -28,12 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Adapt an encoder to a data set: learn a linear map of its embeddings, and train its weights as far as the "
         "budget allows, from labelled queries or from crops of the documents. Queries about other documents decide "
-        "whether the encoder is better. A command that was killed goes on where it was when it is repeated."
+        "whether the encoder is better. To go on after an interruption, repeat the command."
     )
     parser.add_argument(
         "data", metavar="DATA", help="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"
     )
-    parser.add_argument("--to", metavar="ENCODER", type=Path, required=True, help="folder to make for the encoder")
+    parser.add_argument("--to", metavar="ENCODER", type=Path, required=True, help="folder to write, not there yet")
     parser.add_argument(
         "--encoder",
         metavar="NAME_OR_PATH",
@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add_option(parser, fields, name)
     add_option(parser, fields, "keep_documents")
     add_option(parser, fields, "paraphrases")
-    parser.add_argument("--endpoint", metavar="URL", help="base URL of the model that paraphrases")
-    parser.add_argument("--model", metavar="M", help="its name there, or the path of a GGUF file")
+    parser.add_argument("--endpoint", metavar="URL", help="base URL of that language model")
+    parser.add_argument("--model", metavar="M", help="name of the model there, or path of a GGUF file")
     parser.add_argument("--json", action="store_true", help="print the encoder and its record as one JSON object")
     parser.set_defaults(run=run)
 
@@ -104,14 +104,14 @@ def _report(record: AdaptationRecord, data: str, target: Path, seconds: float, *
         "Recipe": f"{recipe}, learned from {pairs.train:,} {source} in {seconds:.0f} s",
         "Gain": f"NDCG@10 {_points(gain.ndcg.mean)} points ({_points(gain.ndcg.lower)} to {_points(gain.ndcg.upper)}), "
         f"accuracy {_points(gain.accuracy.mean)} ({_points(gain.accuracy.lower)} to {_points(gain.accuracy.upper)})",
-        "Recall": f"recall@100 {record.recall.after:.3f} after {record.recall.before:.3f}",
-        "Evidence": f"{pairs.unseen:,} unseen queries of documents that gave no pair",
+        "Recall": f"recall@100 {record.recall.before:.3f} before, {record.recall.after:.3f} after",
+        "Evidence": f"{pairs.unseen:,} unseen queries about documents that it did not learn from",
     }
     if record.training is not None:
         stages = [f"{each.stage} {each.steps} steps of {each.batch}" for each in record.training.stages]
         weight = record.training.merge_weight
         merged = [] if weight in {None, 1.0} else [f"{weight:g} of the trained weights in the encoder"]
-        rows["Training"] = "; ".join([*stages, *merged]) or "none: the budget did not pay for any"
+        rows["Training"] = "; ".join([*stages, *merged]) or "none; the warnings above say why"
     if record.measures is not None:
         rows["General"] = forgetting_words(record.measures.forgetting, unmerged=record.unmerged)
     if record.evidence == "generated":

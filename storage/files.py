@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from safetensors import SafetensorError
 
 # A link is not followed, and a pipe that nobody writes to does not block whoever opens it. Windows has neither.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+
+_QUOTED = re.compile(r"(?:^|: )([^:]+) \(os error \d+\)")  # how Rust writes an error of the system
 
 
 @contextmanager
@@ -79,6 +83,25 @@ def write_synced(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def disk_failure(error: Exception) -> str | None:
+    """Return what went wrong with a file, in the system's words; None for an error of another kind.
+
+    Only Python's own code raises OSError: safetensors and tokenizers quote the system in errors of theirs, and PyTorch
+    raises a RuntimeError when it cannot finish a file.
+
+    error: whatever was raised while files were written.
+    """
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if quoted := _QUOTED.search(str(error)):
+        return quoted[1]
+    if isinstance(error, SafetensorError):
+        return str(error)
+    if "inline_container.cc" in str(error):  # where torch.save writes; it counts bytes, and knows no system
+        return "a file cannot be written whole, as on a full disk"
+    return None
 
 
 def append_lines(descriptor: int, lines: bytes) -> None:

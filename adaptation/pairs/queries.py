@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.adaptation.parts import TRAIN, UNSEEN, VALIDATION, CorpusParts
+from taugate.calibration.metrics.clusters import clusters
 from taugate.calibration.metrics.documents import Parents
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import PEOPLE, Dataset, LabelledQuery
@@ -137,8 +138,13 @@ def _check(name: str, queries: dict[int, list[LabelledQuery]], training: Dataset
         elif training is None:
             advice = "add documents of ten words or more"
         else:
-            advice = "label more, or remove the split to learn from crops of the documents"
+            advice = "label more, about other documents, or learn from crops, without --split and without a split train"
         raise InputError(
             f"{name}: {found} {'query' if found == 1 else 'queries'} to {_USE[part]} on documents of their own, and "
             f"{fewest} are the fewest; {advice}"
+        )
+    if len({*clusters(queries[UNSEEN]).tolist()}) == 1:
+        raise InputError(
+            f"{name}: all {len(queries[UNSEEN])} queries to {_USE[UNSEEN]} are about the same document, or about "
+            "documents that some of them share, and count as one; label more, about other documents"
         )

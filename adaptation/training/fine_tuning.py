@@ -11,7 +11,6 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.base.sampler import DefaultBatchSampler
 from sentence_transformers.sentence_transformer.losses import (
@@ -24,8 +23,9 @@ from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.linear.modules import append_map
 from taugate.adaptation.training.plan import NothingToLearn
 from taugate.adaptation.training.repeated_texts import RepeatedTextsLoss
-from taugate.adaptation.training.run import Schedule, TrainingRun, unwritable
+from taugate.adaptation.training.run import Schedule, TrainingRun
 from taugate.adaptation.training.upper_layers import LowerStates, transformer_layers, upper_model
+from taugate.adaptation.unfinished import writing_to
 
 _SCALE = 20.0  # a temperature of 0.05, as the adapter has it
 _MINI_BATCH = 32  # texts that are in memory at once, whatever the batch
@@ -135,10 +135,8 @@ def fine_tune_layers(  # noqa: PLR0913, PLR0917 (those of `fine_tune`, and which
     """
     transformer_layers(model, name)
     kept = run.folder / stage / "states.safetensors"
-    try:
+    with writing_to(run.folder):
         states = LowerStates.compute(model, name, upper, triplets.texts, kept, run.watch, bfloat16=run.bfloat16)
-    except (OSError, SafetensorError) as error:
-        raise unwritable(run.folder, error) from error
     with upper_model(model, name, upper, states) as view:
         _freeze_maps(view)
         loss = RepeatedTextsLoss(view, scale=_SCALE)

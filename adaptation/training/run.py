@@ -16,14 +16,14 @@ from typing import Any
 
 import torch
 import transformers
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.sampler import BatchSamplers
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from taugate.adaptation.unfinished import writing_to
 from taugate.calibration.progress import Stopwatch, Task
-from taugate.errors import EncoderError, InputError
+from taugate.errors import EncoderError
 from taugate.storage.files import atomic_write
 
 _LEARNED = "learned.safetensors"
@@ -85,7 +85,7 @@ class TrainingRun:
         InputError where the folder cannot be written.
         """
         folder = self.folder / stage
-        try:
+        with writing_to(folder):
             if (made := self.losses(stage)) is not None:
                 _load(folder / _LEARNED, model)
                 return made
@@ -93,22 +93,16 @@ class TrainingRun:
                 trainer = self._trainer(folder, trainer_class, model, schedule, task, told, of_trainer)
                 last = _last_checkpoint(folder)
                 task.done = task.known = 0 if last is None else int(last.name.rpartition("-")[2])
-                trainer.train(resume_from_checkpoint=None if last is None else str(last))
+                try:
+                    trainer.train(resume_from_checkpoint=None if last is None else str(last))
+                except LossError:  # what is there would end in the same way
+                    shutil.rmtree(folder, ignore_errors=True)
+                    raise
             losses = [float(each["loss"]) for each in trainer.state.log_history if "loss" in each]
             _save(model, folder)
             atomic_write(folder / _LOSSES, json.dumps(losses).encode())
             for each in folder.glob("checkpoint-*"):
                 shutil.rmtree(each)
-        except LossError:  # what is there would end in the same way
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        except (OSError, SafetensorError) as error:
-            raise unwritable(folder, error) from error
-        except RuntimeError as error:
-            if "PytorchStreamWriter" not in str(error):  # what torch.save makes of a full disk
-                raise
-            raise unwritable(folder, error) from error
-        model.to("cpu")
         return losses
 
     def losses(self, stage: str) -> list[float] | None:
@@ -156,7 +150,8 @@ class TrainingRun:
             def _load_from_checkpoint(self, resume_from_checkpoint: str, model: object = None) -> None:
                 _load(Path(resume_from_checkpoint) / _LEARNED, learner)
 
-        logging.getLogger("transformers").setLevel(logging.ERROR)
+        for library in ("transformers", "sentence_transformers"):  # their remarks are on how this code calls them
+            logging.getLogger(library).setLevel(logging.ERROR)
         folder.mkdir(parents=True, exist_ok=True)
         gpu = torch.cuda.is_available()
         sentences = issubclass(trainer_class, SentenceTransformerTrainer)
@@ -231,18 +226,6 @@ class _Progress(TrainerCallback):
         for each in folder.glob("checkpoint-*"):
             if each != whole:
                 shutil.rmtree(each)
-
-
-def unwritable(folder: Path, error: Exception) -> InputError:
-    """Return the error for a folder of unfinished work that cannot be written.
-
-    folder: that; error: what the system said.
-    """
-    said = getattr(error, "strerror", None) or str(error).splitlines()[0]
-    return InputError(
-        f"{folder}: the unfinished work cannot be written there ({said}); free some space and repeat the command, "
-        "which goes on from what is there"
-    )
 
 
 def _learned(model: torch.nn.Module) -> dict[str, torch.Tensor]:

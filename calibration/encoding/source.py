@@ -173,6 +173,11 @@ def _packaged(name: str) -> Path | None:
 
 
 def _downloaded(name: str) -> Path:
+    if "://" in name:
+        raise EncoderError(
+            f"encoder {name!r}: is a URL, and an encoder runs here; give the path of a sentence-transformers folder, "
+            "or the name of a model on the hub"
+        )
     from huggingface_hub import snapshot_download
 
     try:

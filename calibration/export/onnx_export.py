@@ -66,7 +66,7 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
         model = query_route(model, name)
     refuse_unknown_modules(model, name)
     tokenizer, max_length = tokenizer_of(model, name)
-    tokenizer.save(str(target / TOKENIZER))
+    (target / TOKENIZER).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     write_graph(model, tokenizer, target / MODEL, name)
     if {path.name for path in target.iterdir()} > {MODEL, TOKENIZER}:
         raise EncoderError(f"encoder {name!r}: too large for one ONNX file (2 GB); choose a smaller model")

@@ -1,7 +1,5 @@
 """Take a sentence-transformers model apart, and trace it with PyTorch as a graph of two inputs."""
 
-import contextlib
-import io
 import logging
 import warnings
 from collections.abc import Iterable
@@ -11,6 +9,7 @@ from typing import Any
 import torch
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
+from transformers.utils.logging import disable_progress_bar
 
 from taugate.errors import EncoderError
 
@@ -23,9 +22,9 @@ _OPSET = 17  # the lowest with LayerNormalization as one operator
 def load_model(folder: Path, name: str) -> SentenceTransformer:
     """Load the model in `folder` on the CPU; name: for the message. Raises EncoderError when there is none."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
+    disable_progress_bar()  # over the weights of one small file, here and where the model is saved
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # a progress bar over the weights of one small file
-            return SentenceTransformer(str(folder), device="cpu", local_files_only=True).eval()
+        return SentenceTransformer(str(folder), device="cpu", local_files_only=True).eval()
     except Exception as error:  # a damaged model folder raises whatever its loader happens to hit first
         raise EncoderError(f"encoder {name!r}: {folder} is not a sentence-transformers model ({error})") from error
 
@@ -136,7 +135,7 @@ def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, na
     """Trace the model into an ONNX file.
 
     model: to export; tokenizer: whose tokens it is traced with; path: of the file; name: for the message. Raises
-    EncoderError, naming the module, when it cannot be traced.
+    EncoderError, naming the module, when it cannot be traced, and OSError when the file cannot be written.
     """
     lengths = [len(ids) for ids in (encoding.ids for encoding in tokenizer.encode_batch(["a short text", "b"]))]
     ids = torch.ones((2, max(lengths)), dtype=torch.long)
@@ -159,6 +158,8 @@ def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, na
                 opset_version=_OPSET,
                 dynamo=False,  # with dynamo=True onnxruntime refuses the graph (torch 2.13, onnxscript of 2026-11)
             )
+    except OSError:  # the file cannot be written
+        raise
     except Exception as error:  # the tracer and every operator raise types of their own
         architecture = type(getattr(model[0], "auto_model", model[0])).__name__
         raise EncoderError(

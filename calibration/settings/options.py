@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass as plain_dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
@@ -20,6 +20,17 @@ class Advice:
 
     text: str
     option: str | None = None
+
+
+def _file_name(split: str) -> str:
+    if not split or "/" in split or split in {".", ".."}:
+        raise ValueError("no name of a file")
+    return split
+
+
+SplitName = Annotated[
+    Annotated[str, AfterValidator(_file_name)] | None, Advice("give the name of a file in qrels/, without .tsv")
+]
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import Advice, Options
+from taugate.calibration.settings.options import Advice, Options, SplitName
 from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, ThresholdRule
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
@@ -97,12 +97,6 @@ class CandidateSettings(Options):
         return {name: value for name, value in chosen.items() if value != _BASELINE[name]}
 
 
-def _file_name(split: str) -> str:
-    if not split or "/" in split or split in {".", ".."}:
-        raise ValueError("no name of a file")
-    return split
-
-
 def _from_people(splits: tuple[str, ...]) -> tuple[str, ...]:
     if splits not in {(), (HUMAN,), (HUMAN, TRAFFIC)}:
         raise ValueError("not what people judged")
@@ -120,9 +114,7 @@ class CalibrationSettings(Options):
     Constructors raise InputError for a value that cannot be used.
     """
 
-    split: Annotated[
-        Annotated[str, AfterValidator(_file_name)] | None, Advice("give the name of a file in qrels/, without .tsv")
-    ] = Field(
+    split: SplitName = Field(
         default=None,
         description="file in qrels/, without .tsv (default: test where there is one, else human, else generated)",
     )

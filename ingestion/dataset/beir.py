@@ -210,7 +210,7 @@ def read_dataset(folder: Path, split: str, spool: Path, known: Container[str] = 
     answerable = [query for query in labelled if query.relevant]
     if not answerable:
         qrels = stored_file(folder / qrels_of(split))
-        raise InputError(f"{qrels}: no query has a document with score 1 or more; label some before calibrating")
+        raise InputError(f"{qrels}: no query has a document with score 1 or more; label some")
     return Dataset(
         name=folder.resolve().name,
         split=split,
@@ -246,12 +246,18 @@ def spool_corpus(path: Path, spool: Path) -> CorpusIds:
     path: of corpus.jsonl. spool: an empty folder. Raises InputError or LineError.
     """
     ids = CorpusIds()
-    writer = DocumentWriter(spool)
     try:
-        for document in read_corpus(path, ids):
-            writer.append(document)
-    finally:
-        writer.close()
+        writer = DocumentWriter(spool)
+        try:
+            for document in read_corpus(path, ids):
+                writer.append(document)
+        finally:
+            writer.close()
+    except OSError as error:  # of the copy: what cannot be read is an InputError
+        raise InputError(
+            f"{spool}: the documents cannot be copied there ({error.strerror or error}); free some space, or name "
+            "another folder in TMPDIR"
+        ) from error
     return ids
 
 

@@ -27,12 +27,12 @@ def is_url(data: str) -> bool:
     return "://" in data
 
 
-def default_split(data: str, say: Callable[[str], None]) -> str:
+def default_split(data: str, say: Callable[[str], None], use: str = "calibrating on", option: str = "--split") -> str:
     """Choose the split where none is named: test where there is one, else human, else generated.
 
-    data: a folder or a URL. say: told which splits hold human queries where the choice falls on generated. Raises
-    InputError where a folder has none of the three, or the URL cannot be used; StoreError where the store does not
-    answer.
+    data: a folder or a URL. say: told which splits hold human queries where the choice falls on generated. use: what is
+    done with the split, for that line. option: that names another split. Raises InputError where a folder has none of
+    the three, or the URL cannot be used; StoreError where the store does not answer.
     """
     if is_url(data):
         with _refusals_as_input_errors():
@@ -48,11 +48,11 @@ def default_split(data: str, say: Callable[[str], None]) -> str:
     chosen = next((split for split in DEFAULT_SPLITS if split in found), None)
     others = ", ".join(split for split in found if split != GENERATED)
     if chosen == GENERATED and others:
-        say(f"calibrating on the split {GENERATED}; human queries are in {others}: --split takes them instead")
+        say(f"{use} the split {GENERATED}; human queries are in {others}: {option} takes them instead")
     if chosen is not None:
         return chosen
     if others:
-        raise InputError(f"{data}: no split {', '.join(DEFAULT_SPLITS)} in qrels/; --split names one of: {others}")
+        raise InputError(f"{data}: no split {', '.join(DEFAULT_SPLITS)} in qrels/; {option} names one of: {others}")
     raise InputError(
         f"{data}: no {qrels_of(TEST)}, so no query is labelled; label some, or make queries from the documents: "
         f"taugate queries {data} --method crop"

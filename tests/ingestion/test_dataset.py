@@ -10,6 +10,7 @@ import pytest
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
+from taugate.retrieval.documents.store import TEXTS
 
 DOCUMENTS = [
     {"_id": "d1", "title": "Slump", "text": "soft concrete flows", "metadata": {"year": 2001, "grade": None}},
@@ -266,3 +267,12 @@ def test_an_id_that_is_neither_is_one_clear_error(data):
     write_split(data, "test", [("mike", "d2", 1), ("mike", "d2#2", 2)])
     with pytest.raises(InputError, match=r"test.tsv:3: document 'd2#2' is not in corpus.jsonl"):
         read(data)
+
+
+def test_a_full_disk_for_the_documents_is_an_input_error(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool" / TEXTS).symlink_to("/dev/full")
+    with pytest.raises(
+        InputError, match=r"cannot be copied there \(No space left on device\); .*another folder in TMPDIR"
+    ):
+        read_dataset(data, "test", tmp_path / "spool")

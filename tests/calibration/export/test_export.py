@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from taugate.calibration.encoding import source
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.export.onnx_export import PROBES
-from taugate.errors import EncoderError
-from taugate.retrieval.encoder.encoder import CONFIG, OnnxEncoder
+from taugate.errors import EncoderError, InputError
+from taugate.retrieval.encoder.encoder import CONFIG, MODEL, TOKENIZER, OnnxEncoder
 
 pytestmark = pytest.mark.model
 
@@ -164,6 +167,28 @@ def test_a_name_that_no_hub_delivers_is_one_clear_error(monkeypatch: pytest.Monk
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(EncoderError, match="no-such/model.*hub did not deliver it"):
         exported_encoder("no-such/model")
+
+
+def test_a_url_is_no_encoder() -> None:
+    with pytest.raises(EncoderError, match=r"http://127\.0\.0\.1:9/v1.*is a URL, and an encoder runs here"):
+        exported_encoder("http://127.0.0.1:9/v1")
+
+
+@pytest.mark.parametrize("name", [MODEL, TOKENIZER])
+def test_a_full_disk_is_one_clear_error(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved("static", tmp_path)
+
+    @contextmanager
+    def full(parent: Path, prefix: str) -> Iterator[Path]:
+        folder = parent / prefix
+        folder.mkdir(parents=True)
+        (folder / name).symlink_to("/dev/full")
+        yield folder
+
+    monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(source, "staging_folder", full)
+    with pytest.raises(InputError, match=r"an exported encoder cannot be kept there \(.*No space left on device"):
+        exported_encoder(str(path))
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
