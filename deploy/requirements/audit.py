@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
-FILES = ["service.txt", "calibration.txt", "torch.txt", "gpu.txt", "build.txt"]
+FILES = ["service.txt", "milvus.txt", "calibration.txt", "torch.txt", "gpu.txt", "mcp.txt", "build.txt"]
 SERVICES = {"pypi": "the package index", "osv": "OSV"}  # those that pip-audit knows; the first needs no further host
 
 

@@ -13,7 +13,11 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
-SERVICE = ["signing", "storage", "traces"]  # extras of pyproject.toml that the image has
+SERVICE = ["pgvector", "signing", "storage", "traces"]  # extras of pyproject.toml that the image has
+MILVUS = [
+    *SERVICE,
+    "milvus",
+]  # those of service-milvus: with pandas, the image service would be over its limit of 450 MB
 CLIENT = "clients/python/pyproject.toml"  # of which the image mcp has the extra of this name
 CALIBRATION = [*SERVICE, "calibration", "sample"]
 # PyTorch and what its build with CUDA asks for: a file of its own, as its build for the CPU asks for none of it.
@@ -22,7 +26,11 @@ TORCH = ("torch", "cuda-", "nvidia-", "triton")
 
 def main() -> None:
     """Write every file. uv's own message says what keeps it from doing so, such as pins that exclude one another."""
-    _write("service.txt", _compiled(["pyproject.toml", *_extras(SERVICE)], _blocks("service.txt")))
+    service = _compiled(["pyproject.toml", *_extras(SERVICE)], _blocks("service.txt"))
+    _write("service.txt", service)
+    # Installed on top of service.txt or calibration.txt. Not part of either: the quickstart needs no client of Milvus.
+    with_milvus = _compiled(["pyproject.toml", *_extras(MILVUS)], service | _blocks("milvus.txt"))
+    _write("milvus.txt", {name: block for name, block in with_milvus.items() if name not in service})
     _write("gpu.txt", _compiled(["deploy/requirements/gpu.in"], _blocks("gpu.txt")))
     _write("build.txt", _compiled(["deploy/requirements/build.in"], _blocks("build.txt")))
     _write("mcp.txt", _compiled([CLIENT, "--extra=mcp"], _blocks("mcp.txt")))

@@ -18,7 +18,10 @@ from helm.values.settings import ServiceSettings
 class ChartValues(Group):
     """Values of the chart taugate."""
 
-    image: Image = value(Image(), "image of the service: taugate/service, or with a GPU taugate/service-gpu")
+    image: Image = value(
+        Image(),
+        "image of the service: taugate/service, with Milvus taugate/service-milvus, with a GPU taugate/service-gpu",
+    )
     image_pull_secrets: list[Name] = value([], "Secrets for pulling images")
     replicas: int | None = value(
         None, "number of pods; null: 2, so that one may fail, or as many as autoscaling says", ge=1

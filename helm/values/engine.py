@@ -8,8 +8,8 @@ class Engine(Group):
 
     url: str | None = value(
         None,
-        "URLs of its servers, by commas, without a password, such as http://milvus:19530 or "
-        "postgresql://taugate@postgres/taugate",
+        "URLs of its servers, by commas, without a password, such as postgresql://taugate@postgres/taugate or "
+        "http://milvus:19530; only the image taugate/service-milvus has the client of Milvus",
         pattern="^(https?|postgres(ql)?)://",
     )
     token_secret: SecretEntry = value(

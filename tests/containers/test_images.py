@@ -94,6 +94,20 @@ def test_it_has_no_pytorch_no_pip_and_no_compiler() -> None:
     assert run(*entry, code.format(["torch", "transformers", "pip"])).stdout.strip() == "[None, None, None] None"
 
 
+@pytest.mark.parametrize(
+    ("target", "url"),
+    [
+        ("service", "postgresql://engine"),
+        ("calibration", "postgresql://engine"),
+        ("calibration", "http://engine:19530"),
+    ],
+)
+def test_it_has_the_client_of_the_engine_that_it_may_be_given(target: str, url: str) -> None:
+    kind = "milvus" if url.startswith("http") else "pgvector"
+    code = f"from taugate.retrieval.engines.connect import connect; print(connect({kind!r}, [{url!r}]).kind)"
+    assert inside(target, code).strip() == kind
+
+
 def test_the_mcp_server_is_the_client_and_no_service() -> None:
     code = "import importlib.util as u; print([u.find_spec(n) is None for n in {}])"
     names = ["taugate", "numpy", "faiss", "onnxruntime", "pip"]

@@ -5,8 +5,6 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, requires
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,25 +12,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from deploy.requirements import audit, generate
+from tests.deploy.locks import DOCKERFILE, FOLDER, PYPROJECT, ROOT, faults, locked, needed, version
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "deploy" / "requirements"
-PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-DOCKERFILE = (ROOT / "deploy" / "docker" / "Dockerfile").read_text(encoding="utf-8")
 FILES = sorted(path.name for path in FOLDER.glob("*.txt"))
-
-
-def locked(*names: str) -> dict[str, Requirement]:
-    """Requirements of files, by name; of torch-cpu.txt as the version that it is a build of."""
-    lines = [line for name in names for line in (FOLDER / name).read_text(encoding="utf-8").splitlines()]
-    found = [Requirement(re.split(r" \\| --hash", line)[0]) for line in lines if line and line[0] not in "# "]
-    return {canonicalize_name(each.name): each for each in found}
-
-
-def version(requirement: Requirement) -> str:
-    (pin,) = requirement.specifier
-    assert pin.operator == "=="
-    return pin.version
 
 
 def pins() -> dict[str, str]:
@@ -58,10 +40,6 @@ def test_each_version_is_the_one_of_the_constraints(name: str) -> None:
     assert stale == {}, "run `make requirements`"
 
 
-def needed(requirement: Requirement, extras: set[str]) -> bool:
-    return requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras or {""})
-
-
 def test_a_lock_that_lacks_or_keeps_a_package_is_found() -> None:
     """The check below, on a lock that is stale on purpose."""
     direct = [Requirement("httpx>=0.28")]
@@ -73,39 +51,15 @@ def test_a_lock_that_lacks_or_keeps_a_package_is_found() -> None:
     assert faults([Requirement("uvicorn<0.1")], complete)[0] >= {"uvicorn<0.1, not 0.54.0"}
 
 
-def faults(direct: list[Requirement], lock: dict[str, Requirement]) -> tuple[set[str], set[str]]:
-    """What a lock lacks or has in a wrong version, and what nothing asks for, as far as packages are installed."""
-    wrong, reached = set(), set()
-    waiting = [(each, "taugate") for each in direct]
-    while waiting:
-        requirement, asked_by = waiting.pop()
-        name = canonicalize_name(requirement.name)
-        if name not in lock:
-            wrong.add(f"{name}, of {asked_by}")
-            continue
-        at = version(lock[name])
-        if not requirement.specifier.contains(at, prereleases=True):
-            wrong.add(f"{name}{requirement.specifier}, not {at}")
-        key = f"{name}[{','.join(sorted(requirement.extras))}]"
-        if key in reached:
-            continue
-        reached |= {key, name}
-        try:
-            asked = [Requirement(each) for each in requires(name) or []]
-        except PackageNotFoundError:
-            continue
-        waiting += [(each, name) for each in asked if needed(each, requirement.extras)]
-    elsewhere = {name for name, each in lock.items() if each.marker and not each.marker.evaluate()}
-    return wrong, set(lock) - reached - elsewhere
-
-
 @pytest.mark.parametrize(
     ("files", "extras"),
     [
         (["service.txt"], generate.SERVICE),
+        (["service.txt", "milvus.txt"], generate.MILVUS),
         (["calibration.txt", "torch-cpu.txt"], generate.CALIBRATION),
+        (["calibration.txt", "torch-cpu.txt", "milvus.txt"], [*generate.CALIBRATION, "milvus"]),
     ],
-    ids=["service", "calibration"],
+    ids=["service", "service-milvus", "quickstart", "calibration"],
 )
 def test_they_have_what_pyproject_asks_for_and_all_that_follows_and_nothing_else(
     files: list[str], extras: list[str]
@@ -165,6 +119,10 @@ def test_images_and_ci_install_nothing_that_is_not_checked() -> None:
     assert [line for line in installs if not any(part in line for part in checked)] == []
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert makefile.index("calibration.sh $(BIN)/pip") < makefile.index("$(PIP) --no-build-isolation --editable")
+
+
+def test_the_audit_asks_about_every_file() -> None:
+    assert set(audit.FILES) == set(FILES) - {"torch-cpu.txt"}, "whose PyTorch torch.txt names for an advisory service"
 
 
 CLEAN = {"vulns": []}

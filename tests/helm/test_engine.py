@@ -31,7 +31,7 @@ def test_service_and_calibration_have_url_and_secret() -> None:
 
 
 def test_an_engine_without_a_secret_has_no_volume() -> None:
-    rendered = render(KEYS, at("engine.url", "http://milvus:19530"))
+    rendered = render(VARIANTS["milvus"], at("engine.tokenSecret.existingSecret", None))
     assert rendered.environment["TAUGATE_ENGINE_URL"] == "http://milvus:19530"
     assert "TAUGATE_ENGINE_TOKEN_FILE" not in rendered.environment
     assert MOUNT not in rendered.container["volumeMounts"]

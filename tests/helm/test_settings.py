@@ -67,9 +67,9 @@ GIVEN: dict[str, tuple[Values, Any]] = {
     "host": (at("listen.host", "::"), "::"),
     "port": (at("listen.port", 9000), 9000),
     "allowed_hosts": (at("listen.allowedHosts", ["a", "*"]), f"localhost,{SERVICE},a,*"),
-    "engine_url": (at("engine.url", "http://milvus:19530"), SecretStr("http://milvus:19530")),
+    "engine_url": (at("engine.url", "postgresql://postgres/taugate"), SecretStr("postgresql://postgres/taugate")),
     "engine_token_file": (
-        at("engine", {"url": "http://milvus:19530", "tokenSecret": {"existingSecret": "milvus", "key": "secret"}}),
+        at("engine", {"url": "postgresql://postgres", "tokenSecret": {"existingSecret": "postgres", "key": "secret"}}),
         Path("/etc/taugate/engine/secret"),
     ),
     "redis_url": (at("redis.url", "redis://redis:6379/2"), SecretStr("redis://redis:6379/2")),

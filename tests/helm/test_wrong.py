@@ -44,7 +44,13 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
         at("engine.tokenSecret.existingSecret", "milvus"),
         "engine.tokenSecret is of no use",
         "engine.url",
+        at("engine.url", "postgresql://taugate@postgres/taugate"),
+    ),
+    "Milvus without its client": (
         at("engine.url", "http://milvus:19530"),
+        "taugate/service has no client of it",
+        "name that image in image.repository",
+        at("image.repository", "registry.example.org/taugate/service-milvus"),
     ),
     "a batch over the queue": (
         at("settings.max_batch", 300),

@@ -56,6 +56,9 @@ redis.password and redis.passwordSecret.existingSecret are both given: keep one
 {{- if and .Values.engine.tokenSecret.existingSecret (not .Values.engine.url) }}
 engine.tokenSecret is of no use without an engine: name its servers in engine.url
 {{- end }}
+{{- if and (hasPrefix "http" (.Values.engine.url | default "")) (regexMatch "(^|/)taugate/service(-gpu)?$" .Values.image.repository) }}
+engine.url names Milvus, and {{ .Values.image.repository }} has no client of it: build the target service-milvus of deploy/docker/Dockerfile and name that image in image.repository
+{{- end }}
 {{- end }}
 
 {{- define "taugate.wrong.mcp" -}}
