@@ -183,10 +183,11 @@ def _take_turns(plan: EnginePlan, services: dict[str, ServiceUnderTest], texts: 
 
 def _client_bytes(plan: EnginePlan, kind: EngineKind) -> int:
     """Resident memory that the engine's client takes, beside what every service has loaded."""
+    url = "http://127.0.0.1" if kind == "milvus" else "postgresql://127.0.0.1/none"  # nobody is asked
     program = (
         "import os; from benchmarks.serving.processes import resident_bytes; "
         "from taugate.retrieval.engines import connect, index; before = resident_bytes(os.getpid()); "
-        f"connect.connect({kind!r}, ['http://127.0.0.1']); print(resident_bytes(os.getpid()) - before)"
+        f"connect.connect({kind!r}, [{url!r}]); print(resident_bytes(os.getpid()) - before)"
     )
     command, variables = [str(plan.service_python), "-c", program], environment()
     return int(subprocess.run(command, check=True, env=variables, capture_output=True, text=True).stdout)

@@ -22,7 +22,7 @@ _OPSET = 17  # the lowest with LayerNormalization as one operator
 def load_model(folder: Path, name: str) -> SentenceTransformer:
     """Load the model in `folder` on the CPU; name: for the message. Raises EncoderError when there is none."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
-    disable_progress_bar()  # over the weights of one small file, here and where the model is saved
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # over the weights of one small file, here and where the model is saved
     try:
         return SentenceTransformer(str(folder), device="cpu", local_files_only=True).eval()
     except Exception as error:  # a damaged model folder raises whatever its loader happens to hit first

@@ -18,11 +18,13 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from taugate.adaptation import folder as folders
 from taugate.adaptation import job, workshop
 from taugate.adaptation.forgetting import forgetting_words
+from taugate.adaptation.recipes import EncodedPairs
 from taugate.calibration.encoding.source import exported_encoder
 from taugate.cli import main as cli
 from taugate.registry import history
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.adaptation import read_adaptation
+from taugate.storage.files import write_synced
 from taugate.storage.locks import exclusive_lock
 from tests.calibration.commands import refusal
 from tests.language_model import fake_model
@@ -252,7 +254,7 @@ def test_a_base_without_layers_is_adapted_by_linear_recipes_alone(
     assert "warning: layers, ft, pt-ft, merge left out: encoder" in said
     assert "Training  none; the warnings above say why" in said
     shutil.rmtree(tmp_path / "auto")
-    monkeypatch.setattr(job.EncodedPairs, "encode", None)  # the refusal comes before that, which takes minutes
+    monkeypatch.setattr(EncodedPairs, "encode", None)  # the refusal comes before that, which takes minutes
     said = refusal(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "layers"), tmp_path / "encoder", capfd)
     assert said.endswith("has no transformer with several layers, which this recipe trains; choose --recipe adapter")
     assert list(tmp_path.iterdir()) == []
@@ -329,7 +331,7 @@ def test_a_folder_that_appears_meanwhile_is_left_alone(
     sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "encoder"
-    write = folders.write_synced
+    write = write_synced
 
     def write_late(path: Path, content: bytes) -> None:
         target.mkdir()
@@ -351,7 +353,7 @@ def test_two_adaptations_do_not_share_unfinished_work(
     with exclusive_lock(work / "lock", 0):
         said = refusal(adapt(sample, spoilt, target), target, capfd)
     assert said.startswith(f"{work}: process ")
-    assert said.endswith("is adapting there; wait for its end, or name another folder with --to")
+    assert said.endswith("is adapting there; wait until it ends, or name another folder with --to")
     assert cli.main(adapt(sample, spoilt, target, "--recipe", "whitening")) == 0
     assert [*tmp_path.iterdir()] == [target]
 
