@@ -21,20 +21,24 @@ _WORD = regex.compile(rf"(?V1){UNSPACED}\p{{M}}*|(?:(?!{UNSPACED})\S)+")
 _SPACE = regex.compile(r"\s")
 
 
-def crop(text: str, identifier: str, seed: int) -> str:
+def crop(text: str, identifier: str, seed: int, span: tuple[int, int] | None = None) -> str:
     """Crop a query from a document.
 
     Each document has random numbers of its own, so that no other document changes its query.
 
-    text: of the document. identifier: its id. seed: of the whole run. Returns the query; empty where the text is so
-    short that nothing is left.
+    text: of the document. identifier: its id. seed: of the whole run. span: its fewest and most words, None for the
+    shares of the method; never more than the largest of these. Returns the query; empty where the text is so short that
+    nothing is left.
     """
     words = list(_WORD.finditer(text))
     rng = np.random.default_rng(_digest(seed, identifier))
-    length = int(len(words) * rng.uniform(SHORTEST, LONGEST))
+    if span is None:
+        length = int(len(words) * rng.uniform(SHORTEST, LONGEST))
+    else:
+        length = min(int(rng.integers(*span, endpoint=True)), int(len(words) * LONGEST))
     start = int(rng.integers(0, len(words) - length + 1))
-    span = words[start : start + length]
-    kept = [word for word, draw in zip(span, rng.random(length), strict=True) if draw >= DELETED]
+    cropped = words[start : start + length]
+    kept = [word for word, draw in zip(cropped, rng.random(length), strict=True) if draw >= DELETED]
     # Only where the text has a space has the query one: letters of Chinese stay together.
     spaces = [_SPACE.search(text, one.end(), other.start()) is not None for one, other in pairwise(kept)]
     return "".join(

@@ -8,6 +8,7 @@ import pytest
 from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
+from taugate.ingestion.dataset.judgements import HEADER
 from taugate.ingestion.queries.accounting import FILE, read_accounting
 from taugate.ingestion.queries.generate import generate_crops
 
@@ -66,6 +67,24 @@ def test_crops_made_here_count_the_documents_that_are_too_short(tmp_path: Path) 
     record = AdaptationQueries.collect(data, None, seed=0).record
     assert (record.source, record.split) == ("crops", None)
     assert set(record.lost or {}) == {"empty"}
+
+
+def test_crops_made_here_are_as_long_as_questions(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / "qrels").mkdir(parents=True)
+    rows = range(200)
+    text = " ".join(f"word{place}" for place in range(400))
+    for name, records in {
+        "corpus.jsonl": [{"_id": f"d{row}", "text": text} for row in rows],
+        "queries.jsonl": [{"_id": f"q{row}", "text": "word7"} for row in rows],
+    }.items():
+        (data / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    (data / "qrels" / "test.tsv").write_text("\n".join([HEADER, *(f"q{row}\td{row}\t1" for row in rows)]) + "\n")
+    (tmp_path / "spool").mkdir()
+    queries = AdaptationQueries.collect(read_dataset(data, "test", tmp_path / "spool"), None, seed=0)
+    lengths = [len(query.text.split()) for query in [*queries.train, *queries.validation]]
+    assert max(lengths) == 20
+    assert sum(lengths) / len(lengths) == pytest.approx(12.5 * 0.9, abs=1.5)
 
 
 def test_making_crops_leaves_an_account(tmp_path: Path) -> None:

@@ -44,6 +44,15 @@ def test_length_and_deletions_have_the_shares_of_the_recipe() -> None:
     assert max(each[-1] for each in places) == len(WORDS) - 1
 
 
+def test_a_span_may_be_counted_in_words() -> None:
+    crops = [crop(TEXT, str(number), 0, (5, 20)).split() for number in range(4000)]
+    places = [[WORDS.index(word) for word in each] for each in crops if each]
+    spans = np.array([each[-1] - each[0] + 1 for each in places])
+    assert spans.max() == 20
+    assert np.mean([len(each) for each in crops]) == pytest.approx(12.5 * 0.9, abs=0.2)
+    assert {len(crop("a b c d e f", str(number), 0, (5, 20)).split()) for number in range(50)} <= {0, 1, 2, 3}
+
+
 def test_each_document_has_random_numbers_of_its_own() -> None:
     assert crop(TEXT, "a", 0) == crop(TEXT, "a", 0)
     assert len({crop(TEXT, "a", 0), crop(TEXT, "b", 0), crop(TEXT, "a", 1)}) == 3
