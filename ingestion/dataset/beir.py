@@ -243,7 +243,8 @@ def read_corpus(path: Path, ids: CorpusIds) -> Iterator[Document]:
 def spool_corpus(path: Path, spool: Path) -> CorpusIds:
     """Copy the documents of a corpus to a folder, in their order; returns their ids.
 
-    path: of corpus.jsonl. spool: an empty folder. Raises InputError or LineError.
+    path: of corpus.jsonl. spool: an empty folder. Raises InputError or LineError, and OSError where the folder cannot
+    be written.
     """
     ids = CorpusIds()
     try:
@@ -254,7 +255,7 @@ def spool_corpus(path: Path, spool: Path) -> CorpusIds:
         finally:
             writer.close()
     except OSError as error:  # of the copy: what cannot be read is an InputError
-        raise InputError(
+        raise OSError(
             f"{spool}: the documents cannot be copied there ({error.strerror or error}); free some space, or name "
             "another folder in TMPDIR"
         ) from error

@@ -11,6 +11,7 @@ from taugate.service.settings import Settings
 from tests.helm.rendered import KEYS, VARIANTS, Values, at, merged, render
 
 POLICY = at("networkPolicy.enabled", True)
+MILVUS = merged(at("engine.url", "http://milvus:19530"), at("image.repository", "taugate/service-milvus"))
 OWN_REDIS = at("redis", {"enabled": True, "password": "a" * 24})
 
 
@@ -107,7 +108,7 @@ def test_who_may_ask() -> None:
     [
         (at("redis.url", "redis://redis:6379"), 6379),
         (merged(at("redis.existingSecret", "redis"), at("networkPolicy.redisPort", 6380)), 6380),
-        (at("engine.url", "http://milvus:19530"), 19530),
+        (MILVUS, 19530),
         (merged(at("engine.url", "postgresql://db/taugate"), at("networkPolicy.enginePort", 5432)), 5432),
         ({"releases": {"url": "s3://b/t", "volume": {"enabled": False}}}, 443),
         (at("networkPolicy.extraEgress", [{"ports": [{"port": 8443}]}]), 8443),

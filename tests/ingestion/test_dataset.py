@@ -269,10 +269,10 @@ def test_an_id_that_is_neither_is_one_clear_error(data):
         read(data)
 
 
-def test_a_full_disk_for_the_documents_is_an_input_error(data: Path, tmp_path: Path) -> None:
+def test_a_full_disk_for_the_documents_is_one_sentence(data: Path, tmp_path: Path) -> None:
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool" / TEXTS).symlink_to("/dev/full")
     with pytest.raises(
-        InputError, match=r"cannot be copied there \(No space left on device\); .*another folder in TMPDIR"
+        OSError, match=r"cannot be copied there \(No space left on device\); .*another folder in TMPDIR"
     ):
         read_dataset(data, "test", tmp_path / "spool")
