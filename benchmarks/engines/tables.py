@@ -6,6 +6,7 @@ server listens on all interfaces. Services whose memory counts run in an environ
 (`make .venv/.engine-service`). Embeddings come through the project's own cache.
 """
 
+import os
 import subprocess
 import sys
 from argparse import SUPPRESS
@@ -69,6 +70,7 @@ clients share one machine, so no figure has a network in it.""",
 
 def main() -> None:
     """Measure and write the page."""
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"  # tests/conftest.py says why
     parser = PAGE.parser(__doc__)
     parser.add_argument("--server", default="", help="what answers at TAUGATE_ENGINE_URL, in words")
     parser.add_argument("--url", default="", help="of an engine that runs already, for the large collection")
