@@ -17,8 +17,8 @@ from tests.service_process import ServiceProcess
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# Else gRPC's handlers run in every copy of this process that is made to start another user's program, such as PostgreSQL's
-# initdb, and one in two hundred aborts. It is read when gRPC is first imported, which no test has done by now.
+# Else gRPC's handlers run in every copy of this process that is made to start a program as another user, such as
+# PostgreSQL's initdb, and one in two hundred aborts. It is read when gRPC is first imported, which is later.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
 # The longest files, in the order in which workers take them: begun last, one of them would have a worker wait.
