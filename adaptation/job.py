@@ -20,9 +20,9 @@ from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.encoding.source import document_encoder, exported_encoder, model_folder
 from taugate.calibration.metrics.isotropy import isotropy
 from taugate.calibration.progress import Stopwatch
-from taugate.errors import EncoderError, InputError
+from taugate.errors import EncoderError
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery, read_dataset
-from taugate.ingestion.dataset.judgements import splits_in
+from taugate.ingestion.dataset.judgements import check_split, qrels_of, splits_in
 from taugate.ingestion.dataset.location import default_split, local_folder
 from taugate.ingestion.queries.accounting import read_accounting
 from taugate.ingestion.queries.replies import LanguageModel
@@ -166,10 +166,8 @@ def _read(
         spools = [spool / name for name in ("evaluation", "training")]
         for each in spools:
             each.mkdir()
-        try:
-            evaluation = read_dataset(folder, deciding, spools[0])
-        except InputError as error:  # for every other command that split is --split
-            raise InputError(str(error).replace("--split names", "--eval-split names")) from error
+        check_split(folder / qrels_of(deciding), "--eval-split")
+        evaluation = read_dataset(folder, deciding, spools[0])
         if len({query.weight for query in evaluation.answerable}) > 1:
             say(
                 f"warning: the queries of split {evaluation.split} have weights, which admission does not use: the "

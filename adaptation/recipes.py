@@ -242,7 +242,7 @@ def _adapt(
     from taugate.adaptation.linear.adapter import ContrastivePairs, fit, steps_within  # imports PyTorch
 
     first = start.learned
-    assert first is not None  # noqa: S101 (for the type: a whitening is a map)
+    assert first is not None  # noqa: S101 (for the type: it begins from a map)
     rng = np.random.default_rng([seed, _STREAM])
     drawn = ContrastivePairs.draw(pairs.paired_texts(first), rng, keeps_documents=first.keeps_documents)
     most = steps if isinstance(steps, int) else steps_within(drawn, steps())

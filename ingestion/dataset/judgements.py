@@ -87,6 +87,17 @@ def splits_in(folder: Path) -> list[str]:
     return sorted({file.name.removesuffix(".gz").removesuffix(".tsv") for file in files})
 
 
+def check_split(path: Path, option: str = "--split") -> None:
+    """Raise InputError where a data set has no such split.
+
+    path: of the file with its judgements, packed or not. option: that names the split, for the message.
+    """
+    path = stored_file(path)
+    if not path.exists() and path.parent.is_dir():
+        splits = ", ".join(splits_in(path.parent.parent)) or "none"
+        raise InputError(f"{path}: no such file; {option} names one of: {splits}")
+
+
 def read_qrels(
     path: Path, queries: Collection[str], ids: CorpusIds, known: Container[str] = ()
 ) -> dict[str, dict[JudgedId, Judgement]]:
@@ -97,10 +108,8 @@ def read_qrels(
     path: of the file. queries: ids of all queries. ids: of the corpus. known: ids that passages and documents had
     before; a removed one that answered a query is noted as _REMOVED. Raises InputError or LineError.
     """
+    check_split(path)
     path = stored_file(path)
-    if not path.exists() and path.parent.is_dir():
-        splits = ", ".join(splits_in(path.parent.parent)) or "none"
-        raise InputError(f"{path}: no such file; --split names one of: {splits}")
     judgements: dict[str, dict[JudgedId, Judgement]] = {}
     rows = read_lines(path)
     weighted = parse_header(path, next(rows, (0, ""))[1])

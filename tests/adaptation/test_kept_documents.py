@@ -29,14 +29,12 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.release.adaptation import ADAPTATION, DOCUMENTS
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.verify import verify
-from tests.adaptation.test_adapt_command import spoilt as drowned
 from tests.adaptation.test_exported_base import with_product
 from tests.calibration.commands import refusal
 from tests.calibration.update.corpora import Updating, documents_of, manifest_of, mixed_changes, newer
 from tests.fake_encoder import DIMENSION
 from tests.retrieval.release.clones import clone
 
-__all__ = ["drowned"]
 pytestmark = pytest.mark.model
 SPOILT = 4.0  # how much longer some dimensions are than the others
 TEXTS = ["What does a new roof cost?", "a contract for the foundation", "roof"]
@@ -88,12 +86,12 @@ class Adapted(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory, drowned: Path) -> Path:
+def model(tmp_path_factory: pytest.TempPathFactory, spoilt: Path) -> Path:
     """A static model in which a few dimensions are stronger than the others, as far as queries alone can undo it."""
     folder = tmp_path_factory.mktemp("models") / "model"
-    spoilt = SentenceTransformer(str(drowned), device="cpu")
-    spoilt[0].embedding.weight.data[:, :4] = (spoilt[0].embedding.weight.data[:, :4] - 4) * SPOILT / 12
-    spoilt.save(str(folder), create_model_card=False)
+    milder = SentenceTransformer(str(spoilt), device="cpu")
+    milder[0].embedding.weight.data[:, :4] = (milder[0].embedding.weight.data[:, :4] - 4) * SPOILT / 12
+    milder.save(str(folder), create_model_card=False)
     return folder
 
 
