@@ -12,7 +12,7 @@ from taugate.cli.terminal.output import printable, say
 from taugate.errors import InputError
 from taugate.ingestion.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
 
-_LISTED = 10  # skipped files that are named on the terminal; --json names all of them
+_LISTED = 10  # files of a heading that are named on the terminal; --json names all of them
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=OVERLAP_TOKENS,
         help=f"tokens that a chunk repeats from the one before (default: {OVERLAP_TOKENS})",
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="fail, and write nothing, if a file loses words on its way into the corpus",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="read everything and say what would change; write nothing"
@@ -78,12 +83,18 @@ def run(arguments: argparse.Namespace) -> int:
             task.done += 1
 
         result = import_files(
-            arguments.sources, arguments.to, record, chunker, dry_run=arguments.dry_run, progress=count
+            arguments.sources,
+            arguments.to,
+            record,
+            chunker,
+            strict=arguments.strict,
+            dry_run=arguments.dry_run,
+            progress=count,
         )
-    for each in result.skipped[:_LISTED]:
-        say(f"skipped: {printable(each.path)} {each.reason}")
-    if len(result.skipped) > _LISTED:
-        say(f"skipped: {len(result.skipped) - _LISTED} more; --json names all of them")
+    _list_files("skipped", [f"{printable(file.path)} {file.reason}" for file in result.skipped])
+    losing = [note for note in result.notes if note.share is not None]
+    _list_files("words lost", [f"{printable(note.path)} {note.note}" for note in losing])
+    _list_files("note", [f"{printable(note.path)} {note.note}" for note in result.notes if note.share is None])
     if result.left_out:
         names = sorted(result.left_out)
         more = ", …" if len(names) > _LISTED else ""
@@ -98,15 +109,25 @@ def run(arguments: argparse.Namespace) -> int:
     verb = "would hold" if arguments.dry_run else "holds"
     say(
         f"{arguments.to} {verb} documents: {result.documents}, chunks: {result.chunks} ({result.added} added, "
-        f"{result.changed} changed, {result.removed} removed); files skipped: {len(result.skipped)}"
+        f"{result.changed} changed, {result.removed} removed); files skipped: {len(result.skipped)}, that lose words: {len(losing)}"
     )
     if arguments.json:
         counted = {name: getattr(result, name) for name in ("documents", "chunks", "added", "changed", "removed")}
         skipped = [{"path": each.path, "reason": each.reason} for each in result.skipped]
         labels = {"queries": result.queries, "splits": result.splits}
-        value = {"data": str(arguments.to), **counted, "skipped": skipped, **labels}
+        words = {note.path: note.share for note in losing}
+        notes = [{"path": note.path, "note": note.note} for note in result.notes if note.share is None]
+        value = {"data": str(arguments.to), **counted, "skipped": skipped, "words": words, "notes": notes, **labels}
         sys.stdout.write(orjson.dumps(value).decode() + "\n")
     return 0
+
+
+def _list_files(heading: str, sentences: list[str]) -> None:
+    """Say one line a file, up to _LISTED, and how many more there are."""
+    for sentence in sentences[:_LISTED]:
+        say(f"{heading}: {sentence}")
+    if len(sentences) > _LISTED:
+        say(f"{heading}: {len(sentences) - _LISTED} more; --json names all of them")
 
 
 def _size(chunks: str) -> int | Literal["auto"]:

@@ -43,6 +43,21 @@ class ParsedDocument:
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class ParsedFile:
+    """What a parser makes of a file.
+
+    documents: of the file, in its order. source_text: every word of the file, as a dumb reading of the same bytes finds
+    them: without markup, but with no idea of layout. What a reader of the file would not miss, such as scripts and the
+    navigation of a page, is left out. The documents are compared with it. notes: what the user has to know about how
+    the file was read, each as the rest of a sentence about the file, such as "is read as windows-1252".
+    """
+
+    documents: list[ParsedDocument]
+    source_text: str
+    notes: tuple[str, ...] = ()
+
+
 def prose_document(text: str, title: str = "") -> ParsedDocument:
     """Return a text as a document, exactly as it is written; its blocks are its paragraphs.
 

@@ -6,15 +6,16 @@ from pathlib import Path
 
 from taugate.ingestion.importers.documents import ImportedDocument
 from taugate.ingestion.importers.parse import IsolatedParser
-from taugate.ingestion.importers.source_files import Skipped, SourceFile, find_files
-from taugate.ingestion.parsed import UnreadableFile
+from taugate.ingestion.importers.source_files import FileNote, Skipped, SourceFile, find_files
+from taugate.ingestion.importers.word_share import MIN_SHARE_KEPT
+from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
 
 def documents_of_files(
     sources: Sequence[tuple[Path, str]], progress: Callable[[str], object]
-) -> Iterator[ImportedDocument | Skipped]:
-    """Yield the documents of each file, or why it is not read.
+) -> Iterator[ImportedDocument | Skipped | FileNote]:
+    """Yield the documents of each file and what the user has to know about it, or why it is not read.
 
     sources: files and folders, each with what the ids of its documents begin with. progress: called with each file's
     name before it is read.
@@ -34,15 +35,20 @@ def documents_of_files(
                     yield Skipped.of(found.path, f"cannot be opened ({error.strerror})")
 
 
-def _documents(parser: IsolatedParser, file: SourceFile) -> list[ImportedDocument]:
-    documents = parser.parse(file.path)
+def _documents(parser: IsolatedParser, file: SourceFile) -> Iterator[ImportedDocument | FileNote]:
+    content = parser.read(file.path)
     modified = datetime.fromtimestamp(file.path.stat().st_mtime, UTC).date().isoformat()
-    imported = []
-    for document in documents:
-        metadata: dict[str, MetadataValue] = {"modified": modified} | dict(document.metadata) | {"path": file.name}
-        if document.title:
-            metadata["title"] = document.title
-        imported.append(
-            ImportedDocument(f"{file.name}/{document.key}" if document.key else file.name, document, metadata)
-        )
-    return imported
+    for document in content.documents:
+        yield _imported(document, file.name, modified)
+    if content.share < MIN_SHARE_KEPT:
+        # rounded down: a file that is named never looks as if it had reached the limit
+        yield FileNote.of(file.path, f"keeps {int(100 * content.share)} % of its words", content.share)
+    for note in content.notes:
+        yield FileNote.of(file.path, note)
+
+
+def _imported(document: ParsedDocument, name: str, modified: str) -> ImportedDocument:
+    metadata: dict[str, MetadataValue] = {"modified": modified} | dict(document.metadata) | {"path": name}
+    if document.title:
+        metadata["title"] = document.title
+    return ImportedDocument(f"{name}/{document.key}" if document.key else name, document, metadata)

@@ -13,7 +13,7 @@ from markdownify import markdownify
 
 from taugate.ingestion.importers.markdown import parse_markdown
 from taugate.ingestion.importers.metadata_values import split_tags, tags
-from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
+from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
 # XHTML is HTML to whoever reads it.
@@ -33,7 +33,7 @@ _LINK_SHARE, _FEWEST_LINKS = 0.8, 3
 _DEEPEST = 250  # markdownify recurses three calls a level; pages written by people stay below 50
 
 
-def parse_html(raw: bytes) -> ParsedDocument:
+def parse_html(raw: bytes) -> ParsedFile:
     """Read a page as text.
 
     raw: its bytes; the encoding is taken from its declaration or detected. Raises UnreadableFile where
@@ -44,12 +44,13 @@ def parse_html(raw: bytes) -> ParsedDocument:
         raise UnreadableFile("is nested too deeply")
     title = " ".join(page.title.get_text().split()) if page.title else ""
     metadata = _facts(page)
+    source_text = ""  # TODO: base for the HTML work
     for element in page.select(_NOT_CONTENT):
         element.decompose()
     content = next((found for each in _CONTENT if (found := page.select_one(each))), page.body or page)
     _remove_link_lists(content)
     document = parse_markdown(to_markdown(str(content)))
-    return dataclasses.replace(document, title=title, metadata=metadata)
+    return ParsedFile([dataclasses.replace(document, title=title, metadata=metadata)], source_text)
 
 
 def _depth(page: Tag) -> int:

@@ -20,7 +20,7 @@ from taugate.ingestion.dataset.lock import LOCK, sole_writer
 from taugate.ingestion.importers.data_sets import RECORD, Labels, documents_of_data_set, is_data_set
 from taugate.ingestion.importers.documents import ImportedDocument
 from taugate.ingestion.importers.files import documents_of_files
-from taugate.ingestion.importers.source_files import Skipped
+from taugate.ingestion.importers.source_files import FileNote, Skipped
 from taugate.retrieval.documents.store import MOST_FIELDS, MOST_TAGS, MetadataValue
 from taugate.storage.files import atomic_write, sync_folder
 
@@ -49,7 +49,7 @@ class ImportResult:
     """What an import did.
 
     documents: with text, of all sources. chunks: lines of the corpus. added, changed, removed: documents, compared with
-    the corpus before. skipped: files and documents that were not read. queries, splits: how many queries came from data
+    the corpus before. skipped: files and documents that were not read. notes: on files that were. queries, splits: how many queries came from data
     sets, and the splits of their judgements. kept_labels: whether those of data sets were left out, because the target
     has queries of its own. left_out: names of metadata fields beyond the most that a corpus may have. shortened: names
     of those that hold more strings than a list may have.
@@ -61,6 +61,7 @@ class ImportResult:
     changed: int = 0
     removed: int = 0
     skipped: list[Skipped] = field(default_factory=list)
+    notes: list[FileNote] = field(default_factory=list)
     queries: int = 0
     splits: list[str] = field(default_factory=list)
     kept_labels: bool = False
@@ -74,6 +75,7 @@ def import_files(
     record: ImportRecord,
     chunker: Chunker | None,
     *,
+    strict: bool = False,
     dry_run: bool = False,
     progress: Callable[[str], object] = lambda name: None,
 ) -> ImportResult:
@@ -83,10 +85,10 @@ def import_files(
     several sources, the ids of a source's documents begin with its name; those of the only data set among them do not.
 
     sources: files, folders, and data sets, which are folders that hold corpus.jsonl. data: folder of the data set, made
-    where needed. record: how the corpus is made. chunker: divides documents, None leaves them whole. dry_run: nothing
-    is written. progress: called with a name for each file and each document of a data set. Raises InputError where a
-    source is missing, nothing can be read, or the target was not made by an import, and at the first fault of a data
-    set.
+    where needed. record: how the corpus is made. chunker: divides documents, None leaves them whole. strict: whether a
+    file that loses words is an error. dry_run: nothing is written. progress: called with a name for each file and each
+    document of a data set. Raises InputError if a source is missing, nothing can be read, a file loses words under
+    `strict`, or the target was not made by an import, and at the first fault of a data set.
     """
     for source in sources:
         if not source.exists():
@@ -98,7 +100,7 @@ def import_files(
     if len(data_sets) == 1:
         prefixes[data_sets[0]] = ""
 
-    def documents() -> Iterator[ImportedDocument | Skipped]:
+    def documents() -> Iterator[ImportedDocument | Skipped | FileNote]:
         for are_data_sets, group in groupby(sources, key=data_sets.__contains__):
             named = [(source, prefixes[source]) for source in group]
             if not are_data_sets:
@@ -110,23 +112,24 @@ def import_files(
                     yield found
 
     labels = Labels.read([(source, prefixes[source]) for source in data_sets])
-    return import_corpus(documents(), data, record, chunker, labels, dry_run=dry_run)
+    return import_corpus(documents(), data, record, chunker, labels, strict=strict, dry_run=dry_run)
 
 
 def import_corpus(
-    documents: Iterable[ImportedDocument | Skipped],
+    documents: Iterable[ImportedDocument | Skipped | FileNote],
     data: Path,
     record: ImportRecord,
     chunker: Chunker | None,
     labels: Labels,
     *,
+    strict: bool = False,
     dry_run: bool = False,
 ) -> ImportResult:
     """Replace the corpus of a data set by documents, in one step, after all of them were read.
 
     documents: what the corpus is made of, and what was not read. labels: what is copied where the data set has no
-    queries. The others are those of `import_files`. Raises InputError where there is no document, two have one id, or
-    the target was not made by an import.
+    queries. The others are those of `import_files`. Raises InputError if there is no document, two have one id, a file
+    loses words under `strict`, or the target was not made by an import.
     """
     _check_target(data)
     result = ImportResult()
@@ -141,6 +144,8 @@ def import_corpus(
         after = _write_documents(documents, spool, chunker, result)
         if not after:
             raise InputError(_nothing_readable(record.sources, result.skipped))
+        if strict:
+            _check_words_kept(result.notes)
         result.documents = len(after)
         result.added = len(after.keys() - before.keys())
         result.removed = len(before.keys() - after.keys())
@@ -157,7 +162,10 @@ def import_corpus(
 
 
 def _write_documents(
-    documents: Iterable[ImportedDocument | Skipped], spool: BinaryIO, chunker: Chunker | None, result: ImportResult
+    documents: Iterable[ImportedDocument | Skipped | FileNote],
+    spool: BinaryIO,
+    chunker: Chunker | None,
+    result: ImportResult,
 ) -> dict[str, bytes]:
     """Write the lines of each document, and return the SHA-256 of these by its id; counts go into `result`."""
     digests: dict[str, hashlib._Hash] = {}
@@ -167,6 +175,9 @@ def _write_documents(
     for document in documents:
         if isinstance(document, Skipped):
             result.skipped.append(document)
+            continue
+        if isinstance(document, FileNote):
+            result.notes.append(document)
             continue
         lines = replace(document, metadata=_bounded(document.metadata, fields, result)).lines(chunker)
         if document.id in passages or document.document_id in (digests if document.parent is None else whole):
@@ -270,6 +281,14 @@ def _digests(corpus: Path) -> dict[str, bytes]:
         identifier = str(line.get("parent") or line.get("_id", ""))
         digests.setdefault(identifier, hashlib.sha256()).update(orjson.dumps(line) + b"\n")
     return {identifier: digest.digest() for identifier, digest in digests.items()}
+
+
+def _check_words_kept(notes: Sequence[FileNote]) -> None:
+    """Raise InputError if a file has lost words, and name the one that lost most."""
+    losing = sorted((note for note in notes if note.share is not None), key=lambda note: note.share or 0.0)
+    if losing:
+        more = f", and {len(losing) - 1} more files lose words" if len(losing) > 1 else ""
+        raise InputError(f"{losing[0].path} {losing[0].note}{more}; convert it to text, or import without --strict")
 
 
 def _nothing_readable(sources: Sequence[str], skipped: Sequence[Skipped]) -> str:

@@ -13,6 +13,7 @@ import resource
 import zlib
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as ParserTimeout
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,7 +26,8 @@ from taugate.ingestion.importers.pdf import parse_pdf
 from taugate.ingestion.importers.plain_text import decode_text, parse_plain_text
 from taugate.ingestion.importers.records import parse_csv, parse_json, parse_json_lines, parse_parquet
 from taugate.ingestion.importers.word import parse_docx
-from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
+from taugate.ingestion.importers.word_share import share_kept
+from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.storage.files import open_regular
 
 MAX_FILE_BYTES = 64 << 20  # of a file, unpacked: the longest book is a tenth of it
@@ -33,19 +35,30 @@ _MAX_SECONDS = 60  # for one file; pdfium reads 2,000 pages in five
 _MAX_MEMORY = 800 << 20  # of the parser's process, so that importer and parser stay below 1 GiB
 _OUT_OF_MEMORY = 77  # exit status of the parser's process; any that no signal and no library uses
 
-Parser = Callable[[bytes], list[ParsedDocument]]
+Parser = Callable[[bytes], ParsedFile]
 
 
-def _text(raw: bytes) -> list[ParsedDocument]:
-    return [parse_plain_text(decode_text(raw))]
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """The documents of a file, and how well they stand for it.
+
+    documents: those with text, in the order of the file. share: of the file's words that reached them. notes: those of
+    `ParsedFile`.
+    """
+
+    documents: list[ParsedDocument]
+    share: float
+    notes: tuple[str, ...]
 
 
-def _markdown(raw: bytes) -> list[ParsedDocument]:
-    return [parse_markdown(decode_text(raw))]
+def _text(raw: bytes) -> ParsedFile:
+    text = decode_text(raw)
+    return ParsedFile([parse_plain_text(text)], text)
 
 
-def _one(parse: Callable[[bytes], ParsedDocument]) -> Parser:
-    return lambda raw: [parse(raw)]
+def _markdown(raw: bytes) -> ParsedFile:
+    text = decode_text(raw)
+    return ParsedFile([parse_markdown(text)], text)
 
 
 # By suffix. A file without a suffix, such as README, is read as text where it is text.
@@ -55,13 +68,13 @@ PARSERS: dict[str, Parser] = {
     ".rst": _text,
     ".md": _markdown,
     ".markdown": _markdown,
-    ".html": _one(parse_html),
-    ".htm": _one(parse_html),
-    ".xhtml": _one(parse_html),
-    ".pdf": _one(parse_pdf),
-    ".docx": _one(parse_docx),
-    ".csv": lambda raw: parse_csv(decode_text(raw)),
-    ".tsv": lambda raw: parse_csv(decode_text(raw), csv.excel_tab),
+    ".html": parse_html,
+    ".htm": parse_html,
+    ".xhtml": parse_html,
+    ".pdf": parse_pdf,
+    ".docx": parse_docx,
+    ".csv": parse_csv,
+    ".tsv": lambda raw: parse_csv(raw, csv.excel_tab),
     ".json": parse_json,
     ".jsonl": parse_json_lines,
     ".ndjson": parse_json_lines,
@@ -80,7 +93,12 @@ def kind_of(path: Path) -> str | None:
 
 
 def parse_file(path: Path) -> list[ParsedDocument]:
-    """Read one file as documents, in this process.
+    """Return the documents of one file. Parameter and errors: those of `read_file`."""
+    return read_file(path).documents
+
+
+def read_file(path: Path) -> ReadFile:
+    """Read one file, in this process.
 
     path: a file of a kind that `kind_of` knows. Raises UnreadableFile, whose message is the reason, or OSError.
     """
@@ -96,12 +114,13 @@ def parse_file(path: Path) -> list[ParsedDocument]:
     if not raw.strip():
         raise UnreadableFile("is empty")
     try:
-        documents = [document for document in PARSERS[kind](raw) if document.text]
+        parsed = PARSERS[kind](raw)
     except RecursionError as error:
         raise UnreadableFile("is nested too deeply") from error
+    documents = [document for document in parsed.documents if document.text]
     if not documents:
         raise UnreadableFile("holds no text")
-    return documents
+    return ReadFile(documents, share_kept(parsed.source_text, documents), parsed.notes)
 
 
 def _unpack(raw: bytes) -> bytes:
@@ -142,12 +161,10 @@ class IsolatedParser:
         self._pool.stop()  # type: ignore[no-untyped-call]  # the one method of pebble without types
         self._pool.join()
 
-    def parse(self, path: Path) -> list[ParsedDocument]:
-        """Read one file as `parse_file` does; raises UnreadableFile also where the parser crashes or takes too long."""
+    def read(self, path: Path) -> ReadFile:
+        """Read one file as `read_file` does; raises UnreadableFile also where the parser crashes or takes too long."""
         try:
-            documents: list[ParsedDocument] = self._pool.schedule(
-                _parse_or_exit, args=[path], timeout=_MAX_SECONDS
-            ).result()
+            file: ReadFile = self._pool.schedule(_read_or_exit, args=[path], timeout=_MAX_SECONDS).result()
         except ParserTimeout as error:
             raise UnreadableFile(f"takes longer than {_MAX_SECONDS} s to read") from error
         except ProcessExpired as error:
@@ -158,7 +175,7 @@ class IsolatedParser:
             raise
         except Exception as error:  # a parser's own fault with a file that nobody has foreseen: the others go on
             raise UnreadableFile(f"cannot be read ({type(error).__name__})") from error
-        return documents
+        return file
 
 
 def _pool() -> ProcessPool:
@@ -167,10 +184,10 @@ def _pool() -> ProcessPool:
     return ProcessPool(max_workers=1, initializer=_limit_memory, context=spawn)
 
 
-def _parse_or_exit(path: Path) -> list[ParsedDocument]:
-    """Parse in the pool's process, which ends where it runs out of memory: what is left of that does not come back."""
+def _read_or_exit(path: Path) -> ReadFile:
+    """Read in the pool's process, which ends where it runs out of memory: what is left of that does not come back."""
     try:
-        return parse_file(path)
+        return read_file(path)
     except MemoryError:
         os._exit(_OUT_OF_MEMORY)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pypdfium2
 
 from taugate.ingestion.importers.metadata_values import split_tags
-from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
+from taugate.ingestion.parsed import ParsedFile, TextBuilder, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
 _SOFT_HYPHENS = re.compile("[\ufffe\u00ad\x02]\r?\n?")  # pdfium's marks for a word that is divided at the end of a line
@@ -21,7 +21,7 @@ _RUNNING_LINES = 2  # lines at the top and bottom of a page that may be its runn
 _FEWEST_PAGES = 4  # with fewer, a line that repeats may be content
 
 
-def parse_pdf(raw: bytes) -> ParsedDocument:
+def parse_pdf(raw: bytes) -> ParsedFile:
     """Read a PDF as text: one block a page, with the headings of its outline, without running headers and footers.
 
     raw: its bytes. Raises UnreadableFile where it is damaged, encrypted, or holds pictures of text alone.
@@ -43,7 +43,8 @@ def parse_pdf(raw: bytes) -> ParsedDocument:
         headings = outline.get(number - 1, headings)
         builder.add(text, "prose", headings, number)
     facts = pdf.get_metadata_dict(skip_empty=True)
-    return builder.document(" ".join(facts.get("Title", "").split()), metadata=_metadata(facts))
+    document = builder.document(" ".join(facts.get("Title", "").split()), metadata=_metadata(facts))
+    return ParsedFile([document], "\n".join(pages))
 
 
 def _page_text(pdf: pypdfium2.PdfDocument, number: int) -> str:

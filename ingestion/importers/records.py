@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 
 from taugate.ingestion.importers.metadata_values import metadata_value
-from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
+from taugate.ingestion.importers.plain_text import decode_text
+from taugate.ingestion.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
 _TEXT_FIELDS = ("text", "content", "body", "page_content")
@@ -16,24 +17,21 @@ _ID_FIELDS = ("_id", "id")
 csv.field_size_limit(1 << 26)  # the default, 128 KiB, is less than a long article
 
 
-def parse_csv(text: str, dialect: Any = None) -> list[ParsedDocument]:  # noqa: ANN401 (csv has no one type for it)
-    """Read one document per row; the first row names the columns.
-
-    text: of the file. dialect: of the csv module, None to detect it. Raises UnreadableFile.
-    """
-    if dialect is None:
-        try:
-            dialect = csv.Sniffer().sniff(text[: 1 << 16], delimiters=",;\t|")
-        except csv.Error:
-            dialect = csv.excel
+def parse_csv(raw: bytes, dialect: Any = None) -> ParsedFile:  # noqa: ANN401 (csv has no one type for it)
+    """Read one document per row; the first row names the columns. raw: the file's bytes. Raises UnreadableFile."""
+    text = decode_text(raw)
+    try:
+        dialect = dialect or csv.Sniffer().sniff(text[: 1 << 16], delimiters=",;\t|")
+    except csv.Error:
+        dialect = csv.excel
     try:
         rows = list(csv.DictReader(io.StringIO(text, newline=""), dialect=dialect, restkey="more"))
     except csv.Error as error:
         raise UnreadableFile(f"is not CSV: {error}") from error
-    return records_to_documents(rows)
+    return ParsedFile(records_to_documents(rows), text)
 
 
-def parse_json(raw: bytes) -> list[ParsedDocument]:
+def parse_json(raw: bytes) -> ParsedFile:
     """Read a JSON array of objects, an object that holds one such array, or one object. raw: the file's bytes."""
     try:
         value = orjson.loads(raw)
@@ -44,12 +42,12 @@ def parse_json(raw: bytes) -> list[ParsedDocument]:
         value = arrays[0] if len(arrays) == 1 else [value]
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
         raise UnreadableFile("holds no JSON object; write an array of objects")
-    return records_to_documents(value)
+    return ParsedFile(records_to_documents(value), "")
 
 
-def parse_json_lines(raw: bytes) -> list[ParsedDocument]:
+def parse_json_lines(raw: bytes) -> ParsedFile:
     """Read one JSON object a line; empty lines are passed over. raw: the file's bytes. Raises UnreadableFile."""
-    return records_to_documents(_objects(raw))
+    return ParsedFile(records_to_documents(_objects(raw)), "")
 
 
 def _objects(raw: bytes) -> Iterator[Mapping[str, Any]]:
@@ -65,7 +63,7 @@ def _objects(raw: bytes) -> Iterator[Mapping[str, Any]]:
         yield value
 
 
-def parse_parquet(raw: bytes) -> list[ParsedDocument]:
+def parse_parquet(raw: bytes) -> ParsedFile:
     """Read one document a row. raw: the file's bytes. Raises UnreadableFile."""
     from pyarrow import ArrowException, BufferReader
     from pyarrow.parquet import ParquetFile
@@ -74,7 +72,7 @@ def parse_parquet(raw: bytes) -> list[ParsedDocument]:
         rows = [row for batch in ParquetFile(BufferReader(raw)).iter_batches(4096) for row in batch.to_pylist()]
     except (ArrowException, OSError) as error:
         raise UnreadableFile("is not Parquet, or a damaged file") from error
-    return records_to_documents(rows)
+    return ParsedFile(records_to_documents(rows), "")
 
 
 def records_to_documents(records: Iterable[Mapping[str, Any]]) -> list[ParsedDocument]:

@@ -36,7 +36,29 @@ class Skipped:
     @classmethod
     def of(cls, path: Path | str, reason: str) -> Self:
         """Make one from a path of any bytes."""
-        return cls(os.fsencode(path).decode("utf-8", "replace"), reason)
+        return cls(_shown(path), reason)
+
+
+@dataclass(frozen=True, slots=True)
+class FileNote:
+    """What the user has to know about a file that was read.
+
+    path: where it is; bytes that are not UTF-8 are replaced. note: the rest of a sentence about it. share: of its words
+    that reached the corpus, if it is below the limit that a file is named at; None if the note is about something else.
+    """
+
+    path: str
+    note: str
+    share: float | None = None
+
+    @classmethod
+    def of(cls, path: Path | str, note: str, share: float | None = None) -> Self:
+        """Make one from a path of any bytes."""
+        return cls(_shown(path), note, share)
+
+
+def _shown(path: Path | str) -> str:
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def find_files(source: Path, prefix: str) -> Iterator[SourceFile | Skipped]:

@@ -11,14 +11,14 @@ import mammoth
 from taugate.ingestion.importers.html import to_markdown
 from taugate.ingestion.importers.markdown import parse_markdown
 from taugate.ingestion.importers.metadata_values import split_tags
-from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
+from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
 _MAX_UNPACKED = 512 << 20  # a .docx is a zip archive, and a small one may unpack to any size
 _PROPERTIES = "docProps/core.xml"
 
 
-def parse_docx(raw: bytes) -> ParsedDocument:
+def parse_docx(raw: bytes) -> ParsedFile:
     """Read a Word file as text.
 
     raw: its bytes. Raises UnreadableFile where it is no Word file, or unpacks to more than 512 MiB.
@@ -33,7 +33,8 @@ def parse_docx(raw: bytes) -> ParsedDocument:
     except (zipfile.BadZipFile, KeyError, ValueError) as error:
         raise UnreadableFile("is not a Word file, or a damaged one") from error
     document = parse_markdown(to_markdown(page))
-    return dataclasses.replace(document, title=_property(properties, "dc:title"), metadata=_metadata(properties))
+    document = dataclasses.replace(document, title=_property(properties, "dc:title"), metadata=_metadata(properties))
+    return ParsedFile([document], document.text)  # TODO: base for the Word work
 
 
 def _property(xml: str, name: str) -> str:

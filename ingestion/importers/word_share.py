@@ -1,0 +1,54 @@
+"""How much of a file reached its documents, in words.
+
+A parser that loses text does not know it. So its documents are compared with a dumb reading of the same bytes, which
+has no idea of layout: the words that both have, over the words of the dumb reading.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from taugate.ingestion.parsed import ParsedDocument
+from taugate.retrieval.documents.store import MetadataValue
+
+MIN_SHARE_KEPT = 0.98
+"""Below it a file is named. Two words in a hundred are what two readings of one file may divide differently."""
+
+# Scripts that are written without spaces count by letter: Thai, Lao, Myanmar, Khmer, kana and Han.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}_])\w)+")
+
+
+def count_words(texts: Iterable[str]) -> Counter[str]:
+    """Count the words of texts, whatever their case; letters in scripts that are written without spaces.
+
+    Ligatures and other compatibility forms count as the letters that they stand for (NFKC).
+    """
+    return Counter(
+        match[0] for text in texts for match in _WORD.finditer(unicodedata.normalize("NFKC", text).casefold())
+    )
+
+
+def share_kept(source_text: str, documents: Iterable[ParsedDocument]) -> float:
+    """Return the share of a file's words that its documents have, 1 if the file has none.
+
+    A word that stands twice in the file has to stand twice in the documents. Keys, titles and metadata count.
+
+    source_text: the dumb reading of the file. documents: what its parser made of it.
+    """
+    words = count_words([source_text])
+    if not words:
+        return 1.0
+    kept = count_words(part for document in documents for part in _texts(document))
+    return (words & kept).total() / words.total()
+
+
+def _texts(document: ParsedDocument) -> Iterator[str]:
+    yield from (document.key, document.title, document.text)
+    for value in document.metadata.values():
+        yield _shown(value)
+
+
+def _shown(value: MetadataValue) -> str:
+    return " ".join(value) if isinstance(value, list) else str(value)
