@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     from taugate.calibration.progress import Stopwatch
     from taugate.cli.terminal.display import ProgressDisplay
     from taugate.ingestion.chunks.chunker import Chunker
-    from taugate.ingestion.importers.importing import ImportRecord, import_files
+    from taugate.ingestion.importers.importing import ImportPlan, ImportRecord, import_files
 
     if arguments.chunks == "off" and arguments.overlap:
         raise InputError("--overlap: --chunks off makes no chunks; leave one of the two out")
@@ -76,21 +76,14 @@ def run(arguments: argparse.Namespace) -> int:
         chunk_tokens=chunker.size if chunker else None,
         overlap=arguments.overlap,
     )
+    plan = ImportPlan(arguments.to, record, chunker, strict=arguments.strict, dry_run=arguments.dry_run)
     watch = Stopwatch()
     with ProgressDisplay(watch), watch.task("reading files") as task:
 
         def count(_name: str) -> None:
             task.done += 1
 
-        result = import_files(
-            arguments.sources,
-            arguments.to,
-            record,
-            chunker,
-            strict=arguments.strict,
-            dry_run=arguments.dry_run,
-            progress=count,
-        )
+        result = import_files(arguments.sources, plan, count)
     _list_files("skipped", [f"{printable(file.path)} {file.reason}" for file in result.skipped])
     losing = [note for note in result.notes if note.share is not None]
     _list_files("words lost", [f"{printable(note.path)} {note.note}" for note in losing])
@@ -109,7 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
     verb = "would hold" if arguments.dry_run else "holds"
     say(
         f"{arguments.to} {verb} documents: {result.documents}, chunks: {result.chunks} ({result.added} added, "
-        f"{result.changed} changed, {result.removed} removed); files skipped: {len(result.skipped)}, that lose words: {len(losing)}"
+        f"{result.changed} changed, {result.removed} removed); files skipped: {len(result.skipped)}, "
+        f"with words lost: {len(losing)}"
     )
     if arguments.json:
         counted = {name: getattr(result, name) for name in ("documents", "chunks", "added", "changed", "removed")}

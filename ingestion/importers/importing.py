@@ -49,10 +49,10 @@ class ImportResult:
     """What an import did.
 
     documents: with text, of all sources. chunks: lines of the corpus. added, changed, removed: documents, compared with
-    the corpus before. skipped: files and documents that were not read. notes: on files that were. queries, splits: how many queries came from data
-    sets, and the splits of their judgements. kept_labels: whether those of data sets were left out, because the target
-    has queries of its own. left_out: names of metadata fields beyond the most that a corpus may have. shortened: names
-    of those that hold more strings than a list may have.
+    the corpus before. skipped: files and documents that were not read. notes: on files that were. queries, splits: how
+    many queries came from data sets, and the splits of their judgements. kept_labels: whether those of data sets were
+    left out, because the target has queries of its own. left_out: names of metadata fields beyond the most that a
+    corpus may have. shortened: names of those that hold more strings than a list may have.
     """
 
     documents: int = 0
@@ -69,32 +69,40 @@ class ImportResult:
     shortened: set[str] = field(default_factory=set)
 
 
+@dataclass(frozen=True, slots=True)
+class ImportPlan:
+    """Where a corpus goes, and how it is made.
+
+    data: folder of the data set, made if needed. record: what `import.json` says afterwards. chunker: divides
+    documents, None leaves them whole. strict: whether a file that loses words is an error. dry_run: whether nothing is
+    written.
+    """
+
+    data: Path
+    record: ImportRecord
+    chunker: Chunker | None
+    strict: bool = False
+    dry_run: bool = False
+
+
 def import_files(
-    sources: Sequence[Path],
-    data: Path,
-    record: ImportRecord,
-    chunker: Chunker | None,
-    *,
-    strict: bool = False,
-    dry_run: bool = False,
-    progress: Callable[[str], object] = lambda name: None,
+    sources: Sequence[Path], plan: ImportPlan, progress: Callable[[str], object] = lambda name: None
 ) -> ImportResult:
     """Read everything below the sources, and replace the corpus of a data set by it.
 
     Queries and qrels of the data set stay as they are. Where it has no queries, those of the sources are copied. With
     several sources, the ids of a source's documents begin with its name; those of the only data set among them do not.
 
-    sources: files, folders, and data sets, which are folders that hold corpus.jsonl. data: folder of the data set, made
-    where needed. record: how the corpus is made. chunker: divides documents, None leaves them whole. strict: whether a
-    file that loses words is an error. dry_run: nothing is written. progress: called with a name for each file and each
-    document of a data set. Raises InputError if a source is missing, nothing can be read, a file loses words under
-    `strict`, or the target was not made by an import, and at the first fault of a data set.
+    sources: files, folders, and data sets, which are folders that hold corpus.jsonl. plan: what becomes of them.
+    progress: called with a name for each file and each document of a data set. Raises InputError if a source is
+    missing, nothing can be read, a file loses words under `plan.strict`, or the target was not made by an import, and
+    at the first fault of a data set.
     """
     for source in sources:
         if not source.exists():
             raise InputError(f"{source}: no such file or folder; name what is to be imported")
-    _check_target(data)
-    _check_names(data, sources)
+    _check_target(plan.data)
+    _check_names(plan.data, sources)
     data_sets = [source for source in sources if is_data_set(source)]
     prefixes = {source: f"{source.resolve().name}/" if len(sources) > 1 else "" for source in sources}
     if len(data_sets) == 1:
@@ -112,39 +120,33 @@ def import_files(
                     yield found
 
     labels = Labels.read([(source, prefixes[source]) for source in data_sets])
-    return import_corpus(documents(), data, record, chunker, labels, strict=strict, dry_run=dry_run)
+    return import_corpus(documents(), plan, labels)
 
 
 def import_corpus(
-    documents: Iterable[ImportedDocument | Skipped | FileNote],
-    data: Path,
-    record: ImportRecord,
-    chunker: Chunker | None,
-    labels: Labels,
-    *,
-    strict: bool = False,
-    dry_run: bool = False,
+    documents: Iterable[ImportedDocument | Skipped | FileNote], plan: ImportPlan, labels: Labels
 ) -> ImportResult:
     """Replace the corpus of a data set by documents, in one step, after all of them were read.
 
-    documents: what the corpus is made of, and what was not read. labels: what is copied where the data set has no
-    queries. The others are those of `import_files`. Raises InputError if there is no document, two have one id, a file
-    loses words under `strict`, or the target was not made by an import.
+    documents: what the corpus is made of, and what was not read. plan: where the corpus goes. labels: what is copied if
+    the data set has no queries. Raises InputError if there is no document, two have one id, a file loses words under
+    `plan.strict`, or the target was not made by an import.
     """
+    data = plan.data
     _check_target(data)
     result = ImportResult()
     with ExitStack() as stack:
-        if not dry_run:
+        if not plan.dry_run:
             if not data.exists():
                 stack.callback(_remove_unused, data)
             data.mkdir(parents=True, exist_ok=True)
             stack.enter_context(sole_writer(data))
         before = _digests(data / CORPUS)
-        spool = stack.enter_context(_new_file(Path(os.devnull) if dry_run else data / _PARTIAL))
-        after = _write_documents(documents, spool, chunker, result)
+        spool = stack.enter_context(_new_file(Path(os.devnull) if plan.dry_run else data / _PARTIAL))
+        after = _write_documents(documents, spool, plan.chunker, result)
         if not after:
-            raise InputError(_nothing_readable(record.sources, result.skipped))
-        if strict:
+            raise InputError(_nothing_readable(plan.record.sources, result.skipped))
+        if plan.strict:
             _check_words_kept(result.notes)
         result.documents = len(after)
         result.added = len(after.keys() - before.keys())
@@ -153,8 +155,8 @@ def import_corpus(
         result.kept_labels = bool(labels.queries) and stored_file(data / QUERIES).exists()
         if labels.queries and not result.kept_labels:
             result.queries, result.splits = len(labels.queries), sorted(labels.judgements)
-        if not dry_run:
-            atomic_write(data / RECORD, record.model_dump_json(indent=2).encode() + b"\n")
+        if not plan.dry_run:
+            atomic_write(data / RECORD, plan.record.model_dump_json(indent=2).encode() + b"\n")
             if result.queries:
                 labels.write(data)
             _publish(spool, data)

@@ -12,7 +12,7 @@ from taugate.ingestion.chunks import OVERLAP_TOKENS
 from taugate.ingestion.chunks.chunker import Chunker
 from taugate.ingestion.importers.data_sets import Labels
 from taugate.ingestion.importers.documents import ImportedDocument
-from taugate.ingestion.importers.importing import ImportRecord, ImportResult, import_corpus
+from taugate.ingestion.importers.importing import ImportPlan, ImportRecord, ImportResult, import_corpus
 from taugate.ingestion.importers.metadata_values import metadata_value
 from taugate.ingestion.importers.source_files import Skipped, document_id
 from taugate.ingestion.parsed import prose_document
@@ -58,7 +58,7 @@ def import_documents(
         chunk_tokens=chunker.size if chunker else None,
         overlap=overlap,
     )
-    return import_corpus(_documents(documents), to, record, chunker, Labels(), dry_run=dry_run)
+    return import_corpus(_documents(documents), ImportPlan(to, record, chunker, dry_run=dry_run), Labels())
 
 
 def _documents(objects: Iterable[object]) -> Iterator[ImportedDocument | Skipped]:
