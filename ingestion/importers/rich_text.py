@@ -1,5 +1,6 @@
-"""Rich text that editors store as JSON: Editor.js, ProseMirror and TipTap, Lexical, Slate, Draft.js, Quill, Notion,
-Contentful and Portable Text. All of them are trees of nodes that name their type.
+"""Rich text that editors store as JSON: trees of nodes that name their type.
+
+Editor.js, ProseMirror, TipTap, Lexical, Slate, Draft.js, Quill, Notion, Contentful and Portable Text have such trees.
 """
 
 import re
@@ -22,12 +23,17 @@ _INLINE = re.compile(
 _LINE_BREAK = re.compile(r"line_?break|hard_?break", re.IGNORECASE)
 # What an editor stores beside the words: how they look, where they link to, and who has written them.
 MARKUP = frozenset(
-    "type nodeType _type _key key id _id object version format detail mode style styles direction textFormat textStyle "
-    "indent level depth start end offset length colspan rowspan colwidth width height align alignment marks markDefs "
-    "annotations attributes color inlineStyleRanges entityRanges entityMap tunes time href src url target rel class "
-    "listType listItem ordered tag lang language link created_time last_edited_time created_by last_edited_by parent "
-    "has_children archived in_trash stretched withBorder withBackground withHeadings is_toggleable next_cursor has_more "
-    "page_or_block request_id plain_text".split()
+    re.findall(
+        r"\S+",
+        """
+        type nodeType _type _key key id _id object version format detail mode style styles direction textFormat
+        textStyle indent level depth start end offset length colspan rowspan colwidth width height align alignment marks markDefs
+        annotations attributes color inlineStyleRanges entityRanges entityMap tunes time href src url target rel class
+        listType listItem ordered tag lang language link created_time last_edited_time created_by last_edited_by
+        parent has_children archived in_trash stretched withBorder withBackground withHeadings is_toggleable next_cursor
+        has_more page_or_block request_id plain_text
+        """,
+    )
 )
 _WORDS_OF_ATTRIBUTES = ("alt", "title", "caption", "label", "latex", "text")
 

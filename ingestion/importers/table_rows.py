@@ -11,7 +11,7 @@ from taugate.ingestion.importers.nested import scalar_of, shown
 from taugate.ingestion.importers.records import ID_FIELDS, TEXT_FIELDS, records_to_documents
 from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
 
-_USUAL_NAMES = {
+USUAL_NAMES = {
     *TEXT_FIELDS,
     *ID_FIELDS,
     "title",
@@ -120,15 +120,15 @@ def _first_full(rows: Sequence[Sequence[object]], filled: Sequence[int]) -> int:
 
 def _is_data(header: Sequence[str], below: Sequence[Sequence[object]]) -> bool:
     """Tell whether the first row of a table is data like the rows below, so that no row names the columns."""
-    if any(cell.casefold() in _USUAL_NAMES for cell in header):
+    if any(cell.casefold() in USUAL_NAMES for cell in header):
         return False
-    typed = [position for position, cell in enumerate(header) if _is_typed(cell)]
+    typed = [position for position, cell in enumerate(header) if is_typed(cell)]
     if len(typed) > 1 and all(_YEAR.fullmatch(header[position]) for position in typed):
         return False  # a column a year
     sample = below[:_SAMPLE]
     for position in typed:
         column = [text for row in sample if position < len(row) and (text := _text(row[position]))]
-        if not column or all(map(_is_typed, column)):
+        if not column or all(map(is_typed, column)):
             return True
     return any(_is_sentence(cell) for cell in header) and not any(cell.endswith(("?", ":")) for cell in header)
 
@@ -167,7 +167,8 @@ def _different(header: Sequence[str], width: int) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _is_typed(text: str) -> bool:
+def is_typed(text: str) -> bool:
+    """Tell whether a cell looks like a number or a date."""
     return bool(_NUMBER.fullmatch(text) or _DATE.fullmatch(text))
 
 
