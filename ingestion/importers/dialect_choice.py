@@ -174,7 +174,7 @@ def _unlikely(reading: Reading, others: Sequence[Reading], text: str) -> int:
     if dialect.quote is None and dialect.escaped:
         return 1 if _are_escapes(text, dialect.delimiter or "") else 8
     if dialect.quote is None:
-        # A program that quotes fields quotes each that holds a quote. So a quote amid a field shows that none is quoted.
+        # A program that quotes fields quotes all that hold a quote: one amid a field shows that no field is quoted.
         bare = re.search(rf'(?<=[^{delimiter}\n"\\])"(?=[^{delimiter}\n"])', text)
         spaced = any(each.dialect.spaced for each in others)
         merged = any(each.dialect.quote == '"' and len(each.rows.rows) < len(reading.rows.rows) for each in others)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from taugate.ingestion.importers.json_text import JsonReader, decode_json, not_json, words_of_json
-from taugate.ingestion.importers.nested import Leaf, leaves, left_out_fields, shown
+from taugate.ingestion.importers.nested import leaves, left_out_fields, shown
 from taugate.ingestion.importers.records import TEXT_FIELDS, records_to_documents, text_field_of
 from taugate.ingestion.importers.rich_text import is_rich_text
 from taugate.ingestion.importers.table_rows import rows_to_documents
@@ -64,8 +64,8 @@ def parse_json_lines(raw: bytes) -> ParsedFile:
             broken = []
         except json.JSONDecodeError as error:
             if len(broken) > len(values):
-                line, first = broken[0]
-                raise UnreadableFile(f"line {line} is not JSON: {first.msg[:1].lower()}{first.msg[1:]}") from error
+                number, first = broken[0]
+                raise UnreadableFile(f"line {number} is not JSON: {first.msg[:1].lower()}{first.msg[1:]}") from error
     return _parsed(values, reader, decoded.text, (*decoded.notes, *_broken_note([number for number, _ in broken])))
 
 
@@ -165,14 +165,18 @@ def _documents_of(records: _Records, *, several: bool) -> list[ParsedDocument]:
     """Return the documents of an array or object; several: whether there are others, so that keys need its path."""
     objects = records.objects
     if records.keys is not None:  # fields named like ids stay fields: the key is the name of the object
-        keyed = [
-            {"_id": key, **{n: v for n, v in item.items() if n != "_id"}}
-            for key, item in zip(records.keys, objects, strict=True)
-        ]
-        objects = keyed
+        objects = [{**item, "_id": key} for key, item in zip(records.keys, objects, strict=True)]
     documents = records_to_documents(objects)
     prefix = ".".join(records.path) + "/" if several else ""
-    return [replace(document, key=prefix + document.key) for document in documents]
+    return [
+        replace(document, key=prefix + document.key, title=document.title or _title_of_key(document.key))
+        for document in documents
+    ]
+
+
+def _title_of_key(key: str) -> str:
+    """Return a key that is more than a name, such as a question whose answer is the object."""
+    return key if len(key.split()) > 1 else ""
 
 
 def _size(value: object) -> int:
@@ -198,21 +202,24 @@ def _rest(value: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[st
 def _with_rest(documents: list[ParsedDocument], rest: Mapping[str, Any]) -> list[ParsedDocument]:
     """Return documents with what lies around their records: short values are metadata of each, others a document."""
     found = list(leaves(rest))
-    taken = {name for document in documents for name in document.metadata}
+    short = [leaf for leaf in found if not leaf.listed and len(shown(leaf.value)) <= _MAX_FACT]
+    if len(short) > _MAX_FACTS:
+        short = []
+    title = next((shown(leaf.value) for leaf in short if leaf.path == "title"), "")
+    taken = {name for document in documents for name in document.metadata} | {"title"}
     facts: dict[str, MetadataValue] = {
-        leaf.path: leaf.value for leaf in found if _is_fact(leaf) and leaf.path not in taken
+        f"file.{leaf.path}" if leaf.path in taken else leaf.path: leaf.value
+        for leaf in short
+        if leaf.path != "title" or any(document.title for document in documents)
     }
-    if len(facts) > _MAX_FACTS:
-        facts = {}
-    documents = [replace(document, metadata={**document.metadata, **facts}) for document in documents]
-    others = [leaf for leaf in found if leaf.path not in facts]
+    documents = [
+        replace(document, title=document.title or title, metadata={**document.metadata, **facts})
+        for document in documents
+    ]
+    others = [leaf for leaf in found if leaf not in short]
     if others:
         text = "\n".join(f"{leaf.path}: {shown(leaf.value)}" for leaf in others)
         keys = {document.key for document in documents}
-        key = next(name for n in range(len(keys) + 1, 0, -1) if (name := str(n)) not in keys)
+        key = next(name for number in range(len(keys) + 1, 0, -1) if (name := str(number)) not in keys)
         documents += [replace(document, key=key) for document in records_to_documents([{"text": text}])]
     return documents
-
-
-def _is_fact(leaf: Leaf) -> bool:
-    return not leaf.listed and len(shown(leaf.value)) <= _MAX_FACT and "title" not in leaf.path

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html import unescape
 from typing import Any
@@ -16,8 +16,8 @@ from taugate.ingestion.importers.rich_text import MARKUP
 from taugate.ingestion.parsed import UnreadableFile
 
 _NAMES = (
-    "p div span a b i u em strong small sub sup ul ol li dl dt dd h[1-6] table thead tbody tr td th blockquote pre code "
-    "figure figcaption section article header footer main details summary mark html body font center"
+    "p div span a b i u em strong small sub sup ul ol li dl dt dd h[1-6] table thead tbody tr td th blockquote pre "
+    "code figure figcaption section article header footer main details summary mark html body font center"
 ).replace(" ", "|")
 _START_TAG = re.compile(rf"<({_NAMES})(?:\s[^<>]*)?>", re.IGNORECASE)
 _END_TAG = re.compile(rf"</({_NAMES})\s*>", re.IGNORECASE)
@@ -30,7 +30,9 @@ _MAX_DIGITS = 18  # of a number that is kept as one; longer ones are text
 _STRING = r'"((?:[^"\\]|\\.)*+)"'
 _TOKEN = re.compile(rf"{_STRING}(\s*:)?|(-?\d[\w.+-]*)", re.DOTALL)
 _EDITOR = re.compile(r'"(?:children|content|blocks|ops|rich_text|nodes)"\s*:\s*\[')
-_MARKUP_FIELD = re.compile(rf'"(?:{"|".join(sorted(MARKUP))})"\s*:\s*(?:"(?:[^"\\]|\\.)*+"|-?[\d.eE+-]+)', re.DOTALL)
+_MARKUP_FIELD = re.compile(
+    rf'"(?:{"|".join(sorted(MARKUP))})"\s*:\s*(?:"(?:[^"\\]|\\.)*+"|-?[\d.eE+-]+|\[[^\[\]{{}}]*+\])', re.DOTALL
+)
 _NUMBERS = re.compile(rf"\[(?:[\s\[\],]*+-?\d[\d.eE+-]*+){{{MAX_LISTED_NUMBERS + 1},}}+[\s\]]*\]")
 _SCRIPT = re.compile(r"<(script|style)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
 
@@ -167,9 +169,6 @@ def _plain(token: str) -> str:
             token = json.loads(f'"{token}"', strict=False)
         except ValueError:
             token = token.replace("\\", " ")
-    return unescape(re.sub(r"<[^<>]*>", " ", _SCRIPT.sub(" ", token))) if "<" in token and is_html(token) else token
-
-
-def has_members(value: object) -> bool:
-    """Tell whether a value is an object with members, or an array with items."""
-    return isinstance(value, Mapping | list) and bool(value)
+    if "<" in token and is_html(token):
+        token = re.sub(r"<[^<>]*>", " ", _SCRIPT.sub(" ", token))
+    return unescape(token)

@@ -106,7 +106,9 @@ def scalar_of(value: object) -> MetadataValue:
 
 
 def shown(value: MetadataValue) -> str:
-    """Return a scalar or a list of strings as text."""
+    """Return a scalar or a list of strings as text; booleans as in JSON."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return ", ".join(value) if isinstance(value, list) else str(value)
 
 

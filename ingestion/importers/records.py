@@ -76,6 +76,8 @@ def _with_text(record: Mapping[str, Any], key: str, text_field: str) -> ParsedDo
     metadata: dict[str, MetadataValue] = {}
     lines = _Lines(builder)
     for leaf in _facts(record, {text_field, "title"} if title else {text_field}):
+        if leaf.listed and isinstance(leaf.value, bool):
+            continue  # a flag of some nested record: neither words nor a value that a filter could use
         if leaf.path in metadata or (leaf.listed and not _is_link(leaf.value)) or len(shown(leaf.value)) > _MAX_FACT:
             lines.add(leaf)
         elif leaf.listed:
@@ -109,7 +111,9 @@ def _without_text(record: Mapping[str, Any], key: str) -> ParsedDocument:
         if not (title and leaf.path == "title"):
             lines.add(leaf)
     lines.flush()
+    used = {"title"} if title else set()
     facts = {leaf.path: leaf.value for leaf in found if not leaf.listed and _is_short(leaf.value)}
+    facts = {name: value for name, value in facts.items() if name not in used}
     metadata = facts if len(facts) <= _MAX_VALUES else {}
     if not builder.document("").text and title:
         builder.add(title, "prose")

@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _TYPES = ("type", "nodeType", "_type")
-_CHILDREN = ("children", "content", "blocks", "nodes", "ops", "rich_text", "results", "root", "document")
 _TEXTS = ("text", "value", "plain_text", "insert")
 _TYPE_OF_EDITOR = re.compile(
     r"paragraph|head|list|quote|code|image|table|text|block|span|doc|root|link|break|rule|divider|delimiter|embed|callout|"
-    r"toggle|to_?do|check|column|media|video|audio|file|raw|warning|unstyled|atomic|mention|emoji|equation|bookmark|row|cell|"
-    r"entry|asset|attaches|gallery|tool|^(?:p|h[1-6r]|ul|ol|li|lic|a|tr|td|th|img|pdf|person)$",
+    r"toggle|to_?do|check|column|media|video|audio|file|raw|warning|unstyled|atomic|mention|emoji|equation|bookmark|row|"
+    r"cell|entry|asset|attaches|gallery|tool|^(?:p|h[1-6r]|ul|ol|li|lic|a|tr|td|th|img|pdf|person)$",
     re.IGNORECASE,
 )
 _INLINE = re.compile(
@@ -27,11 +26,11 @@ MARKUP = frozenset(
         r"\S+",
         """
         type nodeType _type _key key id _id object version format detail mode style styles direction textFormat
-        textStyle indent level depth start end offset length colspan rowspan colwidth width height align alignment marks markDefs
-        annotations attributes color inlineStyleRanges entityRanges entityMap tunes time href src url target rel class
-        listType listItem ordered tag lang language link created_time last_edited_time created_by last_edited_by
-        parent has_children archived in_trash stretched withBorder withBackground withHeadings is_toggleable next_cursor
-        has_more page_or_block request_id plain_text
+        textStyle indent level depth start end offset length colspan rowspan colwidth width height align
+        alignment marks markDefs annotations attributes color inlineStyleRanges entityRanges entityMap tunes
+        time href src url target rel class listType listItem ordered tag lang language link created_time
+        last_edited_time created_by last_edited_by parent has_children archived in_trash stretched withBorder
+        withBackground withHeadings is_toggleable next_cursor has_more page_or_block request_id plain_text
         """,
     )
 )
@@ -52,7 +51,7 @@ def is_rich_text(value: object) -> bool:
         return bool(value) and all(map(_is_node, value)) and all(map(_shows_all, value))
     if not isinstance(value, Mapping):
         return False
-    if _is_node(value):
+    if _is_node(value) and any(isinstance(value.get(name), list) for name in ("children", "content")):
         return _shows_all(value)
     containers = [name for name in ("blocks", "ops", "results", "root") if name in value]
     if len(containers) != 1 or not value.keys() <= MARKUP | {containers[0]}:
@@ -69,7 +68,8 @@ def _is_node(value: object) -> bool:
     nodes = next((value[name] for name in ("children", "content") if isinstance(value.get(name), list)), None)
     kind = _type(value)
     if kind is None:
-        return isinstance(value.get("children"), list) and all(map(_is_child, value["children"]))
+        is_plain = isinstance(value.get("children"), list) and value.keys() <= MARKUP | {"children"}
+        return is_plain and bool(value["children"]) and all(map(_is_child, value["children"]))
     if not _TYPE_OF_EDITOR.search(kind):
         return False
     if nodes is not None:
@@ -104,7 +104,9 @@ def _blocks(value: object) -> Iterator[str]:
     elif isinstance(value, list):
         line = ""
         for child in value:
-            if _is_inline(child):
+            if isinstance(child, list) and all(isinstance(cell, str) for cell in child):
+                yield " | ".join(child)  # a row of a table
+            elif _is_inline(child):
                 line += _inline(child)
             else:
                 yield line
