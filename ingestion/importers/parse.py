@@ -52,13 +52,13 @@ class ReadFile:
 
 
 def _text(raw: bytes) -> ParsedFile:
-    text = decode_text(raw)
-    return ParsedFile([parse_plain_text(text)], text)
+    decoded = decode_text(raw)
+    return ParsedFile([parse_plain_text(decoded.text)], decoded.text, decoded.notes)
 
 
 def _markdown(raw: bytes) -> ParsedFile:
-    text = decode_text(raw)
-    return ParsedFile([parse_markdown(text)], text)
+    decoded = decode_text(raw)
+    return ParsedFile([parse_markdown(decoded.text)], decoded.text, decoded.notes)
 
 
 # By suffix. A file without a suffix, such as README, is read as text where it is text.

@@ -19,7 +19,8 @@ csv.field_size_limit(1 << 26)  # the default, 128 KiB, is less than a long artic
 
 def parse_csv(raw: bytes, dialect: Any = None) -> ParsedFile:  # noqa: ANN401 (csv has no one type for it)
     """Read one document per row; the first row names the columns. raw: the file's bytes. Raises UnreadableFile."""
-    text = decode_text(raw)
+    decoded = decode_text(raw)
+    text = decoded.text
     try:
         dialect = dialect or csv.Sniffer().sniff(text[: 1 << 16], delimiters=",;\t|")
     except csv.Error:
@@ -28,7 +29,7 @@ def parse_csv(raw: bytes, dialect: Any = None) -> ParsedFile:  # noqa: ANN401 (c
         rows = list(csv.DictReader(io.StringIO(text, newline=""), dialect=dialect, restkey="more"))
     except csv.Error as error:
         raise UnreadableFile(f"is not CSV: {error}") from error
-    return ParsedFile(records_to_documents(rows), text)
+    return ParsedFile(records_to_documents(rows), text, decoded.notes)
 
 
 def parse_json(raw: bytes) -> ParsedFile:
