@@ -5,6 +5,7 @@ time, and where it crashes, one file is lost.
 """
 
 import csv
+import dataclasses
 import gzip
 import io
 import multiprocessing
@@ -21,7 +22,7 @@ from typing import Any, Self
 from pebble import ProcessExpired, ProcessPool
 
 from taugate.ingestion.importers.html import parse_html
-from taugate.ingestion.importers.markdown import parse_markdown
+from taugate.ingestion.importers.markdown import parse_markdown_file
 from taugate.ingestion.importers.pdf import parse_pdf
 from taugate.ingestion.importers.plain_text import decode_text, parse_plain_text
 from taugate.ingestion.importers.records import parse_csv, parse_json, parse_json_lines, parse_parquet
@@ -58,7 +59,7 @@ def _text(raw: bytes) -> ParsedFile:
 
 def _markdown(raw: bytes) -> ParsedFile:
     decoded = decode_text(raw)
-    return ParsedFile([parse_markdown(decoded.text)], decoded.text, decoded.notes)
+    return dataclasses.replace(parse_markdown_file(decoded.text), notes=decoded.notes)
 
 
 # By suffix. A file without a suffix, such as README, is read as text where it is text.
