@@ -44,7 +44,7 @@ def parse_html(raw: bytes) -> ParsedFile:
     title = next((each for each in page.find_all("title") if not each.find_parent("svg")), None)
     name = " ".join(title.get_text().split()) if title else ""
     metadata = _facts(page)
-    for element in page.select("script, style, head > title"):
+    for element in [*page.find_all(["script", "style"]), *([title] if title else [])]:
         element.decompose()
     navigation = remove_navigation(page)
     document = parse_markdown(to_markdown(page), converted=True)
@@ -65,7 +65,7 @@ def _facts(page: BeautifulSoup) -> dict[str, MetadataValue]:
     """Return the dates and keywords that a page declares, the latter as tags."""
     facts: dict[str, MetadataValue] = {}
     keywords: list[str] = []
-    for meta in page.select("meta[content]"):
+    for meta in page.find_all("meta", content=True):
         key = str(meta.get("property") or meta.get("name") or meta.get("http-equiv") or "").lower()
         content = str(meta["content"]).strip()
         if key in _KEYWORDS:

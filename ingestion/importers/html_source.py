@@ -19,29 +19,37 @@ _CDATA = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL)
 _OTHER = re.compile(r"<[!?][^<>]*>")  # document type, instructions, and conditions of Word
 _BLOCK = re.compile(r"</?(?:p|div|h[1-6]|li|td|tr|section|article)\b[^<>]*>", re.IGNORECASE)
 _RAW = ("script", "style", "title", "textarea", "iframe", "noframes", "noembed", "xmp")
-_INLINE = frozenset(
-    re.findall(
-        r"\w+",
-        """
-    a abbr acronym b basefont bdi bdo big blink cite code data del dfn em font i ins kbd mark
-    nobr q s samp small span strike strong sub sup time tt u var wbr
-""",
-    )
-)
-_KNOWN = defs.tags | frozenset(
-    re.findall(
-        r"\w+",
-        """
-    bdi bgsound data dialog frame frameset hgroup image layer listing main menuitem multicol nobr noembed noframes noindex picture
-    plaintext rb rtc search slot spacer template xmp annotation desc g mi mn mo mtext text tspan
-""",
-    )
-)
+_INLINE = {
+    *(
+        "a",
+        "abbr",
+        "acronym",
+        "b",
+        "basefont",
+        "bdi",
+        "bdo",
+        "big",
+        "blink",
+        "cite",
+        "code",
+        "data",
+        "del",
+        "dfn",
+        "em",
+    ),
+    *("font", "i", "ins", "kbd", "mark", "nobr", "q", "ruby", "s", "samp", "small", "span", "strike", "strong", "sub"),
+    *("sup", "time", "tt", "u", "var", "wbr"),
+}
+_KNOWN = defs.tags | {
+    *("annotation", "bdi", "bgsound", "data", "desc", "dialog", "frame", "frameset", "g", "hgroup", "image", "layer"),
+    *("listing", "main", "menuitem", "mi", "mn", "mo", "mtext", "multicol", "nobr", "noembed", "noframes", "noindex"),
+    *("picture", "plaintext", "rb", "rtc", "search", "slot", "spacer", "template", "text", "tspan", "xmp"),
+}
 SOFT_HYPHEN = "\u00ad"
 
 
 def is_inline(name: str) -> bool:
-    """Whether an element stands within a line, so that the words before and after it may be one. name: in lower case."""
+    """Whether an element stands within a line, so that words before and after it may be one. name: in lower case."""
     return name in _INLINE or name.startswith(("o:", "st1:"))  # Word's own
 
 

@@ -24,9 +24,9 @@ def parse_markdown(text: str, *, converted: bool = False) -> ParsedDocument:
     """Divide Markdown into headings, prose, tables and code.
 
     text: CommonMark with tables, and perhaps front matter, whose title, dates and tags are read and whose descriptions
-    are the first text. Links and emphasis stay as they are written, and so does what only looks like Markdown. Blocks of
-    HTML become Markdown. converted: whether it was made from another format, so that there is neither front matter nor
-    HTML in it, and what looks like a tag is text.
+    are the first text. Links and emphasis stay as they are written. Blocks of HTML become Markdown. converted: whether
+    it was made from another format, so that there is neither front matter nor HTML in it, and what looks like a tag is
+    text.
     """
     front_matter, body = (FrontMatter(), text) if converted else split_front_matter(text)
     lines = body.split("\n")
@@ -43,6 +43,8 @@ def parse_markdown(text: str, *, converted: bool = False) -> ParsedDocument:
         builder.add("\n".join(lines[read:start]), "prose", path)  # definitions of links, which are no blocks
         read = max(read, end)
         source = "\n".join(lines[start:end])
+        if converted and token.type not in _KINDS:
+            source = re.sub(r"(?<=\S) {2,}(?=\S)", " ", source)
         if token.type == "heading_open":
             name = " ".join(_plain(tokens[i + 1].content).split())
             if name:
