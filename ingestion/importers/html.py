@@ -38,7 +38,8 @@ def parse_html(raw: bytes) -> ParsedFile:
     deeply, or the bytes are no text.
     """
     decoded = decode_page(raw)
-    page = BeautifulSoup(mend(decoded.text), "lxml")
+    source = mend(decoded.text)
+    page = BeautifulSoup(source, "lxml")
     if _depth(page) > _MAX_DEPTH:
         raise UnreadableFile("is nested too deeply")
     title = next((each for each in page.find_all("title") if not each.find_parent("svg")), None)
@@ -46,7 +47,7 @@ def parse_html(raw: bytes) -> ParsedFile:
     metadata = _facts(page)
     for element in [*page.find_all(["script", "style"]), *([title] if title else [])]:
         element.decompose()
-    navigation = remove_navigation(page)
+    navigation = remove_navigation(page, source)
     document = parse_markdown(to_markdown(page), converted=True)
     document = dataclasses.replace(document, title=name, metadata=metadata)
     words = count_words([read_source(decoded.text)]) - count_words([navigation])

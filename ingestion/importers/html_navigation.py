@@ -19,32 +19,40 @@ _SECTIONS = _CONTENT | {"aside", "section", "blockquote", "details", "dialog", "
 _LISTS = {"ul", "ol", "dl", "div", "table", "aside", "section", "p"}
 _ABOVE_TITLE = ["ul", "ol", "dl", "table"]
 _LIST_NAME = re.compile(
-    r"(?:^|[\s_-])(?:nav|navbar|navigation|menus?|sidebar|breadcrumbs?|toc|pager|pagination)"
+    r"(?:^|[\s_-])(?:nav|navbar|navigation|menus?|sidebar|breadcrumbs?|pager|pagination)"
     r"(?:[\s_-]|$)",
     re.IGNORECASE,
 )
 _CLASSES = {"mw-editsection", "mw-jump-link", "navheader", "navfooter", "docnav"}  # of MediaWiki, DocBook, Publican
+_TOC_NAME = re.compile(r"(?:^|[\s_-])toc(?:[\s_-]|$)", re.IGNORECASE)
 _TAB_NAME = re.compile(r"(?:^|[\s_-])tabs?(?:[\s_-]|$)", re.IGNORECASE)
 _LINK_SHARE, _MIN_LINKS = 0.8, 3  # of a list of links: of its letters, and links
 _MAX_SHARE = 1 / 3  # of a page's letters that may be a header or footer
 _MAX_PROSE = 200  # letters beside the links of a menu
-_MIN_LEFT = 0.05  # of a page's letters: with less beside its menus, the menus are the page
+_MAX_BANNER = 600  # letters beside the links of a banner or footer
+_MIN_LEFT, _MIN_LETTERS_LEFT = 0.05, 40  # of a page's letters: with less beside its menus, the menus are the page
 
 
-def remove_navigation(page: Tag) -> str:
+def remove_navigation(page: Tag, source: str) -> str:
     """Remove the menus, banners and footers of a page, and return their words.
 
-    page: without scripts and styles. If next to nothing were left, nothing is removed. A banner with the page's title
+    page: without scripts and styles. source: that it was parsed from. An element that it does not close is none, as
+    what follows is in it. If next to nothing were left, nothing is removed. A banner with the page's title
     stays, without its menus.
     """
     letters = _letters(page)
-    elements = [each for each in page.find_all(True) if _is_navigation(each, letters)]
+    closed = {name for name in _NAMED if source.count(f"<{name}") <= source.count(f"</{name}")}
+    elements = [
+        each
+        for each in page.find_all(True)
+        if (each.name not in _NAMED or each.name in closed) and _is_navigation(each, letters)
+    ]
     if title := page.find("h1"):
         lists = (each for each in title.find_all_previous(_ABOVE_TITLE) if each not in title.parents)
         elements += [each for each in lists if _is_of_links(each) and not _is_within(each, _CONTENT)]
     chosen = {id(each) for each in elements}
     outermost = [each for each in elements if not any(id(parent) in chosen for parent in each.parents)]
-    if letters - sum(map(_letters, outermost)) < _MIN_LEFT * letters:
+    if letters - sum(map(_letters, outermost)) < max(_MIN_LEFT * letters, _MIN_LETTERS_LEFT):
         return ""
     unique = {id(each): each for each in outermost}.values()
     return "\n".join(read_source(str(element.extract())) for element in unique)
@@ -63,8 +71,11 @@ def _is_navigation(element: Tag, letters_of_page: int) -> bool:
     if is_named or not _CLASSES.isdisjoint(element.get_attribute_list("class")):
         return _is_named_navigation(element, letters_of_page)
     is_beside = element.name == "aside" and not _is_within(element, _CONTENT)
-    may_be_list = is_beside or (element.name in _LISTS and _LIST_NAME.search(_names(element)) is not None)
-    return may_be_list and _is_of_links(element)
+    if is_beside or (element.name in _LISTS and _LIST_NAME.search(_names(element))):
+        return _is_of_links(element)
+    # A table of contents repeats the page's headings, unless it leads to other pages: then it is their index.
+    may_be_toc = element.name in _LISTS and _TOC_NAME.search(_names(element)) is not None
+    return may_be_toc and _links_within(element) and _is_of_links(element)
 
 
 def _is_named_navigation(element: Tag, letters_of_page: int) -> bool:
@@ -72,7 +83,7 @@ def _is_named_navigation(element: Tag, letters_of_page: int) -> bool:
     if _holds_content(element) or _holds_tabs(element):
         return False
     if element.name in {"header", "footer"} or element.get("role") in {"banner", "contentinfo"}:
-        is_small = own <= _MAX_SHARE * letters_of_page or 2 * linked > own
+        is_small = own - linked <= min(_MAX_BANNER, _MAX_SHARE * letters_of_page) or 2 * linked > own
         return is_small and not _is_within(element, _SECTIONS) and not _holds_title(element)
     return own - linked <= max(_MAX_PROSE, linked)
 
@@ -97,10 +108,12 @@ def _holds_tabs(element: Tag) -> bool:
     parts = [element, *element.find_all(True)]
     if any(part.get("role") in {"tablist", "tab"} for part in parts):
         return True
-    links = element.find_all("a", href=True)
-    return any(_TAB_NAME.search(_names(part)) for part in parts) and all(
-        str(link["href"]).startswith("#") for link in links
-    )
+    return any(_TAB_NAME.search(_names(part)) for part in parts) and _links_within(element)
+
+
+def _links_within(element: Tag) -> bool:
+    """Whether all links of an element lead to places in the same page."""
+    return all(str(link["href"]).startswith("#") for link in element.find_all("a", href=True))
 
 
 def _is_within(element: Tag, names: set[str]) -> bool:

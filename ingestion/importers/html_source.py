@@ -62,7 +62,7 @@ def mend(source: str) -> str:
     source = _CDATA.sub(lambda section: html.escape(section[1], quote=False), source)
     source = _close(source, "<!--", "-->")
     for name in _RAW:
-        source = _close(source, rf"<{name}\b(?:[^<>\"']|\"[^\"]*\"|'[^']*')*>", rf"</{name}")
+        source = _close(source, rf"<{name}\b[^<>]*>", rf"</{name}")
     is_markup = _markup_of(source)
     return _TAG.sub(lambda tag: _mended(tag, is_markup), source)
 
