@@ -4,6 +4,7 @@ A parser reads what anybody may have written. In its own process it can neither 
 time, and where it crashes, one file is lost.
 """
 
+import dataclasses
 import gzip
 import io
 import multiprocessing
@@ -22,7 +23,7 @@ from pebble import ProcessExpired, ProcessPool
 from taugate.ingestion.importers.delimited import parse_delimited
 from taugate.ingestion.importers.html import parse_html
 from taugate.ingestion.importers.json_documents import parse_json, parse_json_lines
-from taugate.ingestion.importers.markdown import parse_markdown
+from taugate.ingestion.importers.markdown import parse_markdown_file
 from taugate.ingestion.importers.parquet import parse_parquet
 from taugate.ingestion.importers.pdf import parse_pdf
 from taugate.ingestion.importers.plain_text import decode_text, parse_plain_text
@@ -59,7 +60,7 @@ def _text(raw: bytes) -> ParsedFile:
 
 def _markdown(raw: bytes) -> ParsedFile:
     decoded = decode_text(raw)
-    return ParsedFile([parse_markdown(decoded.text)], decoded.text, decoded.notes)
+    return dataclasses.replace(parse_markdown_file(decoded.text), notes=decoded.notes)
 
 
 # By suffix. A file without a suffix, such as README, is read as text where it is text.
