@@ -7,26 +7,17 @@ import sys
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.checkout import environment
 from benchmarks.ingestion.odd_folder import OUTSIDE, make_odd_folder
+from benchmarks.ingestion.plan import ImportPlan
 from benchmarks.markdown import Target, table, targets
 
 HEADING = "Odd files"
 _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") >> 10
 _SHOWN = 20  # reasons
-
-
-@dataclass(frozen=True)
-class ImportPlan:
-    """What a run was asked for. work: an empty folder; files: how many odd files; seed: of what is garbled in them."""
-
-    work: Path
-    files: int
-    seed: int
 
 
 def section(plan: ImportPlan) -> str:

@@ -4,8 +4,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from benchmarks.ingestion import odd_files
-from benchmarks.ingestion.odd_files import ImportPlan
+from benchmarks.ingestion import delimited_files, mutated_files, odd_files
+from benchmarks.ingestion.plan import ImportPlan
 from benchmarks.page import Option, Page
 
 PAGE = Page[ImportPlan](
@@ -14,13 +14,16 @@ PAGE = Page[ImportPlan](
     title="# Import",
     introduction="""\
 `taugate import` reads what anybody may have left in a folder. This page shows what it makes of files that are empty, cut, garbled, misnamed,
-enormous or nested, and of links, pipes and bombs. The line under each heading repeats the measurement.""",
-    sections={"odd": odd_files},
+enormous or nested, and of links, pipes and bombs, and whether texts in tables and JSON come back whole. The line under each heading
+repeats the measurement.""",
+    sections={"odd": odd_files, "delimited": delimited_files, "mutated": mutated_files},
     options=[
-        Option("files", 1000, "odd files"),
-        Option("seed", 5, "of what is garbled in them"),
+        Option("files", 1000, "odd files", ["odd"]),
+        Option("seed", 5, "of what is garbled in them, and of what is sampled"),
+        Option("delimited-files", 40, "delimited files of a corpus and dialect", ["delimited"]),
+        Option("mutated-files", 200, "damaged files of a kind", ["mutated"]),
     ],
-    needs_data=(),
+    needs_data=("delimited", "mutated"),
 )
 
 
@@ -30,7 +33,7 @@ def main() -> None:
     for name in arguments.tables:
         work = Path(tempfile.mkdtemp(prefix="taugate-import-"))
         try:
-            PAGE.measure(name, ImportPlan(work, int(arguments.files), int(arguments.seed)), arguments)
+            PAGE.measure(name, ImportPlan(work, **PAGE.numbers(arguments)), arguments)
         finally:
             closed = work / "source" / "closed"
             if closed.exists():

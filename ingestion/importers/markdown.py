@@ -1,87 +1,65 @@
 """Markdown to blocks. HTML and Word files become Markdown first, so that all three are divided by the same rules."""
 
 import re
-from collections.abc import Mapping
-from datetime import date
-from typing import Any
 
-import yaml
-from bs4 import BeautifulSoup
 from markdown_it import MarkdownIt
 
-from taugate.ingestion.importers.metadata_values import split_tags, tags
-from taugate.ingestion.parsed import BlockKind, ParsedDocument, TextBuilder
-from taugate.retrieval.documents.store import MetadataValue
+from taugate.ingestion.importers.front_matter import FrontMatter, split_front_matter
+from taugate.ingestion.importers.html_markdown import to_markdown
+from taugate.ingestion.importers.html_source import mend, read_source
+from taugate.ingestion.parsed import BlockKind, ParsedDocument, ParsedFile, TextBuilder
 
-_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
-_DATES = {
-    "date": "created",
-    "created": "created",
-    "published": "created",
-    "updated": "modified",
-    "modified": "modified",
-}
-_TAGS = ("tags", "keywords", "categories")  # the first that is there
 _KINDS: dict[str, BlockKind] = {"fence": "code", "code_block": "code", "table_open": "table"}
+_ENTITY = re.compile(r"&(?:nbsp|[et]\w+sp|lt|gt|amp|quot|#\d+|#[xX][0-9a-fA-F]+);")  # spaces and signs
 
 
-def parse_markdown(text: str) -> ParsedDocument:
+def parse_markdown_file(text: str) -> ParsedFile:
+    """Read a Markdown file. text: as for `parse_markdown`. Comments, scripts and the tags of HTML are not its words."""
+    front_matter, body = split_front_matter(text)
+    words = _ENTITY.sub(" ", read_source(body, glue=" ", entities=False))
+    return ParsedFile([parse_markdown(text)], f"{front_matter.title} {front_matter.words} {words}")
+
+
+def parse_markdown(text: str, *, converted: bool = False) -> ParsedDocument:
     """Divide Markdown into headings, prose, tables and code.
 
-    text: CommonMark with tables, and perhaps YAML front matter, of which title, dates and tags are read. Links and
-    emphasis stay as they are written.
+    text: CommonMark with tables, and perhaps front matter, whose title, dates and tags are read and whose descriptions
+    are the first text. Links and emphasis stay as they are written. Blocks of HTML become Markdown. converted: whether
+    it was made from another format, so that there is neither front matter nor HTML in it, and what looks like a tag is
+    text.
     """
-    front_matter, text = _split_front_matter(text)
-    lines = text.split("\n")
+    front_matter, body = (FrontMatter(), text) if converted else split_front_matter(text)
+    lines = body.split("\n")
     builder = TextBuilder()
+    builder.add(front_matter.prose, "prose")
     headings: list[tuple[int, str]] = []  # level and text, outermost first
-    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    tokens = MarkdownIt("commonmark", {"html": not converted}).enable("table").parse(body)
+    read = 0  # lines
     for i, token in enumerate(tokens):
-        if token.level or token.map is None or token.nesting < 0 or token.type == "hr":
+        if token.level or token.map is None or token.nesting < 0:
             continue
         path = tuple(heading for _, heading in headings)
-        source = "\n".join(lines[slice(*token.map)])
+        start, end = token.map
+        builder.add("\n".join(lines[read:start]), "prose", path)  # definitions of links, which are no blocks
+        read = max(read, end)
+        source = "\n".join(lines[start:end])
+        if converted and token.type not in _KINDS:
+            source = re.sub(r"(?<=\S) {2,}(?=\S)", " ", source)
         if token.type == "heading_open":
             name = " ".join(_plain(tokens[i + 1].content).split())
             if name:
                 level = int(token.tag[1:])
                 headings = [(above, heading) for above, heading in headings if above < level] + [(level, name)]
-                builder.add(source, "heading", tuple(heading for _, heading in headings))
+                path = tuple(heading for _, heading in headings)
+                builder.add(source, "heading", path)
         elif token.type == "html_block":
-            builder.add(BeautifulSoup(source, "lxml").get_text(" "), "prose", path)
-        else:
+            builder.add(to_markdown(mend(source)), "prose", path)
+        elif token.type != "hr":
             builder.add(source, _KINDS.get(token.type, "prose"), path)
-    title = front_matter.get("title")
-    return builder.document(title.strip() if isinstance(title, str) else "", metadata=_facts(front_matter))
+    builder.add("\n".join(lines[read:]), "prose", tuple(heading for _, heading in headings))
+    return builder.document(front_matter.title, metadata=front_matter.metadata)
 
 
 def _plain(inline: str) -> str:
     """Return a heading without emphasis, code marks, and link targets."""
     return re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", inline).replace("`", "").replace("**", "").strip("*_ ")
-
-
-def _split_front_matter(text: str) -> tuple[Mapping[str, Any], str]:
-    if not (found := _FRONT_MATTER.match(text)):
-        return {}, text
-    try:
-        values = yaml.safe_load(found[1])
-    except (yaml.YAMLError, ValueError, RecursionError):  # it only looks like front matter: keep it as text
-        return {}, text
-    return (values, text[found.end() :]) if isinstance(values, dict) else ({}, text)
-
-
-def _facts(front_matter: Mapping[str, Any]) -> dict[str, MetadataValue]:
-    """Return the dates and tags of front matter. Tags are a list, or a text in which commas divide them."""
-    named = ((name, front_matter.get(key)) for key, name in _DATES.items())
-    facts: dict[str, MetadataValue] = {
-        name: str(value)[:10] for name, value in named if value is not None and re.match(r"\d{4}-\d\d-\d\d", str(value))
-    }
-    for name in _TAGS:
-        value = front_matter.get(name)
-        found = split_tags(value) if isinstance(value, str) else None
-        if isinstance(value, list):  # YAML reads the tags 2024 and true as a number and a boolean
-            words = (each for each in value if isinstance(each, str | int | float | date))
-            found = tags(str(each).lower() if isinstance(each, bool) else str(each) for each in words)
-        if found:
-            facts.setdefault("tags", found)
-    return facts

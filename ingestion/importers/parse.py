@@ -4,7 +4,7 @@ A parser reads what anybody may have written. In its own process it can neither 
 time, and where it crashes, one file is lost.
 """
 
-import csv
+import dataclasses
 import gzip
 import io
 import multiprocessing
@@ -20,11 +20,13 @@ from typing import Any, Self
 
 from pebble import ProcessExpired, ProcessPool
 
+from taugate.ingestion.importers.delimited import parse_delimited
 from taugate.ingestion.importers.html import parse_html
-from taugate.ingestion.importers.markdown import parse_markdown
+from taugate.ingestion.importers.json_documents import parse_json, parse_json_lines
+from taugate.ingestion.importers.markdown import parse_markdown_file
+from taugate.ingestion.importers.parquet import parse_parquet
 from taugate.ingestion.importers.pdf import parse_pdf
 from taugate.ingestion.importers.plain_text import decode_text, parse_plain_text
-from taugate.ingestion.importers.records import parse_csv, parse_json, parse_json_lines, parse_parquet
 from taugate.ingestion.importers.word import parse_docx
 from taugate.ingestion.importers.word_share import share_kept
 from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
@@ -52,13 +54,13 @@ class ReadFile:
 
 
 def _text(raw: bytes) -> ParsedFile:
-    text = decode_text(raw)
-    return ParsedFile([parse_plain_text(text)], text)
+    decoded = decode_text(raw)
+    return ParsedFile([parse_plain_text(decoded.text)], decoded.text, decoded.notes)
 
 
 def _markdown(raw: bytes) -> ParsedFile:
-    text = decode_text(raw)
-    return ParsedFile([parse_markdown(text)], text)
+    decoded = decode_text(raw)
+    return dataclasses.replace(parse_markdown_file(decoded.text), notes=decoded.notes)
 
 
 # By suffix. A file without a suffix, such as README, is read as text where it is text.
@@ -73,8 +75,8 @@ PARSERS: dict[str, Parser] = {
     ".xhtml": parse_html,
     ".pdf": parse_pdf,
     ".docx": parse_docx,
-    ".csv": parse_csv,
-    ".tsv": lambda raw: parse_csv(raw, csv.excel_tab),
+    ".csv": parse_delimited,
+    ".tsv": parse_delimited,
     ".json": parse_json,
     ".jsonl": parse_json_lines,
     ".ndjson": parse_json_lines,

@@ -5,54 +5,148 @@ together (docs/dependencies.md).
 """
 
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import pypdfium2
+import pypdfium2.raw as pdfium
 
 from taugate.ingestion.importers.metadata_values import split_tags
+from taugate.ingestion.importers.pdf_damage import damage_notes
+from taugate.ingestion.importers.pdf_forms import annotation_lines, xfa_lines
+from taugate.ingestion.importers.pdf_hyphens import join_divided_words
+from taugate.ingestion.importers.pdf_running_lines import Line, drop_running_lines, edge_lines, in_margin
 from taugate.ingestion.parsed import ParsedFile, TextBuilder, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
-_SOFT_HYPHENS = re.compile("[\ufffe\u00ad\x02]\r?\n?")  # pdfium's marks for a word that is divided at the end of a line
-_HYPHEN = re.compile(r"(?<=[^\W\d_])-\r?\n(?=[^\W\d_A-Z])")
 _DATE = re.compile(r"D:(\d{4})(\d\d)(\d\d)")
-_RUNNING_LINES = 2  # lines at the top and bottom of a page that may be its running header or footer
-_FEWEST_PAGES = 4  # with fewer, a line that repeats may be content
+_LIGATURES = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xFB05: "st", 0xFB06: "st"}
+# Ghostscript 10.0 names the letters of a ligature with their bytes swapped, which makes them Chinese.
+_SWAPPED = re.compile("[昀吀][昀椀氀栀樀琀]{1,2}")
+# Letters of a font that does not name them: private characters, control characters, and the one for unknown ones.
+_UNNAMED = re.compile("[\x00\x01\x03-\x08\x0e-\x1f\ufffd\ue000-\uf8ff]")
+_MAX_UNNAMED = 0.02  # share of the letters; bullets and other signs are often private characters
+_SHOWN = 10  # pages, or attached files, that a note names
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """A page as pdfium reads it.
+
+    text: as it is written, None if the page is damaged. heights: of the lines that may be running ones, above the lower
+    edge of the page. height: of the page, 0 if its lines do not run from left to right. annotations: fields that were
+    filled in, and notes. is_picture: whether it holds pictures and no text.
+    """
+
+    text: str | None
+    heights: dict[int, float]
+    height: float
+    annotations: str
+    is_picture: bool
 
 
 def parse_pdf(raw: bytes) -> ParsedFile:
     """Read a PDF as text: one block a page, with the headings of its outline, without running headers and footers.
 
-    raw: its bytes. Raises UnreadableFile where it is damaged, encrypted, or holds pictures of text alone.
+    Fields that were filled in, notes and comments follow the text of their page. Attached files are not read.
+
+    raw: its bytes. Raises UnreadableFile if it is damaged, encrypted, or holds pictures of text alone.
     """
     try:
         pdf = pypdfium2.PdfDocument(raw)
+        pdf.init_forms()
     except pypdfium2.PdfiumError as error:
         encrypted = "password" in str(error).lower()
         raise UnreadableFile(
             "is encrypted; save it without a password" if encrypted else "is not a PDF, or a damaged one"
         ) from error
-    pages = [_page_text(pdf, number) for number in range(len(pdf))]
-    if not any(page.strip() for page in pages):
+    pages = [_read_page(pdf, number) for number in range(len(pdf))]
+    # Most XFA forms have their fields on the pages as well.
+    form = "" if any(page.annotations for page in pages) else "\n".join(xfa_lines(pdf))
+    if not form and not any((page.text or "").strip() or page.annotations for page in pages):
         raise UnreadableFile("holds no text, only pictures; run OCR on it first")
+    texts = join_divided_words([_without_ligatures(page.text or "") for page in pages])
     outline = _outline(pdf)
     builder = TextBuilder()
     headings: tuple[str, ...] = ()
-    for number, text in enumerate(_without_running_lines(pages), start=1):
-        headings = outline.get(number - 1, headings)
-        builder.add(text, "prose", headings, number)
+    for number, lines in enumerate(drop_running_lines([*map(_lines, texts, pages)])):
+        headings = outline.get(number, headings)
+        builder.add("\n".join(lines), "prose", headings, number + 1)
+        builder.add(pages[number].annotations, "prose", headings, number + 1)
+    builder.add(form, "prose")
     facts = pdf.get_metadata_dict(skip_empty=True)
     document = builder.document(" ".join(facts.get("Title", "").split()), metadata=_metadata(facts))
-    return ParsedFile([document], "\n".join(pages))
+    source_text = "\n".join([*texts, *(page.annotations for page in pages), form])
+    return ParsedFile([document], source_text, tuple(_notes(pdf, pages, source_text)) + damage_notes(raw))
 
 
-def _page_text(pdf: pypdfium2.PdfDocument, number: int) -> str:
+def _without_ligatures(text: str) -> str:
+    swapped = _SWAPPED.sub(lambda match: match[0].encode("utf-16-be").decode("utf-16-le"), text)
+    return swapped.translate(_LIGATURES)
+
+
+def _read_page(pdf: pypdfium2.PdfDocument, number: int) -> _Page:
     try:
-        text: str = pdf[number].get_textpage().get_text_range()
+        page = pdf[number]
+        reader = page.get_textpage()
+        text = reader.get_text_range().replace("\r\n", "\n")
+        height = page.get_height() if page.get_rotation() == 0 else 0.0
+        heights = _heights(reader, text, page.get_mediabox()[1]) if height else {}
+        annotations = "\n".join(annotation_lines(pdf, page))
+        is_picture = not text.strip() and any(page.get_objects([pdfium.FPDF_PAGEOBJ_IMAGE], max_depth=3))
     except pypdfium2.PdfiumError:  # one damaged page of many
-        return ""
-    return _HYPHEN.sub("", _SOFT_HYPHENS.sub("", text)).replace("\r\n", "\n").replace("\x00", "")
+        return _Page(None, {}, 0.0, "", is_picture=False)
+    return _Page(text, heights, height, annotations, is_picture)
+
+
+def _heights(reader: pypdfium2.PdfTextPage, text: str, lower_edge: float) -> dict[int, float]:
+    """Return the heights of the lines that may be running ones, by number. lower_edge: of the page."""
+    lines = text.split("\n")
+    heights, start = {}, 0
+    edges = edge_lines(len(lines))
+    for number, line in enumerate(lines):
+        if number in edges and line.strip():
+            offset = start + len(line) - len(line.lstrip())
+            index = pdfium.FPDFText_GetCharIndexFromTextIndex(reader, offset)
+            if index >= 0:
+                heights[number] = reader.get_charbox(index, loose=True)[1] - lower_edge
+        start += len(line) + 2  # pdfium ends a line with two characters
+    return heights
+
+
+def _lines(text: str, page: _Page) -> list[Line]:
+    """Return the lines of a page, with the places of those that may be running ones. text: with divided words whole."""
+    lines = text.replace("\x00", "").split("\n")
+    before = (page.text or "").split("\n")
+    if len(lines) != len(before):
+        return [Line(line) for line in lines]
+    return [
+        in_margin(line, page.heights[number], page.height) if number in page.heights else Line(line)
+        for number, line in enumerate(lines)
+    ]
+
+
+def _notes(pdf: pypdfium2.PdfDocument, pages: Sequence[_Page], text: str) -> Iterator[str]:
+    """Yield what is to be said of the file. text: all of it."""
+    if pictures := [number for number, page in enumerate(pages, start=1) if page.is_picture]:
+        yield f"holds only pictures on {_page_list(pictures)}; run OCR on it first"
+    if damaged := [number for number, page in enumerate(pages, start=1) if page.text is None]:
+        yield f"cannot be read on {_page_list(damaged)}, which may be damaged"
+    if len(_UNNAMED.findall(text)) > _MAX_UNNAMED * len(text):
+        yield "holds letters that its fonts do not name, and that cannot be read; run OCR on it first"
+    if count := pdf.count_attachments():
+        names = _shown(pdf.get_attachment(number).get_name() for number in range(min(count, _SHOWN + 1)))
+        yield f"holds attached files, which are not read: {names}"
+
+
+def _page_list(numbers: Sequence[int]) -> str:
+    return f"{'page' if len(numbers) == 1 else 'pages'} {_shown(map(str, numbers))}"
+
+
+def _shown(names: Iterable[str]) -> str:
+    """Return names with commas, the first ones alone if there are many."""
+    listed = [*names]
+    return ", ".join([*listed[:_SHOWN], *(["…"] if len(listed) > _SHOWN else [])])
 
 
 def _outline(pdf: pypdfium2.PdfDocument) -> dict[int, tuple[str, ...]]:
@@ -69,30 +163,6 @@ def _outline(pdf: pypdfium2.PdfDocument) -> dict[int, tuple[str, ...]]:
     except pypdfium2.PdfiumError:  # a damaged outline is no reason to lose the text
         return {}
     return paths
-
-
-def _without_running_lines(pages: Sequence[str]) -> list[str]:
-    """Drop lines that stand at the top or bottom of over half of the pages, whatever number they carry."""
-    lines = [page.strip("\n").split("\n") for page in pages]
-    if len(pages) < _FEWEST_PAGES:
-        return ["\n".join(each) for each in lines]
-    seen = Counter(key for each in lines for key in {_key(line) for line in _edges(each)} if key)
-    running = {key for key, count in seen.items() if 2 * count > len(pages)}
-    return ["\n".join(_trimmed(each, running)) for each in lines]
-
-
-def _trimmed(lines: list[str], running: set[str]) -> list[str]:
-    """Return the lines between the first and the last that are content."""
-    content = [number for number, line in enumerate(lines) if line.strip() and _key(line) not in running]
-    return lines[content[0] : content[-1] + 1] if content else []
-
-
-def _edges(lines: Sequence[str]) -> list[str]:
-    return [*lines[:_RUNNING_LINES], *lines[-_RUNNING_LINES:]]
-
-
-def _key(line: str) -> str:
-    return re.sub(r"\d+", "0", line).strip()
 
 
 def _metadata(facts: dict[str, str]) -> dict[str, MetadataValue]:

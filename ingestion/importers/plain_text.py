@@ -1,39 +1,54 @@
 """Plain text: bytes of any usual encoding to paragraphs."""
 
 import re
+from dataclasses import dataclass
 
-from charset_normalizer import from_bytes
-
+from taugate.ingestion.importers.text_encoding import Encoding, decode, guess_encoding, marked_encoding
 from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
 
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1f]")
-_SAMPLE = 1 << 18  # what the encoding is guessed from
+_SAMPLE = 1 << 18  # characters that tell text from other bytes
 
 
-def decode_text(raw: bytes) -> str:
-    """Decode the bytes of a text file: UTF-8, UTF-16 or UTF-32 with a byte order mark, else the most likely encoding.
+@dataclass(frozen=True, slots=True)
+class DecodedText:
+    """The bytes of a file as text.
 
-    Returns the text with line feeds as line breaks. Raises UnreadableFile where the bytes are no text.
+    text: with line feeds as line breaks. notes: what the user has to know about the encoding, as in `ParsedFile`; empty
+    if the file is UTF-8 or names its encoding.
     """
-    for mark, encoding in (
-        (b"\xff\xfe\x00\x00", "utf-32"),
-        (b"\x00\x00\xfe\xff", "utf-32"),
-        (b"\xff\xfe", "utf-16"),
-        (b"\xfe\xff", "utf-16"),
-    ):
-        if raw.startswith(mark):
-            return _checked(raw.decode(encoding, "replace"))
+
+    text: str
+    notes: tuple[str, ...] = ()
+
+
+def decode_text(raw: bytes) -> DecodedText:
+    """Decode the bytes of a text file: by its byte order mark, as UTF-8, or in the most likely encoding.
+
+    raw: the file's bytes. Raises UnreadableFile if the bytes are no text.
+    """
+    marked = marked_encoding(raw)
+    encoding = marked or guess_encoding(raw)
+    text = printable_text(decode(raw, encoding.codec))
+    return DecodedText(text, () if marked else encoding_notes(raw, encoding))
+
+
+def encoding_notes(raw: bytes, encoding: Encoding) -> tuple[str, ...]:
+    """Return what the user has to know about an encoding that was guessed: its name, or that some bytes are wrong."""
+    if encoding.codec != "utf-8":
+        return (f"is read as {encoding.name}",)
     try:
-        return _checked(raw.decode("utf-8-sig"))
+        raw.decode()
     except UnicodeDecodeError:
-        guess = None if b"\x00" in raw[:_SAMPLE] else from_bytes(raw[:_SAMPLE]).best()
-    if guess is None:
-        raise UnreadableFile("is not text")
-    return _checked(raw.decode(guess.encoding, "replace"))
+        return ("is read as utf-8, and bytes that are none as windows-1252",)
+    return ()
 
 
-def _checked(text: str) -> str:
-    """Return a text with line feeds alone; one with many control characters is binary."""
+def printable_text(text: str) -> str:
+    """Return a text with line feeds as line breaks, and without other control characters.
+
+    Raises UnreadableFile if there are many of them: then it is not text.
+    """
     if len(_CONTROL.findall(text[:_SAMPLE])) > len(text[:_SAMPLE]) // 100:
         raise UnreadableFile("is not text")
     return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))

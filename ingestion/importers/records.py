@@ -1,121 +1,175 @@
-"""Files of records: CSV, JSON, JSON Lines and Parquet. Each record is a document of its own."""
+"""Records to documents: rows of a table, objects of a JSON file, or whatever else has fields with values."""
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-import orjson
-
-from taugate.ingestion.importers.metadata_values import metadata_value
-from taugate.ingestion.importers.plain_text import decode_text
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile
+from taugate.ingestion.importers.markdown import parse_markdown
+from taugate.ingestion.importers.nested import Leaf, leaves, scalar_of, shown, text_of
+from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
-_TEXT_FIELDS = ("text", "content", "body", "page_content")
-_ID_FIELDS = ("_id", "id")
-csv.field_size_limit(1 << 26)  # the default, 128 KiB, is less than a long article
+
+class MarkdownText(str):
+    """A string of a record that is Markdown, such as one that was HTML."""
+
+    __slots__ = ()
 
 
-def parse_csv(raw: bytes, dialect: Any = None) -> ParsedFile:  # noqa: ANN401 (csv has no one type for it)
-    """Read one document per row; the first row names the columns. raw: the file's bytes. Raises UnreadableFile."""
-    text = decode_text(raw)
-    try:
-        dialect = dialect or csv.Sniffer().sniff(text[: 1 << 16], delimiters=",;\t|")
-    except csv.Error:
-        dialect = csv.excel
-    try:
-        rows = list(csv.DictReader(io.StringIO(text, newline=""), dialect=dialect, restkey="more"))
-    except csv.Error as error:
-        raise UnreadableFile(f"is not CSV: {error}") from error
-    return ParsedFile(records_to_documents(rows), text)
+TEXT_FIELDS = ("text", "content", "body", "page_content")
+ID_FIELDS = ("_id", "id")
+# Fields that only hold the record itself: of Elasticsearch, JSON:API and Strapi, Contentful, GeoJSON, GraphQL.
+_ENVELOPES = ("_source", "attributes", "fields", "properties", "node", "document")
+_MAX_FACT = 200  # characters of a string that is metadata beside a text; a longer one is text
+_MAX_VALUE = 100  # characters of a string that is metadata as well as text
+_MAX_VALUES = 128  # fields of a record without a text field that become metadata; one with more is no row of a table
 
 
-def parse_json(raw: bytes) -> ParsedFile:
-    """Read a JSON array of objects, an object that holds one such array, or one object. raw: the file's bytes."""
-    try:
-        value = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise UnreadableFile(f"is not JSON: {error.msg} on line {error.lineno}") from error
-    if isinstance(value, dict):
-        arrays = [each for each in value.values() if isinstance(each, list) and each and isinstance(each[0], dict)]
-        value = arrays[0] if len(arrays) == 1 else [value]
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise UnreadableFile("holds no JSON object; write an array of objects")
-    return ParsedFile(records_to_documents(value), "")
-
-
-def parse_json_lines(raw: bytes) -> ParsedFile:
-    """Read one JSON object a line; empty lines are passed over. raw: the file's bytes. Raises UnreadableFile."""
-    return ParsedFile(records_to_documents(_objects(raw)), "")
-
-
-def _objects(raw: bytes) -> Iterator[Mapping[str, Any]]:
-    for number, line in enumerate(raw.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            value = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise UnreadableFile(f"line {number} is not JSON: {error.msg}") from error
-        if not isinstance(value, dict):
-            raise UnreadableFile(f"line {number} is not a JSON object")
-        yield value
-
-
-def parse_parquet(raw: bytes) -> ParsedFile:
-    """Read one document a row. raw: the file's bytes. Raises UnreadableFile."""
-    from pyarrow import ArrowException, BufferReader
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        rows = [row for batch in ParquetFile(BufferReader(raw)).iter_batches(4096) for row in batch.to_pylist()]
-    except (ArrowException, OSError) as error:
-        raise UnreadableFile("is not Parquet, or a damaged file") from error
-    return ParsedFile(records_to_documents(rows), "")
-
-
-def records_to_documents(records: Iterable[Mapping[str, Any]]) -> list[ParsedDocument]:
+def records_to_documents(records: Iterable[Mapping[str, Any]], title: str = "") -> list[ParsedDocument]:
     """Turn records into documents.
 
     The text is that of the field `text`, `content`, `body` or `page_content`; without one of these it is every field
     that is not empty, one a line with its name. `title` is the title; other scalars and lists of strings are metadata.
-    The key is the field `_id` or `id` where each record has its own, else the record's number, from 1.
+    Long strings, and strings in lists of records, are lines of the text with the path that leads to them. The key is
+    the field `_id` or `id` if each record has its own, else the record's number, from 1.
 
-    records: by field. Records without any text are left out. Raises UnreadableFile where none has text.
+    records: by field. Records without any text are left out. title: of those that have none. Raises UnreadableFile if
+    no record has text.
     """
-    rows = list(records)
-    key_field = next((name for name in _ID_FIELDS if _is_unique(name, rows)), None)
+    rows = [_without_envelope(record) for record in records]
+    key_field = next((name for name in ID_FIELDS if _is_unique(name, rows)), None)
     documents = []
     for number, row in enumerate(rows, start=1):
-        builder = TextBuilder()
-        text_field = next((name for name in _TEXT_FIELDS if isinstance(row.get(name), str) and row[name].strip()), None)
-        if text_field:
-            builder.add(str(row[text_field]).replace("\r\n", "\n"), "prose")
-        else:
-            filled = {name: metadata_value(value) for name, value in row.items() if name not in _ID_FIELDS}
-            lines = [f"{name}: {_shown(value)}" for name, value in filled.items() if value not in (None, "")]
-            builder.add("\n".join(lines), "prose")
-        nested = row.get("metadata")
-        given: Mapping[str, Any] = nested if isinstance(nested, dict) else {}
-        named = {**row, **given} if text_field else dict(given)
-        used = {*_TEXT_FIELDS, *_ID_FIELDS, "title", "metadata"}
-        metadata = {
-            str(name): found
-            for name, value in named.items()
-            if name not in used and (found := metadata_value(value)) is not None
-        }
-        title = row.get("title") if text_field and isinstance(row.get("title"), str) else ""
         key = str(row[key_field]) if key_field else str(number)
-        documents.append(builder.document(str(title).strip(), key, metadata))
+        others = {name: value for name, value in row.items() if name != key_field}
+        text_field = text_field_of(row)
+        documents.append(_with_text(others, key, text_field) if text_field else _without_text(others, key))
     documents = [document for document in documents if document.text]
     if not documents:
         raise UnreadableFile("holds no record with text")
-    return documents
+    return [document if document.title or not title else replace(document, title=title) for document in documents]
 
 
-def _shown(value: MetadataValue) -> str:
-    return ", ".join(value) if isinstance(value, list) else str(value)
+def text_field_of(record: Mapping[str, Any]) -> str | None:
+    """Return the name of the field that is a record's text, None if it has none."""
+    return next((name for name in TEXT_FIELDS if name in record and (text_of(record[name]) or "").strip()), None)
+
+
+def _without_envelope(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a record whose text lies in a field such as `_source` with the fields that lie there."""
+    if text_field_of(record):
+        return record
+    for envelope in _ENVELOPES:
+        inner = record.get(envelope)
+        if isinstance(inner, Mapping) and text_field_of(inner):
+            outer = {name: value for name, value in record.items() if name != envelope}
+            both = outer.keys() & inner.keys()
+            return outer | {f"{envelope}.{name}" if name in both else name: value for name, value in inner.items()}
+    return record
+
+
+def _with_text(record: Mapping[str, Any], key: str, text_field: str) -> ParsedDocument:
+    """Return the document of a record that has a text field."""
+    builder = TextBuilder()
+    _add_text(builder, record[text_field])
+    title = _title(record.get("title"))
+    metadata: dict[str, MetadataValue] = {}
+    lines = _Lines(builder)
+    for leaf in _facts(record, {text_field, "title"} if title else {text_field}):
+        if leaf.listed and isinstance(leaf.value, bool):
+            continue  # a flag of some nested record: neither words nor a value that a filter could use
+        if leaf.path in metadata or (leaf.listed and not _is_link(leaf.value)) or len(shown(leaf.value)) > _MAX_FACT:
+            lines.add(leaf)
+        elif leaf.listed:
+            lines.links.setdefault(leaf.path, []).append(str(leaf.value))
+        elif isinstance(leaf.value, list) or leaf.value != "" or leaf.path in record:
+            metadata[leaf.path] = leaf.value
+    lines.flush()
+    return builder.document(title, key, metadata | {name: [*dict.fromkeys(urls)] for name, urls in lines.links.items()})
+
+
+def _facts(record: Mapping[str, Any], used: set[str]) -> Iterator[Leaf]:
+    """Yield what a record holds beside its text; the fields of `metadata` count as its own."""
+    given = record.get("metadata")
+    nested: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    for name, value in {**record, **nested}.items():
+        if name in used or (name == "metadata" and nested):
+            continue
+        if value == "":
+            yield Leaf(name, "")
+        yield from leaves({name: value})
+    yield from leaves({name: value for name, value in nested.items() if name in used}, "metadata")
+
+
+def _without_text(record: Mapping[str, Any], key: str) -> ParsedDocument:
+    """Return the document of a record without a text field: all of it is text, and short values are metadata too."""
+    builder = TextBuilder()
+    found = list(leaves(record))
+    title = _title(record.get("title")) if any(leaf.listed or "." in leaf.path for leaf in found) else ""
+    lines = _Lines(builder)
+    for leaf in found:
+        if not (title and leaf.path == "title"):
+            lines.add(leaf)
+    lines.flush()
+    used = {"title"} if title else set()
+    facts = {leaf.path: leaf.value for leaf in found if not leaf.listed and _is_short(leaf.value)}
+    facts = {name: value for name, value in facts.items() if name not in used}
+    metadata = facts if len(facts) <= _MAX_VALUES else {}
+    if not builder.document("").text and title:
+        builder.add(title, "prose")
+    return builder.document(title, key, metadata)
+
+
+class _Lines:
+    """Collects the lines `path: value` of a document; each record of a nested list begins a new paragraph."""
+
+    def __init__(self, builder: TextBuilder) -> None:
+        self.links: dict[str, list[str]] = {}
+        self._builder = builder
+        self._lines: list[str] = []
+
+    def add(self, leaf: Leaf) -> None:
+        """Add the line of a leaf."""
+        text = shown(leaf.value)
+        if not text.strip():
+            return
+        if leaf.first:
+            self.flush()
+        self._lines.append(f"{leaf.path}: {text}")
+
+    def flush(self) -> None:
+        """End the paragraph."""
+        self._builder.add("\n".join(self._lines), "prose")
+        self._lines.clear()
+
+
+def _add_text(builder: TextBuilder, value: object) -> None:
+    """Add the text of a record; Markdown is divided at its headings, tables and code."""
+    source = value.get("rendered") if isinstance(value, Mapping) else value
+    if isinstance(source, MarkdownText):
+        for block in (parsed := parse_markdown(f"\n{source}")).blocks:  # a line first: it has no front matter
+            builder.add(parsed.text[block.start : block.end], block.kind, block.headings)
+    else:
+        builder.add(text_of(value) or "", "prose")
+
+
+def _title(value: object) -> str:
+    """Return the title of a record on one line, empty if it has none."""
+    text = text_of(value)
+    if text is None and not isinstance(value, Mapping | list):
+        text = shown(scalar) if (scalar := scalar_of(value)) is not None else ""
+    return (text or "").strip()
+
+
+def _is_link(value: MetadataValue) -> bool:
+    return isinstance(value, str) and value.startswith(("https://", "http://")) and len(value.split()) == 1
+
+
+def _is_short(value: MetadataValue) -> bool:
+    strings = value if isinstance(value, list) else [value]
+    return all(
+        not isinstance(string, str) or (0 < len(string) <= _MAX_VALUE and "\n" not in string) for string in strings
+    )
 
 
 def _is_unique(name: str, rows: list[Mapping[str, Any]]) -> bool:

@@ -1,50 +1,41 @@
 """Word files (.docx) to Markdown, with mammoth, which reads styles as headings, lists and tables."""
 
 import dataclasses
-import html
 import io
-import re
-import zipfile
 
 import mammoth
 
 from taugate.ingestion.importers.html import to_markdown
 from taugate.ingestion.importers.markdown import parse_markdown
-from taugate.ingestion.importers.metadata_values import split_tags
+from taugate.ingestion.importers.office_package import Package, dumb_text
+from taugate.ingestion.importers.word_parts import COMMENTS, DRAWN, HEADERS, NOTES, distinct_parts, rewrite
 from taugate.ingestion.parsed import ParsedFile, UnreadableFile
-from taugate.retrieval.documents.store import MetadataValue
 
-_MAX_UNPACKED = 512 << 20  # a .docx is a zip archive, and a small one may unpack to any size
-_PROPERTIES = "docProps/core.xml"
+_KIND = "a Word file"
+# What is no text of a Word file: deleted text, field codes, numbers that place a drawing, and what older programs show.
+_NO_TEXT = (
+    r"<(?P<tag>w:del|w:moveFrom|w:delText|w:instrText|w:fldData|mc:Fallback|c:f|c:formatCode|wp:align|wp:posOffset|"
+    r"wp14:\w+|a:ext|o:\w+)(?:\s[^<>]*)?(?<!/)>.*?</(?P=tag)>"
+)
+_EMBEDDED = r"word/[^/]*(?:chunk)[^/]*\.(?:htm|html|xhtml|txt)"
 
 
 def parse_docx(raw: bytes) -> ParsedFile:
     """Read a Word file as text.
 
-    raw: its bytes. Raises UnreadableFile where it is no Word file, or unpacks to more than 512 MiB.
+    Text boxes follow their paragraph. Footnotes, headers, footers and comments stand at the end. Text that is deleted
+    under tracked changes is left out.
+
+    raw: its bytes. Raises UnreadableFile if it is no Word file, or unpacks to more than 512 MiB.
     """
+    package = Package(raw, _KIND)
+    main = package.main_part()
     try:
-        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-            if sum(member.file_size for member in archive.infolist()) > _MAX_UNPACKED:
-                raise UnreadableFile("unpacks to more than 512 MiB")
-            names = archive.namelist()
-            properties = archive.read(_PROPERTIES).decode("utf-8", "replace") if _PROPERTIES in names else ""
-        page = mammoth.convert_to_html(io.BytesIO(raw)).value
-    except (zipfile.BadZipFile, KeyError, ValueError) as error:
-        raise UnreadableFile("is not a Word file, or a damaged one") from error
+        page = mammoth.convert_to_html(io.BytesIO(rewrite(package, main))).value
+    except (KeyError, ValueError, IndexError, AttributeError, TypeError) as error:  # of mammoth, with damaged files
+        raise UnreadableFile(f"is not {_KIND}, or a damaged one") from error
     document = parse_markdown(to_markdown(page))
-    document = dataclasses.replace(document, title=_property(properties, "dc:title"), metadata=_metadata(properties))
-    return ParsedFile([document], document.text)  # TODO: base for the Word work
-
-
-def _property(xml: str, name: str) -> str:
-    found = re.search(rf"<{name}\b[^>]*>([^<]*)</{name}>", xml)
-    return html.unescape(found[1]).strip() if found else ""
-
-
-def _metadata(xml: str) -> dict[str, MetadataValue]:
-    """Return the dates and keywords of a file, the latter as tags."""
-    dates = {name: _property(xml, f"dcterms:{name}")[:10] for name in ("created", "modified")}
-    found = {name: date for name, date in dates.items() if re.fullmatch(r"\d{4}-\d\d-\d\d", date)}
-    keywords = split_tags(_property(xml, "cp:keywords"))
-    return {**found, "tags": keywords} if keywords else {**found}
+    document = dataclasses.replace(document, title=package.title, metadata=package.metadata)
+    parts = [package.read(main), *(package.read(name) for name in package.matching(f"{NOTES}|{DRAWN}|{_EMBEDDED}"))]
+    parts += [*distinct_parts(package, HEADERS), *distinct_parts(package, COMMENTS)]
+    return ParsedFile([document], dumb_text(parts, _NO_TEXT), package.notes)

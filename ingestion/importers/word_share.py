@@ -20,17 +20,23 @@ _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
+_ISO_TIME = re.compile(r"(?<=\d)t(?=\d\d:)")
 _WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}_])\w)+")
 
 
 def count_words(texts: Iterable[str]) -> Counter[str]:
     """Count the words of texts, whatever their case; letters in scripts that are written without spaces.
 
-    Ligatures and other compatibility forms count as the letters that they stand for (NFKC).
+    Ligatures and other compatibility forms count as the letters that they stand for (NFKC). Numbers count without zeros
+    at their ends, and dates without the T before the time: 3.50 is 3.5, and 5.6.2024 is 05.06.2024.
     """
-    return Counter(
-        match[0] for text in texts for match in _WORD.finditer(unicodedata.normalize("NFKC", text).casefold())
+    counts = Counter(
+        match[0].strip("0") if match[0].isdecimal() else match[0]
+        for text in texts
+        for match in _WORD.finditer(_ISO_TIME.sub(" ", unicodedata.normalize("NFKC", text).casefold()))
     )
+    del counts[""]
+    return counts
 
 
 def share_kept(source_text: str, documents: Iterable[ParsedDocument]) -> float:

@@ -70,7 +70,7 @@ def test_files_of_each_kind_become_documents(folder: Path, tmp_path: Path, capsy
     assert found["skipped"] == [] and found["documents"] == found["added"] == len(lines) == 11
     assert lines["a.txt"]["text"].startswith("Größe of the pump")
     assert lines["b.md"]["title"] == "Motors" and lines["b.md"]["metadata"]["created"] == "2023-01-02"
-    assert lines["d.csv/x1"]["text"] == "A seal, blue" and lines["d.csv/x2"]["metadata"]["price"] == "4"
+    assert lines["d.csv/x1"]["text"] == "A seal, blue" and lines["d.csv/x2"]["metadata"]["price"] == 4
     assert lines["e.json/1"]["text"] == "name: valve\nsize: 3"
     assert (lines["f.jsonl/k"]["title"], lines["f.jsonl/k"]["metadata"]["lang"]) == ("T", "en")
     assert lines["g.parquet/1"]["metadata"]["n"] == 1
@@ -121,7 +121,7 @@ def test_what_cannot_be_read_is_named_with_its_reason(
         "bad.pdf": b"%PDF-1.4\nnothing",
         "bad.docx": b"PK",
         "bad.json": b"{",
-        "bad.jsonl": b'{"text": "x"}\nno\n',
+        "bad.jsonl": b'{"text": "x"}\nno\nmore\n',
         "bad.parquet": b"PAR1",
         "bad.txt": bytes(range(256)),
         "bad.txt.gz": b"\x1f\x8b0",
@@ -140,8 +140,8 @@ def test_what_cannot_be_read_is_named_with_its_reason(
     assert reasons == {
         "bad.pdf": "is not a PDF, or a damaged one",
         "bad.docx": "is not a Word file, or a damaged one",
-        "bad.json": "is not JSON: unexpected end of data on line 1",
-        "bad.jsonl": "line 2 is not JSON: invalid literal, expected 'null'",
+        "bad.json": "is not JSON: expecting property name enclosed in double quotes on line 1",
+        "bad.jsonl": "line 2 is not JSON: expecting value",
         "bad.parquet": "is not Parquet, or a damaged file",
         "bad.txt": "is not text",
         "bad.txt.gz": "is not a gzip file, or a damaged one",

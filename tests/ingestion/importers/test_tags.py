@@ -7,7 +7,7 @@ import pytest
 
 from taugate.ingestion.importers.html import parse_html
 from taugate.ingestion.importers.markdown import parse_markdown
-from taugate.ingestion.importers.records import parse_json
+from taugate.ingestion.importers.json_documents import parse_json
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,10 @@ def test_keywords_of_a_page() -> None:
         b"<head><meta name=Keywords content='pump, seal'><meta property=article:tag content=valve>"
         b"<meta property=article:tag content=pump></head><body><p>text</p>"
     )
-    assert parse_html(page).metadata["tags"] == ["pump", "seal", "valve"]
-    assert "tags" not in parse_html(b"<meta name=keywords content=' , '><p>text</p>").metadata
+    (document,) = parse_html(page).documents
+    assert document.metadata["tags"] == ["pump", "seal", "valve"]
+    (document,) = parse_html(b"<meta name=keywords content=' , '><p>text</p>").documents
+    assert "tags" not in document.metadata
 
 
 @pytest.mark.parametrize(
@@ -42,10 +44,10 @@ def test_keywords_of_a_page() -> None:
     [(["a", "b", "a"], ["a", "b"]), (["a", 1], None), ([], None), ([""], None), ([["a"]], None), ({"a": 1}, None)],
 )
 def test_lists_of_records(value: Any, kept: list[str] | None) -> None:
-    (document,) = parse_json(orjson.dumps([{"text": "x", "tags": value}]))
+    (document,) = parse_json(orjson.dumps([{"text": "x", "tags": value}])).documents
     assert document.metadata.get("tags") == kept
 
 
 def test_a_record_without_a_text_names_its_tags() -> None:
-    (document,) = parse_json(b'[{"name": "valve", "tags": ["a", "b"]}]')
+    (document,) = parse_json(b'[{"name": "valve", "tags": ["a", "b"]}]').documents
     assert document.text == "name: valve\ntags: a, b"

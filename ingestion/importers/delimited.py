@@ -1,0 +1,139 @@
+"""Delimited text (CSV, TSV and their relatives) to documents: each row is one."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from taugate.ingestion.importers.columns import MISSING, typed_rows
+from taugate.ingestion.importers.dialect_choice import Reading, read_delimited
+from taugate.ingestion.importers.plain_text import decode_text
+from taugate.ingestion.importers.records import ID_FIELDS, TEXT_FIELDS
+from taugate.ingestion.importers.table_rows import Table, table_of, table_to_documents
+from taugate.ingestion.parsed import ParsedFile, UnreadableFile
+
+_SEPARATOR_LINE = re.compile(r"sep=(.)\n", re.IGNORECASE)  # of Excel
+_MAX_NAMED = 10  # lines that a note names
+_MISSING_CELL = re.compile(r"(?<![^\t;|,\n\"])(?:\\N|nan|na|n/a|null|none)(?![^\t;|,\n\"])", re.IGNORECASE)
+
+
+def parse_delimited(raw: bytes) -> ParsedFile:
+    """Read one document a row, whatever the delimiter, the quotes and the escapes are.
+
+    raw: the file's bytes. Raises UnreadableFile.
+    """
+    decoded = decode_text(raw)
+    text, delimiter = decoded.text, None
+    if match := _SEPARATOR_LINE.match(text):
+        text, delimiter = text[match.end() :], match[1]
+    if not text.strip():
+        raise UnreadableFile("holds no record with text")
+    reading = read_delimited(text, delimiter)
+    rows = [[re.sub(r"^\\N$", "", cell) for cell in row] for row in reading.rows.rows]
+    if rows[-1] == ["\\."]:  # the end of PostgreSQL's COPY
+        rows.pop()
+    above = [" ".join(" ".join(row).split()) for row in rows[: reading.first]]
+    regular = _regular(reading, rows[reading.first :])
+    table = table_of(regular)
+    if table.header is not None and table.names[0].startswith("#"):
+        table = replace(table, names=(table.names[0].lstrip("# "), *table.names[1:]))
+    table = replace(table, above=(*(line for line in above if line), *table.above))
+    typed, kept = _typed(table, reading)
+    documents = table_to_documents(table, typed)
+    notes = (*decoded.notes, *_irregular_notes(reading), *table.notes, *kept)
+    return ParsedFile(documents, _source_text(text, reading, table), notes)
+
+
+def _regular(reading: Reading, rows: Sequence[list[str]]) -> list[list[str]]:
+    """Return rows with as many cells as the header: what a row has too many is joined to its longest column."""
+    width = reading.width
+    if not reading.irregular and all(len(row) == width for row in rows):
+        return [*rows]
+    header = [cell.strip() for cell in rows[0]]
+    named = next((header.index(name) for name in TEXT_FIELDS if name in header), None)
+    sizes = [sum(len(row[i]) for row in rows[:1000] if len(row) == width) for i in range(width)]
+    text = sizes.index(max(sizes)) if named is None else named
+    regular = []
+    for row in rows:
+        extra = len(row) - width
+        if extra > 0 and any(row[width:]):
+            joined = (reading.dialect.delimiter or "").join(row[text : text + extra + 1])
+            regular.append([*row[:text], joined, *row[text + extra + 1 :]])
+        else:
+            regular.append([*row[:width], *[""] * -extra])
+    return regular
+
+
+def _typed(table: Table, reading: Reading) -> tuple[list[list[object]], list[str]]:
+    """Return the rows of a table with typed columns, and the notes about these.
+
+    Irregular rows have no say in what a column holds: what does not fit it there is added to the longest column.
+    """
+    text = frozenset({*TEXT_FIELDS, *ID_FIELDS, "title"})
+    rows = [[str(cell) for cell in row] for row in table.rows]
+    odd = {tuple(row) for row in _odd_rows(reading, rows)}
+    typed, notes = typed_rows(table.names, [row for row in rows if tuple(row) not in odd], text)
+    if not odd:
+        return [list[object](row) for row in typed], notes
+    kinds = [next((type(row[i]) for row in typed if row[i] is not None), str) for i in range(len(table.names))]
+    regular = iter(typed)
+    merged: list[list[object]] = []
+    for row in rows:
+        if tuple(row) not in odd:
+            merged.append([*next(regular)])
+            continue
+        merged.append(_fitted(row, kinds))
+    return merged, notes
+
+
+def _odd_rows(reading: Reading, rows: Sequence[list[str]]) -> list[list[str]]:
+    """Return the rows of a table that are irregular in its file."""
+    behind = len(reading.rows.rows) - len(rows)
+    odd = {*reading.irregular, *reading.rows.faults}
+    return [row for number, row in enumerate(rows) if number + behind in odd]
+
+
+def _fitted(row: Sequence[str], kinds: Sequence[type]) -> list[object]:
+    """Return a row in which cells that do not fit their column's kind are added to the longest cell of text."""
+    fitted: list[object] = [*row]
+    texts = [i for i, kind in enumerate(kinds) if kind is str]
+    rest = []
+    for position, (cell, kind) in enumerate(zip(row, kinds, strict=True)):
+        if kind is not str:
+            typed, _ = typed_rows(["_"], [[cell]], frozenset())
+            value = typed[0][0]
+            fits = isinstance(value, kind) or (kind is float and type(value) is int)
+            fitted[position] = value if fits else None
+            if not fits and cell.strip().lower() not in MISSING:
+                rest.append(cell)
+    if rest and texts:
+        longest = max(texts, key=lambda i: len(row[i]))
+        fitted[longest] = "\n".join([row[longest], *rest])
+    elif rest:
+        fitted[0] = "\n".join(rest)
+    return fitted
+
+
+def _irregular_notes(reading: Reading) -> list[str]:
+    notes = []
+    for numbers, sentence in (
+        (reading.irregular, "another number of fields than the header"),
+        (sorted(set(reading.rows.faults) - set(reading.irregular)), "quotes that do not match"),
+    ):
+        if numbers:
+            lines = [str(reading.rows.lines[number]) for number in numbers]
+            more = f" and {len(lines) - _MAX_NAMED:,} more" if len(lines) > _MAX_NAMED else ""
+            verb, plural = ("row has", "") if len(lines) == 1 else ("rows have", "s")
+            notes.append(f"{len(lines):,} {verb} {sentence}: line{plural} {', '.join(lines[:_MAX_NAMED])}{more}")
+    return notes
+
+
+def _source_text(text: str, reading: Reading, table: Table) -> str:
+    """Return the text without its header, and without escapes and the marks of missing values."""
+    if table.header is not None:
+        lines = text.split("\n")
+        row = reading.first + table.header
+        after = reading.rows.lines[row + 1] if row + 1 < len(reading.rows.lines) else len(lines) + 1
+        text = "\n".join(lines[: reading.rows.lines[row] - 1] + lines[after - 1 :])
+    if reading.dialect.escaped:
+        text = re.sub(r"\\[ntrN]", " ", text)
+    return _MISSING_CELL.sub("", text)

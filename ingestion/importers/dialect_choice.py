@@ -1,0 +1,213 @@
+"""Finds the dialect of delimited text: the one in which all rows have as many fields as the header.
+
+`csv.Sniffer` looks at quotes alone, and is wrong as soon as a sentence holds some. Here each dialect that programs
+write is tried on the text, and the one with the fewest irregular rows is taken.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from taugate.ingestion.importers.dialects import Dialect, Rows, read_rows
+from taugate.ingestion.importers.table_rows import USUAL_NAMES, is_typed
+
+DELIMITERS = "\t;|,"
+_SAMPLE = 1 << 19  # characters on which the dialects are compared first
+_MAX_IRREGULAR = 1 / 3  # share of rows with another number of fields, in a table
+_MAX_BELOW_TITLE = 0.1  # the same, if the first lines are no part of the table
+_MAX_ABOVE = 20  # lines above a header
+_MAX_WHOLE = 4  # dialects in which a long text is read whole
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A text as it is read in a dialect.
+
+    rows: of fields. width: fields of the header. first: position of the first row that has so many. irregular:
+    positions of rows below with another number.
+    """
+
+    dialect: Dialect
+    rows: Rows
+    width: int
+    first: int
+    irregular: list[int]
+
+    @property
+    def irregular_share(self) -> float:
+        """Share of the rows with another number of fields, or with quotes that do not match."""
+        return len({*self.irregular, *self.rows.faults}) / max(len(self.rows.rows), 1)
+
+
+def read_delimited(text: str, delimiter: str | None = None) -> Reading:
+    """Read delimited text in the dialect that fits it best.
+
+    text: with line feeds as line breaks, and at least one word. delimiter: if the file names it.
+    """
+    lines = _lines(text)
+    sample = lines[: _lines_within(lines, _SAMPLE)]
+    head, partial = text[:_SAMPLE], len(sample) < len(lines)
+    tried = [reading for dialect in _dialects(head, delimiter) if (reading := _read(sample, dialect, partial=partial))]
+    tables = sorted((each for each in tried if _is_table(each, sample)), key=lambda each: _rank(each, tried, head))
+    if not tables:
+        return _one_column(lines)
+    return _best_of_whole(lines, tables) if partial else tables[0]
+
+
+def _best_of_whole(lines: Sequence[str], tables: Sequence[Reading]) -> Reading:
+    """Read a whole text in the dialects that fit its beginning about equally well, and return the best reading."""
+    best: Reading | None = None
+    for table in tables[:_MAX_WHOLE]:
+        if table.irregular_share > tables[0].irregular_share + 0.05:
+            break
+        reading = _read(lines, table.dialect)
+        if reading and (best is None or reading.irregular_share < best.irregular_share):
+            best = reading
+        if best and best.irregular_share == 0:
+            break
+    return best or _one_column(lines)
+
+
+def _lines(text: str) -> list[str]:
+    """Divide a text at its line feeds alone, and keep these."""
+    return [line + "\n" for line in text.removesuffix("\n").split("\n")]
+
+
+def _lines_within(lines: Sequence[str], size: int) -> int:
+    total = 0
+    for number, line in enumerate(lines):
+        total += len(line)
+        if total > size and number:
+            return number
+    return len(lines)
+
+
+def _dialects(text: str, delimiter: str | None) -> Iterator[Dialect]:
+    """Yield the dialects that may be that of a text, the usual ones first."""
+    for each in [delimiter] if delimiter else [each for each in DELIMITERS if each in text]:
+        if '"' in text:
+            if re.search(rf"{re.escape(each)} +\"", text):
+                yield Dialect(each, spaced=True)
+            yield Dialect(each)
+            if '\\"' in text:
+                yield Dialect(each, escaped=True)
+        if re.search(rf"(?:^|{re.escape(each)})'", text, re.MULTILINE):
+            yield Dialect(each, quote="'")
+            if "\\'" in text:
+                yield Dialect(each, quote="'", escaped=True)
+        yield Dialect(each, quote=None)
+        if "\\" in text:
+            yield Dialect(each, quote=None, escaped=True)
+
+
+def _read(lines: Sequence[str], dialect: Dialect, *, partial: bool = False) -> Reading | None:
+    rows = read_rows(lines, dialect, partial=partial)
+    if rows is None or not rows.rows:
+        return None
+    width = _width(rows)
+    if rows.faults or any(len(row) != width for row in rows.rows):
+        again = read_rows(lines, dialect, width, partial=partial)
+        if again is None:
+            return None
+        rows = again
+    first = next((number for number, row in enumerate(rows.rows) if len(row) == width), 0)
+    irregular = [number for number, row in enumerate(rows.rows) if number > first and not _is_regular(row, width)]
+    return Reading(dialect, rows, width, first, irregular)
+
+
+def _width(rows: Rows) -> int:
+    """Return the number of fields of the header: that of the first row, unless most rows have another one."""
+    head = rows.rows[0]
+    regular = sum(_is_regular(row, len(head)) for row in rows.rows)
+    if 2 * regular >= len(rows.rows) or (len(head) > 1 and _has_usual_names(head)):
+        return len(head)
+    return max(Counter(map(len, rows.rows)).items(), key=lambda item: (item[1], item[0]))[0]
+
+
+def _is_regular(row: Sequence[str], width: int) -> bool:
+    return len(row) == width or (len(row) > width and not any(row[width:]))
+
+
+def _has_usual_names(row: Sequence[str]) -> bool:
+    return any(cell.strip().casefold() in USUAL_NAMES for cell in row)
+
+
+def _is_table(reading: Reading, lines: Sequence[str]) -> bool:
+    """Tell whether a reading looks like a table, rather than like prose with commas."""
+    if reading.width < 2:
+        return False
+    rows = reading.rows.rows
+    if reading.first == 0:
+        return reading.irregular_share <= _MAX_IRREGULAR or _has_usual_names(rows[0])
+    below = rows[reading.first + 1 :]
+    share = len(reading.irregular) / max(len(below), 1)
+    if reading.first > _MAX_ABOVE or len(below) < 1 or share > _MAX_BELOW_TITLE:
+        return False
+    start = reading.rows.lines[reading.first] - 1
+    header = rows[reading.first]
+    typed = not any(map(is_typed, header)) and any(
+        all(is_typed(row[i].strip()) for row in below if len(row) == reading.width) for i in range(reading.width)
+    )
+    marked = any(not line.strip() or line.startswith(("#", "//")) for line in lines[:start])
+    return marked or typed or _has_usual_names(header)
+
+
+def _rank(reading: Reading, tried: Sequence[Reading], text: str) -> tuple[float, ...]:
+    """Return a rank by which readings are sorted: regular rows first, then what a program is likely to have written."""
+    dialect = reading.dialect
+    return (
+        round(reading.irregular_share, 3),
+        reading.first > 0,
+        -reading.width,
+        DELIMITERS.find(dialect.delimiter or ""),
+        _unlikely(reading, [each for each in tried if each.dialect.delimiter == dialect.delimiter], text),
+    )
+
+
+def _unlikely(reading: Reading, others: Sequence[Reading], text: str) -> int:
+    """Return how unlikely the quotes and escapes of a reading are, if other readings are as regular."""
+    dialect = reading.dialect
+    delimiter = re.escape(dialect.delimiter or "")
+    if dialect.quote == "'":
+        return 0 if _encloses(text, delimiter) else 9
+    if dialect.quote is None and dialect.escaped:
+        return 1 if _are_escapes(text, dialect.delimiter or "") else 8
+    if dialect.quote is None:
+        # A program that quotes fields quotes all that hold a quote: one amid a field shows that no field is quoted.
+        bare = re.search(rf'(?<=[^{delimiter}\n"\\])"(?=[^{delimiter}\n"])', text)
+        spaced = any(each.dialect.spaced for each in others)
+        merged = any(each.dialect.quote == '"' and len(each.rows.rows) < len(reading.rows.rows) for each in others)
+        return 2 if (bare and not spaced) or merged else 6
+    return 3 if dialect.spaced else 4 + dialect.escaped
+
+
+def _encloses(text: str, delimiter: str) -> bool:
+    """Tell whether single quotes enclose fields: some hold a delimiter or a doubled quote, and none stands alone."""
+    alone = re.search(rf"(?<=[^{delimiter}\n'\\])'(?=[^{delimiter}\n'])", text)
+    all_enclosed = all(re.fullmatch("'.*'", line) for line in text.split("\n")[:50] if line)
+    return not alone and ("''" in text or "\\'" in text or all_enclosed)
+
+
+def _are_escapes(text: str, delimiter: str) -> bool:
+    """Tell whether each backslash of a text without quoted fields is an escape, as MySQL and PostgreSQL write them."""
+    followers = Counter(re.findall(r"\\([\s\S])", text))
+    special = {delimiter, "\\", "\n", '"', "'", "N"}
+    if followers.keys() - special - set("ntr0bfv."):
+        return False
+    quotes_escaped = not re.search(r'(?<!\\)"', text)
+    if delimiter != "\t" and not quotes_escaped:
+        return False
+    if any(followers[each] for each in (delimiter, "\\", "\n", "N")) or (quotes_escaped and followers['"']):
+        return True
+    if followers["'"] or followers['"']:
+        return False  # source code has strings with quotes and line breaks in them
+    ends = len(re.findall(r"(?<=[.!?:])\\[ntr]|\\[ntr](?![a-z])", text))  # rather than \times or C:\new
+    return 2 * ends >= sum(followers[each] for each in "ntr") > 0
+
+
+def _one_column(lines: Sequence[str]) -> Reading:
+    """Read a text whose rows are one field each; quotes enclose fields if they match."""
+    quoted, plain = (read_rows(lines, Dialect(None, quote)) for quote in ('"', None))
+    rows = quoted if quoted and not quoted.faults else plain
+    return Reading(Dialect(None, '"' if rows is quoted else None), rows or Rows([["".join(lines)]], [1]), 1, 0, [])

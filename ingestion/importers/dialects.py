@@ -1,0 +1,115 @@
+"""The dialects of delimited text, and reading its rows in one of them.
+
+Rows with quotes that do not match are found, and damage no other row: the reader goes on with the next line.
+"""
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import _csv
+
+csv.field_size_limit(1 << 26)  # the default, 128 KiB, is less than a long article
+
+_NO_DELIMITER = "\x1f"  # no text has it: `decode_text` removes control characters
+_MAX_FAULTS = 1000  # more than these, and more than half of the rows, are no faults: the dialect is another one
+_ESCAPED_LETTER = re.compile(r"\\([\s\S])")
+_LETTERS = {"n": "\\\n", "t": "\\\t", "r": "\\\n", "N": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How fields are divided.
+
+    delimiter: between two fields, None if each row is one field. quote: around a field, None if quotes are content.
+    escaped: whether a backslash takes the meaning from the next character, and with the letter n is a line break.
+    spaced: whether spaces after a delimiter are no part of the field.
+    """
+
+    delimiter: str | None
+    quote: str | None = '"'
+    escaped: bool = False
+    spaced: bool = False
+
+
+@dataclass(slots=True)
+class Rows:
+    """The rows of a delimited text; empty lines are passed over.
+
+    rows: of fields. lines: the line on which each begins, from 1. faults: positions of rows whose quotes do not match.
+    """
+
+    rows: list[list[str]] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    faults: list[int] = field(default_factory=list)
+
+
+def read_rows(
+    lines: Sequence[str], dialect: Dialect, width: int | None = None, *, partial: bool = False
+) -> Rows | None:
+    """Read delimited text.
+
+    lines: its physical lines, each with its line feed. width: how many fields a row should have; a row of several lines
+    with another number is one whose quotes do not match, None if that is not known. partial: whether the text goes on,
+    so that the end of a quoted field may lie behind its last line. Returns None if most rows are faulty.
+    """
+    found = Rows()
+    begin = 0
+    while begin < len(lines):
+        start = begin
+        reader = _reader((lines[number] for number in range(begin, len(lines))), dialect, strict=True)
+        try:
+            for row in reader:
+                end = start + reader.line_num
+                if end - begin > 1 and width is not None and len(row) != width and not dialect.escaped:
+                    break
+                if any(row):
+                    found.rows.append(row)
+                    found.lines.append(begin + 1)
+                begin = end
+            else:
+                return found
+        except csv.Error:
+            if partial and start + reader.line_num == len(lines):
+                return found
+        found.faults.append(len(found.rows))
+        found.rows.append(_lenient(lines[begin], dialect, width))
+        found.lines.append(begin + 1)
+        if len(found.faults) > _MAX_FAULTS and 2 * len(found.faults) > len(found.rows):
+            return None
+        begin += 1
+    return found
+
+
+def _reader(lines: Iterable[str], dialect: Dialect, *, strict: bool) -> "_csv.Reader":
+    return csv.reader(
+        _unescaped(lines) if dialect.escaped else lines,
+        delimiter=dialect.delimiter or _NO_DELIMITER,
+        quotechar=dialect.quote or '"',
+        quoting=csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE,
+        escapechar="\\" if dialect.escaped else None,
+        skipinitialspace=dialect.spaced,
+        strict=strict,
+    )
+
+
+def _unescaped(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines in which an escaped letter is the character that it stands for, still escaped."""
+    for line in lines:
+        yield _ESCAPED_LETTER.sub(lambda match: _LETTERS.get(match[1], match[0]), line) if "\\" in line else line
+
+
+def _lenient(line: str, dialect: Dialect, width: int | None) -> list[str]:
+    """Divide a line whose quotes do not match: by its quotes if the number of fields is right, else without them."""
+    line = line.rstrip("\n")
+    for quote in (dialect.quote, None):
+        try:
+            rows: list[list[str]] = list(_reader([line], Dialect(dialect.delimiter, quote), strict=False))
+        except csv.Error:
+            continue
+        if rows and (quote is None or len(rows[0]) == width):
+            return rows[0]
+    return [line]

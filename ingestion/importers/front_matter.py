@@ -1,0 +1,126 @@
+"""What stands before a Markdown page, in YAML or TOML: its title, dates and tags, and other facts about it."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+import yaml
+
+from taugate.ingestion.importers.metadata_values import metadata_value, split_tags, tags
+from taugate.retrieval.documents.store import MetadataValue
+
+_YAML = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+_TOML = re.compile(r"\A\+\+\+[ \t]*\n(.*?)\n\+\+\+[ \t]*(?:\n|\Z)", re.DOTALL)
+_DATES = {
+    "date": "created",
+    "created": "created",
+    "published": "created",
+    "updated": "modified",
+    "lastmod": "modified",
+    "modified": "modified",
+}
+_TAGS = ("tags", "keywords", "categories")  # the first that is there
+_PROSE = ("description", "summary", "excerpt", "abstract", "subtitle", "lead")
+_OWN = ("title", "path", "heading", "page", "created", "modified", "tags")  # metadata that others fill
+_FIELD = re.compile(r"""^(?:\[+)?["']?([^\s"'\[\]#:=][^"'\[\]:=]*?)["']?\s*(?:[:=\]]|$)""")
+_VALUE_WITHOUT_WORDS = re.compile(
+    r"(?m)^\s*[\w -]+[:=]\s*(?:true|false|yes|no|on|off|null|~|['\"]?[\d._:+TZ -]+['\"]?)\s*$", re.IGNORECASE
+)
+_NAME = re.compile(r"(?m)^\s*(?:-\s+)?[\w -]+[:=](?=\s|$)|^\s*\[+[\w. -]+\]+\s*$|(?:^|\s)#.*$")
+
+
+@dataclass(frozen=True, slots=True)
+class FrontMatter:
+    """What front matter says.
+
+    title: empty if there is none. prose: descriptions, and as they are written the fields that hold other fields.
+    metadata: dates, tags, and the other fields by name. words: all of its values, as a dumb reading finds them, without
+    numbers, dates and yes or no.
+    """
+
+    title: str = ""
+    prose: str = ""
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    words: str = ""
+
+
+def split_front_matter(text: str) -> tuple[FrontMatter, str]:
+    """Return the front matter of a text, and what follows it."""
+    if match := _YAML.match(text):
+        try:
+            values = yaml.safe_load(match[1])
+        except (yaml.YAMLError, ValueError, RecursionError):  # it only looks like front matter: keep it as text
+            return FrontMatter(), text
+    elif match := _TOML.match(text):
+        try:
+            values = tomllib.loads(match[1])
+        except (tomllib.TOMLDecodeError, RecursionError):
+            return FrontMatter(), text
+    else:
+        return FrontMatter(), text
+    if not isinstance(values, dict):
+        return FrontMatter(), text
+    return _read(values, match[1]), text[match.end() :]
+
+
+def _read(values: Mapping[Any, Any], source: str) -> FrontMatter:
+    title = str(values["title"]).strip() if isinstance(values.get("title"), str | int | float | date) else ""
+    metadata = _dates_and_tags(values)
+    used = {name for name in ("title",) if title} | {name for name in _PROSE if isinstance(values.get(name), str)}
+    used |= {name for name, own in _DATES.items() if own in metadata and str(values.get(name))[:10] == metadata[own]}
+    if "tags" in metadata:
+        used.add(next(name for name in _TAGS if _as_tags(values.get(name))))
+    prose = [values[name].strip() for name in _PROSE if isinstance(values.get(name), str)]
+    fields = _fields(source)
+    for name, value in values.items():
+        if name in used and _is_flat(value):
+            continue
+        plain = metadata_value(value) if _is_flat(value) and str(name) not in _OWN else None
+        if plain is not None:
+            metadata.setdefault(str(name), plain)
+        elif value:
+            prose.append(fields.get(str(name), source))
+    words = _NAME.sub(" ", _VALUE_WITHOUT_WORDS.sub("", source))
+    return FrontMatter(title, "\n\n".join(dict.fromkeys(prose)), metadata, words)
+
+
+def _is_flat(value: object) -> bool:
+    items = value if isinstance(value, list) else [value]
+    return all(isinstance(each, str | int | float | date) for each in items)
+
+
+def _fields(source: str) -> dict[str, str]:
+    """Return the lines of each top-level field as they are written, by its name."""
+    fields: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in source.split("\n"):
+        if (match := _FIELD.match(line)) and not line.startswith(("-", " ", "\t")):
+            lines = fields.setdefault(match[1].split(".")[0], [])
+        lines.append(line)
+    return {name: "\n".join(lines) for name, lines in fields.items()}
+
+
+def _as_tags(value: object) -> list[str] | None:
+    """Return a list, or a text in which commas divide them, as tags."""
+    if isinstance(value, str):
+        return split_tags(value)
+    if not isinstance(value, list):
+        return None
+    words = (each for each in value if isinstance(each, str | int | float | date))
+    # YAML reads the tags 2024 and true as a number and a boolean.
+    return tags(str(each).lower() if isinstance(each, bool) else str(each) for each in words)
+
+
+def _dates_and_tags(values: Mapping[Any, Any]) -> dict[str, MetadataValue]:
+    named = ((own, values.get(name)) for name, own in _DATES.items())
+    facts: dict[str, MetadataValue] = {}
+    for own, value in named:
+        if value is not None and re.match(r"\d{4}-\d\d-\d\d", str(value)):
+            facts[own] = str(value)[:10]
+    for name in _TAGS:
+        if "tags" not in facts and (words := _as_tags(values.get(name))):
+            facts["tags"] = words
+    return facts

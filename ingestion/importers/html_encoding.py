@@ -1,0 +1,95 @@
+"""The bytes of a web page to characters, by the label that the page gives its encoding.
+
+Labels mean what the WHATWG Encoding Standard says: gb2312 is GBK, iso-8859-1 is windows-1252, and utf-16 in a page that
+could be read so far is UTF-8. Pages whose bytes contradict their label are read as what the bytes say.
+"""
+
+import codecs
+import re
+
+import webencodings
+
+from taugate.ingestion.importers.plain_text import DecodedText, encoding_notes, printable_text
+from taugate.ingestion.importers.text_encoding import Encoding, decode, guess_encoding, is_utf8, marked_encoding
+
+_HEAD = 1 << 14  # bytes in which the label is looked for; browsers look into the first 1,024, and mend it later
+_COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
+_META = re.compile(rb"<meta\b([^>]*)>", re.IGNORECASE)
+_ATTRIBUTE = re.compile(rb"""([^\s"'>/=]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
+_CHARSET = re.compile(rb"""charset\s*=\s*["']?\s*([^\s"';>]+)""", re.IGNORECASE)
+_XML = re.compile(rb"""^\s*<\?xml\b[^>]*?\bencoding\s*=\s*["']([^"']+)""")
+_OF_LETTERS = re.compile(r"(cp|iso|mac|koi|hp|tis|euc|big5|gb|hz|johab)")
+_ALWAYS_UTF8 = ("utf-16le", "utf-16be")  # a label that ASCII can spell is no label of UTF-16
+_OF_SEVERAL_BYTES = {"gbk", "gb18030", "big5hkscs", "cp932", "cp949", "euc_jp", "iso2022_jp", "iso2022_kr", "hz"}
+
+
+def decode_page(raw: bytes) -> DecodedText:
+    """Decode a page by its byte order mark, its label, or in the most likely encoding.
+
+    raw: the page's bytes. Raises UnreadableFile if they are no text.
+    """
+    if marked := marked_encoding(raw):
+        return DecodedText(printable_text(decode(raw, marked.codec)))
+    label = _label(raw[:_HEAD])
+    labelled = _labelled_encoding(label) if label else None
+    if labelled is None:
+        encoding = guess_encoding(raw)
+        return DecodedText(printable_text(decode(raw, encoding.codec)), encoding_notes(raw, encoding))
+    encoding = _corrected(raw, labelled)
+    text = printable_text(decode(raw, encoding.codec))
+    if encoding != labelled:
+        return DecodedText(text, (f"says that it is {label} and is read as {encoding.name}",))
+    return DecodedText(text, encoding_notes(raw, encoding) if encoding.codec == "utf-8" else ())
+
+
+def _label(head: bytes) -> str | None:
+    """Return the label of a page's encoding: that of its XML declaration or of its first `meta` with one."""
+    if declared := _XML.match(head):
+        return declared[1].decode("ascii", "replace").strip()
+    for meta in _META.finditer(_COMMENT.sub(b"", head)):
+        attributes = {name.lower(): b"".join(values) for name, *values in _ATTRIBUTE.findall(meta[1])}
+        if charset := attributes.get(b"charset"):
+            return charset.decode("ascii", "replace").strip()
+        if attributes.get(b"http-equiv", b"").strip().lower() == b"content-type":
+            charset_of_content = _CHARSET.search(attributes.get(b"content", b""))
+            if charset_of_content:
+                return charset_of_content[1].decode("ascii", "replace").strip()
+    return None
+
+
+def _labelled_encoding(label: str) -> Encoding | None:
+    """Return what a label means, None if it means nothing.
+
+    Labels that the standard does not have, such as ibm850, mean what Python says. So do those that it has banned.
+    """
+    standard = webencodings.lookup(label)
+    if standard is not None and standard.name in _ALWAYS_UTF8:
+        return Encoding("utf-8", "utf-8")
+    if standard is not None and standard.name == "x-user-defined":
+        return Encoding("cp1252", "windows-1252")
+    if standard is not None and standard.name != "replacement":
+        codec = "gb18030" if standard.name == "gbk" else standard.codec_info.name
+        return Encoding(codec, standard.name)
+    try:
+        codec = codecs.lookup(label).name
+    except (LookupError, ValueError):
+        return None
+    return Encoding(codec, label.lower()) if _OF_LETTERS.match(codec) else None
+
+
+def _corrected(raw: bytes, labelled: Encoding) -> Encoding:
+    """Return the encoding that a page is in: the labelled one unless the bytes speak against it.
+
+    A page that is UTF-8 throughout is in no other encoding, and one with mostly wrong bytes is not UTF-8.
+    """
+    if raw.isascii() and labelled.codec not in {"iso2022_jp", "iso2022_kr", "hz"}:
+        return Encoding("utf-8", "utf-8") if labelled.codec == "utf-8" else labelled
+    if labelled.codec == "utf-8":
+        return labelled if is_utf8(raw) else guess_encoding(raw)
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return labelled
+    if raw.isascii() or (labelled.codec in _OF_SEVERAL_BYTES and "\ufffd" not in decode(raw, labelled.codec)):
+        return labelled
+    return Encoding("utf-8", "utf-8")

@@ -1,0 +1,133 @@
+"""HTML to Markdown, with every text that a page holds."""
+
+import re
+
+from bs4 import BeautifulSoup, Tag
+from bs4.element import NavigableString, PageElement
+from markdownify import MarkdownConverter
+
+from taugate.ingestion.importers.html_source import SOFT_HYPHEN, is_inline, mend
+
+# Blocks that markdownify would put in one line with what is around them.
+_BLOCKS = {
+    *("address", "aside", "body", "center", "details", "dialog", "dir", "fieldset", "figure", "footer", "form"),
+    *("frameset", "header", "hgroup", "iframe", "legend", "main", "menu", "nav", "noframes", "optgroup", "option"),
+    *("search", "summary", "template", "text"),
+}
+_PREFORMATTED = {"listing", "plaintext", "textarea", "xmp"}
+_TABLE_PARTS = ["caption", "thead", "tbody", "tfoot", "tr", "td", "th"]
+_OF_LAYOUT = ["table", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "form"]  # in cells of tables that are no data
+_MARKED = {"b", "code", "del", "em", "i", "kbd", "s", "samp", "strong"}
+# What markdownify puts apart, or in a line of its own.
+_APART = {"p", "blockquote", "article", "div", "section", "ul", "li", "dl", "dt", "dd", "table", "pre", "hr", "br"}
+_APART |= {*_TABLE_PARTS, "h1", "h2", "h3", "h4", "h5", "h6"}
+
+
+class _Converter(MarkdownConverter):
+    def convert_pre(self, element: Tag, text: str, parent_tags: set[str]) -> str:
+        """Return a listing with a fence that is longer than any in the listing."""
+        converted = str(super().convert_pre(element, text, parent_tags))  # type: ignore[misc]  # its types lack the methods
+        fences = re.findall(r"^\s*(`{3,})", text, re.MULTILINE)
+        if not fences:
+            return converted
+        longer = "`" * (max(map(len, fences)) + 1)
+        return f"\n\n{longer}\n{text.strip(chr(10))}\n{longer}\n\n"
+
+
+def to_markdown(html: str | Tag) -> str:
+    """Return HTML as Markdown, with the descriptions of images and without the targets of links.
+
+    html: source, or a parsed page, which is changed.
+    """
+    page = BeautifulSoup(html, "lxml") if isinstance(html, str) else html
+    _show_hidden_texts(page)
+    _unfold_layout_tables(page)
+    for element in page.find_all(True):
+        if element.name in _BLOCKS:
+            element.name = "div"
+        elif element.name in _PREFORMATTED:
+            element.name = "pre"
+        elif element.name == "ol":
+            element.name = "ul"  # the numbers of its items are not in the page
+        elif element.name in _MARKED:
+            if _is_part_of_word(element):
+                element.unwrap()  # its marks would divide the word
+        elif element.name not in _APART and not is_inline(element.name):
+            element.insert_before(" ")
+            element.insert_after(" ")
+    converter = _Converter(
+        heading_style="ATX",
+        strip=["a", "img", "video"],
+        escape_asterisks=False,
+        escape_underscores=False,
+        wrap=True,
+        wrap_width=None,
+    )
+    return str(converter.convert_soup(page)).replace(SOFT_HYPHEN, "")
+
+
+def _is_part_of_word(element: Tag) -> bool:
+    """Whether a word begins before an element and ends in it, or begins in it and ends behind it."""
+    text = element.get_text()
+    before, behind = _text_beside(element, "previous_sibling"), _text_beside(element, "next_sibling")
+    return (text[:1].isalnum() and before[-1:].isalnum()) or (text[-1:].isalnum() and behind[:1].isalnum())
+
+
+def _text_beside(element: Tag, direction: str) -> str:
+    node: PageElement | None = element
+    while isinstance(node, Tag) and getattr(node, direction) is None and is_inline(node.name):
+        node = node.parent
+    beside = getattr(node, direction, None)
+    if isinstance(beside, Tag):
+        return beside.get_text() if is_inline(beside.name) else ""
+    return str(beside or "")
+
+
+def _show_hidden_texts(page: Tag) -> None:
+    """Put texts of a page where a reader sees or hears them: descriptions of images, frames, labels of buttons.
+
+    Readings of Chinese and Japanese characters follow the word that they stand above. Signs that link to their own
+    heading are removed.
+    """
+    for element in page.find_all(["img", "input", "iframe", "noframes", "noembed", "ruby", "a"]):
+        if element.name == "img" and element.get("aria-hidden") != "true":
+            element.insert_after(f" {element.get('alt', '')} ")
+        elif element.name == "input" and element.get("type") == "button":
+            element.insert_after(f" {element.get('value', '')} ")
+        elif element.name in {"iframe", "noframes", "noembed"}:
+            _unpack(element)
+        elif element.name == "ruby":
+            _put_readings_behind(element)
+        elif element.name == "a" and _is_sign_of_heading(element):
+            element.decompose()
+
+
+def _is_sign_of_heading(link: Tag) -> bool:
+    within = str(link.get("href", "")).startswith("#")
+    return within and not re.search(r"\w", link.get_text()) and not link.find("img")
+
+
+def _unpack(frame: Tag) -> None:
+    """Parse what a frame holds as source."""
+    inner = BeautifulSoup(mend(str(frame.get("srcdoc") or frame.get_text())), "lxml")
+    for element in inner.find_all(["script", "style", "title"]):
+        element.decompose()
+    frame.clear()
+    frame.extend(list(inner.contents))
+
+
+def _put_readings_behind(ruby: Tag) -> None:
+    readings = "".join(each.get_text() for each in ruby.find_all("rt"))
+    for element in ruby.find_all(["rt", "rp", "rtc"]):
+        element.decompose()
+    ruby.append(NavigableString(f"({readings})" if readings else ""))
+
+
+def _unfold_layout_tables(page: Tag) -> None:
+    """Turn tables that only arrange the parts of a page into these parts."""
+    for table in page.find_all("table"):
+        if table.get("role") == "presentation" or table.find(_OF_LAYOUT):
+            for part in table.find_all(_TABLE_PARTS):
+                if part.find_parent("table") is table:
+                    part.name = "div"
+            table.name = "div"

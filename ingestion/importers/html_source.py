@@ -1,0 +1,130 @@
+"""The source of a web page: mended where it would lose words, and read without any idea of what is content.
+
+Browsers show nothing of what stands in a comment, a script or a quoted attribute that is never closed. Here its opening
+is dropped instead, so that the words stay.
+"""
+
+import html
+import re
+from collections.abc import Callable
+
+from lxml.html import defs
+
+_NAME = r"[a-zA-Z][^\s/>\"'<=]*"
+# A quoted value ends where a tag can continue. If it does not, a quotation mark is missing.
+_VALUE = r"=\s*\"[^\"]*\"(?=[\s/>])|=\s*'[^']*'(?=[\s/>])|=(?!\s*[\"'])"
+_TAG = re.compile(rf"<(/?)({_NAME})(?:((?:[^<>\"'=]|{_VALUE})*)>|([^<>]*)(>?))")
+_ATTRIBUTE = re.compile(r"[\w:-]+\s*=\s*(?:\"[^\"]*\"?|'[^']*'?|[^\s\"']*)")
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL)
+_OTHER = re.compile(r"<[!?][^<>]*>")  # document type, instructions, and conditions of Word
+_BLOCK = re.compile(r"</?(?:p|div|h[1-6]|li|td|tr|section|article)\b[^<>]*>", re.IGNORECASE)
+_RAW = ("script", "style", "title", "textarea", "iframe", "noframes", "noembed", "xmp")
+_INLINE = {
+    *(
+        "a",
+        "abbr",
+        "acronym",
+        "b",
+        "basefont",
+        "bdi",
+        "bdo",
+        "big",
+        "blink",
+        "cite",
+        "code",
+        "data",
+        "del",
+        "dfn",
+        "em",
+    ),
+    *("font", "i", "ins", "kbd", "mark", "nobr", "q", "ruby", "s", "samp", "small", "span", "strike", "strong", "sub"),
+    *("sup", "time", "tt", "u", "var", "wbr"),
+}
+_KNOWN = defs.tags | {
+    *("annotation", "bdi", "bgsound", "data", "desc", "dialog", "frame", "frameset", "g", "hgroup", "image", "layer"),
+    *("listing", "main", "menuitem", "mi", "mn", "mo", "mtext", "multicol", "nobr", "noembed", "noframes", "noindex"),
+    *("picture", "plaintext", "rb", "rtc", "search", "slot", "spacer", "template", "text", "tspan", "xmp"),
+}
+SOFT_HYPHEN = "\u00ad"
+
+
+def is_inline(name: str) -> bool:
+    """Whether an element stands within a line, so that words before and after it may be one. name: in lower case."""
+    return name in _INLINE or name.startswith(("o:", "st1:"))  # Word's own
+
+
+def mend(source: str) -> str:
+    """Return the source of a page with what would hide words made visible.
+
+    Sections of XML become text, comments, scripts and quoted attributes that are not closed lose their opening, and
+    what only looks like an element, such as <your name>, becomes text.
+    """
+    source = _CDATA.sub(lambda section: html.escape(section[1], quote=False), source)
+    source = _close(source, "<!--", "-->")
+    for name in _RAW:
+        source = _close(source, rf"<{name}\b[^<>]*>", rf"</{name}")
+    is_markup = _markup_of(source)
+    return _TAG.sub(lambda tag: _mended(tag, is_markup), source)
+
+
+def _close(source: str, opening: str, closing: str) -> str:
+    """Drop the openings that are not closed, or that are only closed behind another opening and parts of the page."""
+    openings = list(re.finditer(opening, source, re.IGNORECASE))
+    closings = [each.start() for each in re.finditer(closing, source, re.IGNORECASE)]
+    dropped, end, at = [], 0, 0
+    for number, this in enumerate(openings):
+        if this.start() < end:
+            continue  # within the one before
+        while at < len(closings) and closings[at] < this.end():
+            at += 1
+        following = openings[number + 1].start() if number + 1 < len(openings) else len(source)
+        if at < len(closings) and (closings[at] < following or not _BLOCK.search(source, this.end(), following)):
+            end = closings[at]
+        else:
+            dropped.append(this.span())
+    starts = [0, *(stop for _, stop in dropped)]
+    return " ".join(source[begin:start] for begin, (start, _) in zip(starts, [*dropped, (len(source), 0)], strict=True))
+
+
+def _markup_of(source: str) -> Callable[[re.Match[str]], bool]:
+    """Return what tells a tag: its name is known or of a kind of its own, it has attributes, or it is closed."""
+    closed = set(re.findall(r"</([^\s/>]+)", source.lower()))
+
+    def is_markup(tag: re.Match[str]) -> bool:
+        name, attributes = tag[2].lower(), tag[3] or ""
+        return bool(
+            name in _KNOWN or tag[1] or name in closed or re.search(r"[-:]", name) or re.search(r"=|/$", attributes)
+        )
+
+    return is_markup
+
+
+def _mended(tag: re.Match[str], is_markup: Callable[[re.Match[str]], bool]) -> str:
+    if not is_markup(tag):
+        return html.escape(tag[0], quote=False)
+    if tag[3] is not None:
+        return tag[0]
+    rest = "" if tag[5] else _ATTRIBUTE.sub(" ", tag[4])  # without its end, a tag has no words
+    return f"<{tag[1]}{tag[2]}>{rest}"
+
+
+def read_source(source: str, *, glue: str = "", entities: bool = True) -> str:
+    """Return every word of a page but those of scripts, styles and comments: a dumb reading, by regular expressions.
+
+    source: the page as it was decoded, not mended. glue: what becomes of a tag within a line. entities: whether they
+    become the characters that they name.
+    """
+    text = _CDATA.sub(lambda section: html.escape(section[1], quote=False), source)
+    text = re.sub(r"<!--[^<]*(?:<(?!!--)[^<]*)*?-->", " ", text)
+    for name in ("script", "style"):
+        text = re.sub(rf"(?i)<{name}\b[^>]*>[^<]*(?:<(?!/?{name}\b)[^<]*)*</{name}[^>]*>", " ", text)
+    is_markup = _markup_of(text)
+
+    def spaced(tag: re.Match[str]) -> str:
+        if not is_markup(tag):
+            return tag[0][1:]
+        rest = "" if tag[3] is not None or tag[5] else tag[4]
+        return f"{glue if is_inline(tag[2].lower()) else ' '}{rest}"
+
+    text = _OTHER.sub(" ", _TAG.sub(spaced, text))
+    return (html.unescape(text) if entities else text).replace(SOFT_HYPHEN, "")

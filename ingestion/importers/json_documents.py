@@ -1,0 +1,225 @@
+"""JSON and JSON Lines to documents: which objects of a file are its documents, whatever lies around them."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from taugate.ingestion.importers.json_text import JsonReader, decode_json, not_json, words_of_json
+from taugate.ingestion.importers.nested import leaves, left_out_fields, shown
+from taugate.ingestion.importers.records import TEXT_FIELDS, records_to_documents, text_field_of
+from taugate.ingestion.importers.rich_text import is_rich_text
+from taugate.ingestion.importers.table_rows import rows_to_documents
+from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
+from taugate.retrieval.documents.store import MetadataValue
+
+_MIN_SHARE = 0.5  # of a file's characters that records have, if these are the documents and the rest is about them
+_MIN_ALIKE = 0.5  # share of objects by id that have a field in common
+_MAX_FACTS = 20  # short values around the records that become metadata of each; more of them are a document
+_MAX_FACT = 100  # characters of one
+_MAX_NAMED = 10  # lines or fields that a note names
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """Objects of one array or object. path: of field names that lead to it. keys: of objects by id, else None."""
+
+    path: tuple[str, ...]
+    objects: Sequence[Any]
+    keys: Sequence[str] | None = None
+
+
+def parse_json(raw: bytes) -> ParsedFile:
+    """Read JSON: an array, objects by id, or objects at any depth of another one are a document each.
+
+    What lies around these objects is metadata of each, or a document of its own if it is longer. Anything else is one
+    document. Several values one after another are read as JSON Lines. raw: the file's bytes. Raises UnreadableFile.
+    """
+    decoded, reader = decode_json(raw), JsonReader()
+    try:
+        values = list(reader.values(decoded.text))
+    except json.JSONDecodeError as error:
+        if len(decoded.text[: error.pos].strip()) and _looks_like_lines(decoded.text):
+            return parse_json_lines(raw)
+        raise not_json(error, decoded.text) from error
+    return _parsed(values, reader, decoded.text, decoded.notes)
+
+
+def parse_json_lines(raw: bytes) -> ParsedFile:
+    """Read one JSON value a line; empty lines are passed over, and lines that are not JSON are named.
+
+    raw: the file's bytes. Raises UnreadableFile if most lines are not JSON.
+    """
+    decoded, reader = decode_json(raw), JsonReader()
+    values: list[Any] = []
+    broken: list[tuple[int, json.JSONDecodeError]] = []
+    for number, line in enumerate(decoded.text.split("\n"), start=1):
+        try:
+            values += reader.values(line)
+        except json.JSONDecodeError as error:
+            broken.append((number, error))
+    if broken:
+        try:
+            values = list(reader.values(decoded.text))  # objects that span lines
+            broken = []
+        except json.JSONDecodeError as error:
+            if len(broken) > len(values):
+                number, first = broken[0]
+                raise UnreadableFile(f"line {number} is not JSON: {first.msg[:1].lower()}{first.msg[1:]}") from error
+    return _parsed(values, reader, decoded.text, (*decoded.notes, *_broken_note([number for number, _ in broken])))
+
+
+def _broken_note(numbers: Sequence[int]) -> Iterator[str]:
+    if numbers:
+        more = f" and {len(numbers) - _MAX_NAMED:,} more" if len(numbers) > _MAX_NAMED else ""
+        verb, plural = ("line is", "") if len(numbers) == 1 else ("lines are", "s")
+        named = ", ".join(map(str, numbers[:_MAX_NAMED]))
+        yield f"{len(numbers):,} {verb} not JSON and left out: line{plural} {named}{more}"
+
+
+def _looks_like_lines(text: str) -> bool:
+    """Tell whether most lines of a text begin and end like an object of their own."""
+    lines = [line for line in map(str.strip, text.split("\n")) if line]
+    objects = sum(line[0] == "{" and line[-1] == "}" for line in lines)
+    return len(lines) > 1 and 2 * objects > len(lines)
+
+
+def _parsed(values: list[Any], reader: JsonReader, text: str, notes: Sequence[str]) -> ParsedFile:
+    value = values[0] if len(values) == 1 else values
+    documents = _documents(value)
+    notes = [*notes]
+    if reader.repeated:
+        notes.append(f"repeats names within an object; all values are kept: {_listed([*reader.repeated])}")
+    if left_out := left_out_fields(value if _all_objects(value) else [{"": value}]):
+        notes.append(f"leaves out long lists of numbers: {_listed([name or '(the file)' for name in left_out])}")
+    return ParsedFile(documents, words_of_json(text), tuple(notes))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_NAMED]) + (" …" if len(names) > _MAX_NAMED else "")
+
+
+def _documents(value: Any) -> list[ParsedDocument]:  # noqa: ANN401 (any value of JSON)
+    if isinstance(value, list):
+        if _is_table(value):
+            return rows_to_documents(value)
+        if is_rich_text(value) and not any(isinstance(node.get("text"), str) for node in value):
+            return records_to_documents([{"text": value}])
+        return records_to_documents(map(_record, value))
+    if not isinstance(value, Mapping) or is_rich_text(value):
+        return records_to_documents([{"text": value if isinstance(value, Mapping) else str(value)}])
+    found = [_Records((), [*value.values()], [*value])] if _are_by_id(value) else list(_records_within(value, ()))
+    if sum(_size(records.objects) for records in found) < _MIN_SHARE * _size(value) or not found:
+        return records_to_documents([value])
+    documents = [document for records in found for document in _documents_of(records, several=len(found) > 1)]
+    return _with_rest(documents, _rest(value, [records.path for records in found]))
+
+
+def _is_table(values: list[Any]) -> bool:
+    """Tell whether an array is the rows of a table: arrays of scalars, all of one length."""
+    if len(values) < 2 or not all(isinstance(row, list) and len(row) > 1 for row in values):
+        return False
+    scalars = all(not isinstance(cell, Mapping | list) for row in values for cell in row)
+    return scalars and len({len(row) for row in values}) == 1 and any(isinstance(cell, str) for cell in values[0])
+
+
+def _record(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 (any value of JSON)
+    """Return an item of an array as a record; one that is no object is its text."""
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, list):
+        return {"text": "\n".join(shown(leaf.value) for leaf in leaves({"": value}))}
+    return {"text": "" if value is None else str(value)}
+
+
+def _all_objects(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
+
+
+def _are_by_id(value: Mapping[str, Any]) -> bool:
+    """Tell whether an object holds objects by id: all are objects, and most have a field in common."""
+    if len(value) < 2 or not all(isinstance(item, Mapping) for item in value.values()):
+        return False
+    if any(name in value for name in (*TEXT_FIELDS, "title")) or not all(name.isprintable() and name for name in value):
+        return False
+    fields = [name for item in value.values() for name in item]
+    return bool(fields) and max(map(fields.count, set(fields))) >= max(2, _MIN_ALIKE * len(value))
+
+
+def _records_within(value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[_Records]:
+    """Yield the arrays of objects and the objects by id within an object that is no record itself."""
+    if text_field_of(value):
+        return
+    for name, child in value.items():
+        below = (*path, name)
+        if _all_objects(child) and not is_rich_text(child):
+            yield _Records(below, child)
+        elif isinstance(child, Mapping) and not is_rich_text(child):
+            if _are_by_id(child):
+                yield _Records(below, [*child.values()], [*child])
+            else:
+                yield from _records_within(child, below)
+
+
+def _documents_of(records: _Records, *, several: bool) -> list[ParsedDocument]:
+    """Return the documents of an array or object; several: whether there are others, so that keys need its path."""
+    objects = records.objects
+    if records.keys is not None:  # fields named like ids stay fields: the key is the name of the object
+        objects = [{**item, "_id": key} for key, item in zip(records.keys, objects, strict=True)]
+    documents = records_to_documents(objects)
+    prefix = ".".join(records.path) + "/" if several else ""
+    return [
+        replace(document, key=prefix + document.key, title=document.title or _title_of_key(document.key))
+        for document in documents
+    ]
+
+
+def _title_of_key(key: str) -> str:
+    """Return a key that is more than a name, such as a question whose answer is the object."""
+    return key if len(key.split()) > 1 else ""
+
+
+def _size(value: object) -> int:
+    """Return the characters of all strings within a value, and a few for each number."""
+    if isinstance(value, Mapping):
+        return sum(map(_size, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(_size, value))
+    return len(value) if isinstance(value, str) else 3
+
+
+def _rest(value: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+    """Return an object without what lies at some paths."""
+    rest = {}
+    for name, child in value.items():
+        below = [path[1:] for path in paths if path and path[0] == name]
+        if () in paths or () in below:
+            continue
+        rest[name] = _rest(child, below) if below else child
+    return rest
+
+
+def _with_rest(documents: list[ParsedDocument], rest: Mapping[str, Any]) -> list[ParsedDocument]:
+    """Return documents with what lies around their records: short values are metadata of each, others a document."""
+    found = list(leaves(rest))
+    short = [leaf for leaf in found if not leaf.listed and len(shown(leaf.value)) <= _MAX_FACT]
+    if len(short) > _MAX_FACTS:
+        short = []
+    title = next((shown(leaf.value) for leaf in short if leaf.path == "title"), "")
+    taken = {name for document in documents for name in document.metadata} | {"title"}
+    facts: dict[str, MetadataValue] = {
+        f"file.{leaf.path}" if leaf.path in taken else leaf.path: leaf.value
+        for leaf in short
+        if leaf.path != "title" or any(document.title for document in documents)
+    }
+    documents = [
+        replace(document, title=document.title or title, metadata={**document.metadata, **facts})
+        for document in documents
+    ]
+    others = [leaf for leaf in found if leaf not in short]
+    if others:
+        text = "\n".join(f"{leaf.path}: {shown(leaf.value)}" for leaf in others)
+        keys = {document.key for document in documents}
+        key = next(name for number in range(len(keys) + 1, 0, -1) if (name := str(number)) not in keys)
+        documents += [replace(document, key=key) for document in records_to_documents([{"text": text}])]
+    return documents

@@ -1,0 +1,149 @@
+"""The values inside a record, however deeply they lie, each with the path of field names that leads to it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from taugate.ingestion.importers.metadata_values import metadata_value
+from taugate.ingestion.importers.rich_text import rich_text
+from taugate.retrieval.documents.store import MetadataValue
+
+MAX_LISTED_NUMBERS = 16
+"""Longer lists of numbers, such as vectors and outlines of areas, say nothing to a reader and are left out."""
+
+_SEPARATOR = "."
+_LARGEST = 1 << 53  # of the integers that every reader of JSON keeps exactly
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A value of a record that holds no other record.
+
+    path: the field names that lead to it, joined by dots. value: a scalar, or a list of strings. listed: whether a list
+    of records lies on the path, so that other leaves may have the same path. first: whether it begins such a record.
+    """
+
+    path: str
+    value: MetadataValue
+    listed: bool = False
+    first: bool = False
+
+
+def leaves(record: Mapping[str, Any], path: str = "") -> Iterator[Leaf]:
+    """Yield the leaves of a record in order; empty ones and long lists of numbers are left out.
+
+    record: by field. path: what leads to it. Raises RecursionError if it is nested too deeply.
+    """
+    yield from _of_mapping(record, path, listed=False)
+
+
+def _of_mapping(record: Mapping[str, Any], path: str, *, listed: bool) -> Iterator[Leaf]:
+    for name, value in record.items():
+        yield from _of_value(value, f"{path}{_SEPARATOR}{name}" if path else str(name), listed=listed)
+
+
+def _of_value(value: object, path: str, *, listed: bool) -> Iterator[Leaf]:
+    if (text := text_of(value)) is not None:
+        if text.strip():
+            yield Leaf(path, text, listed)
+    elif isinstance(value, Mapping):
+        yield from _of_mapping(value, path, listed=listed)
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from _of_list([*value], path, listed=listed)
+    elif (scalar := scalar_of(value)) is not None:
+        yield Leaf(path, scalar, listed)
+
+
+def _of_list(values: list[object], path: str, *, listed: bool) -> Iterator[Leaf]:
+    if is_number_list(values):
+        return
+    if not any(isinstance(value, Mapping | list | tuple) for value in values):
+        strings = [clean(value) if isinstance(value, str) else value for value in values]
+        tags = metadata_value(strings)
+        if tags is not None:
+            yield Leaf(path, tags, listed)
+        elif scalars := [shown(scalar) for value in strings if (scalar := scalar_of(value)) not in {None, ""}]:
+            yield Leaf(path, ", ".join(scalars), listed=True)  # of several kinds: no list that filters can use
+        return
+    for value in values:
+        for number, leaf in enumerate(_of_value(value, path, listed=True)):
+            yield Leaf(leaf.path, leaf.value, listed=True, first=number == 0 and isinstance(value, Mapping))
+
+
+def text_of(value: object) -> str | None:
+    """Return a value that is text as text: a string, rich text of an editor, or what a CMS has rendered.
+
+    value: of a field. Returns None if it is no text.
+    """
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping) and isinstance(rendered := value.get("rendered"), str):
+        others = (other for name, other in value.items() if name != "rendered" and not isinstance(other, bool))
+        return None if any(others) else clean(rendered)
+    text = rich_text(value)
+    return None if text is None else clean(text)
+
+
+def clean(text: str) -> str:
+    """Return a string with line feeds as line breaks; half of a surrogate pair is replaced, as it is no character."""
+    return text.encode("utf-8", "replace").decode().replace("\r\n", "\n").replace("\r", "\n")
+
+
+def scalar_of(value: object) -> MetadataValue:
+    """Return a value that is no collection as a scalar, None if it is missing or is bytes that are no text."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            return None
+    found = metadata_value(value)
+    if found is not None or value is None or value != value:  # noqa: PLR0124 (NaN: a missing number)
+        return found
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() and abs(value) < _LARGEST else float(value)
+    return str(value)
+
+
+def shown(value: MetadataValue) -> str:
+    """Return a scalar or a list of strings as text; booleans as in JSON."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+def is_number_list(values: object) -> bool:
+    """Tell whether a value is a list of many numbers, or of lists of numbers, such as a vector."""
+    return _numbers(values) > MAX_LISTED_NUMBERS
+
+
+def _numbers(value: object) -> float:
+    """Count the numbers of a list of nothing but numbers and such lists; negative infinity if it holds other values."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return 1
+    if isinstance(value, list | tuple):
+        return sum(map(_numbers, value))
+    return float("-inf")
+
+
+def left_out_fields(records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the fields of records that `leaves` leaves out: long lists of numbers, and bytes that are no text."""
+    names: dict[str, None] = {}
+    for record in records:
+        names |= dict.fromkeys(_left_out(record, ""))
+    return [*names]
+
+
+def _left_out(value: object, path: str) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for name, child in value.items():
+            yield from _left_out(child, f"{path}{_SEPARATOR}{name}" if path else str(name))
+    elif isinstance(value, list | tuple):
+        if is_number_list(value):
+            yield path
+        else:
+            for child in value:
+                if isinstance(child, Mapping | list | tuple | bytes):
+                    yield from _left_out(child, path)
+    elif isinstance(value, bytes) and scalar_of(value) is None:
+        yield path

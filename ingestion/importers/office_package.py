@@ -1,0 +1,142 @@
+"""Zip archives of office programs (.docx, .xlsx, .pptx, .odt, .epub): their parts, within limits and checked."""
+
+import html
+import io
+import posixpath
+import re
+import zipfile
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any
+
+import lxml.etree
+
+from taugate.ingestion.importers.metadata_values import split_tags
+from taugate.ingestion.parsed import UnreadableFile
+from taugate.retrieval.documents.store import MetadataValue
+
+_MAX_UNPACKED = 512 << 20  # a small archive may unpack to any size
+_OLE = b"\xd0\xcf\x11\xe0"  # what an office file with a password begins with, and what older programs write
+_PROPERTIES = "docProps/core.xml"
+_SHOWN = 5  # missing parts that a note names
+
+
+class Package:
+    """The parts of an office file.
+
+    names: of its parts.
+    """
+
+    def __init__(self, raw: bytes, kind: str) -> None:
+        """Open a file. raw: its bytes. kind: such as "a Word file", for messages. Raises UnreadableFile."""
+        self._kind = kind
+        if raw.startswith(_OLE):
+            raise UnreadableFile("is encrypted, or of an old format; save it in the current format without a password")
+        try:
+            self._archive = zipfile.ZipFile(io.BytesIO(raw))
+        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+            raise UnreadableFile(f"is not {kind}, or a damaged one") from error
+        members = self._archive.infolist()
+        if sum(member.file_size for member in members) > _MAX_UNPACKED:
+            raise UnreadableFile(f"unpacks to more than {_MAX_UNPACKED >> 20} MiB")
+        self.names = [member.filename for member in members]
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a part. Raises UnreadableFile if it is missing or damaged."""
+        try:
+            return self._archive.read(name)
+        except RuntimeError as error:
+            raise UnreadableFile("is encrypted; save it without a password") from error
+        except Exception as error:  # zipfile raises errors of many kinds for damaged archives
+            raise UnreadableFile(f"is not {self._kind}, or a damaged one") from error
+
+    def xml(self, name: str) -> Any:  # noqa: ANN401 (lxml has no public type for an element)
+        """Return the root element of a part. Raises UnreadableFile if it is missing or damaged."""
+        return self.parse(self.read(name))
+
+    def parse(self, content: bytes) -> Any:  # noqa: ANN401 (lxml has no public type for an element)
+        """Return the root element of XML. Raises UnreadableFile if it is damaged."""
+        try:
+            return lxml.etree.fromstring(content, lxml.etree.XMLParser(resolve_entities=False, no_network=True))
+        except lxml.etree.XMLSyntaxError as error:
+            raise UnreadableFile(f"is not {self._kind}, or a damaged one") from error
+
+    def related(self, part: str) -> dict[str, tuple[str, str]]:
+        """Return the parts that a part names: by id, the last word of the kind and the name. part: "" for the file."""
+        folder, name = posixpath.split(part)
+        relations = posixpath.join(folder, "_rels", f"{name}.rels")
+        if relations not in self.names:
+            return {}
+        return {
+            each.get("Id", ""): (
+                each.get("Type", "").rpartition("/")[2],
+                posixpath.normpath(posixpath.join("/", folder, each.get("Target", ""))).lstrip("/"),
+            )
+            for each in self.xml(relations).iter("{*}Relationship")
+            if each.get("TargetMode") != "External"
+        }
+
+    def main_part(self) -> str:
+        """Return the name of the part that holds the document. Raises UnreadableFile if there is none."""
+        for kind, name in self.related("").values():
+            if kind == "officeDocument" and name in self.names:
+                return name
+        raise UnreadableFile(f"is not {self._kind}, or a damaged one")
+
+    def matching(self, pattern: str) -> list[str]:
+        """Return the names of parts that match a regular expression, numbers in them by their size."""
+        found = [name for name in self.names if re.fullmatch(pattern, name)]
+        return sorted(found, key=lambda name: [int(part) if part.isdigit() else 0 for part in re.split(r"(\d+)", name)])
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of the file as in `ParsedFile`: that it names parts which it does not hold."""
+        content_types = "[Content_Types].xml"
+        if content_types not in self.names:
+            return ()
+        listed = [each.get("PartName", "").lstrip("/") for each in self.xml(content_types).iter("{*}Override")]
+        missing = [name for name in listed if name not in self.names]
+        more = ", …" if len(missing) > _SHOWN else ""
+        return (f"lacks parts of itself: {', '.join(missing[:_SHOWN])}{more}",) if missing else ()
+
+    @cached_property
+    def title(self) -> str:
+        """The title that its properties name, empty if they name none."""
+        return _property(self._properties, "dc:title")
+
+    @cached_property
+    def metadata(self) -> dict[str, MetadataValue]:
+        """The dates and keywords that its properties name, the latter as tags."""
+        dates = {name: _property(self._properties, f"dcterms:{name}")[:10] for name in ("created", "modified")}
+        valid = {name: date for name, date in dates.items() if re.fullmatch(r"\d{4}-\d\d-\d\d", date)}
+        keywords = split_tags(_property(self._properties, "cp:keywords"))
+        return {**valid, "tags": keywords} if keywords else {**valid}
+
+    @cached_property
+    def _properties(self) -> str:
+        return self.read(_PROPERTIES).decode("utf-8", "replace") if _PROPERTIES in self.names else ""
+
+
+def _property(xml: str, name: str) -> str:
+    value = re.search(rf"<{name}\b[^>]*>([^<]*)</{name}>", xml)
+    return html.unescape(value[1]).strip() if value else ""
+
+
+# Tags that divide words; others stand within them, as those of bold letters do.
+_BREAK = re.compile(
+    r"</?(?:[\w.-]+:)?(?:p|h|tab|br|cr|tc|tr|s|si|row|c|line-break|table-cell|pt|ser|sym|ptab)\b[^>]*>|</?m:[^>]*>"
+)
+_TAG = re.compile(r"<[^>]*>")
+
+
+def dumb_text(parts: Iterable[bytes], left_out: str) -> str:
+    """Return all that stands outside of the tags of XML parts, as a search for tags finds it.
+
+    left_out: what is no text, as a regular expression.
+    """
+    texts = []
+    for part in parts:
+        xml = part.decode("utf-16" if part[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8", "replace")
+        xml = re.sub(rf"<\?.*?\?>|<!--.*?-->|{left_out}", " ", xml, flags=re.DOTALL)
+        texts.append(html.unescape(_TAG.sub("", _BREAK.sub(" ", xml))))
+    return "\n".join(texts)

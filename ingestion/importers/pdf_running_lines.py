@@ -1,0 +1,102 @@
+"""Running headers and footers of a PDF: lines that stand at one place of most pages, with the same words."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from taugate.ingestion.importers.word_share import MIN_SHARE_KEPT, count_words
+
+_EDGE_LINES = 3  # lines at the beginning and end of a page's text that may be running
+_MARGIN = 0.15  # of a page's height, at its top and bottom
+_TOLERANCE = 3.0  # points that a running line may move up or down from page to page
+_MIN_PAGES = 4  # in a shorter document, a line that repeats may be content
+_MIN_REPEATS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a page.
+
+    text: its words. height: of its first letter above the lower edge of the page, in points; None if it is unknown, or
+    the line is not in the margin at the top or bottom. at_bottom: whether it is in the margin at the bottom.
+    """
+
+    text: str
+    height: float | None = None
+    at_bottom: bool = False
+
+
+def edge_lines(count: int) -> set[int]:
+    """Return which of a page's lines may be running ones. count: its lines."""
+    return {number for number in range(count) if number < _EDGE_LINES or number >= count - _EDGE_LINES}
+
+
+def in_margin(text: str, height: float, page_height: float) -> Line:
+    """Return a line with its place. height: above the lower edge of the page; page_height: in points, like it."""
+    is_bottom = height < _MARGIN * page_height
+    return Line(text, height if is_bottom or height > (1 - _MARGIN) * page_height else None, is_bottom)
+
+
+def drop_running_lines(pages: Sequence[Sequence[Line]]) -> list[list[str]]:
+    """Return the lines of each page without running headers and footers, which stay where they stand first.
+
+    A line is running if it is the same on most pages, or on most odd or even ones, at the same height in the margin;
+    at the bottom, or without letters, also if it is the same but for a number that counts the pages. Lines that differ
+    in other digits are content. All that is dropped is no more than a file may lose without being named: if most of the
+    words of a document are running ones, as on slides, they are kept.
+
+    pages: their lines in reading order.
+    """
+    places: dict[tuple[str, str, int], list[tuple[int, int]]] = defaultdict(list)
+    for number, page in enumerate(pages):
+        for position, line in enumerate(page):
+            for key in _keys(line, number):
+                places[key].append((number, position))
+    budget = (1 - MIN_SHARE_KEPT) * sum(count_words(line.text for line in page).total() for page in pages)
+    dropped: set[tuple[int, int]] = set()
+    for size, repeats in sorted((_words(pages, repeats), repeats) for repeats in _running(pages, places)):
+        if size > budget:
+            break
+        budget -= size
+        dropped.update(repeats)
+    return [
+        [line.text for position, line in enumerate(page) if (number, position) not in dropped]
+        for number, page in enumerate(pages)
+    ]
+
+
+def _keys(line: Line, number: int) -> Iterator[tuple[str, str, int]]:
+    """Yield what a line has in common with its repeats. number: of its page."""
+    text = " ".join(line.text.split())
+    if line.height is None or not text:
+        return
+    yield text, "", 0
+    if line.at_bottom or not any(map(str.isalpha, text)):
+        for digits in re.finditer(r"(?<![\d.,])\d{1,6}(?![\d.,]*\d)", text):
+            yield text[: digits.start()], text[digits.end() :], int(digits[0]) - number
+
+
+def _running(
+    pages: Sequence[Sequence[Line]], places: dict[tuple[str, str, int], list[tuple[int, int]]]
+) -> Iterator[list[tuple[int, int]]]:
+    """Yield where each running line repeats itself, without the place where it stands first."""
+    if len(pages) < _MIN_PAGES:
+        return
+    for found in places.values():
+        heights = sorted(pages[number][position].height or 0.0 for number, position in found)
+        usual = heights[len(heights) // 2]
+        here = [
+            (number, position)
+            for number, position in found
+            if abs((pages[number][position].height or 0.0) - usual) <= _TOLERANCE
+        ]
+        numbers = {number for number, _ in here}
+        parities = {number % 2 for number in numbers}
+        of_pages = len(pages) if len(parities) == 2 else (len(pages) + 1 - min(parities)) // 2
+        if len(numbers) >= _MIN_REPEATS and 2 * len(numbers) > of_pages:
+            yield here[1:]
+
+
+def _words(pages: Sequence[Sequence[Line]], places: Sequence[tuple[int, int]]) -> int:
+    return count_words(pages[number][position].text for number, position in places).total()

@@ -1,0 +1,148 @@
+"""Rich text that editors store as JSON: trees of nodes that name their type.
+
+Editor.js, ProseMirror, TipTap, Lexical, Slate, Draft.js, Quill, Notion, Contentful and Portable Text have such trees.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_TYPES = ("type", "nodeType", "_type")
+_TEXTS = ("text", "value", "plain_text", "insert")
+_TYPE_OF_EDITOR = re.compile(
+    r"paragraph|head|list|quote|code|image|table|text|block|span|doc|root|link|break|rule|divider|delimiter|embed|callout|"
+    r"toggle|to_?do|check|column|media|video|audio|file|raw|warning|unstyled|atomic|mention|emoji|equation|bookmark|row|"
+    r"cell|entry|asset|attaches|gallery|tool|^(?:p|h[1-6r]|ul|ol|li|lic|a|tr|td|th|img|pdf|person)$",
+    re.IGNORECASE,
+)
+_INLINE = re.compile(
+    r"^(?:text|span|a|code|strong|em|emoji|equation|linebreak|tab)$|link|mention|hard_?break|inline|hashtag",
+    re.IGNORECASE,
+)
+_LINE_BREAK = re.compile(r"line_?break|hard_?break", re.IGNORECASE)
+# What an editor stores beside the words: how they look, where they link to, and who has written them.
+MARKUP = frozenset(
+    re.findall(
+        r"\S+",
+        """
+        type nodeType _type _key key id _id object version format detail mode style styles direction textFormat
+        textStyle indent level depth start end offset length colspan rowspan colwidth width height align
+        alignment marks markDefs annotations attributes color inlineStyleRanges entityRanges entityMap tunes
+        time href src url target rel class listType listItem ordered tag lang language link created_time
+        last_edited_time created_by last_edited_by parent has_children archived in_trash stretched withBorder
+        withBackground withHeadings is_toggleable next_cursor has_more page_or_block request_id plain_text
+        """,
+    )
+)
+_WORDS_OF_ATTRIBUTES = ("alt", "title", "caption", "label", "latex", "text")
+
+
+def rich_text(value: object) -> str | None:
+    """Return the text of a rich text, its blocks with an empty line between them; None if a value is no rich text.
+
+    value: of a JSON document.
+    """
+    return "\n\n".join(block for block in _blocks(value) if block.strip()) if is_rich_text(value) else None
+
+
+def is_rich_text(value: object) -> bool:
+    """Tell whether a value is the tree of an editor, and holds nothing that its text would not show."""
+    if isinstance(value, list):
+        return bool(value) and all(map(_is_node, value)) and all(map(_shows_all, value))
+    if not isinstance(value, Mapping):
+        return False
+    if _is_node(value) and any(isinstance(value.get(name), list) for name in ("children", "content")):
+        return _shows_all(value)
+    containers = [name for name in ("blocks", "ops", "results", "root") if name in value]
+    if len(containers) != 1 or not value.keys() <= MARKUP | {containers[0]}:
+        return False
+    return is_rich_text(value[containers[0]])
+
+
+def _is_node(value: object) -> bool:
+    """Tell whether a value looks like a node of an editor's tree."""
+    if not isinstance(value, Mapping):
+        return False
+    if "insert" in value:
+        return value.keys() <= {"insert", "attributes"}
+    nodes = next((value[name] for name in ("children", "content") if isinstance(value.get(name), list)), None)
+    kind = _type(value)
+    if kind is None:
+        is_plain = isinstance(value.get("children"), list) and value.keys() <= MARKUP | {"children"}
+        return is_plain and bool(value["children"]) and all(map(_is_child, value["children"]))
+    if not _TYPE_OF_EDITOR.search(kind):
+        return False
+    if nodes is not None:
+        return all(map(_is_child, nodes))
+    held = value.get("data", value.get(kind, value.get("attrs")))
+    return (
+        isinstance(held, Mapping) or any(isinstance(value.get(name), str) for name in _TEXTS) or value.keys() <= MARKUP
+    )
+
+
+def _is_child(value: object) -> bool:
+    return _is_node(value) or (isinstance(value, Mapping) and isinstance(value.get("text"), str))
+
+
+def _type(node: Mapping[str, Any]) -> str | None:
+    return next((node[name] for name in _TYPES if isinstance(node.get(name), str)), None)
+
+
+def _shows_all(value: object) -> bool:
+    """Tell whether a tree has no number outside of its markup: such a number would be lost."""
+    if isinstance(value, Mapping):
+        return all(_shows_all(child) for name, child in value.items() if name not in MARKUP and name != "attrs")
+    if isinstance(value, list):
+        return all(map(_shows_all, value))
+    return value is None or isinstance(value, str | bool)
+
+
+def _blocks(value: object) -> Iterator[str]:
+    """Yield the paragraphs of a tree; neighbouring inline nodes are one paragraph."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        line = ""
+        for child in value:
+            if isinstance(child, list) and all(isinstance(cell, str) for cell in child):
+                yield " | ".join(child)  # a row of a table
+            elif _is_inline(child):
+                line += _inline(child)
+            else:
+                yield line
+                line = ""
+                yield from _blocks(child)
+        yield line
+    elif isinstance(value, Mapping):
+        if any(isinstance(value.get(name), str) for name in _TEXTS):
+            yield _inline(value)
+        for name, child in value.items():
+            if name == "attrs" and isinstance(child, Mapping):
+                yield from (text for key in _WORDS_OF_ATTRIBUTES if isinstance(text := child.get(key), str))
+            elif name not in MARKUP and not (name in _TEXTS and isinstance(child, str)):
+                yield from _blocks(child)
+
+
+def _is_inline(value: object) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    kind = _type(value)
+    return bool(_INLINE.search(kind)) if kind is not None else any(name in value for name in _TEXTS)
+
+
+def _inline(node: Mapping[str, Any]) -> str:
+    """Return the text of a node within a paragraph."""
+    kind = _type(node) or ""
+    if _LINE_BREAK.search(kind):
+        return "\n"
+    for name in ("plain_text", "insert", "text", "value"):
+        if isinstance(node.get(name), str):
+            return str(node[name])
+    return "".join(text for name, child in node.items() if name not in MARKUP for text in _inline_parts(name, child))
+
+
+def _inline_parts(name: str, child: object) -> Iterator[str]:
+    if name == "attrs" and isinstance(child, Mapping):
+        yield from (text for key in _WORDS_OF_ATTRIBUTES if isinstance(text := child.get(key), str))
+    else:
+        yield from _blocks(child)

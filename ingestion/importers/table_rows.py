@@ -1,0 +1,193 @@
+"""Rows of cells to documents, for tables of any source: delimited text and spreadsheets."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, time
+from typing import Any
+
+from taugate.ingestion.importers.nested import scalar_of, shown
+from taugate.ingestion.importers.records import ID_FIELDS, TEXT_FIELDS, records_to_documents
+from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
+
+USUAL_NAMES = {
+    *TEXT_FIELDS,
+    *ID_FIELDS,
+    "title",
+    "question",
+    "answer",
+    "name",
+    "url",
+    "date",
+    "description",
+    "category",
+}
+_NUMBER = re.compile(r"[+-]?\d[\d.,]*(?:[eE][+-]?\d+)?%?")
+_DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T ]\d.*)?")
+_YEAR = re.compile(r"(?:19|20)\d\d")
+_MAX_ABOVE = 20  # rows above a header
+_MAX_TITLE = 200  # characters above a header that become the title of the rows
+_MIN_FULL = 0.6  # share of the usual number of filled cells that a header has at least
+_MIN_PROSE = 5  # words that a cell of prose has on average, and that tell a sentence from a name
+_SAMPLE = 200  # rows
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table with names for its columns.
+
+    above: what stands above the header, such as a title. header: position of the header among the rows that the table
+    was made from, None if it has none. names: of the columns, all different. rows: below the header. notes: those of
+    `ParsedFile`.
+    """
+
+    above: tuple[str, ...]
+    header: int | None
+    names: tuple[str, ...]
+    rows: list[Sequence[object]]
+    notes: tuple[str, ...] = ()
+
+
+def rows_to_documents(rows: Sequence[Sequence[object]]) -> list[ParsedDocument]:
+    """Turn the rows of a table into documents, by the rules of `records_to_documents`.
+
+    rows: cells of any type, None or "" if empty. The first full row names the columns; what stands above is the title
+    of documents that have none. Raises UnreadableFile if no row has text.
+    """
+    table = table_of(rows)
+    return table_to_documents(table, table.rows)
+
+
+def table_of(rows: Sequence[Sequence[object]]) -> Table:
+    """Find the header of a table.
+
+    rows: cells of any type; rows without a filled cell are passed over. Raises UnreadableFile if there is no row below
+    the header.
+    """
+    filled = [number for number, row in enumerate(rows) if _count(row)]
+    if not filled:
+        raise UnreadableFile("holds no record with text")
+    first = _first_full(rows, filled)
+    above = tuple(_line(rows[number]) for number in filled[:first])
+    below = [rows[number] for number in filled[first:]]
+    header = [_text(cell) for cell in below[0]]
+    if _is_data(header, below[1:]):
+        names, note = _names_without_header(below)
+        return Table(above, None, names, below, (note,))
+    if len(below) == 1:
+        raise UnreadableFile("has a header row and no row below it")
+    names = _different(header, max(map(len, below)))
+    doubled = sorted({name for name in header if name and header.count(name) > 1})
+    notes = (f"has several columns named {', '.join(doubled)}",) if doubled else ()
+    return Table(above, filled[first], names, below[1:], notes)
+
+
+def table_to_documents(table: Table, rows: Sequence[Sequence[object]]) -> list[ParsedDocument]:
+    """Turn a table into documents: one a row, and one of what stands above the header if it is too long for a title.
+
+    table: with its names. rows: its own, or with cells of other types. Raises UnreadableFile if no row has text.
+    """
+    title = " ".join(table.above)
+    short = 0 < len(title) <= _MAX_TITLE
+    records = [_record(table, row, original) for row, original in zip(rows, table.rows, strict=True)]
+    documents = records_to_documents(records, title if short else "")
+    if table.above and not short:
+        builder = TextBuilder()
+        for line in table.above:
+            builder.add(line, "prose")
+        keys = {document.key for document in documents}
+        documents.append(builder.document("", next(key for n in range(len(keys) + 1) if (key := str(n)) not in keys)))
+    return documents
+
+
+def _record(table: Table, row: Sequence[object], original: Sequence[object]) -> Mapping[str, Any]:
+    """Return a row as a record; without a header, all of its cells are its text, or the only one that is prose."""
+    record = {name: cell for name, cell in zip(table.names, row, strict=False) if cell is not None}
+    if table.header is None and "text" not in table.names:
+        record["text"] = "\n".join(text for cell in original if (text := _text(cell)))
+    return record
+
+
+def _first_full(rows: Sequence[Sequence[object]], filled: Sequence[int]) -> int:
+    """Return which of the filled rows is the first with about as many cells as most rows have: titles have fewer."""
+    counts = [_count(rows[number]) for number in filled]
+    usual, _ = max(Counter(counts).items(), key=lambda item: (item[1], item[0]))
+    enough = max(min(usual, 2), _MIN_FULL * usual)
+    first = next(number for number, count in enumerate(counts) if count >= enough)
+    return first if first <= _MAX_ABOVE else 0
+
+
+def _is_data(header: Sequence[str], below: Sequence[Sequence[object]]) -> bool:
+    """Tell whether the first row of a table is data like the rows below, so that no row names the columns."""
+    if any(cell.casefold() in USUAL_NAMES for cell in header):
+        return False
+    typed = [position for position, cell in enumerate(header) if is_typed(cell)]
+    if len(typed) > 1 and all(_YEAR.fullmatch(header[position]) for position in typed):
+        return False  # a column a year
+    sample = below[:_SAMPLE]
+    for position in typed:
+        column = [text for row in sample if position < len(row) and (text := _text(row[position]))]
+        if not column or all(map(is_typed, column)):
+            return True
+    return any(_is_sentence(cell) for cell in header) and not any(cell.endswith(("?", ":")) for cell in header)
+
+
+def _names_without_header(rows: Sequence[Sequence[object]]) -> tuple[tuple[str, ...], str]:
+    """Return names for the columns of a table that has none, and the note about them."""
+    width = max(map(len, rows))
+    names = [f"column_{number}" for number in range(1, width + 1)]
+    sample = rows[:_SAMPLE]
+    words = [
+        sum(len(_text(cell).split()) for row in sample for cell in row[i : i + 1]) / len(sample) for i in range(width)
+    ]
+    prose = [position for position, count in enumerate(words) if count >= _MIN_PROSE]
+    if len(prose) != 1 and width > 1:
+        return tuple(names), "has no row that names its columns; they are column_1, column_2, …"
+    text = prose[0] if prose else 0
+    names[text] = "text"
+    if text == 0 or not _are_ids([_text(row[0]) for row in rows if row]):
+        return tuple(names), f"has no row that names its columns; column {text + 1} is the text"
+    names[0] = "id"
+    return tuple(names), f"has no row that names its columns; column 1 is the id, and column {text + 1} the text"
+
+
+def _are_ids(values: Sequence[str]) -> bool:
+    return len(set(values)) == len(values) and all(len(value.split()) == 1 for value in values)
+
+
+def _different(header: Sequence[str], width: int) -> tuple[str, ...]:
+    """Return names that all differ: underscores are added to a name that is there already, or empty."""
+    names: dict[str, None] = {}
+    for position in range(width):
+        name = (header[position] if position < len(header) else "") or "_"
+        while name in names:
+            name += "_"
+        names[name] = None
+    return tuple(names)
+
+
+def is_typed(text: str) -> bool:
+    """Tell whether a cell looks like a number or a date."""
+    return bool(_NUMBER.fullmatch(text) or _DATE.fullmatch(text))
+
+
+def _is_sentence(text: str) -> bool:
+    return len(text.split()) >= _MIN_PROSE and (text.endswith((".", "!", '."', "。")) or len(text) > 2 * _MAX_TITLE)
+
+
+def _count(row: Sequence[object]) -> int:
+    return sum(1 for cell in row if cell is not None and (not isinstance(cell, str) or cell.strip()))
+
+
+def _line(row: Sequence[object]) -> str:
+    return " ".join(text for cell in row if (text := _text(cell)))
+
+
+def _text(cell: object) -> str:
+    """Return a cell as text on one line."""
+    if isinstance(cell, str):
+        return " ".join(cell.split())
+    if isinstance(cell, date | time):
+        return cell.isoformat()
+    return "" if (scalar := scalar_of(cell)) is None else shown(scalar)

@@ -1,0 +1,210 @@
+"""Bytes of text to characters, in any encoding that people have: what the bytes say, or the most likely encoding.
+
+chardet decoded more files exactly than any other detector (docs/dependencies.md). A byte that is wrong in an encoding
+costs one character: the rest of the file is read.
+"""
+
+import codecs
+import re
+import unicodedata
+from dataclasses import dataclass
+
+import chardet
+
+_SAMPLE = 1 << 18  # bytes that the encoding is guessed from
+_REPLACEMENT = "\ufffd"
+
+# Each encoding that is guessed: chardet's name, the codec that reads it, and the name that users see. The codecs are
+# those that the WHATWG Encoding Standard means: Windows-1252 for ISO-8859-1, UHC for EUC-KR, and so on. Encodings that
+# are not in the list, such as those of mainframes, are taken for others by mistake more often than they occur.
+_CANDIDATES = {
+    "cp1252": ("cp1252", "windows-1252"),
+    "iso8859-1": ("cp1252", "windows-1252"),
+    "cp1250": ("cp1250", "windows-1250"),
+    "cp1251": ("cp1251", "windows-1251"),
+    "cp1253": ("cp1253", "windows-1253"),
+    "cp1254": ("cp1254", "windows-1254"),
+    "iso8859-9": ("cp1254", "windows-1254"),
+    "cp1255": ("cp1255", "windows-1255"),
+    "cp1256": ("cp1256", "windows-1256"),
+    "cp1257": ("cp1257", "windows-1257"),
+    "cp1258": ("cp1258", "windows-1258"),
+    "cp874": ("cp874", "windows-874"),
+    "iso8859-2": ("iso8859-2", "iso-8859-2"),
+    "iso8859-5": ("iso8859-5", "iso-8859-5"),
+    "iso8859-6": ("iso8859-6", "iso-8859-6"),
+    "iso8859-7": ("iso8859-7", "iso-8859-7"),
+    "iso8859-8": ("iso8859-8", "iso-8859-8"),
+    "iso8859-13": ("iso8859-13", "iso-8859-13"),
+    "iso8859-15": ("iso8859-15", "iso-8859-15"),
+    "koi8-r": ("koi8-r", "koi8-r"),
+    "koi8-u": ("koi8-u", "koi8-u"),
+    "cp437": ("cp437", "ibm437"),
+    "cp850": ("cp850", "ibm850"),
+    "cp858": ("cp858", "ibm858"),
+    "cp852": ("cp852", "ibm852"),
+    "cp866": ("cp866", "ibm866"),
+    "mac-roman": ("mac-roman", "macintosh"),
+    "mac-cyrillic": ("mac-cyrillic", "x-mac-cyrillic"),
+    "cp932": ("cp932", "shift_jis"),
+    "shift_jis_2004": ("cp932", "shift_jis"),
+    "euc_jis_2004": ("euc_jp", "euc-jp"),
+    "gb18030": ("gb18030", "gb18030"),
+    "big5hkscs": ("big5hkscs", "big5"),
+    "cp949": ("cp949", "euc-kr"),
+    "euc_kr": ("cp949", "euc-kr"),
+    "utf-8": ("utf-8", "utf-8"),
+}
+_SURER = 1.05  # another encoding of Windows or of ISO 8859 has to be this much more likely than windows-1252
+_MARKS = (
+    (b"\xff\xfe\x00\x00", "utf-32"),
+    (b"\x00\x00\xfe\xff", "utf-32"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
+    (b"\xef\xbb\xbf", "utf-8-sig"),
+)
+
+# One character of two bytes or more in UTF-8.
+_UTF8_CHARACTER = re.compile(
+    rb"[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xed[\x80-\x9f][\x80-\xbf]"
+    rb"|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2}"
+)
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+_SPACE = re.compile("[ \n,.\u3001\u3002\uff0c]")  # also the commas and full stops of Chinese and Japanese
+# ISO-2022-JP in segments: an escape sequence, and what stands up to the next one.
+_ISO_2022_JP = re.compile(rb"\x1b(\$[@B]|\([BJI])([^\x1b]*)")
+
+# What Python's codecs of these encodings lack, and browsers read: the circled numbers of Japanese, Big5's euro sign.
+_SUPPLEMENTS = {"euc_jp": "euc_jis_2004", "big5hkscs": "cp950"}
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """codec: Python's name of an encoding. name: what users and web pages call it."""
+
+    codec: str
+    name: str
+
+
+def marked_encoding(raw: bytes) -> Encoding | None:
+    """Return the encoding that a byte order mark at the start of a file names, None if there is none."""
+    return next((Encoding(name, name) for mark, name in _MARKS if raw.startswith(mark)), None)
+
+
+def guess_encoding(raw: bytes) -> Encoding:
+    """Return the most likely encoding of a text: windows-1252 unless another is clearly more likely.
+
+    raw: the file's bytes, without a byte order mark. The guess is that of 256 KiB; UTF-8 is looked for in all of them.
+    """
+    if certain := _iso_2022(raw) or _utf_16(raw[:_SAMPLE]):
+        return certain
+    if is_utf8(raw):
+        return Encoding("utf-8", "utf-8")
+    guesses = chardet.detect_all(
+        _telling_part(raw), ignore_threshold=True, compat_names=False, include_encodings=_CANDIDATES
+    )
+    western = max((each["confidence"] for each in guesses if _codec(each["encoding"]) == "cp1252"), default=0.0)
+    best = guesses[0]["encoding"]
+    surer = _SURER if best and best.startswith(("cp125", "iso8859")) else 1.0
+    if best not in _CANDIDATES or best == "utf-8" or western * surer >= guesses[0]["confidence"]:
+        best = "cp1252"
+    return Encoding(*_CANDIDATES[best])
+
+
+def _codec(name: str | None) -> str | None:
+    return _CANDIDATES[name][0] if name in _CANDIDATES else None
+
+
+def _telling_part(raw: bytes) -> bytes:
+    """Return 256 KiB from the first line on that is not ASCII: what is before tells nothing of the encoding."""
+    first = re.search(rb"[\x80-\xff]", raw)
+    if first is None or first.start() < _SAMPLE // 2:
+        return raw[:_SAMPLE]
+    start = raw.rfind(b"\n", 0, first.start()) + 1
+    return raw[max(start, first.start() - _SAMPLE // 2) :][:_SAMPLE]
+
+
+def is_utf8(raw: bytes) -> bool:
+    """Whether a text is UTF-8: all of it, or as many characters beyond ASCII as there are wrong bytes.
+
+    A character of UTF-8 is nonsense in any other encoding of letters, so a file in UTF-8 with some damage, or with a
+    piece of another file in it, is told from a file in another encoding.
+    """
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        others = _UTF8_CHARACTER.sub(b"", raw)
+        wrong = sum(map(len, re.findall(rb"[\x80-\xff]+", others)))
+        return len(_UTF8_CHARACTER.findall(raw)) >= wrong
+    return True
+
+
+def _utf_16(sample: bytes) -> Encoding | None:
+    """Return UTF-16 or UTF-32 if a text without a byte order mark is in one of these.
+
+    Its bytes hold control characters, and are letters and spaces if two or four of them are one character.
+    """
+    if not _CONTROL.search(sample):
+        return None
+    likeliest, most_spaces = None, 0
+    for codec in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"):
+        unit = int(codec[4:6]) // 8
+        try:
+            text = codecs.getincrementaldecoder(codec)().decode(sample[: len(sample) // unit * unit])
+        except UnicodeDecodeError:
+            continue
+        odd = sum(unicodedata.category(each) in {"Cc", "Cn", "Co"} and each not in "\t\n\f\r" for each in text)
+        spaces = len(_SPACE.findall(text))
+        if spaces > most_spaces and odd <= len(text) // 100:
+            likeliest, most_spaces = Encoding(codec, codec.replace("-le", "le").replace("-be", "be")), spaces
+    return likeliest
+
+
+def _iso_2022(raw: bytes) -> Encoding | None:
+    """Return the encoding of Japanese or Korean in seven bits, if a text is in one."""
+    codec, name = ("iso2022_kr", "iso-2022-kr") if b"\x1b$)C" in raw else ("iso2022_jp", "iso-2022-jp")
+    if b"\x1b$" not in raw or not raw.isascii():
+        return None
+    try:
+        decode(raw, codec, "strict")
+    except UnicodeDecodeError:
+        return None
+    return Encoding(codec, name)
+
+
+def decode(raw: bytes, codec: str, errors: str = "taugate-replace") -> str:
+    """Decode a text, without its byte order mark, as the WHATWG Encoding Standard wants it.
+
+    raw: the file's bytes. codec: Python's name of the encoding. A wrong byte becomes U+FFFD, in UTF-8 the character
+    that it is in windows-1252 if it stands alone.
+    """
+    if codec == "iso2022_jp":
+        raw, codec = _ISO_2022_JP.sub(_as_euc_jp, raw), "euc_jp"
+    return raw.decode(codec, errors).removeprefix("\ufeff")
+
+
+def _as_euc_jp(segment: re.Match[bytes]) -> bytes:
+    escape, characters = segment[1], segment[2]
+    if escape == b"(I":
+        return b"".join(b"\x8e" + bytes([each | 0x80]) if each > 0x20 else bytes([each]) for each in characters)
+    return characters if escape[:1] == b"(" else bytes(each | 0x80 if each > 0x20 else each for each in characters)
+
+
+def _replace(error: UnicodeError) -> tuple[str, int]:
+    """Return what a wrong byte becomes, and where decoding continues; registered as an error handler of codecs."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    encoding, raw, start, end = error.encoding.replace("-", "_"), error.object, error.start, error.end
+    if encoding.startswith("utf_8"):
+        return (raw[start:end].decode("cp1252", "replace") if end - start == 1 else _REPLACEMENT), end
+    if encoding == "gb18030" and raw[start] == 0x80:
+        return "€", start + 1
+    if supplement := _SUPPLEMENTS.get(encoding):
+        try:
+            return raw[start : start + 2].decode(supplement), start + 2
+        except UnicodeDecodeError:
+            return _REPLACEMENT, start + 1
+    return _REPLACEMENT, end
+
+
+codecs.register_error("taugate-replace", _replace)

@@ -1,0 +1,195 @@
+"""Parts of a Word file rewritten for mammoth: what it passes over becomes paragraphs that it reads.
+
+mammoth reads paragraphs, styles, lists, tables and notes. It passes over text boxes, equations, diagrams, charts,
+headers, footers, comments, embedded files and elements that it does not know.
+"""
+
+import io
+import zipfile
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import lxml.etree
+from bs4 import BeautifulSoup
+
+from taugate.ingestion.importers.equations import linear_text
+from taugate.ingestion.importers.office_package import Package
+from taugate.ingestion.parsed import UnreadableFile
+
+Element = Any  # lxml has no public type for an element
+
+NOTES = r"word/(?:footnotes|endnotes)\d*\.xml"
+HEADERS = r"word/(?:header|footer)\d*\.xml"
+COMMENTS = r"word/comments\d*\.xml"
+DRAWN = r"word/(?:diagrams/data|charts/chart)\w*\.xml"
+_EMBEDDED_HTML = (".htm", ".html", ".xhtml")
+# Elements that mammoth looks into for text; others that hold text are replaced by what they hold.
+_KNOWN = frozenset(
+    {"document", "body", "p", "r", "t", "tbl", "tr", "tc", "hyperlink", "ins", "sdt", "sdtContent", "smartTag"}
+    | {"footnotes", "footnote", "endnotes", "endnote", "comments", "comment", "hdr", "ftr"}
+)
+_DELETED = ("del", "moveFrom")
+
+
+def rewrite(package: Package, main: str) -> bytes:
+    """Return a Word file without pictures, all of whose text mammoth reads. main: the name of its document part."""
+    body_part = package.xml(main)
+    body = next(body_part.iterchildren("{*}body"), None)
+    if body is None:
+        raise UnreadableFile("is not a Word file, or a damaged one")
+    namespace = str(body.tag).rpartition("}")[0][1:]
+    _flatten(body, package, main, namespace)
+    end = [*body.iterchildren("{*}sectPr")][-1:]
+    for block in _appended(package, namespace):
+        if end:
+            end[0].addprevious(block)
+        else:
+            body.append(block)
+    rewritten = {main: body_part}
+    for name in package.matching(NOTES):
+        rewritten[name] = package.xml(name)
+        _flatten(rewritten[name], package, name, namespace)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name in package.names:
+            if name in rewritten:
+                archive.writestr(name, lxml.etree.tostring(rewritten[name], encoding="utf-8", xml_declaration=True))
+            elif name.endswith((".xml", ".rels")) and not name.startswith("customXml/"):
+                archive.writestr(name, package.read(name))
+    return packed.getvalue()
+
+
+def distinct_parts(package: Package, pattern: str) -> list[bytes]:
+    """Return parts with different text, such as the headers of first, odd and even pages that are often the same."""
+    return [*{"".join(package.xml(name).itertext()): package.read(name) for name in package.matching(pattern)}.values()]
+
+
+def _appended(package: Package, namespace: str) -> Iterator[Element]:
+    """Yield the blocks of headers, footers and comments, which stand on no place of the text."""
+    for content in [*distinct_parts(package, HEADERS), *distinct_parts(package, COMMENTS)]:
+        part = package.parse(content)
+        _flatten(part, package, "", namespace)
+        for link in [*part.iter("{*}hyperlink"), *part.iter("{*}comment")]:
+            _unwrap(link)  # its target is named in relations of the part
+        for child in part:
+            if "".join(child.itertext()).strip():
+                yield child
+
+
+def _flatten(root: Element, package: Package, name: str, namespace: str) -> None:
+    """Rewrite a part in place. name: of the part, for what it refers to; namespace: of its paragraphs."""
+    for choice in [*root.iter("{*}AlternateContent")]:
+        _choose(choice)
+    for tag in _DELETED:
+        for deleted in [*root.iter(f"{{{namespace}}}{tag}")]:
+            _remove(deleted)
+    for equation in [*root.iter("{*}oMath")]:
+        if equation.getparent() is not None:
+            _replace(equation, [_run(f" {linear_text(equation).strip()} ", namespace)])
+    relations = package.related(name) if name else {}
+    for drawing in [*root.iter("{*}drawing", "{*}pict", "{*}object")]:
+        _after_paragraph(drawing, _drawn_blocks(drawing, package, relations, namespace))
+    for box in [*root.iter("{*}txbxContent")]:
+        _after_paragraph(box, [*box])
+    for drawing in [*root.iter("{*}drawing", "{*}pict")]:
+        if drawing.getparent() is not None:
+            _remove(drawing)
+    for chunk in [*root.iter("{*}altChunk")]:
+        _, target = relations.get(next(iter(chunk.attrib.values()), ""), ("", ""))
+        _replace(chunk, [_paragraph(line, namespace) for line in _embedded_lines(package, target)])
+    for element in reversed([*root.iter("*")]):
+        tag = str(element.tag).rpartition("}")[2]
+        if tag not in _KNOWN and element is not root and next(element.iter(f"{{{namespace}}}t"), None) is not None:
+            _unwrap(element)
+
+
+def _choose(alternatives: Element) -> None:
+    """Replace alternatives of the same content, for newer and older programs, by the first that holds text."""
+    branches = [*alternatives.iterchildren("{*}Choice"), *alternatives.iterchildren("{*}Fallback")]
+    chosen = next((branch for branch in branches if "".join(branch.itertext("{*}t")).strip()), None)
+    if chosen is None:
+        chosen = branches[0] if branches else alternatives
+    _replace(alternatives, [*chosen])
+
+
+def _drawn_blocks(
+    drawing: Element, package: Package, relations: dict[str, tuple[str, str]], namespace: str
+) -> list[Element]:
+    """Return paragraphs with the words of a drawing that are no Word text: of shapes, diagrams and charts."""
+    lines = drawing_lines(drawing)
+    for reference in drawing.iter("{*}relIds", "{*}chart"):
+        identifiers = [value for key, value in reference.attrib.items() if str(key).endswith(("}dm", "}id"))]
+        for identifier in identifiers:
+            _, target = relations.get(identifier, ("", ""))
+            if target in package.names:
+                lines += drawing_lines(package.xml(target))
+    return [_paragraph(line, namespace) for line in lines]
+
+
+def drawing_lines(root: Element) -> list[str]:
+    """Return the paragraphs of a shape, diagram or chart (DrawingML); a series of a chart is one of its own."""
+    lines = []
+    for block in root.iter("{*}p", "{*}ser"):
+        if str(block.tag).endswith("}p") and "drawingml" not in str(block.tag):
+            continue
+        if str(block.tag).endswith("}ser"):
+            line = ", ".join(str(value.text or "") for value in block.iter("{*}v"))
+        else:
+            line = "".join(
+                linear_text(part) if str(part.tag).endswith("}oMath") else str(part.text or " ")
+                for part in block.iter("{*}t", "{*}br", "{*}oMath")
+            )
+        if line.strip():
+            lines.append(line)
+    return lines
+
+
+def _embedded_lines(package: Package, target: str) -> Iterable[str]:
+    """Return the lines of a file that Word shows as a part of the document; none if it is not HTML or text."""
+    if target not in package.names:
+        return []
+    content = package.read(target)
+    if target.endswith(_EMBEDDED_HTML):
+        return filter(str.strip, BeautifulSoup(content, "lxml").get_text("\n").split("\n"))
+    return filter(str.strip, content.decode("utf-8", "replace").split("\n")) if target.endswith(".txt") else []
+
+
+def _paragraph(text: str, namespace: str) -> Element:
+    paragraph = lxml.etree.Element(f"{{{namespace}}}p")
+    paragraph.append(_run(text, namespace))
+    return paragraph
+
+
+def _run(text: str, namespace: str) -> Element:
+    run = lxml.etree.Element(f"{{{namespace}}}r")
+    lxml.etree.SubElement(run, f"{{{namespace}}}t").text = text
+    return run
+
+
+def _after_paragraph(element: Element, blocks: list[Element]) -> None:
+    """Move blocks behind the paragraph that holds an element, and behind others that were moved there before."""
+    paragraph = next(element.iterancestors("{*}p"), None)
+    if paragraph is None or not blocks:
+        return
+    last = paragraph
+    while (following := last.getnext()) is not None and following.get("moved") == "1":
+        last = following
+    for block in blocks:
+        block.set("moved", "1")
+        last.addnext(block)
+        last = block
+
+
+def _replace(element: Element, others: list[Element]) -> None:
+    parent = element.getparent()
+    for other in others:
+        element.addprevious(other)
+    parent.remove(element)
+
+
+def _unwrap(element: Element) -> None:
+    _replace(element, [*element])
+
+
+def _remove(element: Element) -> None:
+    element.getparent().remove(element)
