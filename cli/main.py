@@ -15,6 +15,7 @@ from taugate.cli.terminal.interrupts import INTERRUPTED, MESSAGE, interrupted
 from taugate.cli.terminal.output import say
 from taugate.cli.terminal.parser import CommandParser
 from taugate.errors import EngineUnavailable, NotPromoted, StoreError, TaugateError
+from taugate.storage.folders import set_missing_home
 
 # Each subcommand with its line of help and the module that adds its arguments, which is loaded when it is asked for.
 COMMANDS = {
@@ -61,6 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     # A calibration that is told to end clears away what it spooled, as after Ctrl-C. The service has its own handlers.
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    set_missing_home()
     try:
         parsed = build_parser(words).parse_args(words)
         return int(parsed.run(parsed))
@@ -74,6 +76,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _explain(error: Exception) -> int:
     """Say in one line what ended the command, and return its exit code; raise what is a fault of Taugate's own."""
     match error:
+        case FileNotFoundError() if "No usable temporary directory" in str(error):  # how `tempfile` says it
+            message, code = f"{error}: all are full, or not writable; name a folder in TMPDIR", 1
         case StoreError() | EngineUnavailable() | OSError():  # nothing is wrong with the input
             message, code = str(error), 1
         case NotPromoted():

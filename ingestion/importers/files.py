@@ -1,6 +1,6 @@
 """Files and folders as a source: each file that can be read gives its documents, each other one its reason."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -36,8 +36,8 @@ def documents_of_files(
 
 
 def _documents(parser: IsolatedParser, file: SourceFile) -> Iterator[ImportedDocument | FileNote]:
-    content = parser.read(file.path)
-    modified = datetime.fromtimestamp(file.path.stat().st_mtime, UTC).date().isoformat()
+    content = parser.read(file.target)
+    modified = _day_modified(file.target)
     for document in content.documents:
         yield _imported(document, file.name, modified)
     if content.share < MIN_SHARE_KEPT:
@@ -47,8 +47,16 @@ def _documents(parser: IsolatedParser, file: SourceFile) -> Iterator[ImportedDoc
         yield FileNote.of(file.path, note)
 
 
-def _imported(document: ParsedDocument, name: str, modified: str) -> ImportedDocument:
-    metadata: dict[str, MetadataValue] = {"modified": modified} | dict(document.metadata) | {"path": name}
+def _day_modified(path: Path) -> dict[str, MetadataValue]:
+    """Return the day of a file's last change; nothing if the calendar has no such day, as of broken archives."""
+    try:
+        return {"modified": datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()}
+    except (OverflowError, ValueError):
+        return {}
+
+
+def _imported(document: ParsedDocument, name: str, modified: Mapping[str, MetadataValue]) -> ImportedDocument:
+    metadata: dict[str, MetadataValue] = {**modified, **document.metadata, "path": name}
     if document.title:
         metadata["title"] = document.title
     return ImportedDocument(f"{name}/{document.key}" if document.key else name, document, metadata)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO, Literal
+from unicodedata import normalize
 
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -18,7 +19,7 @@ from taugate.ingestion.dataset.beir import CORPUS, QUERIES
 from taugate.ingestion.dataset.lines import read_objects, stored_file
 from taugate.ingestion.dataset.lock import LOCK, sole_writer
 from taugate.ingestion.importers.data_sets import RECORD, Labels, documents_of_data_set, is_data_set
-from taugate.ingestion.importers.documents import ImportedDocument
+from taugate.ingestion.importers.documents import ImportedDocument, PassageIds
 from taugate.ingestion.importers.files import documents_of_files
 from taugate.ingestion.importers.source_files import FileNote, Skipped
 from taugate.retrieval.documents.store import MOST_FIELDS, MOST_TAGS, MetadataValue
@@ -104,7 +105,7 @@ def import_files(
     _check_target(plan.data)
     _check_names(plan.data, sources)
     data_sets = [source for source in sources if is_data_set(source)]
-    prefixes = {source: f"{source.resolve().name}/" if len(sources) > 1 else "" for source in sources}
+    prefixes = {source: f"{_name(source)}/" if len(sources) > 1 else "" for source in sources}
     if len(data_sets) == 1:
         prefixes[data_sets[0]] = ""
 
@@ -143,7 +144,9 @@ def import_corpus(
             stack.enter_context(sole_writer(data))
         before = _digests(data / CORPUS)
         spool = stack.enter_context(_new_file(Path(os.devnull) if plan.dry_run else data / _PARTIAL))
-        after = _write_documents(documents, spool, plan.chunker, result)
+        judged = {line.document for lines in labels.judgements.values() for line in lines}
+        ids = PassageIds(before.keys() | judged)
+        after = _write_documents(_with_earlier_ids(documents, before), spool, plan.chunker, ids, result)
         if not after:
             raise InputError(_nothing_readable(plan.record.sources, result.skipped))
         if plan.strict:
@@ -163,17 +166,32 @@ def import_corpus(
     return result
 
 
+def _with_earlier_ids(
+    documents: Iterable[ImportedDocument | Skipped | FileNote], before: Mapping[str, bytes]
+) -> Iterator[ImportedDocument | Skipped | FileNote]:
+    """Give a document of a file the id that it has in the corpus before, if the two differ in Unicode form alone.
+
+    So judgements still fit after a folder was copied from a system that writes names in another form.
+    """
+    forms = {normalize("NFC", each): each for each in before}
+    for document in documents:
+        if isinstance(document, ImportedDocument) and not document.as_written and document.id not in before:
+            earlier = forms.get(normalize("NFC", document.id), document.id)
+            yield replace(document, id=earlier)
+        else:
+            yield document
+
+
 def _write_documents(
     documents: Iterable[ImportedDocument | Skipped | FileNote],
     spool: BinaryIO,
     chunker: Chunker | None,
+    ids: PassageIds,
     result: ImportResult,
 ) -> dict[str, bytes]:
     """Write the lines of each document, and return the SHA-256 of these by its id; counts go into `result`."""
     digests: dict[str, hashlib._Hash] = {}
     fields: set[str] = set(_OWN_FIELDS)
-    passages: set[str] = set()
-    whole: set[str] = set()  # documents that are not in chunks
     for document in documents:
         if isinstance(document, Skipped):
             result.skipped.append(document)
@@ -181,15 +199,9 @@ def _write_documents(
         if isinstance(document, FileNote):
             result.notes.append(document)
             continue
-        lines = replace(document, metadata=_bounded(document.metadata, fields, result)).lines(chunker)
-        if document.id in passages or document.document_id in (digests if document.parent is None else whole):
-            raise InputError(
-                f"two documents have the id {document.id!r}; give each source's documents ids of their own"
-            )
-        passages.add(document.id)
-        if document.parent is None:
-            whole.add(document.id)
-        digest = digests.setdefault(document.document_id, hashlib.sha256())
+        bounded = replace(document, metadata=_bounded(document.metadata, fields, result))
+        named, lines = ids.lines(bounded, chunker)
+        digest = digests.setdefault(named.document_id, hashlib.sha256())
         for line in lines:
             spool.write(line)
             digest.update(line)
@@ -244,9 +256,14 @@ def _remove_unused(data: Path) -> None:
             data.rmdir()
 
 
+def _name(source: Path) -> str:
+    """Return the name of a source, in the Unicode form of ids."""
+    return normalize("NFC", source.resolve().name)
+
+
 def _check_names(data: Path, sources: Sequence[Path]) -> None:
     """Raise InputError where two sources have one name, or the target is a source."""
-    names = [source.resolve().name for source in sources]
+    names = [_name(source) for source in sources]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InputError(
             f"two sources are named {twice!r}, so their documents would share ids; rename one, or import the folder "

@@ -2,10 +2,12 @@
 
 import os
 import stat
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+from unicodedata import normalize
 from urllib.parse import quote
 
 from taugate.ingestion.importers.parse import PARSERS, kind_of
@@ -15,12 +17,13 @@ from taugate.ingestion.importers.parse import PARSERS, kind_of
 class SourceFile:
     """A file to read.
 
-    path: where it is. name: its path below its source, which becomes the document's id; what no id may hold (control
-    characters, and bytes that are not UTF-8) is percent-encoded.
+    path: where it is, as the user knows it. name: its path below its source, which becomes the document's id
+    (`document_id`). target: the plain file with its bytes, which differs from `path` if that is a link.
     """
 
     path: Path
     name: str
+    target: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,58 +65,135 @@ def _shown(path: Path | str) -> str:
 
 
 def find_files(source: Path, prefix: str) -> Iterator[SourceFile | Skipped]:
-    """Yield the files of a source, in the order of their names.
+    """Yield the files of a source: plain ones in the order of their names, then those that only links lead to.
 
-    A link below a folder is not followed, so that nothing outside is read and no circle is walked; hidden files and
-    folders are passed over.
+    Every file is read once. A link to a file or folder of the source is followed if it is not read under its own name,
+    as in the folders that Kubernetes mounts, where NAME leads to a hidden folder. So no circle is walked. A link that
+    leads out of the source is not followed. Hidden files and folders are passed over.
 
     source: a file or folder. prefix: what each name begins with; the name of a single file needs none.
     """
     if source.is_dir():
-        yield from _below(source, prefix)
+        yield from _with_unique_names(_Tree(source).files(), source, prefix)
     else:
-        yield _classify(source.resolve(), source.resolve().name)
+        path = source.resolve()
+        yield from _with_unique_names([_classify(path, path)], path.parent, "")
 
 
-def _below(root: Path, prefix: str) -> Iterator[SourceFile | Skipped]:
-    unreadable: list[OSError] = []
-    for folder, folders, files in os.walk(root, onerror=unreadable.append):
-        folders.sort()
-        here = Path(folder)
-        for name in [each for each in folders if each.startswith(".") or (here / each).is_symlink()]:
-            folders.remove(name)  # os.walk follows no link, but lists it
-            yield Skipped.of(here / name, "is hidden" if name.startswith(".") else "is a link to a folder")
-        for name in sorted(files):
-            path = here / name
-            yield _classify(path, prefix + path.relative_to(root).as_posix())
+class _Tree:
+    """The files below a folder.
+
+    root: the folder, or a link to it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._inside = root.resolve()
+        self._read: set[Path] = set()  # files and folders, without links
+        self._links: list[Path] = []
+
+    def files(self) -> Iterator[tuple[Path, Path] | Skipped]:
+        """Yield each file with the plain file that it leads to, or why it is not read."""
+        yield from self._walk(self._root)
+        while self._links:
+            links, self._links = sorted(self._links), []
+            for link in links:
+                yield from self._follow(link)
+
+    def _follow(self, link: Path) -> Iterator[tuple[Path, Path] | Skipped]:
+        try:
+            target = link.resolve(strict=True)
+        except (OSError, RuntimeError):  # RuntimeError: links in a circle, before Python 3.13
+            yield Skipped.of(link, "is a link that leads nowhere")
+            return
+        if not target.is_relative_to(self._inside):
+            yield Skipped.of(link, "is a link that leads out of the source")
+        elif target in self._read:
+            yield Skipped.of(link, f"is a link to {self._shown(target)}, which is read already")
+        elif target.is_dir():
+            yield from self._walk(link)
+        else:
+            self._read.add(target)
+            yield _classify(link, target)
+
+    def _walk(self, top: Path) -> Iterator[tuple[Path, Path] | Skipped]:
+        """Walk a folder, or one that a link leads to; links in it are kept for later."""
+        unreadable: list[OSError] = []
+        for folder, folders, files in os.walk(top, onerror=unreadable.append):
+            here, real = Path(folder), Path(folder).resolve()
+            for error in unreadable:
+                yield Skipped.of(error.filename, f"cannot be opened ({error.strerror})")
+            unreadable.clear()
+            if real in self._read:
+                folders.clear()
+                continue
+            self._read.add(real)
+            for name in [each for each in folders if each.startswith(".") or (here / each).is_symlink()]:
+                folders.remove(name)  # os.walk lists links to folders, but does not follow them
+                if name.startswith("."):
+                    yield Skipped.of(here / name, "is hidden")
+                else:
+                    self._links.append(here / name)
+            folders.sort()
+            for name in sorted(files):
+                if not name.startswith(".") and (here / name).is_symlink():
+                    self._links.append(here / name)
+                elif real / name not in self._read:
+                    self._read.add(real / name)
+                    yield _classify(here / name, real / name)
         for error in unreadable:
             yield Skipped.of(error.filename, f"cannot be opened ({error.strerror})")
-        unreadable.clear()
+
+    def _shown(self, target: Path) -> str:
+        return "the source itself" if target == self._inside else _shown(target.relative_to(self._inside))
 
 
-def _classify(path: Path, name: str) -> SourceFile | Skipped:
-    try:
-        mode = path.lstat().st_mode
-    except OSError as error:
-        return Skipped.of(path, f"cannot be opened ({error.strerror})")
+def _classify(path: Path, target: Path) -> tuple[Path, Path] | Skipped:
+    """Return a file that can be read, or why it is not; path: as the user knows it. target: without links."""
     if path.name.startswith("."):
         return Skipped.of(path, "is hidden")
-    if stat.S_ISLNK(mode):
-        return Skipped.of(path, "is a link to another file")
+    try:
+        mode = target.lstat().st_mode
+    except OSError as error:
+        return Skipped.of(path, f"cannot be opened ({error.strerror})")
     if not stat.S_ISREG(mode):
         return Skipped.of(path, "is not a plain file")
     if kind_of(path) is None:
         kinds = ", ".join(kind[1:] for kind in PARSERS if kind)
         return Skipped.of(path, f"is of a kind that is not read; these are: {kinds}")
-    return SourceFile(path, document_id(name))
+    if kind_of(path) != kind_of(target):
+        return Skipped.of(path, "is a link to a file of another kind")
+    return path, target
+
+
+def _with_unique_names(
+    files: Iterable[tuple[Path, Path] | Skipped], root: Path, prefix: str
+) -> Iterator[SourceFile | Skipped]:
+    """Name files by their path below a folder, in the composed Unicode form (NFC), in which most systems write names.
+
+    macOS hands out decomposed names, so a copy of a folder from there has the same ids. If two files differ in form
+    alone, those that are not in the composed form keep their own.
+    """
+    listed = list(files)
+    names = {file: file[0].relative_to(root).as_posix() for file in listed if not isinstance(file, Skipped)}
+    composed = Counter(normalize("NFC", name) for name in names.values())
+    for file in listed:
+        if isinstance(file, Skipped):
+            yield file
+            continue
+        name = normalize("NFC", names[file])
+        if composed[name] > 1:
+            name = names[file]
+        yield SourceFile(file[0], document_id(prefix + name), file[1])
 
 
 def document_id(name: str) -> str:
     """Return a name as an id that can stand in one field of a tab-separated line, in UTF-8.
 
-    name: a path, perhaps with control characters and bytes that are not UTF-8, which are percent-encoded.
+    name: a path. If it has control characters or bytes that are not UTF-8, or is nothing but spaces, it is
+    percent-encoded.
     """
-    if name.isprintable() and "\ufffd" not in name:
+    if name.isprintable() and "\ufffd" not in name and name.strip():
         return name
     raw = os.fsencode(name)
-    return quote(raw, safe="/ !#$&'()*+,;=:@[]~")
+    return quote(raw, safe="/!#$&'()*+,;=:@[]~" + (" " if name.strip() else ""))

@@ -148,8 +148,8 @@ def test_what_cannot_be_read_is_named_with_its_reason(
         "empty.md": "is empty",
         "deep.html": "is nested too deeply",
         "film.mp4": reasons["film.mp4"],
-        "link.txt": "is a link to another file",
-        "loop": "is a link to a folder",
+        "link.txt": "is a link that leads out of the source",
+        "loop": "is a link to the source itself, which is read already",
         "pipe.txt": "is not a plain file",
         "bad\ufffd\nname.txt": "is empty",
     }

@@ -1,0 +1,240 @@
+"""Which files of a folder are read, and under which names: links, odd names and odd times."""
+
+import json
+import os
+import unicodedata
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from taugate.ingestion.dataset.beir import read_corpus
+from taugate.ingestion.dataset.judgements import CorpusIds
+from taugate.ingestion.importers.files import _day_modified, documents_of_files
+from taugate.ingestion.importers.source_files import Skipped, SourceFile, document_id, find_files
+
+from .test_import import corpus, imported
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """An empty folder to import."""
+    folder = tmp_path / "source"
+    folder.mkdir()
+    return folder
+
+
+def names(source: Path) -> list[str]:
+    """Return the names of the files that are read."""
+    return [found.name for found in find_files(source, "") if isinstance(found, SourceFile)]
+
+
+def reasons(source: Path) -> dict[str, str]:
+    """Return why the others are not, by their path below the source."""
+    return {
+        str(Path(found.path).relative_to(source)): found.reason
+        for found in find_files(source, "")
+        if isinstance(found, Skipped)
+    }
+
+
+def mount_config_map(folder: Path, revision: str, texts: dict[str, str]) -> None:
+    """Fill a folder as Kubernetes does: NAME is a link to ..data/NAME, and ..data is swapped in one step."""
+    for name, text in texts.items():
+        path = folder / revision / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        link = folder / Path(name).parts[0]
+        if not link.is_symlink():
+            link.symlink_to(Path("..data") / link.name)
+    (folder / "..data_tmp").symlink_to(revision)
+    (folder / "..data_tmp").replace(folder / "..data")
+
+
+def test_mounted_config_map_is_read_once_under_its_names(source: Path) -> None:
+    mount_config_map(source, "..2026_11_25_03_00_00.1", {"pumps.md": "The pump starts.", "more/seals.md": "A seal."})
+    assert names(source) == ["more/seals.md", "pumps.md"]
+    assert set(reasons(source)) == {"..data", "..2026_11_25_03_00_00.1"}
+
+
+def test_config_map_after_a_swap_keeps_ids_and_takes_the_new_text(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mount_config_map(source, "..1", {"pumps.md": "The pump starts."})
+    imported(capsys, source, "--to", tmp_path / "data")
+    mount_config_map(source, "..2", {"pumps.md": "The pump stops."})
+    found = imported(capsys, source, "--to", tmp_path / "data")
+    assert [found[key] for key in ("documents", "changed", "added", "removed")] == [1, 1, 0, 0]
+    assert corpus(tmp_path / "data")["pumps.md"]["text"] == "The pump stops."
+
+
+def test_mounted_data_set_is_a_data_set(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mount_config_map(source, "..1", {"corpus.jsonl": '{"_id": "a", "text": "The pump starts."}\n'})
+    imported(capsys, source, "--to", tmp_path / "data")
+    assert list(corpus(tmp_path / "data")) == ["a"]
+
+
+def test_link_beside_its_file_is_named_and_the_file_is_read_once(source: Path) -> None:
+    (source / "b.md").write_text("The pump starts.")
+    (source / "a.md").symlink_to("b.md")
+    (source / "again.md").symlink_to("a.md")
+    assert names(source) == ["b.md"]
+    assert reasons(source) == {
+        "a.md": "is a link to b.md, which is read already",
+        "again.md": "is a link to b.md, which is read already",
+    }
+
+
+def test_links_in_a_circle_end(source: Path) -> None:
+    (source / "one" / "two").mkdir(parents=True)
+    (source / "one" / "a.md").write_text("The pump starts.")
+    (source / "one" / "two" / "up").symlink_to(source / "one")
+    (source / "root").symlink_to(source)
+    (source / "x.md").symlink_to("y.md")
+    (source / "y.md").symlink_to("x.md")
+    assert names(source) == ["one/a.md"]
+    assert reasons(source) == {
+        "one/two/up": "is a link to one, which is read already",
+        "root": "is a link to the source itself, which is read already",
+        "x.md": "is a link that leads nowhere",
+        "y.md": "is a link that leads nowhere",
+    }
+
+
+def test_link_to_a_hidden_folder_is_followed_and_links_in_it_too(source: Path) -> None:
+    (source / ".v2" / "deep").mkdir(parents=True)
+    (source / ".v2" / "deep" / "a.md").write_text("The pump starts.")
+    (source / ".v2" / "b.md").write_text("A seal leaks.")
+    (source / ".v2" / "c.md").symlink_to("b.md")
+    (source / "latest").symlink_to(".v2")
+    (source / "older").symlink_to(".v2/deep")
+    assert sorted(names(source)) == ["latest/b.md", "latest/deep/a.md"]
+    assert reasons(source)["older"] == "is a link to .v2/deep, which is read already"
+
+
+@pytest.mark.parametrize("to_folder", [False, True])
+def test_link_that_leads_out_of_the_source_is_not_followed(source: Path, tmp_path: Path, to_folder: bool) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.md").write_text("never read")
+    (source / "link.md").symlink_to(outside if to_folder else outside / "secret.md")
+    assert names(source) == []
+    assert reasons(source) == {"link.md": "is a link that leads out of the source"}
+
+
+def test_source_that_is_a_link_itself_is_read(source: Path, tmp_path: Path) -> None:
+    (source / "a.md").write_text("The pump starts.")
+    (tmp_path / "link").symlink_to(source)
+    assert names(tmp_path / "link") == ["a.md"]
+
+
+@pytest.mark.parametrize("seconds", [-1, -11_644_473_600, 253_402_300_800, 2**40])
+def test_file_of_an_odd_time_is_imported(source: Path, seconds: int) -> None:
+    path = source / "a.txt"
+    path.write_text("The pump starts.")
+    try:
+        os.utime(path, (seconds, seconds))
+    except OSError:
+        pytest.skip("this file system has no such time")
+    (found,) = documents_of_files([(source, "")], lambda name: None)
+    assert not isinstance(found, Skipped)
+
+
+@pytest.mark.parametrize("seconds", [1e30, -1e30, 253_402_300_800.0, float("nan")])
+def test_time_that_no_calendar_has_is_left_out(source: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    monkeypatch.setattr(Path, "stat", lambda path: SimpleNamespace(st_mtime=seconds))
+    assert _day_modified(source / "a.txt") == {}
+
+
+def test_names_in_both_unicode_forms_are_one_document_in_the_composed_form(source: Path) -> None:
+    (source / unicodedata.normalize("NFD", "Größe.txt")).write_text("The pump starts.")
+    assert names(source) == [unicodedata.normalize("NFC", "Größe.txt")]
+
+
+def test_two_files_that_differ_in_form_alone_are_two_documents(source: Path) -> None:
+    forms = [unicodedata.normalize(form, "é/é.txt") for form in ("NFC", "NFD")]
+    for name in forms:
+        (source / name).parent.mkdir()
+        (source / name).write_text(f"Text of {name!a}")
+    assert sorted(names(source)) == sorted(forms)
+
+
+@pytest.mark.parametrize(("before", "after"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_second_import_in_another_unicode_form_changes_nothing(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], before: str, after: str
+) -> None:
+    (source / unicodedata.normalize(before, "Größe.txt")).write_text("The pump starts.")
+    imported(capsys, source, "--to", tmp_path / "data")
+    old = source / unicodedata.normalize(before, "Größe.txt")
+    old.rename(source / unicodedata.normalize(after, "Größe.txt"))
+    found = imported(capsys, source, "--to", tmp_path / "data")
+    assert [found[key] for key in ("added", "changed", "removed")] == [0, 0, 0]
+
+
+def test_ids_of_an_earlier_version_in_the_other_form_are_kept(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (source / "Größe.txt").write_text("The pump starts.")
+    data = tmp_path / "data"
+    imported(capsys, source, "--to", data)
+    decomposed = unicodedata.normalize("NFD", "Größe.txt")
+    lines = (data / "corpus.jsonl").read_text().replace(unicodedata.normalize("NFC", "Größe.txt"), decomposed)
+    (data / "corpus.jsonl").write_text(lines)
+    found = imported(capsys, source, "--to", data)
+    assert [found[key] for key in ("added", "removed")] == [0, 0]
+    assert list(corpus(data)) == [decomposed]
+
+
+LONG = "\n\n".join(
+    f"Sentence {n} says that the pump of hall {n} starts at {n} bars and stops later." for n in range(60)
+)
+
+
+@pytest.mark.parametrize("lines", [("manual", "manual#0", "manual#1"), ("manual#0", "manual", "manual#1")])
+def test_documents_that_are_named_like_chunks_keep_their_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: tuple[str, ...]
+) -> None:
+    source = tmp_path / "set.jsonl"
+    texts = {"manual": LONG, "manual#0": "The first appendix.", "manual#1": "The second appendix."}
+    source.write_text("".join(f'{{"_id": "{name}", "text": {json.dumps(texts[name])}}}\n' for name in lines))
+    found = imported(capsys, source, "--to", tmp_path / "data", "--chunks", "64")
+    written = (tmp_path / "data" / "corpus.jsonl").read_text().splitlines()
+    assert found["documents"] == 3
+    assert len(corpus(tmp_path / "data")) == len(written) == found["chunks"]
+    assert {"The first appendix.", "The second appendix."} <= {
+        line["text"] for line in corpus(tmp_path / "data").values()
+    }
+
+
+def test_judged_document_of_a_data_set_keeps_an_id_that_looks_like_a_chunk(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (source / "qrels").mkdir()
+    (source / "corpus.jsonl").write_text(
+        f'{{"_id": "manual", "text": {json.dumps(LONG)}}}\n{{"_id": "manual#0", "text": "The appendix."}}\n'
+    )
+    (source / "queries.jsonl").write_text('{"_id": "q", "text": "What is at the end?"}\n')
+    (source / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\tmanual#0\t1\n")
+    imported(capsys, source, "--to", tmp_path / "data", "--chunks", "64")
+    lines = corpus(tmp_path / "data")
+    assert lines["manual#0"]["text"] == "The appendix."
+    assert lines["manual##0"]["parent"] == "manual"
+
+
+@pytest.mark.parametrize(
+    ("name", "identifier"),
+    [
+        (" a.txt", " a.txt"),
+        ("   ", "%20%20%20"),
+        ("a\nb.txt", "a%0Ab.txt"),
+        ('it\'s "a" \\ b.txt', 'it\'s "a" \\ b.txt'),
+        ("x" * 240 + ".txt", "x" * 240 + ".txt"),
+    ],
+)
+def test_odd_name_becomes_an_id_that_calibration_reads(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, identifier: str
+) -> None:
+    assert document_id(name) == identifier
+    (source / name).write_text("The pump starts.")
+    imported(capsys, source, "--to", tmp_path / "data")
+    assert [document.id for document in read_corpus(tmp_path / "data" / "corpus.jsonl", CorpusIds())] == [identifier]

@@ -1,0 +1,117 @@
+"""Where the cache is, also for users without a home directory and in places that cannot be written to."""
+
+import logging
+import os
+import pwd
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from taugate.errors import InputError
+from taugate.storage import folders
+from taugate.storage.folders import cache_folder, set_missing_home
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for temporary files, and an environment that says nothing about caches."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    for name in ("TAUGATE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    folders._temporary_cache.cache_clear()
+    yield folder
+    folders._temporary_cache.cache_clear()
+
+
+def private(temporary: Path) -> Path:
+    """Return the folder of this user among the temporary files."""
+    return temporary / f"taugate-{os.geteuid()}"
+
+
+@pytest.fixture
+def nameless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without HOME and without an entry in the user database."""
+
+    def missing(user: int) -> None:
+        raise KeyError(user)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", missing)
+
+
+def deny_writing(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let `os.access` say that a folder cannot be written to, which root is never told otherwise."""
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != folder and access(path, mode))
+
+
+def test_cache_is_in_the_folder_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "taugate"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_folder() == tmp_path / "xdg" / "taugate"
+    monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "own"))
+    assert cache_folder() == tmp_path / "own"
+
+
+def test_relative_xdg_cache_home_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    assert cache_folder() == tmp_path / ".cache" / "taugate"
+
+
+@pytest.mark.usefixtures("nameless")
+def test_user_without_a_home_has_a_private_cache_and_is_told_once(
+    temporary: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert cache_folder() == cache_folder() == private(temporary) / "cache"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"this user has no home directory, so the cache is {private(temporary)}/cache; to keep it longer, name a "
+        "folder in TAUGATE_CACHE"
+    ]
+    assert private(temporary).stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("home", ["exists", "missing"])
+def test_home_that_cannot_be_written_to_is_passed_over(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    (tmp_path / "exists").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / home))
+    deny_writing(monkeypatch, tmp_path / "exists" if home == "exists" else tmp_path)
+    assert cache_folder() == private(temporary) / "cache"
+    assert not (tmp_path / "missing").exists()
+
+
+@pytest.mark.usefixtures("nameless")
+@pytest.mark.parametrize("trap", ["link", "file", "open"])
+def test_private_folder_that_others_can_write_to_is_refused(tmp_path: Path, temporary: Path, trap: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    if trap == "link":
+        private(temporary).symlink_to(tmp_path / "elsewhere")
+    elif trap == "file":
+        private(temporary).touch()
+    else:
+        private(temporary).mkdir()
+        private(temporary).chmod(0o777)
+    with pytest.raises(InputError, match=r"others can write to it; name a folder .* TAUGATE_CACHE"):
+        cache_folder()
+
+
+@pytest.mark.usefixtures("nameless")
+def test_missing_home_is_set_for_libraries_and_the_cache_stays_where_it_is(temporary: Path) -> None:
+    set_missing_home()
+    assert os.environ["HOME"] == str(private(temporary))
+    assert cache_folder() == private(temporary) / "cache"
+
+
+def test_home_that_is_set_is_left_alone(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "nowhere"))
+    set_missing_home()
+    assert os.environ["HOME"] == str(tmp_path / "nowhere")
+    assert not list(temporary.iterdir())
