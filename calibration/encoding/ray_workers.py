@@ -21,10 +21,9 @@ from taugate.calibration.encoding.work import Work, Worker
 from taugate.errors import InputError, TaugateError
 from taugate.storage.folders import staging_folder
 
-# Ray reads these when it is imported, here and in its processes: it reports to nobody, installs nothing, and writes no
-# lines of its own to the terminal, as its errors come as exceptions, too.
+# Ray reads these when it is imported, here and in its processes: it installs nothing, and writes no lines of its own to
+# the terminal, as its errors come as exceptions, too. taugate.telemetry keeps it from reporting.
 _QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "PYTHONWARNINGS": "ignore",
