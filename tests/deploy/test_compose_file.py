@@ -34,6 +34,7 @@ def test_every_container_is_hardened_bounded_and_of_one_version(name: str) -> No
     assert service["restart"] == ("no" if name in JOBS else "unless-stopped")
     assert ("healthcheck" in service) == (name not in JOBS)
 
+
 # Defaults of Grafana by which the server or its pages ask other hosts, each turned round.
 _GRAFANA_ASKS_NOTHING = {
     "GF_ANALYTICS_REPORTING_ENABLED": "false",
