@@ -182,7 +182,7 @@ requirements: $(VENV)/.audit ## write deploy/requirements from pyproject.toml an
 audit: $(VENV)/.audit ## known vulnerabilities of what is installed; "Error 3": no advisory service could be asked
 	$(BIN)/python -m deploy.requirements.audit
 
-test-servers: ## Prometheus, Alertmanager, Redis and nginx, from the system's package manager
+test-servers: ## Prometheus, Alertmanager, Redis, nginx and strace, from the system's package manager
 	@sh tests/servers.sh
 
 clean: ## remove what these targets made

@@ -21,10 +21,9 @@ from taugate.calibration.encoding.work import Work, Worker
 from taugate.errors import InputError, TaugateError
 from taugate.storage.folders import staging_folder
 
-# Ray reads these when it is imported, here and in its processes: it reports to nobody, installs nothing, and writes no
-# lines of its own to the terminal, as its errors come as exceptions, too.
+# Ray reads these when it is imported, here and in its processes: it installs nothing, and writes no lines of its own to
+# the terminal, as its errors come as exceptions, too. taugate.telemetry keeps it from reporting.
 _QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "PYTHONWARNINGS": "ignore",
@@ -36,9 +35,14 @@ _LONGEST_TEMPORARY = 24  # characters: Ray puts Unix sockets below, whose paths 
 
 
 class _Actor:
-    """A worker in a process of Ray's. Errors travel as values: Ray would wrap them, and try again."""
+    """A worker in a process of Ray's. Errors travel as values: Ray would wrap them, and try again.
 
-    def __init__(self, work: Work) -> None:
+    home: the user's home folder, as Ray was started in another one; None on a cluster.
+    """
+
+    def __init__(self, work: Work, home: str | None) -> None:
+        if home is not None:
+            _set_home(home)
         self._worker = Worker(work)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -64,7 +68,7 @@ def encode_with_ray(
             # a block is what is handed to a worker at a time: one shard
             encoded = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
                 _Actor,
-                fn_constructor_args=[work],
+                fn_constructor_args=[work, _home() if address is None else None],
                 compute=ray.data.ActorPoolStrategy(size=min(workers, len(rows))),
                 num_cpus=1,
                 ray_remote_args_fn=lambda: {"max_restarts": -1, "max_task_retries": _RETRIES},
@@ -120,7 +124,8 @@ def _start(ray: Any, workers: int, address: str | None, scratch: Path) -> None: 
         with _no_stderr():  # Ray's C++ writes there that it will be quiet
             if address is not None:
                 ray.init(address, **quiet)
-            else:
+                return
+            with _own_home(scratch):
                 ray.init(
                     "local",
                     num_cpus=workers,
@@ -134,6 +139,33 @@ def _start(ray: Any, workers: int, address: str | None, scratch: Path) -> None: 
     except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
         where = "a cluster of this machine" if address is None else f"--ray-address {address}"
         raise InputError(f"{where}: Ray does not start or does not answer ({_reason(error)})") from error
+
+
+@contextmanager
+def _own_home(folder: Path) -> Iterator[None]:
+    """Let the processes that Ray starts in this block have a home folder that says which cloud they are in: none.
+
+    Even if its reports are off, and without a dashboard, Ray asks the metadata services of three clouds, unless this
+    file of its cluster launcher says what they would. folder: becomes the home.
+    """
+    (folder / "ray_bootstrap_config.yaml").write_text("{}\n", encoding="utf-8")
+    home = os.environ.get("HOME")
+    _set_home(str(folder))
+    try:
+        yield
+    finally:
+        _set_home(home)
+
+
+def _home() -> str:
+    return os.path.expanduser("~")  # noqa: PTH111 (Path raises an error for a user who has none)
+
+
+def _set_home(home: str | None) -> None:
+    if home is None:
+        os.environ.pop("HOME", None)
+    else:
+        os.environ["HOME"] = home
 
 
 @contextmanager

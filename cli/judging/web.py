@@ -11,6 +11,7 @@ import secrets
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any, cast
 
 import orjson
@@ -53,6 +54,11 @@ class _Server(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+
+    def server_bind(self) -> None:
+        """Bind the socket, without asking DNS for the address's name as HTTPServer does."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = _HOST, int(self.server_address[1])
 
     def open(self, work: Judging) -> None:
         """Take a judge's work, before the first request."""

@@ -389,8 +389,8 @@ class ConnectionSettings(SettingGroup, title="Connections"):
     shutdown_seconds: int = Field(default=20, ge=0, description="longest wait for requests in progress after SIGTERM")
 
 
-class TelemetrySettings(SettingGroup, title="Logs and traces"):
-    """What is logged, and where traces go."""
+class TelemetrySettings(SettingGroup, title="Logs, traces and reports"):
+    """What is logged, where traces go, and whether libraries report their use to their makers."""
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="lowest level that is logged: debug, info, warning or error"
@@ -398,4 +398,11 @@ class TelemetrySettings(SettingGroup, title="Logs and traces"):
     otlp_endpoint: Annotated[str, AfterValidator(_collector)] | None = Field(
         default=None,
         description="OpenTelemetry collector of traces, such as http://127.0.0.1:4318; needs the extra `traces`",
+    )
+    # taugate.telemetry reads it, before any library is imported; here it is checked, shown and described.
+    libraries_report: bool = Field(
+        default=False,
+        validation_alias="telemetry",
+        description="whether libraries may report their use to their makers, as ONNX Runtime does unless told not to "
+        "(docs/security.md); every command reads it",
     )

@@ -37,13 +37,6 @@ def meaningless(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def adapted(tmp_path_factory: pytest.TempPathFactory, sample: Path, spoilt: Path) -> Path:
-    target = tmp_path_factory.mktemp("adapted") / "encoder"
-    assert cli.main(adapt(sample, spoilt, target, "--split", "test")) == 0
-    return target
-
-
 def test_the_record_says_what_was_learned_and_shown(adapted: Path, spoilt: Path) -> None:
     record = json.loads((adapted / "adaptation.json").read_text())
     assert record["admitted"] is True

@@ -55,6 +55,7 @@ PLAIN: Values = {
     "shutdown_seconds": 45,
     "otlp_endpoint": "http://collector:4318",
     "log_level": "warning",
+    "telemetry": True,
 }
 READ = PLAIN | {  # what the service then has
     "drift_baseline": Path("/queries/baseline.json"),

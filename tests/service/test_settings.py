@@ -44,6 +44,7 @@ def test_every_name_is_a_setting() -> None:
         "EXPLORE_SHARE",
         "PLAYGROUND",
         "QUERY_LOG_DAYS",
+        "TELEMETRY",
     }
     assert set(NAMES) <= known
 

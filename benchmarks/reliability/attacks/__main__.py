@@ -12,6 +12,7 @@ from benchmarks.reliability.attacks import (
     files,
     framing,
     hostile_redis,
+    lookups,
     memory,
     replies,
     small_machine,
@@ -42,6 +43,7 @@ ATTACKS = {
     "keys-at-once": files.keys_at_once,
     "prunes-at-once": files.prunes_at_once,
     "judgements": files.judgements,
+    "lookups": lookups.every_command,
 }
 
 

@@ -69,4 +69,8 @@ TAUGATE_QUERY_LOG: {{ .Values.queryLog.path | quote }}
 TAUGATE_{{ upper $name }}: {{ $value | toJson | trimAll "\"" | quote }}
 {{- end }}
 {{- end }}
+{{- if .Values.settings.telemetry }}
+ORT_DISABLE_TELEMETRY: "0"  # the image has 1, which the setting alone would leave
+HF_HUB_DISABLE_TELEMETRY: "0"
+{{- end }}
 {{- end }}

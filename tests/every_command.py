@@ -1,0 +1,265 @@
+"""A small real run of every command, each in a home folder of its own that is empty before.
+
+A test looks at what the runs leave there, and `make attacks` at the names that they look up.
+"""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import zaragoza_construction_faq
+
+from taugate.cli.main import build_parser
+from taugate.ingestion.dataset.sample import write_sample
+from tests.adaptation.spoilt_model import write_spoilt_model
+from tests.fake_encoder import write_fake_encoder
+from tests.keys import write_keys
+from tests.language_model import fake_model
+from tests.loopback import free_port
+
+MCP = "taugate-mcp"  # the client's command, which is not among those of the parser
+_QUESTION = "Who is liable for hidden defects when I buy a house?"
+_SECONDS = 240.0  # longest run of a command, and longest wait for a server
+
+
+@dataclass(frozen=True)
+class CommandRun:
+    """One run of a command.
+
+    command: its words without options, such as "release list". arguments: the rest of the command line. port: of the
+    server that it starts, 0 if it ends by itself. use: asks the server, which is then told to stop. text: goes to
+    stdin. settings: further variables of its environment. status: exit status if all is well.
+    """
+
+    command: str
+    arguments: Sequence[str]
+    port: int = 0
+    use: Callable[[int], None] = lambda port: None
+    text: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    status: int = 0
+
+
+@dataclass(frozen=True)
+class CommandOutcome:
+    """What came of a run.
+
+    status: exit status. output: stdout and stderr. home, temporary: files that it left in its home and in its folder
+    for temporary files, relative to these.
+    """
+
+    run: CommandRun
+    status: int
+    output: str
+    home: Sequence[str]
+    temporary: Sequence[str]
+
+
+def command_names() -> set[str]:
+    """Name every command that there is: those of the parser, whichever they are, and the client's."""
+
+    def leaves(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[str]:
+        groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+        if not groups:
+            yield " ".join(words)
+        for group in groups:
+            for word, inner in group.choices.items():
+                yield from leaves(inner, (*words, word))
+
+    return {*leaves(build_parser(None), ()), MCP}
+
+
+def run_every_command(
+    folder: Path,
+    wrap: Callable[[list[str]], list[str]] = list,
+    settings: Mapping[str, str] | None = None,
+    serve_seconds: float = 0.0,
+) -> Iterator[CommandOutcome]:
+    """Run the commands one after the other, as each needs what earlier ones wrote, and yield what came of each.
+
+    folder: for data, releases and homes. wrap: turns a command line into the one that runs it. settings: further
+    variables of every environment, which has nothing else of this process's but PATH. serve_seconds: how long a service
+    runs after its first answer.
+    """
+    for number, run in enumerate(_runs(folder, serve_seconds)):
+        place = folder / f"run-{number}"
+        place.mkdir()
+        yield _outcome(run, place, wrap, settings or {})
+
+
+def _outcome(
+    run: CommandRun, place: Path, wrap: Callable[[list[str]], list[str]], settings: Mapping[str, str]
+) -> CommandOutcome:
+    home = place / "home"
+    home.mkdir()
+    module = ["taugate_mcp"] if run.command == MCP else ["taugate", *run.command.split()]
+    # A short path: Ray has Unix sockets below.
+    with tempfile.TemporaryDirectory(prefix="t") as temporary, (place / "output").open("w+b") as output:
+        environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": temporary, "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(
+            wrap([sys.executable, "-m", *module, *run.arguments]),
+            cwd=place,
+            env={**environment, **settings, **run.settings},
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        status = _wait(process, run)
+        output.seek(0)
+        return CommandOutcome(run, status, output.read().decode(), _files(home), _files(Path(temporary)))
+
+
+def _wait(process: "subprocess.Popen[bytes]", run: CommandRun) -> int:
+    """Wait for the end of a run, and kill what is left of it then."""
+    try:
+        if not run.port:
+            process.communicate(run.text.encode(), timeout=_SECONDS)
+            return process.returncode
+        _wait_for_port(process, run.port)
+        run.use(run.port)
+        os.killpg(process.pid, signal.SIGTERM)
+        return process.wait(_SECONDS)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _wait_for_port(process: "subprocess.Popen[bytes]", port: int) -> None:
+    deadline = time.monotonic() + _SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+            return
+        time.sleep(0.05)
+    raise RuntimeError(f"nothing listens on port {port}")
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
+
+
+def _runs(folder: Path, serve_seconds: float) -> Iterator[CommandRun]:
+    """Yield the runs; the arguments of later ones depend on what earlier ones wrote."""
+    texts = [entry[field] for entry in zaragoza_construction_faq.load(lang="en") for field in ("q", "a")]
+    encoder = str(write_fake_encoder(folder / "encoder", texts))
+    data, releases, log = folder / "data", folder / "releases", folder / "queries.jsonl"
+    write_sample(data)
+    yield CommandRun("completion", ["bash"])
+    yield CommandRun("settings", [])
+    yield CommandRun("key new", ["--name", "a", "--scopes", "search", "--file", str(folder / "keys.json")])
+    yield CommandRun("key remove", ["a", "--file", str(folder / "keys.json")])
+    yield from _runs_on_texts(folder, texts, encoder)
+    base = str(write_spoilt_model(folder / "spoilt"))
+    recipe = ["--recipe", "whitening", "--split", "test"]
+    yield CommandRun("adapt", [str(data), "--encoder", base, "--to", str(folder / "adapted"), *recipe])
+    vectors = (folder / "vectors").as_uri()
+    yield CommandRun("encode", [str(data), "--to", vectors, "--encoder", encoder, "--workers", "2"])
+    at = ["--releases", str(releases)]
+    yield CommandRun("calibrate", [str(data), *at, "--encoder", encoder])
+    yield CommandRun("calibrate", [str(data), *at, "--encoder", encoder, "--seed", "1"])
+    yield from _servers(at, str(log), serve_seconds)
+    yield CommandRun("explain", [_QUESTION, _first_id(data), *at])
+    yield CommandRun("traffic", [str(log), "--to", str(data), "--votes", "1"])
+    yield CommandRun("drift replay", [str(log), *at])
+    yield CommandRun("drift baseline", [str(log), *at], status=2)  # it takes the queries of a week
+    yield from _runs_on_releases(folder, releases, _first_id(data))
+    for command, text in (("update", "and a tower"), ("recalibrate", "and a bridge")):
+        with (data / "corpus.jsonl").open("a", encoding="utf-8") as corpus:
+            corpus.write(json.dumps({"_id": command, "text": f"{texts[1]} {text}"}) + "\n")
+        yield CommandRun(command, [str(data), *at])
+    judge = [str(data), *at, "--judge", "ana", "--n", "1"]
+    yield CommandRun("judge", judge, text="y\n" * 20)
+    port = free_port()
+    yield CommandRun("judge", [*judge, "--more", "--web", "--port", str(port)], port=port, status=130)
+
+
+def _runs_on_texts(folder: Path, texts: Sequence[str], encoder: str) -> Iterator[CommandRun]:
+    """Yield runs that begin with a folder of files; the encoder of the quickstart is exported from PyTorch."""
+    files, imported, port = folder / "texts", str(folder / "imported"), free_port()
+    files.mkdir()
+    for number, text in enumerate(texts[:40]):
+        (files / f"{number}.txt").write_text(text, encoding="utf-8")
+    yield CommandRun("import", [str(files), "--to", imported, "--encoder", encoder])
+    with fake_model() as model:
+        endpoint = ["--method", "endpoint", "--endpoint", model.url, "--model", "m", "--yes"]
+        yield CommandRun("queries", [imported, *endpoint, "--encoder", encoder, "--max", "5"])
+    place = ["--directory", str(folder / "quickstart"), "--port", str(port)]
+    yield CommandRun("quickstart", [str(files), *place], port=port, use=_search)
+
+
+def _servers(at: Sequence[str], log: str, seconds: float) -> Iterator[CommandRun]:
+    """Yield runs of the service with one process and with two, and of the MCP server."""
+
+    def search_and_wait(port: int) -> None:
+        _search(port)
+        time.sleep(seconds)
+
+    settings = {"TAUGATE_QUERY_LOG": log, "TAUGATE_QUERY_LOG_TEXTS": "true"}
+    for workers in ("1", "2"):
+        port = free_port()
+        arguments = [*at, "--port", str(port), "--workers", workers]
+        yield CommandRun("serve", arguments, port=port, use=search_and_wait, settings=settings)
+    port, url = free_port(), f"http://127.0.0.1:{free_port()}"
+    yield CommandRun(MCP, ["--url", url])
+    yield CommandRun(MCP, ["--url", url, "--transport", "http", "--port", str(port)], port=port)
+
+
+def _runs_on_releases(folder: Path, releases: Path, document: str) -> Iterator[CommandRun]:
+    at = ["--releases", str(releases)]
+    for action in ("list", "show", "verify", "history"):
+        yield CommandRun(f"release {action}", at)
+    yield CommandRun("release correlations", at, status=2)  # it takes releases of three encoders
+    current = (releases / "current").read_text(encoding="utf-8").strip()
+    (other,) = {path.parent.name for path in releases.glob("*/manifest.json")} - {current}
+    yield CommandRun("release diff", [other, current, *at])
+    yield CommandRun("release promote", [other, *at, "--force"])
+    yield CommandRun("release rollback", at)
+    yield CommandRun("release shadow", [other, *at])
+    yield CommandRun("release shadow", ["--none", *at])
+    yield CommandRun("release sign", [current, "--key", str(write_keys(folder)[0]), *at])
+    bucket = (folder / "bucket").as_uri()
+    yield CommandRun("release push", [current, "--to", bucket, "--promote", *at])
+    yield CommandRun("release pull", ["--from", bucket, "--releases", str(folder / "pulled")])
+    yield CommandRun("release erase", [current, document, *at])
+    yield CommandRun("release prune", ["--keep", "1", *at])
+
+
+def _first_id(data: Path) -> str:
+    with (data / "corpus.jsonl").open(encoding="utf-8") as corpus:
+        return str(json.loads(next(corpus))["_id"])
+
+
+def _search(port: int) -> None:
+    """Search once the service is ready, and judge a result if there is one."""
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        try:
+            reply = _post(port, "/search", {"query": _QUESTION})
+            break
+        except OSError:  # it starts
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+    if reply["results"]:
+        judged = {"query_id": reply["query_id"], "document_id": reply["results"][0]["id"], "relevant": True}
+        _post(port, "/feedback", judged)
+
+
+def _post(port: int, path: str, body: object) -> Any:
+    url, headers = f"http://127.0.0.1:{port}{path}", {"Content-Type": "application/json"}
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as reply:
+        return json.load(reply)
