@@ -81,11 +81,13 @@ def _redis_url(url: SecretStr) -> SecretStr:
         parts = urlsplit(url.get_secret_value())
         if parts.scheme != "unix" and (database := parts.path.strip("/")):
             int(database)  # redis-py would use database 0 for what is not a number
+        if parts.scheme == "unix" and (parts.hostname or not parts.path.strip("/")):
+            raise ValueError  # redis-py would read unix://run/redis.sock as the path /redis.sock
         ConnectionPool.from_url(url.get_secret_value()).make_connection()  # opens no connection yet
     except (TypeError, ValueError):  # TypeError: an option that redis-py does not know
         message = (
-            "must be redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss://… for TLS, or unix:///PATH; "
-            "write special characters of a password as %XX"
+            "must be redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss://… for TLS, or "
+            "unix://[USER:PASSWORD@]/PATH[?db=DATABASE] for a socket; write special characters of a password as %XX"
         )
         raise PydanticCustomError(REFUSED, message) from None
     return url
