@@ -85,7 +85,7 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
         generate_unique_id_function=operation_id,
     )
     app.openapi = functools.partial(describe, app, settings)  # type: ignore[method-assign]  # as FastAPI suggests
-    app.state.serving = serving
+    app.state.serving, app.state.connections = serving, connections
     searching = add_search_routes(app, settings, serving, metrics, limiter)
     for dialect in settings.requests.dialect_names:
         {"openai": add_openai_route, "dify": add_dify_route}[dialect](app, searching, limiter)

@@ -385,10 +385,26 @@ class ConnectionSettings(SettingGroup, title="Connections"):
     receive_seconds: Finite = Field(
         default=10.0, gt=0, description="longest time for a client to send a request, and again to take its reply"
     )
+    keep_alive_seconds: Finite = Field(
+        default=75.0,
+        gt=0,
+        le=86400,
+        description="how long an idle connection is kept after a reply; above the idle timeout of the proxy in front, "
+        "60 s for most (docs/operations.md)",
+    )
     max_header_bytes: int = Field(
         default=32 << 10, ge=1024, description="longest request head, as in nginx; it has at most 100 headers"
     )
-    shutdown_seconds: int = Field(default=20, ge=0, description="longest wait for requests in progress after SIGTERM")
+    drain_seconds: Finite = Field(
+        default=20.0,
+        ge=0,
+        le=86400,
+        description="longest time after SIGTERM in which requests are served, each reply with `Connection: close`; "
+        "shorter if there is no connection for 5 s; 0: none (docs/operations.md)",
+    )
+    shutdown_seconds: int = Field(
+        default=20, ge=0, description="longest wait for requests in progress after DRAIN_SECONDS"
+    )
 
 
 class TelemetrySettings(SettingGroup, title="Logs and traces"):
