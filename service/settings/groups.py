@@ -395,8 +395,8 @@ class ConnectionSettings(SettingGroup, title="Connections"):
     max_header_bytes: int = Field(
         default=32 << 10, ge=1024, description="longest request head, as in nginx; it has at most 100 headers"
     )
-    drain_seconds: Finite = Field(
-        default=20.0,
+    drain_seconds: int = Field(
+        default=20,
         ge=0,
         le=86400,
         description="longest time after SIGTERM in which requests are served, each reply with `Connection: close`; "

@@ -37,11 +37,13 @@ def test_every_name_is_a_setting() -> None:
     assert known - set(NAMES) == {
         "ALLOW_UNAUTHENTICATED",
         "DIALECTS",
+        "DRAIN_SECONDS",
         "DRIFT_AVERAGE_RUN_LENGTH",
         "ENGINE_TIMEOUT_MS",
         "ENGINE_TOKEN_FILE",
         "ENGINE_URL",
         "EXPLORE_SHARE",
+        "KEEP_ALIVE_SECONDS",
         "PLAYGROUND",
         "QUERY_LOG_DAYS",
     }
