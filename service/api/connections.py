@@ -5,6 +5,7 @@ The server's protocol takes a place here for every connection (service/process/c
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Protocol
@@ -76,6 +77,7 @@ class ConnectionTable:
         self._unread: dict[OpenConnection, None] = {}  # that may have something to read, by the time of the last reply
         self._unread_bytes = 0  # at most what they have
         self.is_ending = False
+        self._last_left = 0.0
         metrics.connections.set(0)
 
     def enter(self, connection: OpenConnection) -> bool:
@@ -101,14 +103,14 @@ class ConnectionTable:
         longest_idle.close()
         return True
 
-    @property
-    def number_open(self) -> int:
-        """How many connections are open."""
-        return len(self._open)
+    def seconds_unused(self) -> float:
+        """Return for how long there has been no connection since the end was announced, 0 while there is one."""
+        return 0.0 if self._open else time.monotonic() - self._last_left
 
     def announce_end(self) -> None:
         """Have every reply from now on say that its connection closes: the process is about to stop."""
         self.is_ending = True
+        self._last_left = time.monotonic()
 
     def idle(self, connection: OpenConnection, since: float) -> None:
         """Note that a connection waits for a further request.
@@ -128,6 +130,8 @@ class ConnectionTable:
 
     def leave(self, connection: OpenConnection) -> None:
         """Free the place of a connection, if it has one."""
+        if self.is_ending:
+            self._last_left = time.monotonic()
         for each in (self._open, self._unauthenticated, self._idle, self._unread):
             each.pop(connection, None)
 

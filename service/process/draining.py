@@ -60,7 +60,6 @@ class DrainingServer(uvicorn.Server):
         self._serving, self._connections, self._seconds = serving, connections, drain_seconds
         self._closes_listener = closes_listener
         self._drains_until: float | None = None
-        self._last_in_use = 0.0
 
     def stop_now(self, *_: object) -> None:
         """Stop without a drain period, or end the one under way; requests in progress are answered."""
@@ -77,15 +76,15 @@ class DrainingServer(uvicorn.Server):
         super().handle_exit(sig, frame)
         self._announce_end()
         if drains and self._seconds:
-            self._last_in_use = time.monotonic()
-            self._drains_until = self._last_in_use + self._seconds
+            self._drains_until = time.monotonic() + self._seconds
             _log.info("draining", extra={"fields": {"seconds": self._seconds}})
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether the main loop ends, which it asks ten times a second."""
         if not await super().on_tick(counter):
             return False
-        return self._drains_until is None or self._is_drained(time.monotonic())
+        unused = self._connections.seconds_unused() >= _QUIET_SECONDS
+        return self._drains_until is None or unused or time.monotonic() >= self._drains_until
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, answer the requests in progress, and close the connections."""
@@ -97,11 +96,6 @@ class DrainingServer(uvicorn.Server):
     def _announce_end(self) -> None:
         self._serving.announce_end()
         self._connections.announce_end()
-
-    def _is_drained(self, now: float) -> bool:
-        if self._connections.number_open:
-            self._last_in_use = now
-        return self._drains_until is not None and now >= min(self._drains_until, self._last_in_use + _QUIET_SECONDS)
 
 
 def refuse_handshakes(listener: socket.socket) -> bool:

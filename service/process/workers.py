@@ -156,6 +156,7 @@ class _Supervisor:
 def _run_worker(listener: socket.socket, tokens: "Connection[None, None]") -> None:
     """Run one worker, from its start to its end."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a release to compare with
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the supervisor gets it as well, and passes it on
     threading.Thread(target=_stop_with_supervisor, name="taugate-supervisor", daemon=True).start()
     settings, folder = Settings(), Path(os.environ[SHARED_FOLDER])  # serve_in_workers has set them all
     configure_logging(settings.telemetry.log_level)
