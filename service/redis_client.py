@@ -149,7 +149,8 @@ def _limit_async_answers(pool: AsyncConnectionPool) -> AsyncConnectionPool:
         """
 
         @property
-        def _reader(self) -> Any:  # noqa: ANN401 (a stream reader with a limit, None while there is no connection)
+        def _reader(self) -> Any:  # noqa: ANN401  # pyright: ignore[reportIncompatibleVariableOverride]
+            """The stream reader with its limit, None while there is no connection."""
             return self._limited_reader
 
         @_reader.setter

@@ -19,7 +19,7 @@ _SET, _CLIENTS, _REPLICAS, _PAUSE = "squad_v2_dev", 16, 2, 2.0
 def section(plan: ReliabilityPlan) -> str:
     """Run rolling restarts and count failed and late requests."""
     released(plan.data, _SET, plan.kept)
-    service = taugate(plan.kept / _SET, "float32")
+    service = taugate(plan.kept / _SET, "float32", drains=True)
     ports = [free_port() for _ in range(_REPLICAS)]
     stopped: list[float] = []
     with ExitStack() as stack:

@@ -7,21 +7,17 @@ private parts. What is refused here never becomes a request, so that its reply i
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
-from email.utils import formatdate
 from enum import Enum, auto
-from http import HTTPStatus
 from typing import Any
 
 import h11
-import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from taugate.service.api.connections import CONNECTION, CONNECTIONS, ConnectionTable
-from taugate.service.api.replies import error_body
-from taugate.service.api.request_context import SECURITY_HEADERS, new_id, request_headers
+from taugate.service.api.request_context import request_headers
 from taugate.service.process.lingering import LingeringTransport
+from taugate.service.process.refusals import TOO_MANY, TOO_SLOW, raw_reply
 
 _FIRST_REQUEST_SECONDS = 1.0  # for the request of a client that was accepted right before the process stops
 
@@ -61,7 +57,7 @@ class HttpConnection(asyncio.Protocol):
         if self._has_place:
             self._http.connection_made(self._transport)
         else:
-            self._end(_raw_reply(_TOO_MANY))
+            self._end(raw_reply(TOO_MANY))
 
     def data_received(self, data: bytes) -> None:
         """Hand bytes on; the deadline of a request runs from its first one."""
@@ -170,8 +166,8 @@ class HttpConnection(asyncio.Protocol):
         if untimed or now - self._since <= seconds or self._transport.is_closing():
             return
         if self._waits_for is _WaitsFor.REST_OF_REQUEST:
-            self._table.count_refusal(_TOO_SLOW.reason)
-            self._end(_raw_reply(_TOO_SLOW))
+            self._table.count_refusal(TOO_SLOW.reason)
+            self._end(raw_reply(TOO_SLOW))
         else:  # nothing was asked, or it was answered
             self._end(b"")
 
@@ -246,45 +242,3 @@ class ConnectionProgress:
                 connection.replied()
 
         await self._app(scope, receive_and_report, send_and_report)
-
-
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    """reason: label of the metric `taugate_refused_total`; code, message: of the error that the caller sees."""
-
-    reason: str
-    status: HTTPStatus
-    code: str
-    message: str
-
-
-_TOO_SLOW = _Refusal(
-    "receive_timeout",
-    HTTPStatus.REQUEST_TIMEOUT,
-    "request_timeout",
-    "the whole request was not there in time (TAUGATE_RECEIVE_SECONDS)",
-)
-_TOO_MANY = _Refusal(
-    "connections",
-    HTTPStatus.SERVICE_UNAVAILABLE,
-    "overloaded",
-    "too many connections are open (TAUGATE_MAX_CONNECTIONS); try again later",
-)
-
-
-def _raw_reply(refusal: _Refusal) -> bytes:
-    """Write a whole HTTP/1.1 reply that closes its connection."""
-    request_id = new_id()
-    body = orjson.dumps(error_body(refusal.code, refusal.message, request_id))
-    headers = [
-        (b"date", formatdate(usegmt=True).encode()),
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"connection", b"close"),
-        *SECURITY_HEADERS,
-        (b"x-request-id", request_id.encode()),
-    ]
-    if refusal.status == HTTPStatus.SERVICE_UNAVAILABLE:
-        headers.append((b"retry-after", b"1"))
-    line = f"HTTP/1.1 {refusal.status.value} {refusal.status.phrase}\r\n".encode()
-    return line + b"".join(b"%b: %b\r\n" % header for header in headers) + b"\r\n" + body

@@ -266,7 +266,8 @@ class CacheSettings(SettingGroup, title="Cache and Redis"):
     )
     redis_url: Annotated[SecretStr, AfterValidator(_redis_url)] | None = Field(
         default=None,
-        description="Redis that all replicas share, such as redis://127.0.0.1:6379/0: cache, rates, drift alarms",
+        description="Redis that all replicas share, such as redis://127.0.0.1:6379/0 or unix:///run/redis.sock: "
+        "cache, rates, drift alarms",
     )
     redis_timeout_ms: Count = Field(
         default=10, description="longest wait for Redis; encoding a query takes about as long"

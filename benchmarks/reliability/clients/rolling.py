@@ -74,7 +74,7 @@ def measure(releases: Path, restarts: int, settings: Mapping[str, str] | None = 
 
     releases: what they serve; restarts: of both together; settings: environment variables of the replicas.
     """
-    plain = taugate(releases, "float32")
+    plain = taugate(releases, "float32", drains=True)
     service = replace(plain, environment=plain.environment | dict(settings or {}))
     stopped: list[float] = []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
