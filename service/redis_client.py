@@ -149,12 +149,14 @@ def _limit_async_answers(pool: AsyncConnectionPool) -> AsyncConnectionPool:
         """
 
         @property
-        def _reader(self) -> Any:  # noqa: ANN401  # pyright: ignore[reportIncompatibleVariableOverride]
+        def _reader(self) -> Any:  # noqa: ANN401
             """The stream reader with its limit, None while there is no connection."""
             return self._limited_reader
 
         @_reader.setter
-        def _reader(self, reader: asyncio.StreamReader | None) -> None:
+        def _reader(  # pyright: ignore[reportIncompatibleVariableOverride] (redis-py sets it as an attribute)
+            self, reader: asyncio.StreamReader | None
+        ) -> None:
             self._limited_reader = None if reader is None else _LimitedReader(reader)
 
         async def _connect(self) -> None:

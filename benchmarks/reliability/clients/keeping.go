@@ -22,12 +22,12 @@ type outcome struct {
 	Answered int      `json:"answered"`
 	Refused  int      `json:"refused"`
 	Unready  int      `json:"unready"`
-	Other    int      `json:"other"`
+	Other    []int    `json:"other"`
 	Lost     []string `json:"lost"`
 }
 
 var (
-	total   = outcome{Lost: []string{}}
+	total   = outcome{Lost: []string{}, Other: []int{}}
 	guarded sync.Mutex
 )
 
@@ -73,7 +73,7 @@ func count(status int, err error) {
 	case status == 503:
 		total.Unready++
 	default:
-		total.Other++
+		total.Other = append(total.Other, status)
 	}
 }
 
@@ -88,7 +88,7 @@ func main() {
 			defer running.Done()
 			first := number % len(addresses)
 			order := append(append([]string{}, addresses[first:]...), addresses[:first]...)
-			client := &http.Client{Transport: &http.Transport{DialContext: dial(order)}, Timeout: 30 * time.Second}
+			client := &http.Client{Transport: &http.Transport{DialContext: dial(order)}, Timeout: 60 * time.Second}
 			for {
 				select {
 				case <-stop:

@@ -26,8 +26,11 @@ from tests.nginx_process import nginx
 CLIENTS_OF_A_KIND = 4
 _PAUSE_SECONDS = 2.0  # between two restarts
 _START_SECONDS = 30.0
-_NO_RETRIES = {
+_NGINX_CHANGES = {
+    # As nginx is without the setting: a POST that was sent is not sent again.
     "proxy_next_upstream error timeout http_503 non_idempotent;": "proxy_next_upstream error timeout;",
+    # Clients of several workers wait until the first of them has loaded the release.
+    "proxy_read_timeout 10s;": "proxy_read_timeout 60s;",
 }
 
 
@@ -36,14 +39,14 @@ class ClientOutcomes:
     """Requests of the clients of one kind.
 
     answered: with 200; unready: with 503, by a replica that is starting, to which nginx sends requests without looking;
-    other: with another status; refused: no replica accepted a connection, so nothing was sent; lost: why each request
+    other: statuses of the other replies; refused: no replica accepted a connection, so nothing was sent; lost: why each request
     that was sent has no reply.
     """
 
     name: str
     answered: int
     unready: int
-    other: int
+    other: list[int]
     refused: int
     lost: list[str]
 
@@ -58,12 +61,12 @@ class RollingFigures:
     @property
     def lost(self) -> int:
         """Requests that were sent and got no reply, or an error that is not of a replica that starts."""
-        return sum(len(kind.lost) + kind.other for kind in self.outcomes)
+        return sum(len(kind.lost) + len(kind.other) for kind in self.outcomes)
 
     def table(self) -> str:
         """Return the outcomes as a table in Markdown."""
         rows = [
-            [kind.name, f"{kind.answered:,}", kind.unready, kind.refused, kind.other, len(kind.lost)]
+            [kind.name, f"{kind.answered:,}", kind.unready, kind.refused, len(kind.other), len(kind.lost)]
             for kind in self.outcomes
         ]
         return table(["clients", "200", "503 while a replica starts", "not connected", "other errors", "lost"], rows)
@@ -82,7 +85,7 @@ def measure(releases: Path, restarts: int, settings: Mapping[str, str] | None = 
         replicas = {port: stack.enter_context(ExitStack()) for port in ports}
         for port, replica in replicas.items():
             replica.enter_context(Server(service, port=port))
-        front = stack.enter_context(nginx(ports, _NO_RETRIES))
+        front = stack.enter_context(nginx(ports, _NGINX_CHANGES))
         processes = {
             name: stack.enter_context(_running(command)) for name, command in _commands(ports, front, Path(folder))
         }
@@ -151,6 +154,8 @@ def main() -> None:
     for kind in figures.outcomes:
         for reason in kind.lost:
             print(f"{kind.name}: {reason}")
+        if kind.other:
+            print(f"{kind.name}: replies with {sorted(kind.other)}")
     sys.exit(1 if figures.lost else 0)
 
 

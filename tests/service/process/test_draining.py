@@ -257,5 +257,5 @@ def test_rolling_restarts_lose_no_request_of_clients_that_keep_connections(
             time.sleep(1)
         finally:
             outcomes = clients.stop()
-    assert (outcomes["lost"], outcomes["other"], outcomes["unready"]) == ([], 0, 0)
+    assert (outcomes["lost"], outcomes["other"], outcomes["unready"]) == ([], [], 0)
     assert clients.answered > 200
