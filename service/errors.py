@@ -19,7 +19,7 @@ ApiError
 Any room of the service raises these; service/api/replies.py turns them into replies. That file also answers what the
 framework refuses by itself (400 bad_json, 404 not_found for a path, 405 method_not_allowed), and
 service/api/request_context.py answers 500 internal for any other exception. Two refusals come before there is a
-request: 408 request_timeout and 503 overloaded (service/process/connection.py). uvicorn answers 400 in plain text to
+request: 408 request_timeout and 503 overloaded (service/process/refusals.py). uvicorn answers 400 in plain text to
 what is not HTTP at all.
 """
 

@@ -142,11 +142,29 @@ def _limit_async_answers(pool: AsyncConnectionPool) -> AsyncConnectionPool:
     base: type[AsyncConnection] = pool.connection_class
 
     class LimitedAsyncConnection(base):  # type: ignore[misc,valid-type]
-        """redis-py's parsers read from `_reader`."""
+        """redis-py's parsers read from `_reader`.
+
+        A property, because a connection by a Unix socket begins to talk to Redis inside `_connect`, right after it has
+        set `_reader`; one by TCP does so later.
+        """
+
+        @property
+        def _reader(self) -> Any:  # noqa: ANN401
+            """The stream reader with its limit, None while there is no connection."""
+            return self._limited_reader
+
+        @_reader.setter
+        def _reader(  # pyright: ignore[reportIncompatibleVariableOverride] (redis-py sets it as an attribute)
+            self, reader: asyncio.StreamReader | None
+        ) -> None:
+            self._limited_reader = None if reader is None else _LimitedReader(reader)
 
         async def _connect(self) -> None:
-            await super()._connect()
-            self._reader: Any = _LimitedReader(self._reader)
+            try:
+                await super()._connect()
+            except redis.RedisError:  # else one by a Unix socket stays open, in database 0 or without its user
+                await self.disconnect()
+                raise
 
         async def send_packed_command(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401
             """Send a command; what is read after it is another answer."""

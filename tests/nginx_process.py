@@ -4,7 +4,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,15 +16,19 @@ _SECONDS = 20.0
 
 
 @contextmanager
-def nginx(replicas: Sequence[int]) -> Iterator[int]:
-    """In front of two replicas; the port that it listens on. Raises ValueError where the configuration has changed."""
+def nginx(replicas: Sequence[int], changes: Mapping[str, str] | None = None) -> Iterator[int]:
+    """Run nginx in front of two replicas, and yield the port that it listens on.
+
+    changes: texts of the configuration to be replaced. Raises ValueError if the configuration lacks one of them.
+    """
     front = free_port()
     text = CONFIGURATION.read_text(encoding="utf-8")
     ports = {"listen 8000": front, "server 127.0.0.1:8001": replicas[0], "server 127.0.0.1:8002": replicas[1]}
-    for written, port in ports.items():
-        if text.count(written) != 1:
-            raise ValueError(f"{CONFIGURATION}: has no {written!r}")
-        text = text.replace(written, f"{written.split()[0]} 127.0.0.1:{port}")
+    moved = {written: f"{written.split()[0]} 127.0.0.1:{port}" for written, port in ports.items()}
+    for old, new in (moved | dict(changes or {})).items():
+        if text.count(old) != 1:
+            raise ValueError(f"{CONFIGURATION}: has no {old!r}")
+        text = text.replace(old, new)
     with tempfile.TemporaryDirectory() as folder:
         path, errors = Path(folder) / "nginx.conf", f"{folder}/error.log"
         temporary = " ".join(f"{name}_temp_path {folder}/{name};" for name in _TEMPORARY)

@@ -12,12 +12,17 @@ from tests.loopback import free_port
 
 
 class RedisProcess:
-    """A Redis that keeps nothing on disk; leaving the context ends it."""
+    """A Redis that keeps nothing on disk; leaving the context ends it.
+
+    Clients reach it on a loopback port, and at `socket` as well.
+    """
 
     def __init__(self, folder: Path, port: int | None = None, password: str = "") -> None:
+        self.socket = folder / "redis.sock"
         self.port = port or free_port()
         self.url = f"redis://:{password}@127.0.0.1:{self.port}/0" if password else f"redis://127.0.0.1:{self.port}/0"
         settings = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(folder), "save": "", "appendonly": "no"}
+        settings["unixsocket"] = str(self.socket)
         if password:
             settings["requirepass"] = password
         options = [part for name, value in settings.items() for part in (f"--{name}", value)]

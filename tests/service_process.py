@@ -16,7 +16,10 @@ from tests.loopback import free_port
 
 
 class ServiceProcess:
-    """A service and an HTTP client for it; leaving the context ends the process."""
+    """A service and an HTTP client for it; leaving the context ends the process.
+
+    After SIGTERM it drains only if the environment names a time: most tests have nothing that would take its place.
+    """
 
     module = "taugate"  # what Python runs
     interpreter = sys.executable
@@ -29,7 +32,8 @@ class ServiceProcess:
         # A file, because a pipe that nobody reads fills up and stops whoever logs into it.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
         log = self._log if stderr is None else stderr
-        self.process = subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.DEVNULL, stderr=log)
+        environment = os.environ | {"TAUGATE_DRAIN_SECONDS": "0"} | environment
+        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=log)
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30)
 
     def ready(self, seconds: float = 30) -> Self:

@@ -147,6 +147,7 @@ def _promoted(releases: Path, process: "subprocess.Popen[bytes]", note: Callable
 def _serve(stack: ExitStack, releases: Path, variables: dict[str, str]) -> str:
     port = free_port()
     more = {"TAUGATE_SHADOW_SHARE": str(_SHADOW_SHARE), "TAUGATE_RELOAD_SECONDS": str(_RELOAD_SECONDS)}
+    more["TAUGATE_DRAIN_SECONDS"] = "0"
     command = [sys.executable, "-m", "taugate", "serve", "--releases", str(releases), "--port", str(port)]
     log = stack.enter_context((releases.parent / f"service-{port}.log").open("wb"))
     process = subprocess.Popen(command, env=variables | more, stdout=log, stderr=log)

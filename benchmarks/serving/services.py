@@ -40,11 +40,16 @@ class ServiceUnderTest:
 
 
 def taugate(
-    releases: Path, precision: str, *, cache: bool = False, python: Path | str = sys.executable
+    releases: Path, precision: str, *, cache: bool = False, drains: bool = False, python: Path | str = sys.executable
 ) -> ServiceUnderTest:
-    """The service itself with its default settings, but for the cache where that is to be off; python: that runs it."""
+    """The service itself with its default settings.
+
+    cache, drains: False turns the cache off, and the drain period after SIGTERM; python: that runs it.
+    """
     start = [str(python), "-m", "taugate", "serve", "--releases", str(releases)]
     environment = {"PYTHONPATH": python_path(), "TAUGATE_PRECISION": precision}
+    if not drains:
+        environment["TAUGATE_DRAIN_SECONDS"] = "0"
     if not cache:
         environment["TAUGATE_CACHE_BYTES"] = "0"
     return ServiceUnderTest(

@@ -43,8 +43,11 @@ class Rollout(Group):
     max_surge: int = value(
         1, "extra pods during a rollout: one at a time, so that a release that fails stops there", ge=1
     )
-    pre_stop_seconds: int = value(
-        5, "time between leaving the endpoints and SIGTERM, which the proxies of all nodes need to notice", ge=0
+    pre_stop_seconds: int | None = value(
+        None,
+        "time between leaving the endpoints and SIGTERM, which the proxies of all nodes need to notice; null: 5, less "
+        "settings.drain_seconds, in which the service answers new connections as well",
+        ge=0,
     )
 
 

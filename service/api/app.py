@@ -19,6 +19,7 @@ from taugate.service.api.dialects.openai import add_openai_route
 from taugate.service.api.explain import add_explain_route
 from taugate.service.api.feedback import add_feedback_route
 from taugate.service.api.guard import Guard
+from taugate.service.api.head import HeadAsGet
 from taugate.service.api.openapi import describe, operation_id
 from taugate.service.api.playground.routes import add_playground_routes
 from taugate.service.api.replies import add_error_handlers
@@ -72,7 +73,8 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     app = FastAPI(
         title="taugate",
         version=version("taugate"),
-        description="Retrieval with a similarity threshold that was calibrated, not guessed.",
+        description="Retrieval with a similarity threshold that was calibrated, not guessed. HEAD is answered wherever "
+        "GET is, with the same status and headers.",
         lifespan=lifespan,
         openapi_url=None,  # service/api/routes.py has the route
         docs_url=None,  # the interactive page would load its scripts from elsewhere
@@ -83,7 +85,7 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
         generate_unique_id_function=operation_id,
     )
     app.openapi = functools.partial(describe, app, settings)  # type: ignore[method-assign]  # as FastAPI suggests
-    app.state.serving = serving
+    app.state.serving, app.state.connections = serving, connections
     searching = add_search_routes(app, settings, serving, metrics, limiter)
     for dialect in settings.requests.dialect_names:
         {"openai": add_openai_route, "dify": add_dify_route}[dialect](app, searching, limiter)
@@ -95,6 +97,7 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
         add_playground_routes(app)
     add_error_handlers(app)
     # Each is called by the one below it.
+    app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimits, settings=settings)
     app.add_middleware(Guard, authorizer=authorizer, metrics=metrics, settings=settings)
     app.add_middleware(RequestContext, metrics=metrics, tracer=tracer)

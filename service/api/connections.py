@@ -5,6 +5,7 @@ The server's protocol takes a place here for every connection (service/process/c
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Protocol
@@ -21,6 +22,9 @@ CONNECTION = "connection"  # under which a request's state has the connection th
 _MAX_UNREAD_BYTES = 64 << 20
 _CHECKED_AT_ONCE = 500  # which takes some tenths of a millisecond; requests go first after that
 _MAX_CHECK_SECONDS = 1.0  # between two checks: how much later than its deadline a connection may end
+# A connection over which a request was admitted has its place for so long after a reply, however many clients wait for
+# one. It is the keep-alive time of uvicorn, Node and Apache: a client in the middle of its work asks again sooner.
+_MIN_IDLE_SECONDS = 5.0
 
 
 class OpenConnection(Protocol):
@@ -41,13 +45,18 @@ class OpenConnection(Protocol):
         """End at once, with whatever the client has not read."""
         ...
 
+    def close(self) -> None:
+        """End after what was written."""
+        ...
+
 
 class ConnectionTable:
     """Connections by age; belongs to one event loop.
 
     A connection is unauthenticated until a request over it has been admitted. When all places are taken, a new
-    connection gets the place of the oldest unauthenticated one, so that nobody without a key keeps others out. It is
-    refused only where requests have been admitted over every other connection.
+    connection gets the place of the oldest unauthenticated one, so that nobody without a key keeps others out. If
+    requests have been admitted over all of them, it gets the place of the one that has been idle the longest, and is
+    refused if that is less than five seconds.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
@@ -64,21 +73,56 @@ class ConnectionTable:
         self._metrics = metrics
         self._open: dict[OpenConnection, None] = {}
         self._unauthenticated: dict[OpenConnection, None] = {}
+        self._idle: dict[OpenConnection, float] = {}  # those that wait for a further request, by the time of the reply
         self._unread: dict[OpenConnection, None] = {}  # that may have something to read, by the time of the last reply
         self._unread_bytes = 0  # at most what they have
+        self.is_ending = False
+        self._last_left = 0.0
         metrics.connections.set(0)
 
     def enter(self, connection: OpenConnection) -> bool:
         """Give a new connection a place, and return False where there is none."""
         if len(self._open) >= self._max:
             self.count_refusal("connections")
-            if not self._unauthenticated:
+            if not self._make_room():
                 return False
+        self._open[connection] = self._unauthenticated[connection] = None
+        return True
+
+    def _make_room(self) -> bool:
+        """End one of the connections, and return whether there was one to end."""
+        if self._unauthenticated:
             oldest = next(iter(self._unauthenticated))
             self.leave(oldest)
             oldest.abort()
-        self._open[connection] = self._unauthenticated[connection] = None
+            return True
+        longest_idle, since = next(iter(self._idle.items()), (None, 0.0))
+        if longest_idle is None or asyncio.get_running_loop().time() - since < _MIN_IDLE_SECONDS:
+            return False
+        self.leave(longest_idle)
+        longest_idle.close()
         return True
+
+    def seconds_unused(self) -> float:
+        """Return for how long there has been no connection since the end was announced, 0 while there is one."""
+        return 0.0 if self._open else time.monotonic() - self._last_left
+
+    def announce_end(self) -> None:
+        """Have every reply from now on say that its connection closes: the process is about to stop."""
+        self.is_ending = True
+        self._last_left = time.monotonic()
+
+    def idle(self, connection: OpenConnection, since: float) -> None:
+        """Note that a connection waits for a further request.
+
+        since: time of the event loop in seconds.
+        """
+        if connection in self._open:
+            self._idle[connection] = since
+
+    def busy(self, connection: OpenConnection) -> None:
+        """Note that a further request has begun to come."""
+        self._idle.pop(connection, None)
 
     def keep(self, connection: OpenConnection) -> None:
         """Let a connection keep its place, now that a request of it was admitted."""
@@ -86,7 +130,9 @@ class ConnectionTable:
 
     def leave(self, connection: OpenConnection) -> None:
         """Free the place of a connection, if it has one."""
-        for each in (self._open, self._unauthenticated, self._unread):
+        if self.is_ending:
+            self._last_left = time.monotonic()
+        for each in (self._open, self._unauthenticated, self._idle, self._unread):
             each.pop(connection, None)
 
     def wrote(self, connection: OpenConnection, unread: int) -> None:

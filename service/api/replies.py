@@ -104,7 +104,16 @@ async def _reply_to_framework_error(request: Request, error: HTTPException) -> R
         404: no_such_path(request.url.path),
         405: f"{request.url.path} does not take {request.method}",
     }
-    return _reply(request.scope, error.status_code, code, messages.get(error.status_code, error.detail), error.headers)
+    headers = dict(error.headers or {})
+    if "Allow" in headers:
+        headers["Allow"] = _with_head(headers["Allow"])
+    return _reply(request.scope, error.status_code, code, messages.get(error.status_code, error.detail), headers)
+
+
+def _with_head(allowed: str) -> str:
+    """Add HEAD, which HeadAsGet answers wherever GET is, to the methods of an Allow header."""
+    methods = {method.strip() for method in allowed.split(",")}
+    return ", ".join(sorted(methods | {"HEAD"} if "GET" in methods else methods))
 
 
 def _reply(scope: Scope, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:

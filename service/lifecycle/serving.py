@@ -128,7 +128,7 @@ class Serving:
         self._cache: TieredCache | None = None
         self._active: ActiveRelease | None = None
         self._leaving: set[asyncio.Task[None]] = set()
-        self._stopping = self._engine_away = False
+        self._stopping = self._ending_announced = self._engine_away = False
         self._ending, self.attempted = asyncio.Event(), asyncio.Event()
         self.loaded_at: datetime | None = None
         self.refused: str | None = None
@@ -148,8 +148,18 @@ class Serving:
         return self._active
 
     @property
+    def has_release(self) -> bool:
+        """Whether a release has come into service."""
+        return self._active is not None
+
+    @property
     def ready(self) -> ActiveRelease:
-        """The release in service, where it can answer. Raises as `active`, and EngineAway."""
+        """The release in service, if it can answer, and the service is not about to stop.
+
+        Raises as `active`, and EngineAway.
+        """
+        if self._ending_announced:
+            raise NotReady("the service is shutting down")
         active = self.active
         for resource in active.release.resources:
             if isinstance(resource, EngineCorpus):
@@ -272,6 +282,10 @@ class Serving:
         _log.info("let go", extra={"fields": {"release": old.release_id}})
         del old
         await asyncio.to_thread(release_memory)
+
+    def announce_end(self) -> None:
+        """Fail the readiness probe from now on; all else is answered as before."""
+        self._ending_announced = True
 
     async def stop(self) -> None:
         """Turn readiness off, wait for what is in flight, and close everything."""

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import socket
+from collections.abc import Callable
 
 import uvicorn
 from fastapi import FastAPI
@@ -11,6 +12,7 @@ from fastapi import FastAPI
 from taugate.service.api.app import create_app
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.process.connection import ConnectionProgress, HttpConnection
+from taugate.service.process.draining import DrainingServer
 from taugate.service.runtime.logs import configure_logging
 from taugate.service.runtime.resources import freeze_objects, limit_blas_threads
 from taugate.service.settings import Settings
@@ -20,24 +22,26 @@ _log = logging.getLogger("taugate.serve")
 _ACCEPTS_PER_TURN = 8
 
 
-def uvicorn_server(app: FastAPI, settings: Settings) -> uvicorn.Server:
-    """Return uvicorn with an application on it, set up alike for one process and for workers.
+def make_server(app: FastAPI, settings: Settings, closes_listener: Callable[[], bool] = lambda: True) -> DrainingServer:
+    """Return a server of an application, set up alike for one process and for workers.
 
-    app: what is served; settings: of the service.
+    app: what is served; settings: of the service; closes_listener: see `DrainingServer`.
     """
+    limits = settings.connections
     config = uvicorn.Config(
         ConnectionProgress(app),
         http=HttpConnection,
-        h11_max_incomplete_event_size=settings.connections.max_header_bytes,  # also of chunked trailers
+        h11_max_incomplete_event_size=limits.max_header_bytes,  # also of chunked trailers
+        timeout_keep_alive=limits.keep_alive_seconds,  # type: ignore[arg-type]  # a float works: it goes to call_later
         ws="none",  # there is nothing here to upgrade to
         log_config=None,  # the root logger has it all already
         log_level="error",  # a client that sends no HTTP must not fill the disk; the metrics count it
         access_log=False,  # RequestContext writes that line, with the request id
         server_header=False,
         proxy_headers=False,  # nothing here asks who the client is, and anybody can write X-Forwarded-For
-        timeout_graceful_shutdown=settings.connections.shutdown_seconds,
+        timeout_graceful_shutdown=limits.shutdown_seconds,
     )
-    return uvicorn.Server(config)
+    return DrainingServer(config, app.state.serving, app.state.connections, limits.drain_seconds, closes_listener)
 
 
 def duplicate_listener(listener: socket.socket) -> list[socket.socket]:
@@ -59,16 +63,12 @@ def serve_here(settings: Settings, listener: socket.socket) -> None:
     limit_blas_threads()
     app = create_app(settings)
     serving: Serving = app.state.serving
-    server = uvicorn_server(app, settings)
-
-    def stop_serving(*_: object) -> None:
-        server.should_exit = True
-
-    serving.on_ready, serving.on_failure = freeze_objects, stop_serving
+    server = make_server(app, settings)
+    serving.on_ready, serving.on_failure = freeze_objects, server.stop_now
     # In force until uvicorn has handlers of its own, and again at the end, when it raises the signal that stopped it
     # once more: by then it did its work, and that is no error.
     for stop in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(stop, stop_serving)
+        signal.signal(stop, server.stop_now)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a release to compare with
     log_listening(settings, listener)
     server.run(sockets=duplicate_listener(listener))

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from taugate.errors import InputError, ReleaseError, TaugateError
 from taugate.service.api.app import create_app
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import SHARED_FOLDER
-from taugate.service.process.server import duplicate_listener, log_listening, uvicorn_server
+from taugate.service.process.server import duplicate_listener, log_listening, make_server
 from taugate.service.runtime.logs import configure_logging
 from taugate.service.runtime.resources import freeze_objects, limit_blas_threads
 from taugate.service.settings import Settings
@@ -39,6 +39,9 @@ _METRIC_FILES = ("counter", "histogram", "gauge_livesum", "gauge_livemin", "gaug
 _METRIC_FILE_BYTES = 256 << 10
 _READY_FILE = "answered"  # in the workers' folder, once one of them has been ready
 _NONE_CAN_START = 3  # exit status of a worker that could not start before any was ready
+# To a worker: stop without a drain period. SIGINT would not do, because a terminal sends it to workers as well, and a
+# second one ends a process in the middle of its requests.
+_STOP_NOW = signal.SIGUSR1
 _RETRY_SECONDS = 5.0  # after which another worker tries what one could not: a promotion may have fixed it by then
 
 
@@ -87,7 +90,9 @@ def serve_in_workers(settings: Settings, listener: socket.socket) -> None:
 class _Supervisor:
     """Starts workers and replaces those that die, until it is told to stop.
 
-    It passes SIGHUP on: each worker looks whether another release is current.
+    It passes SIGHUP on: each worker looks whether another release is current. SIGTERM lets the workers drain
+    (service/process/draining.py), SIGINT does not. A worker that is told to stop takes a token when it stops accepting;
+    the one that takes the last token is the last to accept, and empties the queue of the listening socket.
     """
 
     def __init__(self, listener: socket.socket, folder: Path) -> None:
@@ -95,24 +100,27 @@ class _Supervisor:
         self._context = multiprocessing.get_context("spawn")  # a fork would copy threads and locks half-way
         self._workers: list[SpawnProcess] = []
         self._stopping = False
+        self._tokens, self._tokens_sent = self._context.Pipe(duplex=False)
 
     def run(self, workers: int) -> None:
         """Keep so many workers running until all are told to stop. Raises ReleaseError where none can start."""
-        stop, pass_on = self._stop, self._signal_workers
-        for number, handler in ((signal.SIGTERM, stop), (signal.SIGINT, stop), (signal.SIGHUP, pass_on)):
-            signal.signal(number, handler)
+        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGINT, self._stop_now)
+        signal.signal(signal.SIGHUP, self._signal_workers)
         for _ in range(workers):
             self._start()
         failed = False
         while self._workers:
             wait([worker.sentinel for worker in self._workers])
+            if self._stopping:  # while this process has it open, the kernel makes connections that nobody accepts
+                self._listener.close()
             for worker in [each for each in self._workers if each.exitcode is not None]:
                 self._workers.remove(worker)
                 # What it measured of the moment, such as its queue, goes with it; its counts stay.
                 mark_process_dead(worker.pid, str(self._folder))  # type: ignore[no-untyped-call]
                 failed = failed or worker.exitcode == _NONE_CAN_START
                 if failed:
-                    self._stop()
+                    self._stop_now()
                 elif not self._stopping:
                     fields = {"pid": worker.pid, "status": worker.exitcode}
                     _log.error("a worker died; another one takes its place", extra={"fields": fields})
@@ -122,15 +130,22 @@ class _Supervisor:
             raise ReleaseError("no worker could start; the messages above say why")
 
     def _start(self) -> None:
-        worker = self._context.Process(target=_run_worker, args=(self._listener,))
+        worker = self._context.Process(target=_run_worker, args=(self._listener, self._tokens))
         worker.start()
         self._workers.append(worker)
         if self._stopping:  # told so while it was being started
             worker.terminate()
 
     def _stop(self, *_: object) -> None:
-        self._stopping = True
+        if not self._stopping:
+            self._stopping = True
+            for _worker in self._workers:
+                self._tokens_sent.send(None)
         self._signal_workers(signal.SIGTERM)
+
+    def _stop_now(self, *_: object) -> None:
+        self._stopping = True
+        self._signal_workers(_STOP_NOW)
 
     def _signal_workers(self, number: int, *_: object) -> None:
         for worker in self._workers:
@@ -138,9 +153,10 @@ class _Supervisor:
                 os.kill(worker.pid, number)
 
 
-def _run_worker(listener: socket.socket) -> None:
+def _run_worker(listener: socket.socket, tokens: "Connection[None, None]") -> None:
     """Run one worker, from its start to its end."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a release to compare with
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the supervisor gets it as well, and passes it on
     threading.Thread(target=_stop_with_supervisor, name="taugate-supervisor", daemon=True).start()
     settings, folder = Settings(), Path(os.environ[SHARED_FOLDER])  # serve_in_workers has set them all
     configure_logging(settings.telemetry.log_level)
@@ -157,7 +173,17 @@ def _run_worker(listener: socket.socket) -> None:
         freeze_objects()
 
     serving.on_ready, serving.on_failure = ready, lambda: _give_up(serving.failure, folder)
-    uvicorn_server(application, settings).run(duplicate_listener(listener))
+    server = make_server(application, settings, lambda: _is_last(tokens))
+    signal.signal(_STOP_NOW, server.stop_now)
+    server.run(duplicate_listener(listener))
+
+
+def _is_last(tokens: "Connection[None, None]") -> bool:
+    """Take a token, and tell whether it was the last. Without any, this worker alone stops, and others accept."""
+    if not tokens.poll():
+        return False
+    tokens.recv()  # there is one for each worker, and none takes two
+    return not tokens.poll()
 
 
 def _stop_with_supervisor() -> None:
@@ -165,7 +191,7 @@ def _stop_with_supervisor() -> None:
     supervisor = multiprocessing.parent_process()
     if supervisor is not None:
         supervisor.join()
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), _STOP_NOW)
 
 
 def _give_up(failure: Exception | None, folder: Path) -> None:

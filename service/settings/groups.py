@@ -81,11 +81,13 @@ def _redis_url(url: SecretStr) -> SecretStr:
         parts = urlsplit(url.get_secret_value())
         if parts.scheme != "unix" and (database := parts.path.strip("/")):
             int(database)  # redis-py would use database 0 for what is not a number
+        if parts.scheme == "unix" and (parts.hostname or not parts.path.strip("/")):
+            raise ValueError  # redis-py would read unix://run/redis.sock as the path /redis.sock
         ConnectionPool.from_url(url.get_secret_value()).make_connection()  # opens no connection yet
     except (TypeError, ValueError):  # TypeError: an option that redis-py does not know
         message = (
-            "must be redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss://… for TLS, or unix:///PATH; "
-            "write special characters of a password as %XX"
+            "must be redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss://… for TLS, or "
+            "unix://[USER:PASSWORD@]/PATH[?db=DATABASE] for a socket; write special characters of a password as %XX"
         )
         raise PydanticCustomError(REFUSED, message) from None
     return url
@@ -264,7 +266,8 @@ class CacheSettings(SettingGroup, title="Cache and Redis"):
     )
     redis_url: Annotated[SecretStr, AfterValidator(_redis_url)] | None = Field(
         default=None,
-        description="Redis that all replicas share, such as redis://127.0.0.1:6379/0: cache, rates, drift alarms",
+        description="Redis that all replicas share, such as redis://127.0.0.1:6379/0 or unix:///run/redis.sock: "
+        "cache, rates, drift alarms",
     )
     redis_timeout_ms: Count = Field(
         default=10, description="longest wait for Redis; encoding a query takes about as long"
@@ -383,10 +386,26 @@ class ConnectionSettings(SettingGroup, title="Connections"):
     receive_seconds: Finite = Field(
         default=10.0, gt=0, description="longest time for a client to send a request, and again to take its reply"
     )
+    keep_alive_seconds: Finite = Field(
+        default=75.0,
+        gt=0,
+        le=86400,
+        description="how long an idle connection is kept after a reply; above the idle timeout of the proxy in front, "
+        "60 s for most (docs/operations.md)",
+    )
     max_header_bytes: int = Field(
         default=32 << 10, ge=1024, description="longest request head, as in nginx; it has at most 100 headers"
     )
-    shutdown_seconds: int = Field(default=20, ge=0, description="longest wait for requests in progress after SIGTERM")
+    drain_seconds: int = Field(
+        default=20,
+        ge=0,
+        le=86400,
+        description="longest time after SIGTERM in which requests are served, each reply with `Connection: close`; "
+        "shorter if there is no connection for 5 s; 0: none (docs/operations.md)",
+    )
+    shutdown_seconds: int = Field(
+        default=20, ge=0, description="longest wait for requests in progress after DRAIN_SECONDS"
+    )
 
 
 class TelemetrySettings(SettingGroup, title="Logs, traces and reports"):

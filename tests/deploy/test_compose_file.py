@@ -160,7 +160,7 @@ def test_the_service_may_be_asked_for_by_the_names_that_compose_gives_it() -> No
 
 def test_requests_in_flight_have_the_time_that_they_are_given() -> None:
     grace = int(SERVICES["service"]["stop_grace_period"].removesuffix("s"))
-    assert grace > VARIABLES["shutdown_seconds"].info.default
+    assert grace > VARIABLES["drain_seconds"].info.default + VARIABLES["shutdown_seconds"].info.default
 
 
 def test_the_rules_of_compose_and_of_a_bare_machine_are_the_same() -> None:

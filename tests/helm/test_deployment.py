@@ -36,11 +36,14 @@ def test_a_release_has_ten_minutes_to_be_loaded() -> None:
 @pytest.mark.parametrize(
     ("values", "pre_stop", "seconds"),
     [
-        ({}, 5, 5 + VARIABLES["shutdown_seconds"].info.default + 5),
-        (at("settings.shutdown_seconds", 60), 5, 70),
-        (at("settings.shutdown_seconds", 0), 5, 10),
-        (at("rollout.preStopSeconds", 20), 20, 45),
-        (at("rollout.preStopSeconds", 0), None, 25),
+        ({}, None, VARIABLES["drain_seconds"].info.default + VARIABLES["shutdown_seconds"].info.default + 5),
+        (at("settings.drain_seconds", 60), None, 85),
+        (at("settings.drain_seconds", 2), 3, 30),
+        (at("settings.drain_seconds", 0), 5, 30),
+        (at("settings.shutdown_seconds", 60), None, 85),
+        (at("settings.shutdown_seconds", 0), None, 25),
+        (at("rollout.preStopSeconds", 20), 20, 65),
+        (at("rollout.preStopSeconds", 0), None, 45),
     ],
 )
 def test_a_pod_has_time_to_leave(values: Values, pre_stop: int | None, seconds: int) -> None:

@@ -37,10 +37,11 @@ def test_it_asks_the_service_and_answers_to_its_own_names() -> None:
 
 
 def test_requests_in_flight_have_the_time_that_they_are_given() -> None:
-    for seconds in (0, 10):
-        spec = pod(render(KEYS, ON, at("rollout.preStopSeconds", seconds)))
+    for given, seconds in ((None, 5), (0, 0), (10, 10)):
+        spec = pod(render(KEYS, ON, at("rollout.preStopSeconds", given)))
         assert spec["terminationGracePeriodSeconds"] >= seconds + GRACE_SECONDS + 5
-        assert ("lifecycle" in spec["containers"][0]) == bool(seconds)
+        hook = spec["containers"][0].get("lifecycle", {}).get("preStop", {}).get("sleep", {"seconds": 0})
+        assert hook["seconds"] == seconds
 
 
 def test_its_key_is_in_a_secret_that_is_there_or_of_the_chart() -> None:

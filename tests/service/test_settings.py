@@ -37,11 +37,13 @@ def test_every_name_is_a_setting() -> None:
     assert known - set(NAMES) == {
         "ALLOW_UNAUTHENTICATED",
         "DIALECTS",
+        "DRAIN_SECONDS",
         "DRIFT_AVERAGE_RUN_LENGTH",
         "ENGINE_TIMEOUT_MS",
         "ENGINE_TOKEN_FILE",
         "ENGINE_URL",
         "EXPLORE_SHARE",
+        "KEEP_ALIVE_SECONDS",
         "PLAYGROUND",
         "QUERY_LOG_DAYS",
         "TELEMETRY",
@@ -125,7 +127,20 @@ def test_an_error_names_the_flag_where_one_was_given() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "127.0.0.1:6379", "http://h", "redis://h:port", "redis://h/one", "redis://h?pause=1", "redis://[::1"]
+    "url",
+    [
+        "",
+        "127.0.0.1:6379",
+        "http://h",
+        "redis://h:port",
+        "redis://h/one",
+        "redis://h?pause=1",
+        "redis://[::1",
+        "unix://",
+        "unix:///",
+        "unix://run/redis.sock",
+        "unix:///run/redis.sock?db=one",
+    ],
 )
 def test_a_redis_url_that_cannot_be_used(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAUGATE_REDIS_URL", url)
@@ -134,7 +149,15 @@ def test_a_redis_url_that_cannot_be_used(url: str, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    "url", ["redis://", "redis://me:p%2Fw@h:1/2", "rediss://h/0?ssl_cert_reqs=none", "unix:///s?db=1"]
+    "url",
+    [
+        "redis://",
+        "redis://me:p%2Fw@h:1/2",
+        "rediss://h/0?ssl_cert_reqs=none",
+        "unix:///s?db=1",
+        "unix://:p%2Fw@/s",
+        "unix://me:p@/run/redis.sock?db=2",
+    ],
 )
 def test_a_redis_url_that_can_be_used(url: str) -> None:
     redis_url = read_settings(releases="r", redis_url=url).cache.redis_url

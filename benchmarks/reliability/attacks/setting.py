@@ -63,6 +63,7 @@ class AttackSetting:
         plain = taugate(self.releases, "float32", cache=True)
         variables = {
             "PYTHONPATH": python_path(self.root),
+            "TAUGATE_DRAIN_SECONDS": "0",
             **{f"TAUGATE_{name}": value for name, value in (settings or {}).items()},
         }
         headers = {"X-API-Key": self.keys["good"]} if keys else {}

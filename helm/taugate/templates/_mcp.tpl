@@ -20,5 +20,5 @@
 
 {{/* Longer than preStop and the fifteen seconds that it gives requests in flight. */}}
 {{- define "taugate.mcpGracePeriod" -}}
-{{- add .Values.rollout.preStopSeconds 20 }}
+{{- add (include "taugate.preStop" (list . 0) | atoi) 20 }}
 {{- end }}

@@ -1,10 +1,5 @@
 {{/* The container of the service. */}}
 
-{{/* Longer than all that happens in it: preStop, requests in flight, and five seconds to end processes and write logs. */}}
-{{- define "taugate.gracePeriod" -}}
-{{- add .Values.rollout.preStopSeconds (include "taugate.setting" (list . "shutdown_seconds") | atoi) 5 }}
-{{- end }}
-
 {{- define "taugate.serviceContainer" -}}
 image: {{ include "taugate.image" (list . .Values.image) }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
@@ -29,8 +24,8 @@ livenessProbe:
   {{- include "taugate.probe" (list "/livez" .Values.probes.liveness) | nindent 2 }}
 readinessProbe:
   {{- include "taugate.probe" (list "/readyz" .Values.probes.readiness) | nindent 2 }}
-{{- with .Values.rollout.preStopSeconds }}
-# After SIGTERM nothing new is accepted: until every proxy has heard that the pod is leaving, it answers as before.
+{{- with include "taugate.preStop" (list . (include "taugate.drain" . | atoi)) | atoi }}
+# Until every proxy has heard that the pod is leaving, it answers as before.
 lifecycle:
   preStop:
     sleep:

@@ -92,6 +92,7 @@ def test_the_deadline_is_of_each_request(hasty: ServiceProcess) -> None:
 def test_work_may_take_longer(releases: Path) -> None:
     bodies = [json.dumps({"queries": [f"marmalade {row} " * (10 + each) for each in range(64)]}) for row in range(8)]
     settings = {"TAUGATE_QUEUE_LIMIT": "1024", "TAUGATE_DEADLINE_MS": "60000", "TAUGATE_RECEIVE_SECONDS": "0.2"}
+    settings["TAUGATE_KEEP_ALIVE_SECONDS"] = "2"  # after which the service ends what is read to the end here
     with ServiceProcess(releases, **settings) as service:
         service.ready()
         sent = [

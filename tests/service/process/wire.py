@@ -23,6 +23,18 @@ def connected(service: ServiceProcess, sent: bytes = b"") -> Iterator[socket.soc
         yield connection
 
 
+def answer(connection: socket.socket, request: bytes = WHOLE) -> bytes:
+    """Send a request and read its whole reply, whose head says how long it is; b"" if the service closes instead."""
+    connection.sendall(request)
+    received = b""
+    while part := connection.recv(65536):
+        received += part
+        head, separator, body = received.partition(b"\r\n\r\n")
+        if separator and len(body) >= int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]):
+            break
+    return received
+
+
 def rest(connection: socket.socket) -> tuple[bytes, float]:
     """What comes until the service closes, and how many seconds that takes."""
     began, received = time.perf_counter(), b""

@@ -1,0 +1,58 @@
+"""Refusals of a connection before there is a request: whole HTTP replies, as bytes."""
+
+from dataclasses import dataclass
+from email.utils import formatdate
+from http import HTTPStatus
+
+import orjson
+
+from taugate.service.api.replies import error_body
+from taugate.service.api.request_context import SECURITY_HEADERS, new_id
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A refusal of a connection.
+
+    reason: label of the metric `taugate_refused_total`; status, code, message: of the error that the client gets.
+    """
+
+    reason: str
+    status: HTTPStatus
+    code: str
+    message: str
+
+
+TOO_SLOW = Refusal(
+    "receive_timeout",
+    HTTPStatus.REQUEST_TIMEOUT,
+    "request_timeout",
+    "the whole request was not there in time (TAUGATE_RECEIVE_SECONDS)",
+)
+TOO_MANY = Refusal(
+    "connections",
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    "overloaded",
+    "too many connections are open (TAUGATE_MAX_CONNECTIONS); try again later",
+)
+
+
+def raw_reply(refusal: Refusal) -> bytes:
+    """Return a whole HTTP/1.1 reply that closes its connection.
+
+    refusal: what the reply says.
+    """
+    request_id = new_id()
+    body = orjson.dumps(error_body(refusal.code, refusal.message, request_id))
+    headers = [
+        (b"date", formatdate(usegmt=True).encode()),
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+        *SECURITY_HEADERS,
+        (b"x-request-id", request_id.encode()),
+    ]
+    if refusal.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers.append((b"retry-after", b"1"))
+    line = f"HTTP/1.1 {refusal.status.value} {refusal.status.phrase}\r\n".encode()
+    return line + b"".join(b"%b: %b\r\n" % header for header in headers) + b"\r\n" + body

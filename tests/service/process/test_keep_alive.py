@@ -1,0 +1,156 @@
+"""Idle connections: how long they are kept, and which of them makes room for a new one."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from taugate.service.api.connections import ConnectionTable
+from taugate.service.metrics import Metrics
+from taugate.service.settings import Settings
+from tests.service.process.wire import WHOLE, answer, connected, error, rest
+from tests.service_process import ServiceProcess
+
+_SECONDS = 3.0
+_HALF_NEXT = WHOLE + WHOLE[:20]
+
+
+@pytest.fixture(scope="module")
+def brief(releases: Path) -> Iterator[ServiceProcess]:
+    """A service that keeps idle connections longer than it waits for requests."""
+    settings = {"TAUGATE_KEEP_ALIVE_SECONDS": str(_SECONDS), "TAUGATE_RECEIVE_SECONDS": "1"}
+    with ServiceProcess(releases, **settings) as service:
+        yield service.ready()
+
+
+def _answered(connection: socket.socket, request: bytes = WHOLE) -> bool:
+    return answer(connection, request).startswith(b"HTTP/1.1 200 ")
+
+
+def test_default_is_longer_than_the_idle_timeout_of_balancers() -> None:
+    assert Settings(releases=Path("nowhere")).connections.keep_alive_seconds == 75
+
+
+def test_idle_connection_is_usable_until_the_keep_alive_time_is_over(brief: ServiceProcess) -> None:
+    with connected(brief) as connection:
+        for _ in range(2):
+            assert _answered(connection)
+            time.sleep(2)  # longer than the service waits for a request that has begun
+        assert _answered(connection)
+        ended, seconds = rest(connection)
+    assert ended == b""
+    assert _SECONDS - 0.2 < seconds < _SECONDS + 3
+
+
+@pytest.mark.parametrize("sent", [_HALF_NEXT, WHOLE], ids=["with the request before", "later"])
+def test_half_a_request_on_a_kept_connection_is_not_kept_as_long(brief: ServiceProcess, sent: bytes) -> None:
+    with connected(brief) as connection:
+        assert _answered(connection, sent)
+        if sent == WHOLE:
+            connection.sendall(WHOLE[:20])
+        reply, seconds = rest(connection)
+    assert error(reply) == (408, "request_timeout")
+    assert seconds < _SECONDS
+
+
+def test_connection_without_a_request_is_not_kept_as_long(brief: ServiceProcess) -> None:
+    with connected(brief) as connection:
+        assert rest(connection)[1] < _SECONDS
+
+
+class _Connection:
+    """A connection of a table, which notes how it ended."""
+
+    def __init__(self) -> None:
+        self.ended = ""
+
+    def abort(self) -> None:
+        self.ended = "aborted"
+
+    def close(self) -> None:
+        self.ended = "closed"
+
+    def unread(self) -> int:
+        return 0
+
+    def end_if_late(self, now: float, seconds: float) -> None:
+        raise AssertionError
+
+
+def _full_table(*idle_seconds: float | None) -> tuple[ConnectionTable, list[_Connection]]:
+    """A full table of admitted connections that have been idle for so long; None: a request is under way."""
+    table = ConnectionTable(Settings(releases=Path("nowhere"), max_connections=len(idle_seconds)), Metrics())
+    connections = [_Connection() for _ in idle_seconds]
+    now = asyncio.get_running_loop().time()
+    for connection, seconds in zip(connections, idle_seconds, strict=True):
+        assert table.enter(connection)
+        table.keep(connection)
+        if seconds is not None:
+            table.idle(connection, now - seconds)
+    return table, connections
+
+
+def test_full_table_closes_the_connection_that_is_idle_longest() -> None:
+    async def run() -> None:
+        table, connections = _full_table(None, 40, 30, 20)
+        for further in (_Connection(), _Connection(), _Connection()):
+            assert table.enter(further)
+            table.keep(further)
+        assert [connection.ended for connection in connections] == ["", "closed", "closed", "closed"]
+        assert not table.enter(_Connection()), "all others have a request under way"
+
+    asyncio.run(run())
+
+
+def test_full_table_refuses_a_new_connection_while_all_were_used_just_now() -> None:
+    async def run() -> None:
+        table, connections = _full_table(None, 4, 3)
+        assert not table.enter(_Connection())
+        assert not any(connection.ended for connection in connections)
+
+    asyncio.run(run())
+
+
+def test_full_table_spares_an_idle_connection_that_is_used_again() -> None:
+    async def run() -> None:
+        table, (first, second) = _full_table(40, 30)
+        table.busy(first)
+        assert table.enter(_Connection())
+        assert (first.ended, second.ended) == ("", "closed")
+
+    asyncio.run(run())
+
+
+def test_full_table_ends_an_unauthenticated_connection_first() -> None:
+    async def run() -> None:
+        table, (idle, gone) = _full_table(40, 30)
+        table.leave(gone)
+        silent = _Connection()
+        assert table.enter(silent)
+        assert table.enter(_Connection())
+        assert (idle.ended, silent.ended) == ("", "aborted")
+
+    asyncio.run(run())
+
+
+def test_kept_connections_do_not_keep_new_clients_out(releases: Path) -> None:
+    """With every place taken by a client that was answered and is idle, a new one is answered within seconds."""
+    with ServiceProcess(releases, TAUGATE_MAX_CONNECTIONS="20") as service:
+        service.ready()
+        service.http.close()
+        kept = [socket.create_connection(("127.0.0.1", service.port), timeout=20) for _ in range(20)]
+        assert all(_answered(connection) for connection in kept)
+        deadline = time.monotonic() + 10
+        while True:
+            with connected(service) as late:
+                if _answered(late):
+                    break
+            assert time.monotonic() < deadline, "refused until the keep-alive time is over"
+            time.sleep(0.2)
+        assert kept[0].recv(1) == b"", "the one that was idle longest made room"
+        assert _answered(kept[-1])
+        for connection in kept:
+            connection.close()
