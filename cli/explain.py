@@ -28,11 +28,12 @@ def run(arguments: argparse.Namespace) -> int:
     document.
     """
     from taugate.errors import InputError
+    from taugate.retrieval.documents.visible_text import has_visible_text
     from taugate.retrieval.explanation import explain
     from taugate.retrieval.query import Query
     from taugate.retrieval.release.reader import load
 
-    if not arguments.query.strip():
+    if not has_visible_text(arguments.query):
         raise InputError("QUERY is blank; give the text to search for")
     release = load(find(arguments.releases, arguments.release))
     policy = release.manifest.policy

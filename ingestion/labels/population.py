@@ -10,6 +10,7 @@ from taugate.drift.query_log import LoggedQuery, read_query_log
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import PEOPLE, Origin
 from taugate.ingestion.dataset.editing import QueryFile
+from taugate.retrieval.documents.visible_text import has_visible_text
 
 
 class Candidate(NamedTuple):
@@ -56,7 +57,7 @@ def logged(logs: Sequence[Path], collection: str) -> Population:
             left_out["within a filter"] += 1
         elif not record.has_text:
             left_out["without a text"] += 1
-        elif record.query.strip():
+        elif has_visible_text(record.query):
             name = f"traffic:{hashed(record.query)}"
             queries.setdefault(record.query, Candidate(name, record.query, "traffic", new=True))
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)

@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.documents.filter_schema import FilterField
 from taugate.retrieval.documents.store import MetadataValue
+from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate.retrieval.explanation import Rule
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.query import GroupBy, Reason
@@ -31,8 +32,8 @@ _LARGEST_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so is what t
 
 
 def require_text(text: str) -> str:
-    """Refuse a blank query. The parser has refused halves of surrogate pairs already."""
-    if not text.strip():
+    """Refuse a query without a visible character. The parser has refused halves of surrogate pairs already."""
+    if not has_visible_text(text):
         raise PydanticCustomError("blank", "a query needs text")
     return text
 
@@ -55,7 +56,7 @@ def _examples(*examples: dict[str, Any]) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [*examples]})
 
 
-# `pattern` is not quite what is validated: U+001C to U+001F are spaces for Python and not for ECMAScript.
+# `pattern` says less than is validated: ECMAScript has no short name for the characters that nobody sees.
 QueryText = Annotated[
     str, AfterValidator(require_text), WithJsonSchema({"type": "string", "minLength": 1, "pattern": r"\S"})
 ]
