@@ -1,7 +1,6 @@
 """`taugate explain`: why a document is, or is not, among the results of a search."""
 
 import argparse
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -41,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     explained = explain(release.retriever, release.documents, query, arguments.document)
     name = release.manifest.release_id
     if arguments.json:
-        fields = {**dataclasses.asdict(explained), "policy": policy.kind, "release": name}
+        fields = {**explained.fields(), "policy": policy.kind, "release": name}
         sys.stdout.write(json.dumps(fields) + "\n")
         return 0
     sys.stdout.write(f"{printable(explained.why)}\n")
@@ -56,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
             "similarity": f"{explained.score:.4f}",
             "relevance": "–" if explained.relevance is None else f"{explained.relevance:.3f}",
             "text": "longer than the encoder reads" if explained.truncated else "read to its end",
+            **({"query": "longer than the encoder reads"} if explained.query_truncated else {}),
             "release": name,
         }
     )

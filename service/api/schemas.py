@@ -167,6 +167,11 @@ class SearchResponse(BaseModel):
     policy: PolicyKind
     calibrated: bool = Field(description="true where a calibrated threshold was in force, and every result passed it")
     calibration: State = Field(description=_PROVISIONAL)
+    truncated: bool = Field(
+        default=False,
+        description="there and true if the query is longer than the encoder reads: the results are of its beginning, "
+        "and `calibrated` is false",
+    )
     approximate: bool = Field(
         default=False,
         description="there and true where an engine searched within a filter: a document that belongs among the first "
@@ -215,7 +220,8 @@ class ExplainResponse(BaseModel):
     kept: bool
     rule: Rule = Field(description="what became of the document; any but `kept` and `min_results` drops it")
     why: str = Field(description="the same in a sentence for people, with how near the document was")
-    truncated: bool | None = Field(description="the text is longer than the encoder's window")
+    truncated: bool | None = Field(description="the document's text is longer than the encoder reads")
+    query_truncated: bool = Field(default=False, description="the query is longer than the encoder reads")
     filtered: bool = Field(description="the filter of the request or of the key leaves it out")
     release: str
 

@@ -97,7 +97,7 @@ class SearchRoutes:
         for task, known in zip(tasks, remembered, strict=True):
             reply = known or next(worked_out)
             query_id = reply_id(allowed)
-            self._notify(task.query, query_id, reply, active, request_key(request.scope))
+            self._notify(reply.query_as_read(task.query), query_id, reply, active, request_key(request.scope))
             sent.append(reply.to_json(query_id, drift))
             if len(tasks) > 1:  # other requests have their turn: a batch of known replies waits for nothing else
                 await asyncio.sleep(0)
@@ -106,6 +106,8 @@ class SearchRoutes:
     def _notify(self, query: Query, query_id: str, reply: Reply, active: ActiveRelease, key: ApiKey | None) -> None:
         """Notify metrics, drift and the shadow of a reply that goes out. None of them changes it."""
         self._metrics.observe_reply(reply.kept, reply.considered, reply.reason, reply.explored)
+        if reply.truncated:
+            self._metrics.queries_truncated.inc()
         if active.drift is not None:
             active.drift.observe(query_id, query, reply, None if key is None else key.name)
         if self._serving.shadowing.active is not None:
@@ -161,7 +163,7 @@ def read_query(
         raise Invalid(f"{name}group_by: the documents are in an engine, where results cannot be grouped; leave it out")
     if request.filter:
         try:
-            active.release.fields.check(request.filter)
+            active.release.fields.check_kinds(request.filter)
         except InputError as error:
             raise Invalid(f"{name}filter: {error}") from error
     return Query(request.query, k, request.threshold, request.min_results, request.filter, allowed, request.group_by)
