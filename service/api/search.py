@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from taugate.errors import InputError
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.exploration import Exploration
+from taugate.retrieval.index.passages import Fields
 from taugate.retrieval.query import Query
 from taugate.service.access.keys import ApiKey
 from taugate.service.access.rate_limit import RateLimiter
@@ -39,6 +40,11 @@ class SearchRoutes:
     def __init__(self, settings: Settings, serving: Serving, metrics: Metrics, limiter: RateLimiter) -> None:
         """settings: limits of a request; serving: has the active release; metrics: count replies; limiter: of keys."""
         self._settings, self._serving, self._metrics, self._limiter = settings, serving, metrics, limiter
+
+    @property
+    def fields(self) -> Fields:
+        """The metadata fields of the release in service. Raises NotReady as Serving.active."""
+        return self._serving.active.release.fields
 
     async def search(self, request: Request, body: SearchRequest) -> Response:
         """The top-K documents of a query that pass the calibrated threshold, or the reason why none does."""
