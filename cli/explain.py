@@ -1,7 +1,6 @@
 """`taugate explain`: why a document is, or is not, among the results of a search."""
 
 import argparse
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -28,11 +27,12 @@ def run(arguments: argparse.Namespace) -> int:
     document.
     """
     from taugate.errors import InputError
+    from taugate.retrieval.documents.visible_text import has_visible_text
     from taugate.retrieval.explanation import explain
     from taugate.retrieval.query import Query
     from taugate.retrieval.release.reader import load
 
-    if not arguments.query.strip():
+    if not has_visible_text(arguments.query):
         raise InputError("QUERY is blank; give the text to search for")
     release = load(find(arguments.releases, arguments.release))
     policy = release.manifest.policy
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     explained = explain(release.retriever, release.documents, query, arguments.document)
     name = release.manifest.release_id
     if arguments.json:
-        fields = {**dataclasses.asdict(explained), "policy": policy.kind, "release": name}
+        fields = {**explained.fields(), "policy": policy.kind, "release": name}
         sys.stdout.write(json.dumps(fields) + "\n")
         return 0
     sys.stdout.write(f"{printable(explained.why)}\n")
@@ -55,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
             "similarity": f"{explained.score:.4f}",
             "relevance": "–" if explained.relevance is None else f"{explained.relevance:.3f}",
             "text": "longer than the encoder reads" if explained.truncated else "read to its end",
+            **({"query": "longer than the encoder reads"} if explained.query_truncated else {}),
             "release": name,
         }
     )

@@ -61,7 +61,8 @@ class LoggedQuery:
     key is not in it. k: how many results were considered. threshold: of the request, in place of the calibrated one.
     group_by: of the request. kept: how many of the calibration's K results the policy keeps. topk: their similarities,
     best first. random: similarities with random documents. Both are empty where a filter, of the request or of the key,
-    was in force. shown: the results in the reply, in its order.
+    was in force, and if the query was not read whole. shown: the results in the reply, in its order. truncated: the
+    encoder read only the beginning of the query. unreadable: it does not know most of the query's text.
     """
 
     v: Literal[2] = 2
@@ -79,6 +80,8 @@ class LoggedQuery:
     topk: list[_Similarity]
     random: list[_Similarity]
     shown: list[ShownResult]
+    truncated: Annotated[bool, Field(strict=True)] = False
+    unreadable: Annotated[bool, Field(strict=True)] = False
 
     @property
     def has_text(self) -> bool:
@@ -92,8 +95,13 @@ class LoggedQuery:
 
     @property
     def filtered(self) -> bool:
-        """True where a filter, of the request or of the API key, left documents out."""
-        return not self.topk
+        """True if a filter, of the request or of the API key, left documents out."""
+        return not (self.topk or self.truncated or self.unreadable)
+
+    @property
+    def is_comparable(self) -> bool:
+        """True if drift compares the query with the calibration: not within a filter, and read whole."""
+        return bool(self.topk)
 
 
 @dataclass(slots=True, kw_only=True)

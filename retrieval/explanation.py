@@ -1,8 +1,8 @@
 """Explains what a search does with one document: where it ranks, which rule drops it, and by how much."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,9 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
 
 # What became of the document: it is kept, or the first rule that drops it.
-Rule = Literal["kept", "min_results", "threshold", "unanswerable", "rank", "chunk", "index", "filter", "key_filter"]
+Rule = Literal[
+    "kept", "min_results", "threshold", "unanswerable", "unreadable", "rank", "chunk", "index", "filter", "key_filter"
+]
 # What a policy compares with τ, in words.
 _COMPARED: Mapping[PolicyKind, str] = {
     "similarity": "similarity",
@@ -44,7 +46,7 @@ class Explanation:
     a rank; None where an engine evaluates a filter. score: its similarity. relevance: the probability that it is
     relevant; None where the release has no model of it. compared: what the policy compares with `threshold`. threshold:
     in force for this query; None where none is. truncated: whether its text is longer than the encoder's window, so
-    that the end of it cannot be found.
+    that the end of it cannot be found. query_truncated: whether the encoder reads only the beginning of the query.
 
     If the key's filter hides the document, the explanation says that and nothing else. If the request's own filter
     leaves it out, it has no rank and no score.
@@ -63,6 +65,14 @@ class Explanation:
     compared: float | None = None
     threshold: float | None = None
     truncated: bool | None = None
+    query_truncated: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of its JSON; `query_truncated` is there if it is true."""
+        fields = asdict(self)
+        if not self.query_truncated:
+            del fields["query_truncated"]
+        return fields
 
 
 def explain(retriever: Retriever, documents: Documents, query: Query, document_id: str) -> Explanation:
@@ -122,9 +132,11 @@ class _Search:
 
     def __init__(self, retriever: Retriever, documents: Documents, query: Query) -> None:
         """Run the search; the parameters are those of `explain`."""
+        tokens = retriever.tokens([query.text])
+        query = query.as_read(tokens[0])
         self._retriever, self._documents, self._query = retriever, documents, query
         self._parents = retriever.parents if query.group_by else None
-        self._vector = retriever.vectors([query.text])
+        self._vector = retriever.embed(tokens)
         # The same search three times: as asked, with all that it considers, and of passages for the model of relevance.
         everything = replace(query, min_results=query.k)
         asked = [query, everything, replace(everything, group_by=None)]
@@ -152,6 +164,7 @@ class _Search:
             compared=compared,
             threshold=self._answer.threshold,
             truncated=_is_truncated(self._retriever, self._documents, np.int64(position)),
+            query_truncated=self._query.truncated,
         )
 
     def _choose(self, passages: NDArray[np.int64]) -> tuple[int, np.float32]:
@@ -216,7 +229,9 @@ class _Search:
         below = bool(self._considered.below_threshold[places[0]])
         if kept:
             return "min_results" if below else "kept"
-        return "unanswerable" if self._answer.refused else "threshold"
+        if self._answer.refused:
+            return "unreadable" if self._query.unreadable else "unanswerable"
+        return "threshold"
 
     def _sibling(self, position: int) -> int | None:
         """Return the passage by which the same document is considered where results are grouped, None without one."""
@@ -242,7 +257,7 @@ class _Search:
                 why = f"It is returned only because {asked}: {self._refusal() if self._answer.refused else margin}"
             case "threshold":
                 why = f"The threshold drops it: {margin}"
-            case "unanswerable":
+            case "unanswerable" | "unreadable":
                 why = f"The query as a whole is refused: {self._refusal()}"
             case "rank":
                 considered, last = len(self._considered.positions), float(self._considered.scores[-1])
@@ -254,10 +269,13 @@ class _Search:
                 why = f"Its document is considered by the chunk {self._documents[sibling].id!r}, which is more similar"
             case _:
                 why = f"The approximate index does not find it, although its rank is {rank}"
-        return f"{why}."
+        part = ". The encoder reads only the beginning of the query" if self._query.truncated else ""
+        return f"{why}{part}."
 
     def _refusal(self) -> str:
-        """Say by how much the query misses an answer."""
+        """Say by how much the query misses an answer, or that the encoder cannot read it."""
+        if self._query.unreadable:
+            return "the encoder knows less than half of its characters, so that its similarities mean nothing"
         rule, found = self._retriever.abstention, self._passages.found
         assert rule is not None  # noqa: S101 (for the type checker: nothing else refuses a query)
         assert found is not None  # noqa: S101 (for the type checker: that search is not grouped)

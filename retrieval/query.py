@@ -1,19 +1,20 @@
 """A search, and the answer to it: what is kept of the top-K, and why nothing else is."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import Document, Documents
+from taugate.retrieval.encoder.encoder import Tokens
 from taugate.retrieval.exploration import Exploration
 from taugate.retrieval.policy.policy import Mask, PolicyKind
 from taugate.retrieval.vectors.similarity import Float32
 
-Reason = Literal["all_below_threshold", "no_documents_match_filter", "unanswerable"]
+Reason = Literal["all_below_threshold", "no_documents_match_filter", "unanswerable", "unreadable"]
 GroupBy = Literal["document"]
 
 
@@ -25,8 +26,10 @@ class Query:
     passage of each; None counts passages. threshold: overrides τ, and answers a query that would be refused; None takes
     the policy's. min_results: so many are returned even where they score below the threshold, or the query is refused.
     filter: the documents that are searched; None, or a filter without a condition, is all. permitted: the documents
-    that whoever asks may see, within which the filter holds. No query is refused as a whole there, as the words of all
-    documents have a say in that. exploration: shows a few of the results that τ drops; None shows none.
+    that whoever asks may see, within which the filter holds. No query is refused there for lack of an answer, as the
+    words of all documents have a say in that. exploration: shows a few of the results that τ drops; None shows none.
+    truncated: the encoder reads only the beginning of the text. unreadable: the encoder does not know most of the text,
+    so that the query is refused. Both are False until the text is tokenized, see `as_read`.
     """
 
     text: str
@@ -37,6 +40,19 @@ class Query:
     permitted: Filter = ()
     group_by: GroupBy | None = None
     exploration: Exploration | None = None
+    truncated: bool = False
+    unreadable: bool = False
+
+    def as_read(self, tokens: Tokens) -> Self:
+        """Return the query with what the encoder reads of it. tokens: of its text."""
+        if self.truncated == tokens.truncated and self.unreadable == tokens.unreadable:
+            return self
+        return replace(self, truncated=tokens.truncated, unreadable=tokens.unreadable)
+
+    @property
+    def is_comparable(self) -> bool:
+        """True if the calibration speaks of such queries: read whole, and asked of all documents."""
+        return not (self.filter or self.permitted or self.truncated or self.unreadable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +82,9 @@ class Answer:
     stratum alone, as the top-K has other documents there than those that the threshold was measured on; grouped by
     document it is for k = 1 alone, as more documents reach further down the list of passages. reason: why nothing is
     kept, None where something is. refused: whether the query is refused as a whole. uncut: for drift, of the passages,
-    grouped or not; None within a filter, for the same reason. found: (w,) int64 positions of all results of the search,
-    of which this is the cut; None where they are grouped. approximate: whether the search was within a filter and
+    grouped or not; None if the query is not `is_comparable`. found: (w,) int64 positions of all results of the search,
+    of which this is the cut; None where they are grouped. truncated: whether the encoder read only the beginning of the
+    query, of which nothing was measured. approximate: whether the search was within a filter and
     through an engine, which may miss passages there. documents: those of the results, by position, where the search
     brought them; empty where they are in this process.
     """
@@ -87,6 +104,7 @@ class Answer:
     refused: bool
     uncut: Uncut | None
     found: NDArray[np.int64] | None
+    truncated: bool = False
     approximate: bool = False
     documents: Mapping[int, Document] = field(default_factory=dict)
 

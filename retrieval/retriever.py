@@ -132,8 +132,9 @@ class Retriever:
         queries: n of them. observe: see `embed` and `answer`. Raises InputError for a filter on a field that no
         document has.
         """
-        vectors = self.embed(self.tokens([query.text for query in queries]), observe)
-        return self.answer(queries, vectors, observe)
+        tokens = self.tokens([query.text for query in queries])
+        read = [query.as_read(each) for query, each in zip(queries, tokens, strict=True)]
+        return self.answer(read, self.embed(tokens, observe), observe)
 
     def tokens(self, texts: Sequence[str]) -> list[Tokens]:
         """Return the token ids of query texts."""
@@ -160,9 +161,10 @@ class Retriever:
     def answer(self, queries: Sequence[Query], vectors: Float32, observe: Observe = unobserved) -> list[Answer]:
         """Answer queries whose vectors are known: search, then cut.
 
-        queries: n of them. vectors: (n, d') float32. observe: receives the stages "search", in which filters are
-        looked up too, with those of an engine before it, and "filter", which is the cut. Raises InputError for a filter
-        on a field that no document has, EngineUnavailable where an engine does not answer.
+        queries: n of them, as the encoder read them (`Query.as_read`). vectors: (n, d') float32. observe: receives the
+        stages "search", in which filters are looked up too, with those of an engine before it, and "filter", which is
+        the cut. Raises InputError for a filter on a field that no document has, EngineUnavailable if an engine does not
+        answer.
         """
         start = time.perf_counter()
         lists = [each for group in self._search_groups(queries) for each in self._search(vectors, group, observe)]
@@ -267,9 +269,9 @@ class Retriever:
                 top.scores[row],
                 decisions[row],
                 None if relevance is None else relevance[row],
-                None if answered is None else answered[row : row + 1],
+                _answered(query, None if answered is None else answered[row : row + 1]),
             )
-            uncut = None if query.filter or query.permitted else Uncut(results.scores[:k], passing[row])
+            uncut = Uncut(results.scores[:k], passing[row]) if query.is_comparable else None
             if self.parents is not None and self.groups(query):
                 results = results.at(first_of_each(self.parents, results.positions))
             yield self._cut_one(query, results, policy, uncut, found)
@@ -287,8 +289,9 @@ class Retriever:
         refused = answered is not None and not answered.any()
         chosen, propensities = _explore(query, results, chosen, len(passing), refused=refused)
         below_threshold = ~passing[chosen]
-        # Within a filter, refusals are not certified.
+        # Within a filter, refusals are not certified. Nothing is of a query that was not read whole.
         certified = self.abstention is None or not (query.filter or query.permitted)
+        certified = certified and not (query.truncated or query.unreadable)
         return Answer(
             positions=results.positions[chosen],
             scores=results.scores[chosen],
@@ -301,10 +304,11 @@ class Retriever:
             threshold=None if threshold is None else float(threshold),
             policy=policy.kind,
             calibrated=not overridden and certified and policy.covers(query.k) and not below_threshold.any(),
-            reason=_reason(len(passing), len(chosen), refused),
+            reason=_reason(query, len(passing), len(chosen), refused),
             refused=refused,
             uncut=uncut,
             found=None if self.groups(query) else results.positions,
+            truncated=query.truncated,
             approximate=found.approximate,
             documents={
                 position: found.candidates[position].document
@@ -342,10 +346,17 @@ def _explore(
     return together[order], propensities[order]
 
 
-def _reason(considered: int, kept: int, refused: bool) -> Reason | None:
+def _answered(query: Query, answered: Mask | None) -> Mask | None:
+    """Return whether a query is answered, as _Results has it; answered: what the rule of abstention says."""
+    return np.zeros(1, dtype=np.bool_) if query.unreadable else answered
+
+
+def _reason(query: Query, considered: int, kept: int, refused: bool) -> Reason | None:
     """Return why nothing is kept; an index of documents returns no result only where the filter leaves none."""
     if kept:
         return None
     if not considered:
         return "no_documents_match_filter"
-    return "unanswerable" if refused else "all_below_threshold"
+    if refused:
+        return "unreadable" if query.unreadable else "unanswerable"
+    return "all_below_threshold"

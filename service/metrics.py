@@ -88,6 +88,11 @@ class Metrics:
         )
         for reason in get_args(Reason):
             self.empty_responses.labels(reason)
+        self.queries_truncated = Counter(
+            "taugate_queries_truncated",
+            "Queries that are longer than the encoder reads; their replies are not calibrated.",
+            registry=self.registry,
+        )
         self.feedback = Counter("taugate_feedback", "Judgements of results.", ["outcome"], registry=self.registry)
         self.refused = Counter(
             "taugate_refused", "Requests and connections refused.", ["reason"], registry=self.registry

@@ -71,7 +71,7 @@ class AnsweredLog:
 def read_log(paths: Sequence[Path], release: str, k: int) -> ReleaseLog:
     """Read the lines of one release.
 
-    Queries within a filter and irrelevant documents are left out, as drift does not count them.
+    Queries within a filter or not read whole, and irrelevant documents, are left out, as drift does not count them.
 
     paths: files, in any order; release: its id; k: results that its queries have. Raises InputError where a line is not
     of a query log, or none is of the release.
@@ -82,7 +82,7 @@ def read_log(paths: Sequence[Path], release: str, k: int) -> ReleaseLog:
             others += 1
         elif isinstance(line.record, LoggedJudgement):
             judged.add(line.record)
-        elif not line.record.filtered:
+        elif line.record.is_comparable:
             queries.add(line, line.record)
     if not len(queries):
         known = f"all of its {others} lines are of other releases; name theirs with --release" if others else "no query"

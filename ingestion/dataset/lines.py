@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from taugate.errors import InputError
+from taugate.retrieval.documents.visible_text import has_visible_text
 
 _BOM = b"\xef\xbb\xbf"
 _DATA_SET = "a data set is corpus.jsonl, queries.jsonl, qrels/<split>.tsv"
@@ -104,7 +105,7 @@ def required_text(path: Path, line: int, record: dict[str, Any], name: str) -> s
     value = record[name]
     if not isinstance(value, str):
         raise LineError(path, line, f'"{name}" is {_json_type(value)}, not a string', "put it in quotes")
-    if not value.strip():
+    if not has_visible_text(value):
         raise LineError(path, line, f'"{name}" is empty', "fill it in or remove the line")
     return value
 

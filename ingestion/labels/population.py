@@ -1,5 +1,6 @@
 """The queries that a sample to judge is drawn from: what people asked, in the data set or in a query log."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from taugate.drift.query_log import LoggedQuery, read_query_log
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import PEOPLE, Origin
 from taugate.ingestion.dataset.editing import QueryFile
+from taugate.retrieval.documents.visible_text import has_visible_text
 
 
 class Candidate(NamedTuple):
@@ -45,7 +47,7 @@ def logged(logs: Sequence[Path], collection: str) -> Population:
     query is left.
     """
     queries: dict[str, Candidate] = {}
-    left_out = {"of another collection": 0, "within a filter": 0, "without a text": 0}
+    left_out = Counter[str]()
     for line in read_query_log(logs):
         record = line.record
         if not isinstance(record, LoggedQuery):
@@ -54,9 +56,11 @@ def logged(logs: Sequence[Path], collection: str) -> Population:
             left_out["of another collection"] += 1
         elif record.filtered:
             left_out["within a filter"] += 1
+        elif record.unreadable:
+            left_out["that the encoder cannot read"] += 1
         elif not record.has_text:
             left_out["without a text"] += 1
-        elif record.query.strip():
+        elif has_visible_text(record.query):
             name = f"traffic:{hashed(record.query)}"
             queries.setdefault(record.query, Candidate(name, record.query, "traffic", new=True))
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.documents.filters import FieldCondition, Range, SortKey, sort_key
+from taugate.retrieval.documents.filters import NUMBERS, FieldCondition, Range, SortKey, sort_key
 from taugate.retrieval.documents.sorted_values import SortedValues
 from taugate.retrieval.documents.store import MetadataValue
 
@@ -28,13 +28,18 @@ class Column:
 
     def where(self, condition: FieldCondition) -> Mask:
         """Return which documents meet a condition on the field, (N,) bool."""
-        if isinstance(condition, Range):
+        if isinstance(condition, Range) and condition.kind == NUMBERS:
             first, last = self.values.interval(condition)
             return (self.codes >= first) & (self.codes < last)
         accepted = np.zeros(len(self.values) + 1, dtype=np.bool_)
-        accepted[self.values.places(condition)] = True  # the last place stays False: MISSING, −1, reads it
+        accepted[self._places(condition)] = True  # the last place stays False: MISSING, −1, reads it
         mask: Mask = accepted[self.codes]
         return mask
+
+    def _places(self, condition: FieldCondition) -> NDArray[np.int64]:
+        if isinstance(condition, Range):
+            return self.values.places_within(condition)
+        return self.values.places(condition)
 
     def keys(self, position: int) -> tuple[SortKey, ...]:
         """Return the sort key of one document's value, none where it has no value."""
@@ -62,7 +67,7 @@ class TagColumn:
     def where(self, condition: FieldCondition) -> Mask:
         """Return which documents have one of the values that a condition names, (N,) bool.
 
-        Takes M bytes beside the result. Bounds are for single numbers, so no document meets a range.
+        Takes M bytes beside the result. Bounds are for single values, so no document meets a range.
         """
         if isinstance(condition, Range):
             return np.zeros(len(self.starts) - 1, dtype=np.bool_)

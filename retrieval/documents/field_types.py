@@ -7,7 +7,8 @@ from typing import Self
 
 from taugate.errors import InputError
 from taugate.retrieval.documents.columns import sort_keys
-from taugate.retrieval.documents.filters import KINDS, NUMBERS, Filter, Range, on_fields
+from taugate.retrieval.documents.dates import instant
+from taugate.retrieval.documents.filters import DATES, KINDS, TEXTS, Filter, Range, on_fields
 from taugate.retrieval.documents.store import Document
 
 _MAX_LISTED, _MAX_NAME_LENGTH = 16, 40  # known fields that a message lists, and characters of each
@@ -17,8 +18,8 @@ _MAX_LISTED, _MAX_NAME_LENGTH = 16, 40  # known fields that a message lists, and
 class FieldType:
     """What the documents have in one metadata field.
 
-    kinds: those of its values, one or more of BOOLEANS, NUMBERS and TEXTS. has_lists: whether any document has a list
-    of strings.
+    kinds: those of its values, one or more of BOOLEANS, NUMBERS, TEXTS and DATES. has_lists: whether any document has a
+    list of strings.
     """
 
     kinds: frozenset[int]
@@ -55,10 +56,11 @@ class FieldTypes:
         """Raise InputError as `check`, and where a filter compares a field with a kind of value that it never has."""
         self.check(wanted)
         for condition in on_fields(wanted):
-            asked = {NUMBERS} if isinstance(condition, Range) else {kind for kind, _ in condition.keys}
-            there = self.by_name[condition.field].kinds
-            if strange := asked - there:
-                has = " and ".join(KINDS[kind] for kind in sorted(there))
+            compared = {condition.kind} if isinstance(condition, Range) else {kind for kind, _ in condition.keys}
+            kinds = self.by_name[condition.field].kinds
+            if strange := compared - kinds:
+                shown_kinds = kinds - {TEXTS} if DATES in kinds else kinds
+                has = " and ".join(KINDS[kind] for kind in sorted(shown_kinds))
                 raise InputError(f"{shown(condition.field)} holds {has}, and is compared with {KINDS[min(strange)]}")
 
     def _unknown(self, name: str) -> str:
@@ -80,7 +82,11 @@ class FieldTypesWriter:
     def append(self, document: Document) -> None:
         """Add what a document has."""
         for name, value in document.metadata.items():
-            self._kinds[name].update(kind for kind, _ in sort_keys(value))
+            kinds = self._kinds[name]
+            kinds.update(kind for kind, _ in sort_keys(value))
+            texts = value if isinstance(value, list) else [value]
+            if DATES not in kinds and any(isinstance(each, str) and instant(each) is not None for each in texts):
+                kinds.add(DATES)
             if isinstance(value, list):
                 self._lists.add(name)
 

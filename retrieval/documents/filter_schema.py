@@ -7,8 +7,20 @@ from typing import Annotated, Any, NoReturn
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
+from taugate.retrieval.documents import dates
 from taugate.retrieval.documents.field_types import shown
-from taugate.retrieval.documents.filters import AnyOf, Condition, Filter, Not, OneOf, Range, Value, all_of, on_fields
+from taugate.retrieval.documents.filters import (
+    DATES,
+    AnyOf,
+    Condition,
+    Filter,
+    Not,
+    OneOf,
+    Range,
+    Value,
+    all_of,
+    on_fields,
+)
 
 # A condition is one look at every document, a value one binary search: benchmarks/serving/filters.py says how long.
 MOST_CONDITIONS = 16
@@ -22,6 +34,10 @@ _Scalar = str | int | float | bool
 
 # The shape of the JSON, for the description of the API; `read_filter` checks it with messages that people can use.
 _Values = Annotated[list[_Scalar], Field(min_length=1, max_length=MOST_VALUES)]
+
+
+_ISO_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_Bound = float | Annotated[str, Field(pattern=_ISO_DATE)]
 
 
 def _optional(**further: Any) -> Any:  # noqa: ANN401 (as `Field` itself)
@@ -39,14 +55,14 @@ _Inner = Annotated["FilterObject", Field(json_schema_extra={"minProperties": 1})
 
 
 class FieldOperators(BaseModel):
-    """Bounds of a number, and values that a field does not have; all of them hold."""
+    """Bounds of a number or of an ISO date, and values that a field does not have; all of them hold."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1})
 
-    gt: float = _optional()
-    gte: float = _optional()
-    lt: float = _optional()
-    lte: float = _optional()
+    gt: _Bound = _optional()
+    gte: _Bound = _optional()
+    lt: _Bound = _optional()
+    lte: _Bound = _optional()
     ne: _Scalar = _optional()
     nin: _Values = _optional()
 
@@ -125,7 +141,10 @@ def _written(condition: Condition) -> tuple[str, Any]:
         values = [value for _, value in condition.keys]
         return condition.field, values[0] if len(values) == 1 else values
     bounds = {operator: getattr(condition, operator) for operator in _BOUNDS}
-    return condition.field, {operator: bound for operator, bound in bounds.items() if bound is not None}
+    given = {operator: bound for operator, bound in bounds.items() if bound is not None}
+    if condition.kind == DATES:
+        return condition.field, {operator: dates.written(bound) for operator, bound in given.items()}
+    return condition.field, given
 
 
 def _every(wanted: Filter) -> Iterator[Condition]:
@@ -173,8 +192,8 @@ def _conditions(name: str, asked: Any) -> Filter:  # noqa: ANN401 (whatever JSON
         _refuse(f"{shown(name)}: no operator; use {', '.join(_OPERATORS)}")
     if any(operator not in _OPERATORS for operator in asked):
         _refuse(f"{shown(name)}: an unknown operator; use {', '.join(_OPERATORS)}")
-    bounds = {operator: _bound(name, operator, asked[operator]) for operator in _BOUNDS if operator in asked}
-    conditions: list[Condition] = [Range(name, **bounds)] if bounds else []
+    bounds = {operator: asked[operator] for operator in _BOUNDS if operator in asked}
+    conditions: list[Condition] = [_range(name, bounds)] if bounds else []
     if "ne" in asked:
         if isinstance(asked["ne"], list):
             _refuse(f"{shown(name)}: ne needs one value; use nin for a list")
@@ -195,9 +214,34 @@ def _one_of(name: str, asked: Any) -> OneOf:  # noqa: ANN401
     return OneOf.of(name, *(_value(name, each) for each in values))
 
 
-def _bound(name: str, operator: str, bound: Any) -> float:  # noqa: ANN401
+def _range(name: str, bounds: Mapping[str, Any]) -> Range:
+    """Parse bounds by operator: numbers all, or ISO dates all."""
+    if not any(isinstance(bound, str) for bound in bounds.values()):
+        numbers = {operator: _number(name, operator, bound) for operator, bound in bounds.items()}
+        return Range(name, numbers.get("gt"), numbers.get("gte"), numbers.get("lt"), numbers.get("lte"))
+    if not all(isinstance(bound, str) for bound in bounds.values()):
+        _refuse(f"{shown(name)}: numbers and dates beside each other; give bounds of one kind")
+    lower, upper = list[tuple[float, str]](), list[tuple[float, str]]()
+    for operator, text in bounds.items():
+        moment = dates.instant(text)
+        if moment is None:
+            _refuse(f"{shown(name)}: {operator} needs a finite number, or an ISO date such as {dates.EXAMPLE}")
+        # A day is all of its moments: "gt" begins, and "lte" ends, with the day after it.
+        whole = dates.is_day(text)
+        if operator in {"gt", "gte"}:
+            lower.append((moment + dates.DAY, "gte") if whole and operator == "gt" else (moment, operator))
+        else:
+            upper.append((moment + dates.DAY, "lt") if whole and operator == "lte" else (moment, operator))
+    # Of two bounds on one side, the tighter one: of equal ones, the one that leaves its own moment out.
+    tightest = [max(lower, key=lambda each: (each[0], each[1] == "gt"))] if lower else []
+    tightest += [min(upper, key=lambda each: (each[0], each[1] != "lt"))] if upper else []
+    moments = {operator: moment for moment, operator in tightest}
+    return Range(name, moments.get("gt"), moments.get("gte"), moments.get("lt"), moments.get("lte"), DATES)
+
+
+def _number(name: str, operator: str, bound: Any) -> float:  # noqa: ANN401
     if isinstance(bound, bool) or not isinstance(bound, int | float) or not _is_finite(bound):
-        _refuse(f"{shown(name)}: {operator} needs a finite number")
+        _refuse(f"{shown(name)}: {operator} needs a finite number, or an ISO date such as {dates.EXAMPLE}")
     return _as_read_from_corpus(bound)
 
 

@@ -4,11 +4,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 Value = str | int | float | bool
 SortKey = tuple[int, Value]  # the rank of its kind, and the value: keys compare by kind first
 
-BOOLEANS, NUMBERS, TEXTS = range(3)
-KINDS = ("booleans", "numbers", "texts")  # in messages
+# Of the values of a field; a text that is an ISO date is of both of the last two.
+BOOLEANS, NUMBERS, TEXTS, DATES = range(4)
+KINDS = ("booleans", "numbers", "texts", "dates")  # in messages
 
 
 def sort_key(value: Value) -> SortKey:
@@ -39,9 +43,10 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The condition that a field is a number within bounds.
+    """The condition that a field is a number, or a date, within bounds.
 
-    field: its name. gt, gte: lower bounds, exclusive and inclusive. lt, lte: upper bounds. None is no bound.
+    field: its name. gt, gte: lower bounds, exclusive and inclusive. lt, lte: upper bounds. None is no bound. kind:
+    NUMBERS, or DATES, whose bounds are seconds since 1970.
     """
 
     field: str
@@ -49,6 +54,20 @@ class Range:
     gte: float | None = None
     lt: float | None = None
     lte: float | None = None
+    kind: int = NUMBERS
+
+    def holds(self, values: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return which values are within the bounds, bool of the shape of `values`; NaN is not."""
+        within = ~np.isnan(values)
+        for bound, compare in (
+            (self.gt, np.greater),
+            (self.gte, np.greater_equal),
+            (self.lt, np.less),
+            (self.lte, np.less_equal),
+        ):
+            if bound is not None:
+                within &= compare(values, bound)
+        return within
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.documents.columns import Column, ColumnWriter, Mask, TagColumn, sort_keys
+from taugate.retrieval.documents.dates import instant
 from taugate.retrieval.documents.field_types import FieldType, FieldTypes, shown
-from taugate.retrieval.documents.filters import AnyOf, Condition, Filter, Not, Range, SortKey
+from taugate.retrieval.documents.filters import DATES, AnyOf, Condition, Filter, Not, Range, SortKey
 from taugate.retrieval.documents.sorted_values import SortedValues
 from taugate.retrieval.documents.store import Document, MetadataValue
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
@@ -125,7 +126,11 @@ def _holds_of_one(condition: Condition, values: Mapping[str, MetadataValue]) -> 
         return not holds(condition.negated, values)
     if isinstance(condition, AnyOf):
         return any(holds(each, values) for each in condition.filters)
-    keys = sort_keys(values.get(condition.field))
+    value = values.get(condition.field)
+    keys = sort_keys(value)
+    if isinstance(condition, Range) and condition.kind == DATES:
+        moment = instant(value) if isinstance(value, str) else None
+        return moment is not None and bool(condition.holds(np.array(moment)))
     if isinstance(condition, Range):
         alone = SortedValues.of(list(keys))
         first, last = alone.interval(condition)

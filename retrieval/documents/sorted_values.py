@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Self, overload
 
@@ -9,7 +10,10 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from taugate.retrieval.documents.filters import BOOLEANS, NUMBERS, TEXTS, OneOf, Range, SortKey, sort_key
+from taugate.retrieval.documents.dates import instant
+from taugate.retrieval.documents.filters import BOOLEANS, DATES, NUMBERS, TEXTS, OneOf, Range, SortKey, sort_key
+
+_SHORTEST_DATE = len('"2024-05-31"')
 
 
 class SortedValues(Sequence[SortKey]):
@@ -47,9 +51,9 @@ class SortedValues(Sequence[SortKey]):
         return sort_key(orjson.loads(self._json[self._offsets[place] : self._offsets[place + 1]]))
 
     def kinds(self) -> set[int]:
-        """Return which of BOOLEANS, NUMBERS and TEXTS occur."""
+        """Return which of BOOLEANS, NUMBERS, TEXTS and DATES occur."""
         numbers, texts = bisect_left(self, (NUMBERS, -np.inf)), bisect_left(self, (TEXTS, ""))
-        counts = {BOOLEANS: numbers, NUMBERS: texts - numbers, TEXTS: len(self) - texts}
+        counts = {BOOLEANS: numbers, NUMBERS: texts - numbers, TEXTS: len(self) - texts, DATES: len(self._dates[0])}
         return {kind for kind, count in counts.items() if count}
 
     def places(self, condition: OneOf) -> NDArray[np.int64]:
@@ -59,10 +63,32 @@ class SortedValues(Sequence[SortKey]):
         places = [place for place, wanted in found if self[place] == wanted]
         return np.array(places, dtype=np.int64)
 
-    def interval(self, condition: Range) -> tuple[int, int]:
-        """Return the first place within the condition's bounds, and the place after the last; empty where last ≤ first.
+    def places_within(self, condition: Range) -> NDArray[np.int64]:
+        """Return the places of the dates within the condition's bounds, (p,) int64."""
+        places, moments = self._dates
+        return places[condition.holds(moments)]
 
-        Numbers alone are within bounds.
+    @cached_property
+    def _dates(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Places of the texts that are ISO dates, (t,) int64, and their moments in seconds since 1970, (t,) float64."""
+        first = bisect_left(self, (TEXTS, "0"))
+        starts, ends = self.offsets[first:-1], self.offsets[first + 1 :]
+        long_enough = first + np.flatnonzero(ends - starts >= _SHORTEST_DATE)
+        starts = self.offsets[long_enough]
+        hyphens = (self.json[starts + 5] == ord("-")) & (self.json[starts + 8] == ord("-"))  # behind the quote
+        places, moments = list[int](), list[float]()
+        for place in long_enough[hyphens].tolist():
+            _, value = self[place]
+            moment = instant(value) if isinstance(value, str) else None
+            if moment is not None:
+                places.append(place)
+                moments.append(moment)
+        return np.array(places, dtype=np.int64), np.array(moments, dtype=np.float64)
+
+    def interval(self, condition: Range) -> tuple[int, int]:
+        """Return the first place within the condition's bounds, and the place after the last; empty if last ≤ first.
+
+        Numbers alone are within the bounds of a condition on numbers.
         """
         first, last = bisect_left(self, (NUMBERS, -np.inf)), bisect_left(self, (TEXTS, ""))
         if condition.gt is not None:

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.processors import processors
+from taugate.retrieval.encoder.unread import UNREADABLE, UnreadCounter
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_files
 
@@ -64,11 +65,18 @@ class EncoderConfig(BaseModel):
 class Tokens:
     """One text as token ids.
 
-    ids: at most the encoder's max_length. truncated: whether the text was longer, and was cut off.
+    ids: at most the encoder's max_length. truncated: whether the text was longer, and was cut off. unread: the share of
+    its characters that the encoder does not know, 0…1.
     """
 
     ids: list[int]
     truncated: bool
+    unread: float = 0.0
+
+    @property
+    def unreadable(self) -> bool:
+        """True if the encoder knows so little of the text that it cannot tell it from others."""
+        return self.unread > UNREADABLE
 
 
 class OnnxEncoder:
@@ -97,6 +105,8 @@ class OnnxEncoder:
             self._tokenizer.enable_truncation(config.max_length)
         except Exception as error:  # tokenizers raises bare Exception for a file it cannot read
             raise EncoderError(f"{folder / TOKENIZER}: not a tokenizer.json; {_REMEDY}") from error
+        self._unread = UnreadCounter(self._tokenizer)
+        self._frames = {prompt: self._frame(prompt) for prompt in (config.query_prompt, config.document_prompt)}
 
     def single_threaded(self) -> Self:
         """Load the same encoder on one thread, with the same bits, for callers who embed in several threads at once."""
@@ -126,7 +136,19 @@ class OnnxEncoder:
         prompt = self.config.query_prompt if role == "query" else self.config.document_prompt
         prompted = [prompt + text for text in texts] if prompt else list(texts)
         encodings = self._tokenizer.encode_batch(prompted, add_special_tokens=self.config.special_tokens)
-        return [Tokens(encoding.ids, bool(encoding.overflowing)) for encoding in encodings]
+        start, frame = len(prompt), self._frames[prompt]
+        return [
+            Tokens(
+                encoding.ids,
+                bool(encoding.overflowing),
+                self._unread.share(text, encoding, start=start, frame=frame),
+            )
+            for text, encoding in zip(prompted, encodings, strict=True)
+        ]
+
+    def _frame(self, prompt: str) -> int:
+        """Return how many tokens stand around a text: those of the prompt, and special ones."""
+        return len(self._tokenizer.encode(prompt, add_special_tokens=self.config.special_tokens).ids)
 
     def padded(self, length: int) -> int:
         """Return the number of tokens at which a text of `length` tokens is encoded; equal ones share a batch."""

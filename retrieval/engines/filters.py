@@ -2,7 +2,8 @@
 
 Engines differ in whether true equals 1, what a missing field is in a negation, and which names and texts a statement
 can hold. So no value is compared there: each value of a field is uploaded as a token, a digest of the field, the kind
-of value and the value; and numbers once more as float64, for bounds. A condition is then "has one of these tokens".
+of value and the value; and numbers, and the moments of ISO dates, once more as float64, for bounds. A condition is then
+"has one of these tokens".
 """
 
 import hashlib
@@ -13,15 +14,16 @@ import orjson
 
 from taugate.errors import InputError
 from taugate.retrieval.documents.columns import sort_keys
+from taugate.retrieval.documents.dates import instant
 from taugate.retrieval.documents.field_types import shown
-from taugate.retrieval.documents.filters import NUMBERS, AnyOf, Condition, Filter, Not, OneOf, Range, SortKey
+from taugate.retrieval.documents.filters import DATES, NUMBERS, AnyOf, Condition, Filter, Not, OneOf, Range, SortKey
 from taugate.retrieval.documents.store import Document
 
 # Beyond it not every integer is a float64, which is what engines compare numbers as.
 LARGEST_INTEGER = 2**53
 # 96 bits: a corpus of 10⁹ distinct values has two of one token with a chance of about 10⁻¹¹.
 _DIGITS = 24
-_ID, _PARENT, _VALUE, _NUMBER = range(4)  # what a token stands for
+_ID, _PARENT, _VALUE, _NUMBER, _DATE = range(5)  # what a token stands for
 _OPERATORS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 
@@ -29,7 +31,8 @@ _OPERATORS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 class Filterable:
     """What a row holds for filters.
 
-    tokens: of its values, its id and its parent's, distinct and ascending. numbers: by `number_key` of the field.
+    tokens: of its values, its id and its parent's, distinct and ascending. numbers: by `number_key` of the field, and
+    moments of dates by `date_key`.
     """
 
     tokens: list[str]
@@ -66,12 +69,24 @@ def filterable(document: Document) -> Filterable:
             if key[0] == NUMBERS:
                 tokens.add(_token(_NUMBER, name))
                 numbers[number_key(name)] = float(key[1])
+        if isinstance(value, str) and (moment := instant(value)) is not None:
+            tokens.add(_token(_DATE, name))
+            numbers[date_key(name)] = moment
     return Filterable(sorted(tokens), numbers)
 
 
 def number_key(name: str) -> str:
     """Return the key of a field's number: letters and digits only, whatever the field is called."""
-    return "n" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+    return "n" + _digest(name)
+
+
+def date_key(name: str) -> str:
+    """Return the key of the moment of a field's date, as `number_key`."""
+    return "d" + _digest(name)
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
 
 
 def id_condition(document_id: str, dialect: Dialect, *, chunks: bool) -> str:
@@ -97,14 +112,13 @@ def _written(each: Condition, dialect: Dialect) -> str:
     match each:
         case OneOf(field=name, keys=keys):
             return dialect.has_any([_value_token(name, key) for key in keys])
-        case Range(field=name):
+        case Range(field=name, kind=kind):
+            key, token = (date_key(name), _DATE) if kind == DATES else (number_key(name), _NUMBER)
             bounds = [(sign, getattr(each, bound)) for bound, sign in _OPERATORS.items()]
             compared = [
-                dialect.compares(number_key(name), sign, _as_float(name, bound))
-                for sign, bound in bounds
-                if bound is not None
+                dialect.compares(key, sign, _as_float(name, bound)) for sign, bound in bounds if bound is not None
             ]
-            return " and ".join([dialect.has_any([_token(_NUMBER, name)]), *(f"({each})" for each in compared)])
+            return " and ".join([dialect.has_any([_token(token, name)]), *(f"({each})" for each in compared)])
         case Not(negated=negated):
             return f"not ({condition(negated, dialect)})"
         case AnyOf(filters=filters):

@@ -6,7 +6,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.documents.field_types import FieldType, FieldTypes, shown
-from taugate.retrieval.documents.filters import KINDS
+from taugate.retrieval.documents.filters import DATES, KINDS
 from taugate.retrieval.engines.engine import EngineKind, GraphParameters, collection_name
 
 _LISTS = "lists"  # beside the kinds of a field's values, where documents have lists of them
@@ -49,10 +49,10 @@ class EngineRecord(BaseModel):
     """The collection of a release, which lies outside of it, and the digests that tell it from any other.
 
     kind: of the engine. rows: how many documents. dimension: of their vectors. shards: SHA-256 of each shard of vectors
-    and documents, in order. sample: SHA-256 of the 4,096 rows that `verify.sampled_positions` draws, or of all where
-    there are fewer. fields: metadata fields that filters can name, and what they hold; they are no part of the
-    collection's name. edges, edge_candidates: how the graph was built. breadth: how broadly a search goes through it.
-    consistency: of searches; a finished collection never changes, so that the weakest finds every row.
+    and documents, in order. sample: SHA-256 of the 4,096 rows that `verify.sampled_positions` draws, or of all if there
+    are fewer. fields: metadata fields that filters can name, and what they hold; the collection's name says only
+    whether there are dates. edges, edge_candidates: how the graph was built. breadth: how broadly a search goes through
+    it. consistency: of searches; a finished collection never changes, so that the weakest finds every row.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -76,5 +76,11 @@ class EngineRecord(BaseModel):
     @property
     def collection(self) -> str:
         """The name of the collection; searches of any breadth share it."""
-        parameters = {"kind": self.kind, "edges": self.edges, "edge_candidates": self.edge_candidates}
+        parameters: dict[str, int | str] = {
+            "kind": self.kind,
+            "edges": self.edges,
+            "edge_candidates": self.edge_candidates,
+        }
+        if any(DATES in each.kinds for each in self.fields.by_name.values()):
+            parameters["dates"] = "moments"  # rows without them, of an earlier version, are another collection
         return collection_name(self.shards, parameters)

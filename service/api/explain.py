@@ -1,7 +1,5 @@
 """POST /explain: why a document is, or is not, among the results of a search."""
 
-import dataclasses
-
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
@@ -39,7 +37,7 @@ def add_explain_route(app: FastAPI, settings: Settings, serving: Serving, limite
             except InputError as error:
                 raise Invalid(str(error)) from error
         policy, release = active.release.manifest.policy.kind, active.release_id
-        return json_reply({**dataclasses.asdict(explained), "policy": policy, "release": release})
+        return json_reply({**explained.fields(), "policy": policy, "release": release})
 
     add_json_route(
         app,

@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.documents.filter_schema import FilterField
 from taugate.retrieval.documents.store import MetadataValue
+from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate.retrieval.explanation import Rule
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.query import GroupBy, Reason
@@ -31,8 +32,8 @@ _LARGEST_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so is what t
 
 
 def require_text(text: str) -> str:
-    """Refuse a blank query. The parser has refused halves of surrogate pairs already."""
-    if not text.strip():
+    """Refuse a query without a visible character. The parser has refused halves of surrogate pairs already."""
+    if not has_visible_text(text):
         raise PydanticCustomError("blank", "a query needs text")
     return text
 
@@ -55,7 +56,7 @@ def _examples(*examples: dict[str, Any]) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [*examples]})
 
 
-# `pattern` is not quite what is validated: U+001C to U+001F are spaces for Python and not for ECMAScript.
+# `pattern` says less than is validated: ECMAScript has no short name for the characters that nobody sees.
 QueryText = Annotated[
     str, AfterValidator(require_text), WithJsonSchema({"type": "string", "minLength": 1, "pattern": r"\S"})
 ]
@@ -166,6 +167,11 @@ class SearchResponse(BaseModel):
     policy: PolicyKind
     calibrated: bool = Field(description="true where a calibrated threshold was in force, and every result passed it")
     calibration: State = Field(description=_PROVISIONAL)
+    truncated: bool = Field(
+        default=False,
+        description="there and true if the query is longer than the encoder reads: the results are of its beginning, "
+        "and `calibrated` is false",
+    )
     approximate: bool = Field(
         default=False,
         description="there and true where an engine searched within a filter: a document that belongs among the first "
@@ -214,7 +220,8 @@ class ExplainResponse(BaseModel):
     kept: bool
     rule: Rule = Field(description="what became of the document; any but `kept` and `min_results` drops it")
     why: str = Field(description="the same in a sentence for people, with how near the document was")
-    truncated: bool | None = Field(description="the text is longer than the encoder's window")
+    truncated: bool | None = Field(description="the document's text is longer than the encoder reads")
+    query_truncated: bool = Field(default=False, description="the query is longer than the encoder reads")
     filtered: bool = Field(description="the filter of the request or of the key leaves it out")
     release: str
 

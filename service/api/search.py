@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from taugate.errors import InputError
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.exploration import Exploration
+from taugate.retrieval.index.passages import Fields
 from taugate.retrieval.query import Query
 from taugate.service.access.keys import ApiKey
 from taugate.service.access.rate_limit import RateLimiter
@@ -39,6 +40,11 @@ class SearchRoutes:
     def __init__(self, settings: Settings, serving: Serving, metrics: Metrics, limiter: RateLimiter) -> None:
         """settings: limits of a request; serving: has the active release; metrics: count replies; limiter: of keys."""
         self._settings, self._serving, self._metrics, self._limiter = settings, serving, metrics, limiter
+
+    @property
+    def fields(self) -> Fields:
+        """The metadata fields of the release in service. Raises NotReady as Serving.active."""
+        return self._serving.active.release.fields
 
     async def search(self, request: Request, body: SearchRequest) -> Response:
         """The top-K documents of a query that pass the calibrated threshold, or the reason why none does."""
@@ -97,7 +103,7 @@ class SearchRoutes:
         for task, known in zip(tasks, remembered, strict=True):
             reply = known or next(worked_out)
             query_id = reply_id(allowed)
-            self._notify(task.query, query_id, reply, active, request_key(request.scope))
+            self._notify(reply.query_as_read(task.query), query_id, reply, active, request_key(request.scope))
             sent.append(reply.to_json(query_id, drift))
             if len(tasks) > 1:  # other requests have their turn: a batch of known replies waits for nothing else
                 await asyncio.sleep(0)
@@ -106,6 +112,8 @@ class SearchRoutes:
     def _notify(self, query: Query, query_id: str, reply: Reply, active: ActiveRelease, key: ApiKey | None) -> None:
         """Notify metrics, drift and the shadow of a reply that goes out. None of them changes it."""
         self._metrics.observe_reply(reply.kept, reply.considered, reply.reason, reply.explored)
+        if reply.truncated:
+            self._metrics.queries_truncated.inc()
         if active.drift is not None:
             active.drift.observe(query_id, query, reply, None if key is None else key.name)
         if self._serving.shadowing.active is not None:
@@ -161,7 +169,7 @@ def read_query(
         raise Invalid(f"{name}group_by: the documents are in an engine, where results cannot be grouped; leave it out")
     if request.filter:
         try:
-            active.release.fields.check(request.filter)
+            active.release.fields.check_kinds(request.filter)
         except InputError as error:
             raise Invalid(f"{name}filter: {error}") from error
     return Query(request.query, k, request.threshold, request.min_results, request.filter, allowed, request.group_by)

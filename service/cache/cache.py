@@ -17,7 +17,7 @@ from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
 
 # Version of what the values look like: with another number, nothing that an older version wrote is read.
-_SCHEMA = 4
+_SCHEMA = 5
 # A key, and the tables that hold it and its value: 450 to 550 bytes measured with tracemalloc in a full cache that
 # evicts entries, on CPython 3.11 (tests/service/cache/test_memory.py).
 _ENTRY_BYTES = 512

@@ -60,7 +60,7 @@ class JudgedResult:
 
 
 def comparable(served: Sequence[ServedReply], k: int, random: int) -> list[ServedReply]:
-    """Return the replies that can be compared with the calibration: searched without a filter, and kept whole.
+    """Return the replies that can be compared with the calibration: see Query.is_comparable.
 
     k: K of the calibration; random: how many random documents were compared with each query.
     """
@@ -163,6 +163,8 @@ class QueryLog:
                 topk=observed[1 : 1 + self._k],
                 random=observed[1 + self._k :],
                 shown=self._results(served.shown, served.places),
+                truncated=query.truncated,
+                unreadable=query.unreadable,
             )
         )
 

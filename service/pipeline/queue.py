@@ -58,10 +58,11 @@ class Admission:
 class SearchResult:
     """The answer to one query.
 
-    answer: what is kept of the top-K, and why; documents: those that are kept, in the answer's order; vector: the
-    query's, (d',) float32; random: (r,) float32, its similarities with some random documents.
+    query: as the encoder read it; answer: what is kept of the top-K, and why; documents: those that are kept, in the
+    answer's order; vector: the query's, (d',) float32; random: (r,) float32, its similarities with random documents.
     """
 
+    query: Query
     answer: Answer
     documents: list[Document]
     vector: Float32

@@ -6,7 +6,7 @@ Each is written once, as the bytes of its JSON, in the form of the API that was 
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -29,7 +29,10 @@ _MAX_SQUARED_LENGTH = 1.01
 _MOST_EXPLANATIONS = 8
 # Of the object, the heads of its three strings, and what the allocator rounds up (tests/service/cache/test_memory.py).
 _OBJECT_BYTES = 256
+# Of the byte behind a cached vector: how the encoder read the query.
+_TRUNCATED_BIT, _UNREADABLE_BIT = 1, 2
 _APPROXIMATE = {"approximate": True}  # of a search within a filter that an engine evaluates
+_TRUNCATED = {"truncated": True}  # of a query of which the encoder reads only the beginning
 _EXPLORED = {"explored": True}  # of a result that is below the threshold
 # In the place of what changes from one request to the next. JSON escapes control characters, so it has no others.
 _QUERY_ID, _DRIFT = b"\x00", b"\x01"
@@ -71,6 +74,52 @@ class SearchTask:
 
 
 @dataclass(frozen=True, slots=True)
+class EncodedQuery:
+    """A query's vector as it is cached, and how the encoder read the query.
+
+    vector: (d',) float32, no view of another array; truncated, unreadable: as of Query.
+    """
+
+    vector: Float32
+    truncated: bool = False
+    unreadable: bool = False
+
+    @classmethod
+    def of(cls, result: SearchResult) -> Self:
+        """Take it from a search; the vector is copied, so that the batch that it is a row of can go."""
+        return cls(result.vector.copy(), result.query.truncated, result.query.unreadable)
+
+    @classmethod
+    def read(cls, stored: bytes | None, dimension: int) -> Self | None:
+        """Read what `to_bytes` returned, but others may have written; None for what no query can have.
+
+        dimension: d'.
+        """
+        if stored is None or len(stored) != 4 * dimension + 1 or stored[-1] > _TRUNCATED_BIT | _UNREADABLE_BIT:
+            return None
+        vector: Float32 = np.frombuffer(stored, dtype=np.float32, count=dimension)
+        with np.errstate(over="ignore"):
+            if not np.dot(vector, vector) <= _MAX_SQUARED_LENGTH:  # nor where one is not a number
+                return None
+        return cls(vector, bool(stored[-1] & _TRUNCATED_BIT), bool(stored[-1] & _UNREADABLE_BIT))
+
+    def to_bytes(self) -> bytes:
+        """Return the vector, and a byte with a bit for each flag."""
+        return self.vector.tobytes() + bytes([_TRUNCATED_BIT * self.truncated | _UNREADABLE_BIT * self.unreadable])
+
+    def query(self, query: Query) -> Query:
+        """Return a query of this text with what the encoder read of it."""
+        if not (self.truncated or self.unreadable):
+            return query
+        return replace(query, truncated=self.truncated, unreadable=self.unreadable)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it takes."""
+        return _OBJECT_BYTES + self.vector.nbytes
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """A reply as it is cached: its JSON, and what metrics, drift and feedback need of it.
 
@@ -79,7 +128,7 @@ class Reply:
     observed: for drift, float32: how many of the calibration's K are kept, the similarities of all K, and those of
     random documents; empty within a filter; shown: for feedback, the positions of the n documents in the reply, int32,
     and their similarities, float32; places: for the query log, their ranks, int32, and the probability with which each
-    is shown, float32.
+    is shown, float32; truncated, unreadable: how the encoder read the query, as of Query.
     """
 
     body: bytes
@@ -90,6 +139,8 @@ class Reply:
     shown: bytes
     places: bytes = b""
     explored: int = 0
+    truncated: bool = False
+    unreadable: bool = False
 
     @classmethod
     def build(cls, result: SearchResult, *, release: str, state: State, form: ReplyForm) -> Self:
@@ -98,18 +149,35 @@ class Reply:
         result: of the search; release, state: id of the release that was searched, and the state of its calibration;
         form: in which it is written.
         """
-        answer = result.answer
+        answer, query = result.answer, result.query
         # Copied, and so as small as it is: orjson's own bytes keep up to fourteen times as much for themselves.
         body = bytes(memoryview(orjson.dumps(form.write(_fields(result, release, state)))))
         shown = answer.positions.astype(np.int32).tobytes() + answer.scores.tobytes()
         places = answer.ranks.astype(np.int32).tobytes() + answer.propensities.tobytes()
         explored = int(np.count_nonzero(answer.propensities < 1))
         kept = len(result.documents)
-        return cls(body, kept, answer.considered, answer.reason, _observed(result), shown, places, explored)
+        return cls(
+            body,
+            kept,
+            answer.considered,
+            answer.reason,
+            _observed(result),
+            shown,
+            places,
+            explored,
+            query.truncated,
+            query.unreadable,
+        )
 
     def to_json(self, query_id: str, drift: bytes) -> bytes:
         """Complete the JSON; query_id: hexadecimal digits; drift: its field `drift`, as JSON, where it has one."""
         return self.body.replace(_DRIFT, drift).replace(_QUERY_ID, query_id.encode())
+
+    def query_as_read(self, query: Query) -> Query:
+        """Return a query with what the encoder read of it, as it was when the reply was built."""
+        if self.truncated == query.truncated and self.unreadable == query.unreadable:
+            return query
+        return replace(query, truncated=self.truncated, unreadable=self.unreadable)
 
     def rank(self, row: int) -> int:
         """Return the place of a result among all that were considered, from 1; row: its position in the reply."""
@@ -189,37 +257,33 @@ class CachedSearch:
         outcome, (stored_positions, stored_vector) = await self._cache.fetch([found_key, vector_key])
         if self._cache.shared:
             self._metrics.observe_stage("cache", time.perf_counter() - began)
-        own = memory.get(vector_key)
-        vector = own if isinstance(own, np.ndarray) else self._read_vector(stored_vector)
+        remembered = memory.get(vector_key)
+        own = remembered if isinstance(remembered, EncodedQuery) else None
+        encoded = own or EncodedQuery.read(stored_vector, self.pipeline.release.retriever.index.dimension)
         result = None
-        if stored_positions is not None and vector is not None and self.pipeline.release.retriever.rescores(query):
+        if stored_positions is not None and encoded is not None and self.pipeline.release.retriever.rescores(query):
             try:
-                result = self.pipeline.rescore(query, vector, _read_positions(stored_positions))
+                result = self.pipeline.rescore(encoded.query(query), encoded.vector, _read_positions(stored_positions))
             except ValueError:  # others can write to Redis: one of the two is not what was left there
-                vector = own if isinstance(own, np.ndarray) else None
-        self._metrics.observe_cache("hit" if vector is not None else "miss" if outcome == "hit" else outcome)
+                encoded = own
+        self._metrics.observe_cache("hit" if encoded is not None else "miss" if outcome == "hit" else outcome)
         if result is None:
-            result = await self.pipeline.search(query, vector)
+            if encoded is None:
+                result = await self.pipeline.search(query)
+            else:
+                result = await self.pipeline.search(encoded.query(query), encoded.vector)
             self._remember(result, found_key, vector_key)
         reply = Reply.build(result, release=self._release_id, state=self._state, form=task.form)
         memory.put(task.key, reply)
         return reply
 
     def _remember(self, result: SearchResult, found_key: str, vector_key: str) -> None:
-        vector = result.vector.copy()  # so that the batch that it is a row of can go
-        self._cache.memory.put(vector_key, vector)
-        shared = {vector_key: vector.tobytes()}
+        encoded = EncodedQuery.of(result)
+        self._cache.memory.put(vector_key, encoded)
+        shared = {vector_key: encoded.to_bytes()}
         if result.answer.found is not None and not self.pipeline.release.retriever.passages.remote:
             shared[found_key] = result.answer.found.astype(np.int32).tobytes()
         self._cache.share(shared)
-
-    def _read_vector(self, stored: bytes | None) -> Float32 | None:
-        """Read a vector that others may have written; None where no query can have it."""
-        if stored is None or len(stored) != 4 * self.pipeline.release.retriever.index.dimension:
-            return None
-        vector: Float32 = np.frombuffer(stored, dtype=np.float32)
-        with np.errstate(over="ignore"):
-            return vector if np.dot(vector, vector) <= _MAX_SQUARED_LENGTH else None  # nor where one is not a number
 
 
 def _read_positions(stored: bytes) -> NDArray[np.int64]:
@@ -265,6 +329,7 @@ def _fields(result: SearchResult, release: str, state: State) -> dict[str, Any]:
         "policy": answer.policy,
         "calibrated": answer.calibrated,
         "calibration": state,
+        **(_TRUNCATED if answer.truncated else {}),
         **(_APPROXIMATE if answer.approximate else {}),
         "considered": answer.considered,
         "dropped": answer.considered - len(results),

@@ -97,8 +97,9 @@ class SearchPipeline:
     async def search(self, query: Query, vector: Float32 | None = None) -> SearchResult:
         """Search for a query; a query whose caller is cancelled before its turn is never worked on.
 
-        vector: the query's, (d',) float32, where it is known, so that nothing has to be encoded. Raises NotReady where
-        the pipeline is closed before the query had its turn, and what encoding or searching its batch raised.
+        query: as the encoder read it, if its vector is known; vector: the query's, (d',) float32, so that nothing has
+        to be encoded, None if it is not known. Raises NotReady if the pipeline is closed before the query had its turn,
+        and what encoding or searching its batch raised.
         """
         pending = PendingQuery(query, asyncio.get_running_loop().create_future(), vector, current_trace.get())
         self._queue.put(pending)
@@ -107,7 +108,7 @@ class SearchPipeline:
     def rescore(self, query: Query, vector: Float32, positions: NDArray[np.int64]) -> SearchResult:
         """Rebuild the result of an earlier search; see Retriever.rescore for the arguments. Raises ValueError."""
         answer = self._retriever.rescore(query, vector, positions)
-        (result,) = self._with_documents([answer], vector[None], self._rescore_rng)
+        (result,) = self._with_documents([query], [answer], vector[None], self._rescore_rng)
         return result
 
     async def explain(self, query: Query, document_id: str) -> Explanation:
@@ -166,10 +167,11 @@ class SearchPipeline:
         return None
 
     def _tokenize(self, pending: PendingQuery) -> int | None:
-        """Set a query's tokens; returns how many are encoded, None where its vector is known."""
+        """Set a query's tokens, and what is read of it; returns how many are encoded, None if its vector is known."""
         if pending.vector is not None:
             return None
         (pending.tokens,) = self._retriever.tokens([pending.query.text])
+        pending.query = pending.query.as_read(pending.tokens)
         return self._retriever.encoder.padded(len(pending.tokens.ids))
 
     def _encode(self, batch: _Batch) -> None:
@@ -187,18 +189,18 @@ class SearchPipeline:
         """Search for encoded queries together; returns what is kept of each."""
         vectors = np.stack([pending.vector for pending in group if pending.vector is not None])
         observe = observing(self._observe, [pending.trace for pending in group])
-        answers = self._retriever.answer([pending.query for pending in group], vectors, observe)
-        return self._with_documents(answers, vectors, self._rng)
+        queries = [pending.query for pending in group]
+        return self._with_documents(queries, self._retriever.answer(queries, vectors, observe), vectors, self._rng)
 
     def _with_documents(
-        self, answers: Sequence[Answer], vectors: Float32, rng: np.random.Generator
+        self, queries: Sequence[Query], answers: Sequence[Answer], vectors: Float32, rng: np.random.Generator
     ) -> list[SearchResult]:
         """Join each answer with its documents, and with similarities of random ones; vectors: (n, d') float32."""
         documents, index = self.release.documents, self._retriever.index
         random = index.score(vectors, rng.integers(0, len(index), size=(len(answers), RANDOM_DOCUMENTS)))
         return [
-            SearchResult(answer, answer.read(documents), vector, similarities)
-            for answer, vector, similarities in zip(answers, vectors, random, strict=True)
+            SearchResult(query, answer, answer.read(documents), vector, similarities)
+            for query, answer, vector, similarities in zip(queries, answers, vectors, random, strict=True)
         ]
 
 

@@ -35,7 +35,8 @@ def answer(query: Query, retriever: Retriever, documents: Documents) -> ShadowAn
     Raises InputError for a filter on a field that none of its documents has.
     """
     began = time.perf_counter()
-    vectors = retriever.vectors([query.text])
+    tokens = retriever.tokens([query.text])
+    query, vectors = query.as_read(tokens[0]), retriever.embed(tokens)
     (cut,) = retriever.answer([query], vectors)
     kept = _ids(query, cut, documents)
     seconds = time.perf_counter() - began

@@ -49,6 +49,7 @@ def test_a_document_in_chunks_is_explained_by_one(
     [
         (QUERY, "nowhere", "the release has no document with the id 'nowhere'"),
         (" ", "nowhere", "QUERY is blank; give the text to search for"),
+        ("\u200b\u2800", "nowhere", "QUERY is blank; give the text to search for"),
     ],
 )
 def test_what_it_cannot_explain(

@@ -56,6 +56,7 @@ LINE_FAULTS = [
     ("query _id twice", "queries.jsonl", 3, b'{"_id": "q1", "text": "again"}', "'q1' is already on line 1"),
     ("no text", "corpus.jsonl", 2, b'{"_id": "d2", "title": "steel"}', 'no "text"'),
     ("empty text", "queries.jsonl", 2, b'{"_id": "q2", "text": ""}', '"text" is empty'),
+    ("invisible text", "corpus.jsonl", 5, b'{"_id": "d5", "text": "\\u200b\\u3164\\ufeff"}', '"text" is empty'),
     ("blank text", "corpus.jsonl", 5, b'{"_id": "d5", "text": " \\n\\u00a0"}', '"text" is empty'),
     ("text a list", "corpus.jsonl", 2, b'{"_id": "d2", "text": ["steel"]}', '"text" is an array'),
     ("text a number", "queries.jsonl", 2, b'{"_id": "q2", "text": 2.5}', '"text" is a number'),

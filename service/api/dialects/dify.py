@@ -9,7 +9,10 @@ from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from taugate.errors import InputError
+from taugate.retrieval.documents.dates import instant, written
 from taugate.retrieval.documents.filters import Filter
+from taugate.retrieval.index.passages import Fields
 from taugate.service.access.authorization import DIFY_PATH
 from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.bodies import add_json_route
@@ -20,10 +23,11 @@ from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchFields
 from taugate.service.api.search import SearchRoutes
 from taugate.service.errors import Invalid
 
-_BOUNDS = {">": "gt", "≥": "gte", "<": "lt", "≤": "lte", "before": "lt", "after": "gt"}
+_BOUNDS = {">": "gt", "≥": "gte", "<": "lt", "≤": "lte"}
+_TIMES = {"before": "lt", "after": "gt"}
 # Dify's, too, and without a counterpart in Taugate: a message may name these, and no text of a caller's own.
 _UNTRANSLATABLE = ("contains", "not contains", "start with", "end with", "empty", "not empty")
-_OPERATORS = ("is", "is not", "=", "≠", *_BOUNDS, "in", "not in")
+_OPERATORS = ("is", "is not", "=", "≠", *_BOUNDS, *_TIMES, "in", "not in")
 V = TypeVar("V")
 _NO_KNOWLEDGE = (
     "knowledge_id: there is no such knowledge base; name `current`, or the id of the release in service (GET /release)"
@@ -89,12 +93,13 @@ class DifyRecord(BaseModel):
 
 
 class DifyRecords(BaseModel):
-    """The passages that were kept; `reason` says why there are none."""
+    """The passages that were kept; `reason` says why there are none, `truncated` that the query was cut off."""
 
     records: list[DifyRecord]
     reason: str | None
     query_id: str
     release: str
+    truncated: bool = Field(default=False, description="there and true if the query is longer than the encoder reads")
 
 
 def add_dify_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) -> None:
@@ -107,7 +112,7 @@ def add_dify_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) 
         """Search the release in service. The calibrated threshold is always in force."""
         setting = body.retrieval_setting or RetrievalSetting()
         search = SearchFields.model_construct(
-            query=body.query, k=setting.top_k, filter=_filter(body.metadata_condition)
+            query=body.query, k=setting.top_k, filter=_filter(body.metadata_condition, searching.fields)
         )
         form = _Records(setting.score_threshold or None)
         (reply,) = await searching.answer_dialect(request, [search], form, body.knowledge_id, _NO_KNOWLEDGE)
@@ -132,7 +137,7 @@ class _Records:
 
     def write(self, reply: dict[str, Any]) -> dict[str, Any]:
         results, reason = tightened(reply, self.threshold)
-        kept = {name: reply[name] for name in ("query_id", "release")}
+        kept: dict[str, Any] = {name: reply[name] for name in ("query_id", "release", "truncated") if name in reply}
         return {"records": [_record(each) for each in results], "reason": reason, **kept}
 
 
@@ -146,22 +151,23 @@ def _record(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _filter(asked: MetadataCondition | None) -> Filter | None:
+def _filter(asked: MetadataCondition | None, fields: Fields) -> Filter | None:
+    """Translate a condition. fields: of the release, which say whether times are dates or numbers."""
     if asked is None or not asked.conditions:
         return None
     try:
-        comparisons = [_any_field(each) for each in asked.conditions]
+        comparisons = [_any_field(each, fields) for each in asked.conditions]
         return combined(comparisons, any_of=asked.logical_operator == "or")
     except PydanticCustomError as error:
         raise Invalid(f"metadata_condition: {error.message()}") from error
 
 
-def _any_field(asked: MetadataComparison) -> Filter:
+def _any_field(asked: MetadataComparison, fields: Fields) -> Filter:
     names = [asked.name] if isinstance(asked.name, str) else asked.name
-    return combined([_comparison(name, asked) for name in names], any_of=True)
+    return combined([_comparison(name, asked, fields) for name in names], any_of=True)
 
 
-def _comparison(name: str, asked: MetadataComparison) -> Filter:
+def _comparison(name: str, asked: MetadataComparison, fields: Fields) -> Filter:
     operator, value = asked.comparison_operator, asked.value
     if operator not in _OPERATORS:
         known = operator in _UNTRANSLATABLE
@@ -170,29 +176,44 @@ def _comparison(name: str, asked: MetadataComparison) -> Filter:
     if value is None or (isinstance(value, list) and operator not in {"in", "not in"}):
         _refuse(name, f"{operator!r} needs {'a value' if value is None else 'one value, not a list'}")
     match operator:
-        case "is":
-            return condition(name, value)
-        case "is not":
-            return negated(condition(name, value))
-        case "=":
-            return condition(name, _number(name, operator, value))
-        case "≠":
-            return negated(condition(name, _number(name, operator, value)))
+        case "is" | "is not":
+            found = condition(name, value)
+            return found if operator == "is" else negated(found)
+        case "=" | "≠":
+            found = condition(name, _number(name, operator, value))
+            return found if operator == "=" else negated(found)
         case "in" | "not in":
             values = value if isinstance(value, list) else [each.strip() for each in str(value).split(",")]
             found = condition(name, values)
             return found if operator == "in" else negated(found)
+        case "before" | "after":
+            return _time(name, operator, value, fields)
     return condition(name, {_BOUNDS[operator]: _number(name, operator, value)})
 
 
-def _number(name: str, operator: str, value: object) -> float:
-    """Return a number, which Dify's forms may send as text."""
+def _time(name: str, operator: str, value: object, fields: Fields) -> Filter:
+    """Translate `before` and `after`: an ISO date, or the seconds since 1970 that Dify's form sends.
+
+    Seconds are compared as a date if the field holds dates, else as a number.
+    """
+    if isinstance(value, str) and instant(value) is not None:
+        return condition(name, {_TIMES[operator]: value})
+    number = _number(name, operator, value, "a number of seconds since 1970, or an ISO date such as 2024-05-31")
+    with suppress(InputError, OverflowError):
+        as_date = condition(name, {_TIMES[operator]: written(number)})
+        fields.check_kinds(as_date)
+        return as_date
+    return condition(name, {_TIMES[operator]: number})
+
+
+def _number(name: str, operator: str, value: object, needed: str = "a number") -> float:
+    """Return a number, which Dify's forms may send as text; needed: what a message asks for."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     if isinstance(value, str):
         with suppress(ValueError):
             return float(value)
-    _refuse(name, f"{operator} needs a number")
+    _refuse(name, f"{operator} needs {needed}")
 
 
 def _refuse(name: str, message: str) -> NoReturn:

@@ -126,7 +126,10 @@ class VectorStoreResult(BaseModel):
 
 
 class VectorStoreResults(BaseModel):
-    """The passages that were kept; `reason` says why there are none. `query_id` is null for several queries."""
+    """The passages that were kept; `reason` says why there are none. `query_id` is null for several queries.
+
+    `truncated` says that a query was cut off.
+    """
 
     object: Literal["vector_store.search_results.page"]
     search_query: list[str]
@@ -136,6 +139,7 @@ class VectorStoreResults(BaseModel):
     reason: str | None
     query_id: str | None
     release: str
+    truncated: bool = Field(default=False, description="there and true if a query is longer than the encoder reads")
 
 
 def add_openai_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) -> None:
@@ -232,6 +236,7 @@ def _page(queries: Sequence[str], found: Sequence[dict[str, Any]], threshold: fl
         "reason": None if ranked else reasons[0],
         "query_id": found[0]["query_id"] if len(found) == 1 else None,
         "release": found[0]["release"],
+        **({"truncated": True} if any("truncated" in reply for reply in found) else {}),
     }
 
 

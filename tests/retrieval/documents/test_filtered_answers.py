@@ -13,6 +13,7 @@ from taugate.retrieval.policy.policy import Policy, PolicyKind
 from taugate.retrieval.policy.relevance import FEATURES, Logistic, Relevance
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.retriever import Retriever
+from tests.retrieval.text_tokens import TextTokens
 
 N, D, K = 400, 16, 5
 TAU: dict[PolicyKind, float | None] = {"similarity": 0.3, "relative": 0.8, "probability": 0.5, "none": None}
@@ -23,7 +24,7 @@ class Directions:
     """A text is the seed of its vector."""
 
     def tokenize(self, texts, role):
-        return texts
+        return [*map(TextTokens, texts)]
 
     def embed(self, tokens):
         return np.stack([unit(np.random.default_rng(int(text)), 1)[0] for text in tokens])

@@ -29,6 +29,10 @@ def corpus(count: int = N) -> Rows:
 
 def _document(i: int) -> Document:
     metadata: dict = {"lang": ("sv", "en", "de")[i % 3], "year": 1990 + i % 30, "odd [\"name\\']": -i / 7}
+    if i % 5:
+        metadata["day"] = (f"20{i % 30:02}-03-0{1 + i % 9}", f"20{i % 30:02}-03-01T0{i % 9}:30:00.25+02:00", "unknown")[
+            i % 3
+        ]
     if i % 2:
         metadata["tags"] = [f"t{i % 5}", "å\u0000ä", '"quoted" \\'][: i % 4]
     if i % 4:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from taugate.errors import InputError, ReleaseError
-from taugate.retrieval.documents.filters import AnyOf, Filter, Not, OneOf, Range
+from taugate.retrieval.documents.filters import DATES, AnyOf, Filter, Not, OneOf, Range
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.engines.engine import Collection, Engine, GraphParameters, Rows
 from taugate.retrieval.engines.index import EngineIndex
@@ -162,6 +162,8 @@ FILTERS: dict[str, Filter] = {
     "a quoted tag": (OneOf.of("tags", '"quoted" \\'),),
     "bounds": (Range("year", gte=1993, lt=1997),),
     "bounds of a field that no statement can name": (Range(ODD, gt=-100.5, lte=-20),),
+    "bounds of dates": (Range("day", gte=1_110_000_000.0, lt=1_330_558_200.25, kind=DATES),),
+    "not bounds of dates": (Not((Range("day", gt=1_330_558_200.25, kind=DATES),)),),
     "bounds of what is no number": (Range("lang", gt=0),),
     "not, of a field that is missing": (Not((OneOf.of("tags", "t3"),)),),
     "not bounds": (Not((Range("rare", gt=1),)),),

@@ -18,6 +18,7 @@ RECORD = EngineRecord(
 def test_json_says_what_fields_hold_and_is_read_back() -> None:
     written = orjson.loads(RECORD.model_dump_json())
     assert written["fields"] == {
+        "day": ["texts", "dates"],
         "lang": ["texts"],
         "odd [\"name\\']": ["numbers"],
         "one": ["booleans", "numbers", "texts"],
@@ -29,8 +30,14 @@ def test_json_says_what_fields_hold_and_is_read_back() -> None:
     assert EngineRecord.model_validate(RECORD.model_dump()) == RECORD
 
 
-def test_the_collection_is_found_by_what_it_holds_whatever_is_said_of_its_fields() -> None:
-    assert RECORD.model_copy(update={"fields": FieldTypes()}).collection == RECORD.collection
+def test_collection_fields_without_dates_has_the_same_name() -> None:
+    fields = FieldTypes({name: kinds for name, kinds in RECORD.fields.by_name.items() if name != "day"})
+    without = RECORD.model_copy(update={"fields": fields})
+    assert without.model_copy(update={"fields": FieldTypes()}).collection == without.collection
+
+
+def test_collection_dates_that_an_earlier_version_did_not_upload_has_another_name() -> None:
+    assert RECORD.model_copy(update={"fields": FieldTypes()}).collection != RECORD.collection
 
 
 WRONG: dict[str, tuple[Any, str]] = {
@@ -39,7 +46,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "one word": ({"year": "numbers"}, "year: no list of the kinds of its values, which are booleans, numbers, texts"),
     "no kind": ({"year": []}, "year: no list of the kinds"),
     "lists of nothing": ({"tags": ["lists"]}, "tags: no list of the kinds"),
-    "a kind that is none": ({"year": ["numbers", "dates"]}, "year: no list of the kinds"),
+    "a kind that is none": ({"year": ["numbers", "colours"]}, "year: no list of the kinds"),
     "a kind twice": ({"year": ["numbers", "numbers"]}, "year: no list of the kinds"),
     "a list in a list": ({"{year}": [["numbers"]]}, "{year}: no list of the kinds"),
     "a long name": ({"y" * 99: 1}, "y" * 40 + "…: no list of the kinds"),

@@ -7,13 +7,14 @@ from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Policy, keep
 from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
+from tests.retrieval.text_tokens import TextTokens
 
 SCORES = np.array([[0.9, 0.5, 0.25, 0.0, -0.1]], dtype=np.float32)
 
 
 class FixedEncoder:
     def tokenize(self, texts, role):
-        return texts
+        return [*map(TextTokens, texts)]
 
     def embed(self, tokens):
         return np.ones((len(tokens), 1), dtype=np.float32)

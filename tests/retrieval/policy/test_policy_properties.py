@@ -11,6 +11,7 @@ from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Policy, decision_scores, keep
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.retriever import Retriever
+from tests.retrieval.text_tokens import TextTokens
 
 # Few values, so that ties and scores that equal the threshold are common; their neighbours in float32 and in float64.
 _ROUND = [-1.0, -0.25, -0.0, 0.0, 0.1, 0.25, 1 / 3, 0.5, 1.0]
@@ -47,7 +48,7 @@ class Fixed:
         self.scores = scores
 
     def tokenize(self, texts, role):
-        return texts
+        return [*map(TextTokens, texts)]
 
     def embed(self, tokens):
         return np.ones((len(tokens), 1), dtype=np.float32)

@@ -9,6 +9,7 @@ from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
 from taugate.retrieval.policy.policy import Policy, StratumThresholds
 from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
+from tests.retrieval.text_tokens import TextTokens
 
 SCORES = {"near": [0.9, 0.5, 0.25, 0.1], "far": [0.4, 0.39, 0.2, 0.1], "edge": [0.5, 0.3, 0.2, 0.1]}
 TAU = 0.5  # of the best similarity, below which a query is refused
@@ -18,7 +19,7 @@ class Texts:
     """Each text is its own vector."""
 
     def tokenize(self, texts, role):
-        return texts
+        return [*map(TextTokens, texts)]
 
     def embed(self, tokens):
         return np.array([[list(SCORES).index(text)] for text in tokens], dtype=np.float32)

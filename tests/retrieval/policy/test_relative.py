@@ -7,6 +7,7 @@ from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Policy, decision_scores, keep, relative
 from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
+from tests.retrieval.text_tokens import TextTokens
 
 # Best first. The last two queries resemble nothing: their best score is 0, and below it.
 SCORES = np.array(
@@ -25,7 +26,7 @@ class NumberedQueries:
     """An encoder whose texts are row numbers, as vectors of one number."""
 
     def tokenize(self, texts, role):
-        return texts
+        return [*map(TextTokens, texts)]
 
     def embed(self, tokens):
         return np.array([[float(text)] for text in tokens], dtype=np.float32)

@@ -26,6 +26,7 @@ NOT_JSON = {
 INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "empty": ({"query": ""}, "query: a query needs text"),
     "blank": ({"query": " \t\n\u2028"}, "query: a query needs text"),
+    "invisible": ({"query": "\u200b\ufeff\u00ad\u3164\u2800\ufe0f\0"}, "query: a query needs text"),
     "no text": ({"query": 7}, "query: "),
     "null": ({"query": None}, "query: "),
     "list": ({"query": [PRIVATE]}, "query: "),

@@ -57,7 +57,7 @@ def reply(releases: Path) -> Callable[[], Reply]:
     vectors = release.retriever.vectors([query.text])
     (answer,) = release.retriever.answer([query], vectors)
     documents = [release.documents[position] for position in answer.positions.tolist()]
-    result = SearchResult(answer, documents, vectors[0], np.zeros(4, dtype=np.float32))
+    result = SearchResult(query, answer, documents, vectors[0], np.zeros(4, dtype=np.float32))
     manifest, form = release.manifest, SearchForm(include_text=False)
     return lambda: Reply.build(result, release=manifest.release_id, state=manifest.state, form=form)
 

@@ -115,7 +115,7 @@ def asked(release: Release, at: float, query: Query, key: str | None = None) -> 
     """A query as the service answers it, on its way to the log."""
     (answer,) = release.retriever.search([query])
     documents = [release.documents[position] for position in answer.positions.tolist()]
-    result = SearchResult(answer, documents, np.ones(4, np.float32), np.zeros(RANDOM_DOCUMENTS, np.float32))
+    result = SearchResult(query, answer, documents, np.ones(4, np.float32), np.zeros(RANDOM_DOCUMENTS, np.float32))
     built = Reply.build(result, release="r", state="calibrated", form=SearchForm())
     return ServedReply(at, f"id{at}", query, key, built.observed, built.shown, built.places)
 

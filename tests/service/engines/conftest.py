@@ -29,6 +29,7 @@ def rich(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) 
         encoder,
         year=lambda row: 1990 + row % 40,
         checked=lambda row: row % 3 == 0,
+        day=lambda row: f"20{row % 20:02}-05-0{1 + row % 9}" + ("" if row % 2 else "T23:30:00-02:00"),
         tags=lambda row: ["pump", "valve"][: row % 3],
     )
 

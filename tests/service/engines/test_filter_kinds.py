@@ -37,7 +37,10 @@ def test_bounds_of_lists_are_refused_with_the_same_message(services: Services, w
         ({"tags": "valve"}, True),
         ({"tags": ["valve", "seal"]}, True),
         ({"checked": True}, True),
-        ({"checked": 1}, False),
+        ({"checked": False}, True),
+        ({"day": {"gte": "2010-05-02"}}, True),
+        ({"day": {"gt": "2010-05-02", "lt": "2011-05-31T00:00:00+02:00"}}, True),
+        ({"$not": {"day": {"gte": "1999-12-31"}}}, False),
         ({"year": {"gte": 2000}}, True),
     ],
 )
@@ -54,7 +57,9 @@ UNFIT: list[tuple[dict[str, Any], str]] = [
     ({"checked": {"nin": [True, 0]}}, "checked holds booleans, and is compared with numbers"),
     ({"checked": {"gt": 0}}, "checked holds booleans, and is compared with numbers"),
     ({"tags": {"lt": 3}}, "tags holds lists of strings, which have no order"),
-    ({"owner": "a"}, "no document has the field owner; there is category, checked, tags, year"),
+    ({"day": {"lt": 3}}, "day holds dates, and is compared with numbers"),
+    ({"year": {"lt": "2001-01-01"}}, "year holds numbers, and is compared with dates"),
+    ({"owner": "a"}, "no document has the field owner; there is category, checked, day, tags, year"),
 ]
 
 
@@ -86,3 +91,12 @@ def test_no_release_is_served_to_such_a_key(services: Services, tmp_path: Path) 
         keys = write(tmp_path / "keys.json", [entry("key-shop", "shop", "search", filter=wanted)])
         settings = services.settings | {"TAUGATE_KEYS_FILE": str(keys)}
         assert message in refusal("--releases", str(services.folder), **settings)
+
+
+@pytest.mark.parametrize(("wanted", "message"), UNFIT[:7], ids=str)
+def test_search_filter_of_a_kind_that_no_document_has_is_refused_in_the_same_words(
+    services: Services, wanted: dict[str, Any], message: str
+) -> None:
+    for reply in services.ask("/search", {"query": QUERY, "filter": wanted}):
+        assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid"), reply.text
+        assert reply.json()["error"]["message"].startswith(f"filter: {message}")

@@ -89,7 +89,10 @@ def test_a_key_sees_what_its_filter_lets_it(services: Services) -> None:
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"filter": {"colour": "red"}}, "filter: no document has the field colour; there is category, checked, tags, year"),
+    (
+        {"filter": {"colour": "red"}},
+        "filter: no document has the field colour; there is category, checked, day, tags, year",
+    ),
     ({"filter": {"category": 2**53 + 1}}, "filter: category: an integer beyond 2⁵³, which an engine cannot compare"),
     ({"filter": {"$not": {"category": {"gt": -(2**60)}}}}, "filter: category: an integer beyond 2⁵³"),
     ({"group_by": "document"}, "group_by: the documents are in an engine, where results cannot be grouped"),

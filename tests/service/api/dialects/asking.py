@@ -4,8 +4,8 @@ from typing import Any
 
 from tests.service_process import ServiceProcess
 
-# With the encoder of the tests, short queries are similar to much, and long ones to little: τ lies between them.
-QUERY, ANOTHER, OFF_TOPIC = "pizza", "pizza zebra recipe", "Who wrote the first opera in this language?"
+# With the encoder of the tests, a rare word is similar to much, and a long query to little: τ lies between them.
+QUERY, ANOTHER, OFF_TOPIC = "m", "m years exterior", "How many people can be there at the same time?"
 KEY, FILTERED, SLOW = ("tg_" + letter * 40 for letter in "kfs")
 AUTHORIZED = {"Authorization": f"Bearer {KEY}"}
 OPENAI, DIFY = "/v1/vector_stores/current/search", "/dify/retrieval"

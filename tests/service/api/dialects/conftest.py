@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,15 @@ from tests.service_process import ServiceProcess
 @pytest.fixture(scope="package")
 def speaking(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     folder = tmp_path_factory.mktemp("dialects")
-    releases, keys = folder / "releases", folder / "keys.json"
-    calibrate = ["calibrate", str(sample), "--releases", str(releases), "--encoder", str(encoder)]
-    assert cli.main([*calibrate, "--policy", "similarity", "--tau", "0.45"]) == 0
+    releases, keys, data = folder / "releases", folder / "keys.json", shutil.copytree(sample, folder / "data")
+    lines = [json.loads(line) for line in (data / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
+    for row, record in enumerate(lines):
+        created = f"2012-01-{1 + row % 24:02}"
+        seconds = int(datetime.fromisoformat(f"{created}T00:00:00+00:00").timestamp())
+        record["metadata"] |= {"price": row / 4, "created": created, "changed": seconds}
+    (data / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
+    calibrate = ["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder)]
+    assert cli.main([*calibrate, "--policy", "similarity", "--tau", "0.3"]) == 0
     more: dict[str, dict[str, Any]] = {
         KEY: {"scopes": ["search", "feedback", "metrics"]},
         FILTERED: {"filter": {"category": "kostnader"}},

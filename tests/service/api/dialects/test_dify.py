@@ -62,6 +62,22 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         compared({"name": "category", "comparison_operator": ">", "value": "b"}),
         "metadata_condition: category: > needs a number",
     ),
+    (
+        compared({"name": "created", "comparison_operator": "after", "value": "yesterday"}),
+        "metadata_condition: created: after needs a number of seconds since 1970, or an ISO date such as 2024-05-31",
+    ),
+    (
+        compared({"name": "category", "comparison_operator": "before", "value": "2012-01-10"}),
+        "category holds texts, and is compared with dates",
+    ),
+    (
+        compared({"name": "category", "comparison_operator": "after", "value": 5}),
+        "category holds texts, and is compared with numbers",
+    ),
+    (
+        compared({"name": "price", "comparison_operator": "is", "value": "sesame"}),
+        "price holds numbers, and is compared with texts",
+    ),
     (compared({"name": "category", "comparison_operator": "is"}), "'is' needs a value"),
     (
         compared({"name": "category", "comparison_operator": "not empty", "value": None}),
@@ -88,10 +104,33 @@ def test_what_cannot_be_translated(speaking: ServiceProcess, fields: dict[str, A
     assert (reply["error_code"], reply["error_msg"]) == (422, reply["error"]["message"])
 
 
-@pytest.mark.parametrize("operator", ["=", "≠", ">"])
+@pytest.mark.parametrize("operator", ["=", "≠", ">", "before"])
 def test_an_integer_of_any_length_is_a_number(speaking: ServiceProcess, operator: str) -> None:
-    reply = dify(speaking, **compared({"name": "category", "comparison_operator": operator, "value": 10**400}))
-    assert reply["reason"] == (None if operator == "≠" else "no_documents_match_filter")
+    reply = dify(speaking, **compared({"name": "price", "comparison_operator": operator, "value": 10**400}))
+    assert reply["reason"] == (None if operator in {"≠", "before"} else "no_documents_match_filter")
+
+
+# 1,326,153,600 s since 1970 is the beginning of 2012-01-10; Dify's form sends times so.
+TIMES: list[tuple[str, str, Any, Any]] = [
+    ("created", "before", "2012-01-10", "2012-01-10"),
+    ("created", "after", "2012-01-10", "2012-01-10"),
+    ("created", "after", "2012-01-10T01:00:00+02:00", "2012-01-09T23:00:00Z"),
+    ("created", "before", 1_326_153_600, "2012-01-10T00:00:00Z"),
+    ("created", "after", "1326153600", "2012-01-10T00:00:00Z"),
+    ("changed", "before", 1_326_153_600, 1_326_153_600),
+    ("changed", "after", "1326153600", 1_326_153_600),
+]
+
+
+@pytest.mark.parametrize(("name", "operator", "value", "bound"), TIMES, ids=str)
+def test_dify_before_and_after_find_what_a_filter_of_search_finds(
+    speaking: ServiceProcess, name: str, operator: str, value: Any, bound: Any
+) -> None:
+    comparison = {"name": [name], "comparison_operator": operator, "value": value}
+    reply = dify(speaking, retrieval_setting={"top_k": 50}, **compared(comparison))
+    found = search(speaking, filter={name: {"lt" if operator == "before" else "gt": bound}}, k=50)["results"]
+    assert found
+    assert [each["metadata"]["id"] for each in reply["records"]] == [each["id"] for each in found]
 
 
 # What Dify sends before it saves an endpoint: nothing, or since July 2026 (langgenius/dify#39410) a search of a

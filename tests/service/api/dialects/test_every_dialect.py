@@ -68,7 +68,7 @@ def test_a_remembered_reply_is_the_same_under_an_id_of_its_own(speaking: Service
         (openai, {"ranking_options": {"score_threshold": 1.0}}),
         (dify, {"retrieval_setting": {"score_threshold": 1.0}}),
     ):
-        asked = {"query": "pizza of Aragon"}
+        asked = {"query": "m of years"}
         first, second = (ask_dialect(speaking, **asked) for _ in range(2))
         strict = ask_dialect(speaking, **asked, **tightened)
         ids = [reply["query_id"] for reply in (first, second, strict)]

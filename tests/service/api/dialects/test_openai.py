@@ -107,6 +107,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"filters": {"type": "gt", "key": "category", "value": "a"}}, "filters: category: gt needs a finite"),
     ({"filters": {"type": "eq", "key": "$or", "value": "a"}}, "filters: $or combines filters"),
     ({"query": " "}, "query: a query needs text"),
+    ({"query": "\u00ad\u3164"}, "query: a query needs text"),
     ({"query": []}, "query: give a text, or a list of texts"),
     ({"query": ["a", " "]}, "query: a query needs text"),
     ({"query": 7}, "query: give a text, or a list of texts"),

@@ -1,0 +1,106 @@
+"""ISO dates of metadata are compared as moments, whatever form each of them has."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic_core import PydanticCustomError
+
+from taugate.errors import InputError
+from taugate.retrieval.documents.dates import instant, written
+from taugate.retrieval.documents.field_types import FieldTypes
+from taugate.retrieval.documents.filter_schema import read_filter, write_filter
+from taugate.retrieval.documents.metadata import Metadata, holds
+from taugate.retrieval.documents.store import Document
+
+DATES = [
+    "2011-12-31",
+    "2012-01-01",
+    "2012-01-01T00:30:00+02:00",  # still 2011 in UTC
+    "2012-01-01 15:00",
+    "2012-01-02T00:00:00Z",
+    "2012-01-01T23:59:59.999999-00:00",
+    "not a date",
+    "2012-02-30",
+    "20120101",
+    "2012",
+    None,
+]
+DOCUMENTS = [Document(f"d{place}", "text", None, {"created": date}) for place, date in enumerate(DATES)]
+METADATA = Metadata.of(DOCUMENTS)
+
+
+@pytest.mark.parametrize(
+    ("condition", "found"),
+    [
+        ({"gte": "2012-01-01"}, [1, 3, 4, 5]),
+        ({"gt": "2012-01-01"}, [4]),
+        ({"lt": "2012-01-01"}, [0, 2]),
+        ({"lte": "2012-01-01"}, [0, 1, 2, 3, 5]),
+        ({"gte": "2012-01-01T15:00:00Z", "lt": "2012-01-02"}, [3, 5]),
+        ({"gt": "2012-01-01T15:00Z"}, [4, 5]),
+        ({"gte": "2011-12-31T23:30:00+01:00", "lte": "2011-12-31T22:30:00Z"}, [2]),
+        ({"gt": "2011-01-01", "gte": "2012-01-02"}, [4]),
+        ({"lt": "2012-01-01", "lte": "2030-01-01"}, [0, 2]),
+        ({"gt": "2030-01-01"}, []),
+        ({"lte": "9999-12-31"}, [0, 1, 2, 3, 4, 5]),
+    ],
+    ids=str,
+)
+def test_where_bounds_are_dates_documents_of_that_time_are_found(condition: dict[str, Any], found: list[int]) -> None:
+    wanted = read_filter({"created": condition})
+    assert wanted is not None
+    METADATA.check_kinds(wanted)
+    assert np.flatnonzero(METADATA.where(wanted)).tolist() == found
+    assert [place for place, each in enumerate(DOCUMENTS) if holds(wanted, each.metadata)] == found
+    again = read_filter(write_filter(wanted))
+    assert again is not None
+    assert np.flatnonzero(METADATA.where(again)).tolist() == found
+
+
+@pytest.mark.parametrize(
+    "text", ["2012-1-1", "2012", "2012-02-30", "20120101", "2012-W01-1", "today", "", "2012-01-01T25:00"]
+)
+def test_read_filter_bound_is_no_date_is_refused(text: str) -> None:
+    with pytest.raises(PydanticCustomError, match="created: gte needs a finite number, or an ISO date such as"):
+        read_filter({"created": {"gte": text}})
+
+
+def test_read_filter_bounds_of_two_kinds_are_refused() -> None:
+    with pytest.raises(PydanticCustomError, match="created: numbers and dates beside each other"):
+        read_filter({"created": {"gte": 5, "lt": "2012-01-01"}})
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ({"created": {"gte": 5}}, "created holds dates, and is compared with numbers"),
+        ({"created": 5}, "created holds dates, and is compared with numbers"),
+        ({"year": {"lt": "2012-01-01"}}, "year holds numbers, and is compared with dates"),
+        ({"name": {"lt": "2012-01-01"}}, "name holds texts, and is compared with dates"),
+        ({"days": {"lt": "2012-01-01"}}, "days holds lists of strings, which have no order"),
+    ],
+    ids=str,
+)
+def test_check_kinds_no_document_has_such_values_is_refused(condition: dict[str, Any], message: str) -> None:
+    documents = [Document("d", "t", None, {"created": "2012-01-01", "year": 5, "name": "x", "days": ["2012-01-01"]})]
+    wanted = read_filter(condition)
+    assert wanted is not None
+    for types in (FieldTypes.of(documents), Metadata.of(documents).types):
+        with pytest.raises(InputError, match=message):
+            types.check_kinds(wanted)
+
+
+@pytest.mark.parametrize(
+    "text", ["1684-05-01", "1969-12-31T23:59:59.5Z", "2012-01-01T10:00:00.123456+05:30", "9999-12-31"]
+)
+def test_written_moment_is_read_back_as_the_same_moment(text: str) -> None:
+    moment = instant(text)
+    assert moment is not None
+    assert instant(written(moment)) == moment
+
+
+def test_written_moment_after_the_last_year_is_its_last() -> None:
+    moment = instant("9999-12-31")
+    assert moment is not None
+    assert written(moment + 86400) == "9999-12-31T23:59:59.999999+00:00"

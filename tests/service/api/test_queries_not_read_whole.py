@@ -1,0 +1,145 @@
+"""A query that the encoder cuts off, or cannot read, gets a reply that says so and that nothing is promised of."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taugate.drift.query_log import LoggedQuery, read_query_log
+from taugate.service.api.schemas import ExplainResponse, SearchResponse
+from tests.fake_encoder import MAX_LENGTH
+from tests.prometheus_process import until
+from tests.redis_process import RedisProcess
+from tests.service.test_metrics import scrape
+from tests.service_process import ServiceProcess
+
+QUERY = "What does a building permit cost?"
+WINDOW = " ".join(["permit"] * MAX_LENGTH)
+LONG = WINDOW + " cost"
+UNREADABLE = "ทีมฟุตบอลใดชนะเลิศ 2024"
+UNREADABLE_TOO = "ใครเป็นผู้ทำประตูสูงสุดในการแข่งขัน"
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("log") / "queries.log"
+
+
+@pytest.fixture(scope="module")
+def answering(releases: Path, log: Path) -> Iterator[ServiceProcess]:
+    with ServiceProcess(releases, TAUGATE_QUERY_LOG=str(log), TAUGATE_QUERY_LOG_TEXTS="true") as process:
+        yield process.ready()
+
+
+def search(service: ServiceProcess, **fields: Any) -> dict[str, Any]:
+    reply = service.http.post("/search", json=fields)
+    assert reply.status_code == 200, reply.text
+    SearchResponse.model_validate_json(reply.content, strict=True)
+    return reply.json()
+
+
+def test_search_query_fits_the_encoder_has_no_field_truncated(answering: ServiceProcess) -> None:
+    for query in (QUERY, WINDOW):
+        reply = search(answering, query=query, min_results=0)
+        assert "truncated" not in reply
+        assert reply["calibrated"]
+
+
+def test_search_query_longer_than_the_encoder_reads_is_truncated_and_not_calibrated(answering: ServiceProcess) -> None:
+    before = scrape(answering)
+    first, cached = search(answering, query=LONG), search(answering, query=LONG)
+    other_form = search(answering, query=LONG, include_text=False)
+    for reply in (first, cached, other_form):
+        assert (reply["truncated"], reply["calibrated"]) == (True, False)
+    moved = scrape(answering) - before
+    assert moved["taugate_queries_truncated_total{}"] == 3
+    assert moved["taugate_cache_requests_total{hit}"] == 2
+
+
+def test_search_batch_says_of_each_query_whether_it_is_truncated(answering: ServiceProcess) -> None:
+    body = {"queries": [QUERY, {"query": LONG, "k": 3}, UNREADABLE, WINDOW]}
+    replies = answering.http.post("/search/batch", json=body).json()["responses"]
+    assert [each.get("truncated") for each in replies] == [None, True, None, None]
+    assert [each["calibrated"] for each in replies] == [True, False, False, True]
+    assert [each["reason"] == "unreadable" for each in replies] == [False, False, True, False]
+
+
+def test_search_query_in_a_script_that_the_encoder_does_not_know_is_unreadable(answering: ServiceProcess) -> None:
+    before = scrape(answering)
+    for query in (UNREADABLE, UNREADABLE_TOO, "\ue000"):
+        for _ in range(2):
+            reply = search(answering, query=query)
+            assert (reply["results"], reply["reason"], reply["calibrated"]) == ([], "unreadable", False)
+            assert "truncated" not in reply
+    assert (scrape(answering) - before)["taugate_empty_responses_total{unreadable}"] == 6
+
+
+def test_search_unreadable_query_min_results_are_below_the_threshold(answering: ServiceProcess) -> None:
+    reply = search(answering, query=UNREADABLE, min_results=2)
+    assert [each["below_threshold"] for each in reply["results"]] == [True, True]
+    assert (reply["reason"], reply["calibrated"]) == (None, False)
+
+
+def test_search_unreadable_query_own_threshold_answers_it(answering: ServiceProcess) -> None:
+    reply = search(answering, query=UNREADABLE, threshold=-2.0)
+    assert (len(reply["results"]), reply["calibrated"]) == (5, False)
+
+
+def test_search_few_unknown_words_are_no_reason_to_refuse(answering: ServiceProcess) -> None:
+    reply = search(answering, query=f"{QUERY} 🏗", min_results=0)
+    assert reply["calibrated"]
+    assert reply["reason"] != "unreadable"
+
+
+def test_explain_says_what_the_encoder_reads_of_the_query(answering: ServiceProcess) -> None:
+    document = search(answering, query=LONG, threshold=-2.0)["results"][0]["id"]
+    explained = {}
+    for query in (QUERY, LONG, UNREADABLE):
+        reply = answering.http.post("/explain", json={"query": query, "document_id": document})
+        assert reply.status_code == 200, reply.text
+        ExplainResponse.model_validate_json(reply.content, strict=True)
+        explained[query] = reply.json()
+    assert "query_truncated" not in explained[QUERY]
+    assert explained[LONG]["query_truncated"] is True
+    assert "reads only the beginning of the query" in explained[LONG]["why"]
+    unreadable = search(answering, query=UNREADABLE, threshold=-2.0)["results"][0]["id"]
+    reply = answering.http.post("/explain", json={"query": UNREADABLE, "document_id": unreadable}).json()
+    assert (reply["rule"], reply["kept"]) == ("unreadable", False)
+    assert "knows less than half of its characters" in reply["why"]
+
+
+def test_query_log_says_how_queries_were_read_and_drift_leaves_them_out(answering: ServiceProcess, log: Path) -> None:
+    ids = {query: search(answering, query=query)["query_id"] for query in (QUERY, LONG, UNREADABLE)}
+    until(lambda: log.exists() and ids[UNREADABLE] in log.read_text(encoding="utf-8"))
+    logged = {line.record.query_id: line.record for line in read_query_log([log])}
+    found = {}
+    for query, name in ids.items():
+        record = logged[name]
+        assert isinstance(record, LoggedQuery)
+        found[query] = (record.truncated, record.unreadable, record.filtered, record.is_comparable)
+    assert found == {
+        QUERY: (False, False, False, True),
+        LONG: (True, False, False, False),
+        UNREADABLE: (False, True, False, False),
+    }
+
+
+def test_redis_vector_of_a_truncated_query_keeps_the_flag(releases: Path, tmp_path: Path) -> None:
+    """Another process has the vector and the list from Redis, and does not tokenize the query."""
+    with RedisProcess(tmp_path) as server:
+        replies = []
+        for _ in range(2):
+            with ServiceProcess(releases, TAUGATE_REDIS_URL=server.url, TAUGATE_REDIS_TIMEOUT_MS="1000") as process:
+                process.ready()
+                before = scrape(process)
+                replies.append([search(process, query=query) for query in (LONG, UNREADABLE)])
+                hits = (scrape(process) - before)["taugate_cache_requests_total{hit}"]
+                until(lambda: len(server.client.keys("taugate:*:vector:*")) == 2)
+        assert hits == 2
+    for long, unreadable in replies:
+        assert (long["truncated"], long["calibrated"]) == (True, False)
+        assert (unreadable["reason"], unreadable["results"]) == ("unreadable", [])
+    without = [[{**each, "query_id": None} for each in both] for both in replies]
+    assert json.dumps(without[0]) == json.dumps(without[1])
