@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from taugate.cli import main as cli
-from taugate.ingestion.importers import files
 from taugate.ingestion.importers.parse import IsolatedParser, ReadFile
 from taugate.ingestion.importers.word_share import count_words, share_kept
 from taugate.ingestion.parsed import prose_document
@@ -49,7 +48,7 @@ def lossy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         content = read(parser, path)
         return ReadFile(content.documents, 0.509, ("has no title",)) if path.name == "half.txt" else content
 
-    monkeypatch.setattr(files.IsolatedParser, "read", lose)
+    monkeypatch.setattr(IsolatedParser, "read", lose)
     folder = tmp_path / "files"
     folder.mkdir()
     (folder / "half.txt").write_text("The pump starts.")
