@@ -1,7 +1,7 @@
 """The command `taugate`: it parses the arguments, runs one subcommand, and turns errors into exit codes.
 
 Exit codes: 0 done, 2 bad input or usage, 3 no safe threshold, 4 not promoted or not admitted, 130 interrupted,
-1 anything else.
+141 nobody read the result to its end, 1 anything else.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from importlib.metadata import requires
 from taugate.cli.terminal.interrupts import INTERRUPTED, MESSAGE, interrupted
 from taugate.cli.terminal.output import say
 from taugate.cli.terminal.parser import CommandParser
+from taugate.cli.terminal.streams import READER_GONE, reader_is_gone
 from taugate.errors import EngineUnavailable, NotPromoted, StoreError, TaugateError
 
 # Each subcommand with its line of help and the module that adds its arguments, which is loaded when it is asked for.
@@ -74,6 +75,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _explain(error: Exception) -> int:
     """Say in one line what ended the command, and return its exit code; raise what is a fault of Taugate's own."""
     match error:
+        case BrokenPipeError() if reader_is_gone():
+            return READER_GONE
         case StoreError() | EngineUnavailable() | OSError():  # nothing is wrong with the input
             message, code = str(error), 1
         case NotPromoted():
