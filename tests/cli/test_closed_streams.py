@@ -9,17 +9,8 @@ import pytest
 
 from taugate.cli.terminal.streams import READER_GONE
 from tests.every_command import run_every_command
+from tests.unread import redirected, unread
 
-# Gives a program a pipe without a reader in place of the descriptors named before it, and becomes the program.
-_UNREAD = """
-import os, sys
-names, *command = sys.argv[1:]
-end, broken = os.pipe()
-os.close(end)
-for name in names.split(","):
-    os.dup2(broken, int(name))
-os.execvp(command[0], command)
-"""
 COMMANDS = {
     "list": ["release", "list", "--releases", "RELEASES"],
     "list as JSON": ["release", "list", "--json", "--releases", "RELEASES"],
@@ -46,14 +37,6 @@ def unbuffered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 def taugate(name: str, releases: Path) -> list[str]:
     words = [str(releases) if word == "RELEASES" else word for word in COMMANDS[name]]
     return [sys.executable, "-m", "taugate", *words]
-
-
-def unread(names: str, command: list[str]) -> list[str]:
-    return [sys.executable, "-c", _UNREAD, names, *command]
-
-
-def redirected(redirection: str, command: list[str]) -> list[str]:
-    return ["sh", "-c", f'exec "$@" {redirection}', "sh", *command]
 
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:

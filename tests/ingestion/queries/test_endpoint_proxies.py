@@ -52,5 +52,7 @@ def test_a_proxy_that_cannot_be_used_is_named(proxy: str, monkeypatch: pytest.Mo
 
 
 def test_only_addresses_of_this_machine_are_on_loopback() -> None:
-    assert all(map(is_on_loopback, ["http://127.0.0.1:1/v1", "https://LOCALHOST", "http://[::1]:8000", "http://a.localhost"]))
+    assert all(
+        map(is_on_loopback, ["http://127.0.0.1:1/v1", "https://LOCALHOST", "http://[::1]:8000", "http://a.localhost"])
+    )
     assert not any(map(is_on_loopback, ["http://localhost.example", "http://10.0.0.1", "http://model", "http://"]))
