@@ -1,4 +1,4 @@
-"""A language model on this machine is asked without a proxy; elsewhere, an error says that the environment names one."""
+"""A language model on this machine is asked without a proxy; elsewhere, errors name the proxy of the environment."""
 
 from collections.abc import Iterator
 
