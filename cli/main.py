@@ -1,7 +1,7 @@
 """The command `taugate`: it parses the arguments, runs one subcommand, and turns errors into exit codes.
 
 Exit codes: 0 done, 2 bad input or usage, 3 no safe threshold, 4 not promoted or not admitted, 130 interrupted,
-1 anything else.
+141 nobody read the result to its end, 1 anything else.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from importlib.metadata import requires
 from taugate.cli.terminal.interrupts import INTERRUPTED, MESSAGE, interrupted
 from taugate.cli.terminal.output import say
 from taugate.cli.terminal.parser import CommandParser
+from taugate.cli.terminal.streams import READER_GONE, reader_is_gone
 from taugate.errors import EngineUnavailable, NotPromoted, StoreError, TaugateError
 from taugate.storage.folders import set_missing_home
 
@@ -78,6 +79,8 @@ def _explain(error: Exception) -> int:
     match error:
         case FileNotFoundError() if "No usable temporary directory" in str(error):  # how `tempfile` says it
             message, code = f"{error}: all are full, or not writable; name a folder in TMPDIR", 1
+        case BrokenPipeError() if reader_is_gone():
+            return READER_GONE
         case StoreError() | EngineUnavailable() | OSError():  # nothing is wrong with the input
             message, code = str(error), 1
         case NotPromoted():

@@ -22,6 +22,7 @@ from taugate.service.settings import read_settings
 
 _SAMPLE_QUESTION = "Who is liable for hidden defects when I buy a house?"
 _QUESTION_WORDS = 12  # of a heading or text that is asked as a question
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy does not reach this machine's loopback
 _READY_SECONDS = 60  # loading the sample release takes about one; a machine that needs more has another problem
 
 
@@ -219,7 +220,7 @@ def _search_over_http(base: str, playground: str | None, tour: _Tour, release: P
     deadline = time.monotonic() + _READY_SECONDS
     while time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(f"{base}/readyz", timeout=5):  # noqa: S310 (our own loopback address)
+            with _OPENER.open(f"{base}/readyz", timeout=5):
                 break
         except OSError:  # not yet ready, or not yet listening: urllib's errors are all of them
             time.sleep(0.1)
@@ -236,8 +237,16 @@ def _search_over_http(base: str, playground: str | None, tour: _Tour, release: P
             for reply in _post(f"{base}/search/batch", {"queries": questions})["responses"]
         ]
 
+    with suppress(BrokenPipeError):  # nobody reads this; the service goes on
+        _introduce(base, playground, tour, lambda: _show(search, tour, release))
+
+
+def _introduce(base: str, playground: str | None, tour: _Tour, show: Callable[[], None]) -> None:
+    """Print what the questions got, and how to ask another one."""
     try:
-        _show(search, tour, release)
+        show()
+    except BrokenPipeError:
+        raise
     except OSError as error:  # the service needs a key, say
         say(f"warning: the two questions could not be asked: {error}")
     _print(f"\nServing on {base}; Ctrl-C stops it.")
@@ -250,7 +259,7 @@ def _search_over_http(base: str, playground: str | None, tour: _Tour, release: P
 
 def _post(url: str, body: object) -> Any:  # noqa: ANN401 (any JSON)
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})  # noqa: S310
-    with urllib.request.urlopen(request, timeout=30) as reply:  # noqa: S310 (our own loopback address)
+    with _OPENER.open(request, timeout=30) as reply:
         return json.load(reply)
 
 

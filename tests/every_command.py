@@ -4,20 +4,18 @@ A test looks at what the runs leave there, and `make attacks` at the names that 
 """
 
 import argparse
+import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import zaragoza_construction_faq
 
@@ -128,9 +126,10 @@ def _wait(process: "subprocess.Popen[bytes]", run: CommandRun) -> int:
         if not run.port:
             process.communicate(run.text.encode(), timeout=_SECONDS)
             return process.returncode
-        _wait_for_port(process, run.port)
-        run.use(run.port)
-        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(RuntimeError):  # its exit status and its output say why
+            _wait_until_ready(process, run)
+            run.use(run.port)
+            os.killpg(process.pid, signal.SIGTERM)
         return process.wait(_SECONDS)
     finally:
         with suppress(ProcessLookupError):
@@ -138,13 +137,15 @@ def _wait(process: "subprocess.Popen[bytes]", run: CommandRun) -> int:
         process.wait()
 
 
-def _wait_for_port(process: "subprocess.Popen[bytes]", port: int) -> None:
+def _wait_until_ready(process: "subprocess.Popen[bytes]", run: CommandRun) -> None:
+    """Wait until a server answers, with anything but 503. Raises RuntimeError if it ends before."""
     deadline = time.monotonic() + _SECONDS
     while process.poll() is None and time.monotonic() < deadline:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
-            return
-        time.sleep(0.05)
-    raise RuntimeError(f"nothing listens on port {port}")
+        with suppress(OSError):
+            if _ask(run.port, "GET", "/readyz")[0] != http.client.SERVICE_UNAVAILABLE:
+                return
+        time.sleep(0.1)
+    raise RuntimeError(f"{run.command} does not serve")
 
 
 def _files(folder: Path) -> list[str]:
@@ -243,23 +244,19 @@ def _first_id(data: Path) -> str:
 
 
 def _search(port: int) -> None:
-    """Search once the service is ready, and judge a result if there is one."""
-    deadline = time.monotonic() + _SECONDS
-    while True:
-        try:
-            reply = _post(port, "/search", {"query": _QUESTION})
-            break
-        except OSError:  # it starts
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
+    """Search, and judge a result if there is one."""
+    reply = json.loads(_ask(port, "POST", "/search", {"query": _QUESTION})[1])
     if reply["results"]:
         judged = {"query_id": reply["query_id"], "document_id": reply["results"][0]["id"], "relevant": True}
-        _post(port, "/feedback", judged)
+        _ask(port, "POST", "/feedback", judged)
 
 
-def _post(port: int, path: str, body: object) -> Any:
-    url, headers = f"http://127.0.0.1:{port}{path}", {"Content-Type": "application/json"}
-    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as reply:
-        return json.load(reply)
+def _ask(port: int, method: str, path: str, body: object = None) -> tuple[int, bytes]:
+    """Return status and body of a reply. Raises OSError."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request(method, path, json.dumps(body), {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        return reply.status, reply.read()
+    finally:
+        connection.close()

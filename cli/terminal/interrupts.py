@@ -34,13 +34,8 @@ def interrupted() -> bool:
 
 
 def leave_when_interrupted() -> None:
-    """Write out what was printed; from now on the signals end the process at once, with nothing left to clean up."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:  # whoever read this has gone, as `| head` does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    if _interrupted:  # everything is cleaned up, and libraries that were half imported had better not be ended in order
+    """From now on the signals end the process at once: everything is written out, and nothing is left to clean up."""
+    if _interrupted:  # libraries that were half imported had better not be ended in order
         os._exit(INTERRUPTED)
     for number in _SIGNALS:
         signal.signal(number, _leave)

@@ -1,5 +1,6 @@
 """A language model behind an OpenAI-compatible HTTP endpoint: POST {url}/chat/completions."""
 
+import os
 import random
 import re
 import threading
@@ -14,6 +15,7 @@ import httpx2
 import orjson
 
 from taugate.errors import InputError
+from taugate.ingestion.loopback import is_on_loopback
 from taugate.ingestion.queries.prompt import LONGEST_REPLY, TEMPERATURE, TOP_P, Prompt
 from taugate.ingestion.queries.replies import Reply
 
@@ -24,6 +26,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0  # seconds between two tries; they double
 _LONGEST_RETRY_AFTER = 600.0  # seconds; an endpoint that asks for more has no quota left
 _MOST_BYTES = 4 << 20  # of an answer: it holds one line of text
 _KEY = re.compile(r"[!-~]+")  # what a header may hold after "Bearer "
+_PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy"}
 _TRANSIENT = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 
 
@@ -46,7 +49,15 @@ class Endpoint:
         if key and not _KEY.fullmatch(key):  # httpx2 would repeat it in its own error
             raise InputError("TAUGATE_LLM_KEY: holds a space, a line break or a letter with an accent; copy it again")
         headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-        self._http = httpx2.Client(headers=headers, timeout=timeout)
+        self._proxied = not is_on_loopback(self._url)
+        try:
+            context = httpx2.create_ssl_context()
+            self._http = httpx2.Client(headers=headers, timeout=timeout, verify=context, trust_env=self._proxied)
+        except ImportError as error:  # of httpx2, for a proxy socks5://…
+            raise InputError(f"{self._url}: {_proxies()} names a SOCKS proxy: pip install 'httpx2[socks]'") from error
+        except (httpx2.InvalidURL, ValueError, OSError) as error:
+            variables = _proxies() or "SSL_CERT_FILE"
+            raise InputError(f"{self._url}: {variables} cannot be used: {error}; correct it or unset it") from error
         self._not_before = 0.0  # no request before this time: one that was told to wait speaks for all of them
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -72,6 +83,8 @@ class Endpoint:
                 failure = "it did not answer in time"
             except httpx2.TransportError as error:
                 failure = f"{type(error).__name__}: {error}"
+                if self._proxied and (variables := _proxies()):
+                    failure += f", and {variables} names a proxy"
             else:
                 if status == 200 and (reply := self._parse(headers, content, seconds)):
                     return reply
@@ -193,3 +206,8 @@ def _retry_after(headers: Mapping[str, str]) -> float:
     except ValueError:
         return 0.0
     return max(0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+
+
+def _proxies() -> str:
+    """Name the variables of the environment that name a proxy, as they are spelt there."""
+    return ", ".join(name for name in os.environ if name.lower() in _PROXY_VARIABLES and os.environ[name])

@@ -1,5 +1,5 @@
 """Retrieval with a similarity threshold that is calibrated, not guessed."""
 
-from taugate.telemetry import switch_off_unless_wanted
+from taugate.telemetry import switch_off_reports
 
-switch_off_unless_wanted()  # before any module of the package can import one of these libraries
+switch_off_reports()  # before any module of the package can import one of these libraries

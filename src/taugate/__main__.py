@@ -15,17 +15,32 @@ def main() -> int:
         from taugate.cli.terminal.interrupts import handle_interrupts, leave_when_interrupted
 
         handle_interrupts()
+        from taugate.cli.terminal.streams import READER_GONE, flush_stdout, prepare_streams
+
+        prepare_streams()
         from taugate.cli.main import main as run_command
 
-        code = run_command()
+        try:
+            code = run_command()
+        except SystemExit as end:  # of argparse: help and the version are written, or a word was wrong
+            code = end.code if isinstance(end.code, int) else int(bool(end.code))
+        if not flush_stdout():
+            code = code or READER_GONE
         leave_when_interrupted()  # the work is done: what is left is the interpreter's own end
         return code
     except OSError as error:  # what was printed cannot be written out, as on a full disk
-        os.write(2, f"taugate: {error}\n".encode())
+        _say(f"taugate: {error}\n")
         os._exit(1)
     except KeyboardInterrupt:  # during the few milliseconds before there is a handler, or outside of a subcommand
-        os.write(2, b"taugate: interrupted\n")
+        _say("taugate: interrupted\n")
         os._exit(_INTERRUPTED)
+
+
+def _say(line: str) -> None:
+    try:  # noqa: SIM105 (contextlib takes a millisecond)
+        os.write(2, line.encode())
+    except OSError:  # nobody reads it
+        pass
 
 
 if __name__ == "__main__":

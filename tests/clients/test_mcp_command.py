@@ -23,6 +23,7 @@ from tests.clients.mcp_process import COMMAND, HTTPProcess, environment, stdio
 from tests.interruptible import interruptible
 from tests.loopback import LoopbackHTTPServer
 from tests.service_process import ServiceProcess
+from tests.unread import redirected, unread
 
 QUESTION = "Who is liable for hidden defects?"
 KEY = "sesame-of-mine"
@@ -249,3 +250,26 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     assert done.returncode == 2
     assert done.stderr.endswith("is missing; run: pip install 'taugate-client[mcp]'\n")
     assert done.stderr.count("\n") == 1
+
+
+def closed(command: list[str], text: str = "") -> tuple[int, str]:
+    """Exit status and stderr of a command over stdio, to whom a client sends a text and leaves."""
+    done = subprocess.run(
+        command, env=environment(), input=text, capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode, done.stderr
+
+
+def test_a_client_that_reads_no_reply_ends_the_server_quietly() -> None:
+    command = [*COMMAND, "--url", "http://127.0.0.1:9"]
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    request = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
+    assert closed(unread("1", command), f"{request}\n") == (141, "")
+    assert closed(unread("1,2", command)) == (0, "")
+
+
+def test_a_closed_stdout_is_refused_in_one_line() -> None:
+    status, said = closed(redirected(">&-", [*COMMAND, "--url", "http://127.0.0.1:9"]))
+    assert status == 2
+    assert said.startswith("taugate-mcp: stdin or stdout is closed")
+    assert closed(redirected(">&- 2>&-", [*COMMAND, "--url", "nowhere"])) == (2, "")

@@ -4,6 +4,7 @@ from taugate_client.client import LOCAL, AsyncTaugateClient, Retries, TaugateCli
 from taugate_client.errors import (
     ConnectionFailed,
     Forbidden,
+    InvalidConfiguration,
     InvalidRequest,
     NotFound,
     RateLimited,
@@ -42,6 +43,7 @@ __all__ = [
     "Filter",
     "Forbidden",
     "Interval",
+    "InvalidConfiguration",
     "InvalidRequest",
     "LiveDrift",
     "NotFound",

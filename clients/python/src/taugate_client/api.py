@@ -44,12 +44,15 @@ class Call(Generic[T]):
         """
         try:
             body = json.loads(content)
-        except ValueError:  # not UTF-8 either
+        except (ValueError, RecursionError):  # not UTF-8 either, or nested too deep
             body = None
         if not 200 <= status < 300:
             raise _error(status, headers, body)
         if body is None:
-            raise UnexpectedReply("the reply is not JSON: is this the URL of a Taugate service?", status=status)
+            kind = headers.get("content-type", "").partition(";")[0] or "something else"
+            raise UnexpectedReply(
+                f"the reply is {kind}, not JSON: is this the URL of a Taugate service?", status=status
+            )
         return self.parse(body)
 
 
@@ -101,7 +104,7 @@ def _error(status: int, headers: Mapping[str, str], body: Any) -> TaugateError: 
     said = said if isinstance(said, Mapping) else {}
     code, message = said.get("code"), said.get("message")
     return error_type(status, code)(
-        message or f"HTTP status {status} without a message of the service; check the URL, and proxies on the way",
+        message or f"HTTP status {status} without a message of the service: something else answers, such as a proxy",
         status=status,
         code=code,
         request_id=said.get("request_id") or headers.get("x-request-id"),
@@ -117,6 +120,6 @@ def _seconds(retry_after: str | None) -> float | None:
         return float(retry_after)
     try:
         date = parsedate_to_datetime(retry_after)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds())

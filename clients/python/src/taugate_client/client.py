@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import os
 import random
 import time
@@ -14,7 +15,14 @@ from typing import Any, Self, TypeVar, Unpack
 import httpx2
 
 from taugate_client import api
-from taugate_client.errors import ConnectionFailed, TaugateError, TimedOut, Unavailable
+from taugate_client.errors import (
+    ConnectionFailed,
+    InvalidConfiguration,
+    InvalidRequest,
+    TaugateError,
+    TimedOut,
+    Unavailable,
+)
 from taugate_client.models import (
     ExplainOptions,
     ExplainResponse,
@@ -24,6 +32,7 @@ from taugate_client.models import (
     SearchRequest,
     SearchResponse,
 )
+from taugate_client.route import route_to
 
 T = TypeVar("T")
 LOCAL = "http://127.0.0.1:8000"  # where `taugate serve` listens
@@ -67,33 +76,70 @@ class _Connection:
         """url: of the service. key: an API key; None takes TAUGATE_KEY from the environment, "" sends none.
 
         timeout: seconds without a byte of the reply; the service gives up after 5 s itself. retries: what happens after
-        a failure. Raises ValueError for a URL or a key that cannot be sent.
+        a failure. A proxy that the environment names is asked, as httpx does, unless the service is on this machine.
+        Raises InvalidConfiguration, also a ValueError, for a URL, a key, a proxy or certificates that cannot be used.
         """
-        if not url.startswith(("http://", "https://")):
-            raise ValueError(f"url: {url!r} does not begin with http:// or https://")
+        self._route = route_to(url)
         key = os.environ.get("TAUGATE_KEY", "") if key is None else key
         if not (key.isascii() and key.isprintable()) or " " in key:
-            raise ValueError("key: only printable ASCII characters without spaces can be sent")
+            raise InvalidConfiguration("key: only printable ASCII characters without spaces can be sent")
         self._retries = retries
-        self._open(url, {"Authorization": f"Bearer {key}"} if key else {}, timeout)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        try:
+            # The proxy is the route's, so that errors name the one that is asked.
+            context = httpx2.create_ssl_context() if self._uses_tls else True
+            self._open(headers=headers, timeout=timeout, proxy=self._route.proxy, verify=context, trust_env=False)
+        except ImportError as error:
+            raise self._unusable("a SOCKS proxy takes pip install 'httpx2[socks]'") from error
+        except (httpx2.InvalidURL, ValueError, OSError) as error:
+            raise self._unusable(str(error)) from error
 
-    def _open(self, url: str, headers: dict[str, str], timeout: float) -> None:
+    def _open(self, **options: Any) -> None:  # noqa: ANN401 (of httpx2's clients)
         raise NotImplementedError
 
-    @staticmethod
-    def _request(call: api.Call[T]) -> dict[str, Any]:
-        """Return a request with an id of its own, under which the service logs all attempts."""
-        request = {"method": call.method, "url": call.path, "headers": {"X-Request-ID": uuid.uuid4().hex}}
-        return request if call.body is None else request | {"json": call.body}
+    @property
+    def _uses_tls(self) -> bool:
+        return self._route.url.scheme == "https" or str(self._route.proxy).startswith("https://")
 
-    @staticmethod
-    def _lost(error: httpx2.RequestError, request: dict[str, Any]) -> ConnectionFailed:
+    def _unusable(self, reason: str) -> InvalidConfiguration:
+        """Return our error for a client that cannot be made: of the proxy, or else of the certificates."""
+        place = self._route.place("")
+        if self._route.proxy is not None:
+            return InvalidConfiguration(
+                f"cannot ask {place}: {reason}; change the variable, or add the host to NO_PROXY"
+            )
+        return InvalidConfiguration(f"cannot ask {place}: {reason}; check SSL_CERT_FILE and SSL_CERT_DIR")
+
+    def _request(self, call: api.Call[T]) -> dict[str, Any]:
+        """Return a request with an id of its own, under which the service logs all attempts.
+
+        Raises InvalidRequest for values that JSON does not have.
+        """
+        request: dict[str, Any] = {"method": call.method, "url": call.path}
+        headers = {"X-Request-ID": uuid.uuid4().hex}
+        if call.body is None:
+            return request | {"headers": headers}
+        try:
+            content = json.dumps(call.body, allow_nan=False, ensure_ascii=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:  # ValueError: NaN, and half a surrogate pair
+            raise InvalidRequest(f"the request cannot be written as JSON: {error}") from error
+        return request | {"headers": headers | {"Content-Type": "application/json"}, "content": content}
+
+    def _lost(self, error: httpx2.RequestError, request: dict[str, Any]) -> ConnectionFailed:
         """Return our error for a reply that did not come, or broke off."""
         late = isinstance(error, httpx2.TimeoutException) and not isinstance(error, httpx2.ConnectTimeout)
         kind = TimedOut if late else ConnectionFailed
         lost = kind(f"no reply: {error or type(error).__name__}", request_id=request["headers"]["X-Request-ID"])
         lost.__cause__ = error
         return lost
+
+    def _pause(self, failure: TaugateError, call: api.Call[T], attempt: int) -> float:
+        """Return the seconds to wait before the next attempt; raise the failure, with its place, if there is none."""
+        failure.place = self._route.place(call.path)
+        pause = self._retries.pause(failure, attempt)
+        if pause is None:
+            raise failure
+        return pause
 
 
 class TaugateClient(_Connection):
@@ -134,8 +180,8 @@ class TaugateClient(_Connection):
         """Close the connections."""
         self._http.close()
 
-    def _open(self, url: str, headers: dict[str, str], timeout: float) -> None:
-        self._http = httpx2.Client(base_url=url, headers=headers, timeout=timeout)
+    def _open(self, **options: Any) -> None:  # noqa: ANN401
+        self._http = httpx2.Client(base_url=self._route.url, **options)
 
     def _send(self, call: api.Call[T]) -> T:
         request = self._request(call)
@@ -147,10 +193,7 @@ class TaugateClient(_Connection):
                 failure: TaugateError = self._lost(error, request)
             except TaugateError as error:
                 failure = error
-            pause = self._retries.pause(failure, attempt)
-            if pause is None:
-                raise failure
-            time.sleep(pause)
+            time.sleep(self._pause(failure, call, attempt))
         raise AssertionError("count() does not end")
 
     def __enter__(self) -> Self:
@@ -193,8 +236,8 @@ class AsyncTaugateClient(_Connection):
         """Close the connections."""
         await self._http.aclose()
 
-    def _open(self, url: str, headers: dict[str, str], timeout: float) -> None:
-        self._http = httpx2.AsyncClient(base_url=url, headers=headers, timeout=timeout)
+    def _open(self, **options: Any) -> None:  # noqa: ANN401
+        self._http = httpx2.AsyncClient(base_url=self._route.url, **options)
 
     async def _send(self, call: api.Call[T]) -> T:
         request = self._request(call)
@@ -206,10 +249,7 @@ class AsyncTaugateClient(_Connection):
                 failure: TaugateError = self._lost(error, request)
             except TaugateError as error:
                 failure = error
-            pause = self._retries.pause(failure, attempt)
-            if pause is None:
-                raise failure
-            await asyncio.sleep(pause)
+            await asyncio.sleep(self._pause(failure, call, attempt))
         raise AssertionError("count() does not end")
 
     async def __aenter__(self) -> Self:

@@ -12,6 +12,7 @@ TaugateError
 ├── Unavailable          408, 429, 503, 504: the client has tried again already
 │   └── RateLimited      429 rate_limited: this key asks too often
 ├── ServerFault          500 and the like: report it with its request id
+├── InvalidConfiguration the URL, the key, or a proxy of the environment cannot be used; also a ValueError
 └── UnsupportedFilter    a framework's filter that Taugate has no condition for; also a ValueError
 """
 
@@ -20,8 +21,9 @@ class TaugateError(Exception):
     """The base of all errors of this client; `str(error)` is a message for people.
 
     status: the HTTP status, None if there was no reply. code: the stable name of the error (docs/api.md#errors), None
-    if the service did not say one. message: what is wrong, without status and id. request_id: the id under which the
-    service logged the request. retry_after: the seconds that the service asked to wait, None if it named none.
+    if the service did not say one. message: what is wrong, without status, id and place. request_id: the id under which
+    the service logged the request. retry_after: the seconds that the service asked to wait, None if it named none.
+    place: the URL that was asked, and the proxy on the way if there was one; None if nothing was sent.
     """
 
     def __init__(
@@ -33,12 +35,19 @@ class TaugateError(Exception):
         request_id: str | None = None,
         retry_after: float | None = None,
     ) -> None:
-        details = [str(value) for value in (status, code) if value is not None]
-        if request_id is not None:
-            details.append(f"request {request_id}")
-        super().__init__(f"{message} ({', '.join(details)})" if details else message)
+        super().__init__(message)
         self.message, self.status, self.code = message, status, code
         self.request_id, self.retry_after = request_id, retry_after
+        self.place: str | None = None
+
+    def __str__(self) -> str:
+        """The message, with what identifies the request in brackets."""
+        details = [str(value) for value in (self.status, self.code) if value is not None]
+        if self.request_id is not None:
+            details.append(f"request {self.request_id}")
+        if self.place is not None:
+            details.append(self.place)
+        return f"{self.message} ({', '.join(details)})" if details else self.message
 
 
 class ConnectionFailed(TaugateError):
@@ -83,6 +92,10 @@ class RateLimited(Unavailable):
 
 class ServerFault(TaugateError):
     """The service failed. Its log has the details under `request_id`."""
+
+
+class InvalidConfiguration(TaugateError, ValueError):
+    """The URL, the key, or a proxy or certificates that the environment names, cannot be used."""
 
 
 class UnsupportedFilter(TaugateError, ValueError):

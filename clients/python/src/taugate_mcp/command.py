@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from taugate_client import AsyncTaugateClient
+from taugate_mcp.messages import say
 
 KEY, KEY_FILE = "TAUGATE_KEY", "TAUGATE_KEY_FILE"
+_CLIENT_GONE = 141  # what shells report of a program that SIGPIPE ended
 _HOST_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
@@ -25,20 +27,35 @@ class _CannotStart(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. arguments: those of the process, unless given. Returns the exit status."""
-    given = parser().parse_args(arguments)
+    try:
+        return _run(parser().parse_args(arguments))
+    finally:
+        _drop_unread()
+
+
+def _run(given: argparse.Namespace) -> int:
     # Before the SDK does it: warnings on stderr, one line each.
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        asyncio.run(_serve(given))
+        return asyncio.run(_serve(given))
     except _CannotStart as error:
-        print(f"taugate-mcp: {error}", file=sys.stderr)  # noqa: T201
+        say(str(error))
         return error.status
     except KeyboardInterrupt:
         return 130
-    return 0
 
 
-async def _serve(given: argparse.Namespace) -> None:
+def _drop_unread() -> None:
+    """Drop what nobody reads any more, which the interpreter would try to write once more and report at its end."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+async def _serve(given: argparse.Namespace) -> int:
+    """Serve until the clients leave or a signal comes. Returns the exit status."""
     try:
         from taugate_mcp.server import make_server
         from taugate_mcp.transports import listen, serve_http, serve_stdio
@@ -51,8 +68,16 @@ async def _serve(given: argparse.Namespace) -> None:
     async with client:
         server = make_server(client)
         if given.transport == "stdio":
-            await serve_stdio(server)
-            return
+            if sys.stdin is None or sys.stdout is None:
+                raise _CannotStart(
+                    "stdin or stdout is closed: let a client start this command, or use --transport http"
+                )
+            status = 0
+            try:
+                await serve_stdio(server)
+            except* BrokenPipeError:  # the client left without a word
+                status = _CLIENT_GONE
+            return status
         try:
             listener = listen(given.host, given.port)
         except OSError as error:
@@ -61,6 +86,7 @@ async def _serve(given: argparse.Namespace) -> None:
             raise _CannotStart(message, status=1) from error
         with listener:
             await serve_http(server, listener, given.allowed_hosts)
+    return 0
 
 
 def _key() -> str | None:

@@ -11,6 +11,7 @@ from taugate_client import (
     InvalidRequest,
     NotFound,
     RateLimited,
+    Refused,
     SearchResponse,
     ServerFault,
     TaugateError,
@@ -155,9 +156,11 @@ _OPERATOR = "tell the user to ask whoever runs it"
 
 def error_in_words(error: TaugateError) -> str:
     """Return one sentence on an error: what is wrong, and what the agent can do."""
-    for kind, words in _ERRORS:
-        if isinstance(error, kind):
-            return words(error)
+    # A proxy or a gateway refuses without a code of Taugate's: its 403 says nothing of the API key.
+    if not isinstance(error, Refused) or error.code is not None:
+        for kind, words in _ERRORS:
+            if isinstance(error, kind):
+                return words(error)
     return f"Something other than a Taugate service answers at the URL of this MCP server; {_OPERATOR}."
 
 

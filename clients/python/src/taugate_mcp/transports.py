@@ -2,7 +2,6 @@
 
 import signal
 import socket
-import sys
 from collections.abc import Sequence
 from types import FrameType
 
@@ -13,6 +12,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+
+from taugate_mcp.messages import say
 
 MCP_PATH = "/mcp"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -35,7 +36,7 @@ class _AnnouncingServer(uvicorn.Server):
             for listener in server.sockets:
                 host, port = listener.getsockname()[:2]
                 url = f"http://{f'[{host}]' if ':' in host else host}:{port}{MCP_PATH}"
-                print(f"taugate-mcp: {url}", file=sys.stderr, flush=True)  # noqa: T201
+                say(url)
         await super().main_loop()
 
 

@@ -1,0 +1,126 @@
+"""Commands whose standard streams are closed, full, or read by nobody: no traceback, and a status that says so."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from taugate.cli.terminal.streams import READER_GONE
+from tests.every_command import run_every_command
+from tests.unread import redirected, unread
+
+COMMANDS = {
+    "list": ["release", "list", "--releases", "RELEASES"],
+    "list as JSON": ["release", "list", "--json", "--releases", "RELEASES"],
+    "show": ["release", "show", "--releases", "RELEASES"],
+    "verify": ["release", "verify", "--releases", "RELEASES"],
+    "history": ["release", "history", "--releases", "RELEASES"],
+    "settings": ["settings"],
+    "settings as JSON": ["settings", "--json"],
+    "completion": ["completion", "bash"],
+    "key": ["key", "new", "--name", "a", "--scopes", "search"],
+    "version": ["--version"],
+}
+SOME = ["list", "show", "version"]
+
+
+@pytest.fixture(params=["buffered", "unbuffered"])
+def unbuffered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a buffer, only the last write fails; without one, the first."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    if request.param == "unbuffered":
+        monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+
+
+def taugate(name: str, releases: Path) -> list[str]:
+    words = [str(releases) if word == "RELEASES" else word for word in COMMANDS[name]]
+    return [sys.executable, "-m", "taugate", *words]
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.usefixtures("unbuffered")
+def test_results_that_nobody_reads_end_a_command_as_sigpipe_would(name: str, releases: Path) -> None:
+    done = run(unread("1", taugate(name, releases)))
+    assert done.returncode == READER_GONE
+    assert "Traceback" not in done.stderr
+    assert "Broken pipe" not in done.stderr
+    assert "BrokenPipeError" not in done.stderr
+
+
+def test_a_reader_of_the_first_line_gets_it(releases: Path) -> None:
+    command = ["bash", "-c", 'set -o pipefail; "$@" | head -1', "bash", *taugate("show", releases)]
+    done = run(command)
+    assert done.returncode in {0, READER_GONE}, "0 if all was written before head left"
+    assert len(done.stdout.splitlines()) == 1
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_without_a_reader_of_either_stream_a_command_ends_likewise(name: str, releases: Path) -> None:
+    assert run(unread("1,2", taugate(name, releases))).returncode == READER_GONE
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_messages_that_nobody_reads_change_nothing(name: str, releases: Path) -> None:
+    done = run(unread("2", taugate(name, releases)))
+    assert done.returncode == 0
+    assert done.stdout
+
+
+@pytest.mark.parametrize("redirection", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "2>/dev/full"])
+@pytest.mark.parametrize("name", ["list", "version"])
+def test_a_stream_that_is_closed_from_the_start_takes_nothing(name: str, redirection: str, releases: Path) -> None:
+    done = run(redirected(redirection, taugate(name, releases)))
+    assert done.returncode == 0
+    assert bool(done.stdout) == (">&-" not in redirection.split())
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["show", "version"])
+def test_results_that_the_disk_has_no_room_for_are_an_error(name: str, releases: Path) -> None:
+    done = run(redirected(">/dev/full", taugate(name, releases)))
+    assert (done.returncode, done.stderr) == (1, "taugate: [Errno 28] No space left on device\n")
+
+
+def test_help_that_nobody_reads_ends_quietly() -> None:
+    done = run(unread("1", [sys.executable, "-m", "taugate", "calibrate", "--help"]))
+    assert done.returncode in {0, READER_GONE}, "argparse ignores that it cannot write, if there is no buffer"
+    assert done.stderr == ""
+
+
+def test_wrong_usage_keeps_its_exit_status(releases: Path) -> None:
+    command = [sys.executable, "-m", "taugate", "release", "diff", "none", "--releases", str(releases)]
+    assert run(unread("1,2", command)).returncode == 2
+    assert run(unread("1,2", [*command[:3], "no-such-command"])).returncode == 2
+
+
+def test_a_closed_stream_lends_its_number_to_no_file(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.json"
+    command = ["-m", "taugate", "key", "new", "--name", "a", "--scopes", "search", "--file", str(keys)]
+    assert run(redirected("<&- >&- 2>&-", [sys.executable, *command])).returncode == 0
+    assert [entry["name"] for entry in json.loads(keys.read_bytes())] == ["a"], "nothing was printed into it"
+
+
+def test_a_long_command_does_its_work_though_nobody_reads(sample: Path, encoder: Path, tmp_path: Path) -> None:
+    words = ["calibrate", str(sample), "--releases", str(tmp_path / "releases"), "--encoder", str(encoder), "--json"]
+    done = run(unread("1,2", [sys.executable, "-m", "taugate", *words]))
+    assert done.returncode == READER_GONE
+    assert (tmp_path / "releases" / "current").exists()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("names", ["1", "1,2"])
+def test_every_command_does_its_work_though_nobody_reads(names: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    outcomes = list(run_every_command(tmp_path, lambda command: unread(names, command)))
+    failed = [
+        each for each in outcomes if each.status not in {each.run.status, READER_GONE} or "Traceback" in each.output
+    ]
+    assert [(each.run.command, each.status, each.output[-2000:]) for each in failed] == []

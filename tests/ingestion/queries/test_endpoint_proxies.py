@@ -1,0 +1,58 @@
+"""A language model on this machine is asked without a proxy; elsewhere, errors name the proxy of the environment."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from taugate.errors import InputError
+from taugate.ingestion.loopback import is_on_loopback
+from taugate.ingestion.queries import endpoint as module
+from taugate.ingestion.queries.endpoint import Endpoint
+from taugate.ingestion.queries.prompt import BUILT_IN, Prompt
+from tests.language_model import FakeModel, fake_model
+from tests.loopback import free_port
+
+REMOTE = "http://model.example/v1"
+PROMPT = Prompt.of("The tower stands in the town.", BUILT_IN, 0)
+
+
+@pytest.fixture
+def model() -> Iterator[FakeModel]:
+    with fake_model() as served:
+        yield served
+
+
+@pytest.fixture(autouse=True)
+def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "socks5://127.0.0.1:9", "no://such"])
+def test_a_model_on_this_machine_is_asked_directly(
+    model: FakeModel, proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    assert Endpoint(model.url, "m", None).ask(PROMPT).text
+
+
+def test_a_proxy_that_is_down_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setattr(module, "TRIES", 1)
+    with pytest.raises(ConnectionError, match="HTTP_PROXY names a proxy"):
+        Endpoint(REMOTE, "m", None).ask(PROMPT)
+
+
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "no://such", "http://[::1"])
+def test_a_proxy_that_cannot_be_used_is_named(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(InputError, match="ALL_PROXY"):
+        Endpoint(REMOTE, "m", None)
+
+
+def test_only_addresses_of_this_machine_are_on_loopback() -> None:
+    assert all(
+        map(is_on_loopback, ["http://127.0.0.1:1/v1", "https://LOCALHOST", "http://[::1]:8000", "http://a.localhost"])
+    )
+    assert not any(map(is_on_loopback, ["http://localhost.example", "http://10.0.0.1", "http://model", "http://"]))
