@@ -320,9 +320,10 @@ def text_and_title(path: Path, line: int, record: dict[str, Any]) -> tuple[str, 
     LineError.
     """
     title = _title(path, line, record)
-    if record.get("text", 0) in {None, ""} or (isinstance(record["text"], str) and not record["text"].strip()):
-        return (title, None) if title and title.strip() else ("", None)
-    return required_text(path, line, record, "text"), title
+    text = record.get("text")
+    if "text" not in record or (text is not None and not isinstance(text, str)) or (text and text.strip()):
+        return required_text(path, line, record, "text"), title
+    return (title, None) if title and title.strip() else ("", None)
 
 
 def _title(path: Path, line: int, record: dict[str, Any]) -> str | None:
