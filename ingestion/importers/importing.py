@@ -24,6 +24,7 @@ from taugate.ingestion.importers.files import documents_of_files
 from taugate.ingestion.importers.source_files import FileNote, Skipped
 from taugate.retrieval.documents.store import MOST_FIELDS, MOST_TAGS, MetadataValue
 from taugate.storage.files import atomic_write, set_mode, sync, sync_folder
+from taugate.storage.folders import make_folder
 
 _PARTIAL = f".{CORPUS}.new"
 _OWN_FIELDS = ("path", "title", "heading", "page", "created", "modified")
@@ -138,7 +139,7 @@ def import_corpus(
         if not dry_run:
             if not data.exists():
                 stack.callback(_remove_unused, data)
-            data.mkdir(parents=True, exist_ok=True)
+            make_folder(data)
             stack.enter_context(sole_writer(data))
         before = _digests(data / CORPUS)
         spool = stack.enter_context(_new_file(Path(os.devnull) if dry_run else data / _PARTIAL))
