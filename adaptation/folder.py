@@ -20,7 +20,7 @@ from taugate.errors import InputError
 from taugate.registry.writer import copy_encoder
 from taugate.retrieval.encoder.encoder import MODEL, TOKENIZER, OnnxEncoder
 from taugate.retrieval.release.adaptation import ADAPTATION, DOCUMENTS, AdaptationRecord
-from taugate.storage.files import disk_failure, sha256_file, write_synced
+from taugate.storage.files import disk_failure, set_mode, sha256_file, write_synced
 from taugate.storage.folders import staging_folder
 
 
@@ -65,7 +65,7 @@ def write_encoder(
             if learned is not None and learned.keeps_documents:
                 copy_encoder(exported.folder, staging / DOCUMENTS)
             write_synced(staging / ADAPTATION, (record.model_dump_json(indent=2) + "\n").encode())
-            staging.chmod(0o755)
+            set_mode(staging, 0o755)
             staging.rename(target)
     except Exception as error:
         said = disk_failure(error)

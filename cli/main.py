@@ -78,7 +78,7 @@ def _explain(error: Exception) -> int:
     """Say in one line what ended the command, and return its exit code; raise what is a fault of Taugate's own."""
     match error:
         case FileNotFoundError() if "No usable temporary directory" in str(error):  # how `tempfile` says it
-            message, code = f"{error}: all are full, or not writable; name a folder in TMPDIR", 1
+            message, code = f"{error.strerror}: all are full, or not writable; name a folder in TMPDIR that has room", 1
         case BrokenPipeError() if reader_is_gone():
             return READER_GONE
         case StoreError() | EngineUnavailable() | OSError():  # nothing is wrong with the input

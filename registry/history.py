@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.release.layout import CURRENT, HISTORY, SHADOW
-from taugate.storage.files import append_lines, read_bounded
+from taugate.storage.files import append_lines, read_bounded, sync
 from taugate.storage.locks import open_or_create
 
 _MAX_BYTES = 64 << 20  # a line has some 200: 300,000 promotions
@@ -106,7 +106,7 @@ def record(
     descriptor = open_or_create(path, os.O_RDWR | os.O_APPEND)
     try:
         append_lines(descriptor, line)
-        os.fsync(descriptor)
+        sync(descriptor)
     except OSError as error:
         raise OSError(f"{path}: cannot be written ({error.strerror or error}); nothing was changed") from error
     finally:

@@ -1,6 +1,5 @@
 """Writing a release: the files made of its documents, and the folder that appears complete or not at all."""
 
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from taugate.retrieval.release.layout import (
     stored_files,
 )
 from taugate.retrieval.release.manifest import FileRecord, Manifest
-from taugate.storage.files import sha256_file, sync_folder
+from taugate.storage.files import set_mode, sha256_file, sync, sync_folder
 from taugate.storage.folders import publish, staging_folder
 
 
@@ -144,10 +143,10 @@ def _make_readable_and_sync(folder: Path) -> None:
     """Let whoever serves it read the folder, and wait for the disk: a library that wrote a file did neither."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            path.chmod(0o644)
+            set_mode(path, 0o644)
             with path.open("rb") as file:
-                os.fsync(file.fileno())
+                sync(file.fileno())
         else:
             sync_folder(path)
-    folder.chmod(0o755)
+    set_mode(folder, 0o755)
     sync_folder(folder)

@@ -17,6 +17,9 @@ from safetensors import SafetensorError
 # A link is not followed, and a pipe that nobody writes to does not block whoever opens it. Windows has neither.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
+# What a volume answers that lacks a call: SMB, FUSE, vfat, 9p and mounts of object storage lack some.
+UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY})
+
 _QUOTED = re.compile(r"(?:^|: )([^:]+) \(os error \d+\)")  # how Rust writes an error of the system
 
 
@@ -56,18 +59,21 @@ def atomic_write(path: Path, content: bytes, *, mode: int = 0o644, folder: Path 
 
     Two processes must not write the same path at once; callers hold a lock or a staging folder of their own.
 
-    path: the file, which need not exist. content: all of its new bytes. mode: its permission bits, whatever the umask;
-    by default everybody may read it, as whoever serves may be another user. folder: where it is written before it gets
-    its name, on the same file system; by default beside `path`. Raises OSError; `path` is then as it was.
+    path: the file, which need not exist. content: all of its new bytes. mode: its permission bits, whatever the umask,
+    if the volume has any (`set_mode`); by default everybody may read it, as whoever serves may be another user. folder:
+    where it is written before it gets its name, on the same file system; by default beside `path`. Raises OSError;
+    `path` is then as it was.
     """
     partial = (folder or path.parent) / f".{path.name}.new"
     partial.unlink(missing_ok=True)  # of a writer that was killed, who may be another user
     try:
-        with partial.open("xb") as file:
+        # Created with no more than its bits, as a volume may not let them be changed.
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
+            set_mode(file.fileno(), mode)
+            sync(file.fileno())
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -82,7 +88,31 @@ def write_synced(path: Path, content: bytes) -> None:
     with path.open("wb") as file:
         file.write(content)
         file.flush()
-        os.fsync(file.fileno())
+        sync(file.fileno())
+
+
+def set_mode(target: int | Path, mode: int) -> None:
+    """Set permission bits, if the volume has any and this user may change them; else those of the mount hold.
+
+    target: a descriptor or a path. mode: the bits. Raises OSError for any other failure.
+    """
+    try:
+        os.chmod(target, mode)  # noqa: PTH101 (a descriptor has no path)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED | {errno.EPERM, errno.EACCES, errno.EROFS}:
+            raise
+
+
+def sync(descriptor: int) -> None:
+    """Wait until a file, or the names in a folder, are on the disk, if the volume can do that.
+
+    descriptor: of the open file or folder. Raises OSError, as when the disk is full.
+    """
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
 
 
 def disk_failure(error: Exception) -> str | None:
@@ -126,10 +156,13 @@ def append_lines(descriptor: int, lines: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power cut: those of new, renamed and removed files. Raises OSError."""
+    """Make the names in a folder survive a power cut: those of new, renamed and removed files.
+
+    Not every volume can do that (`sync`). Raises OSError.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)
 

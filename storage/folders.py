@@ -64,6 +64,16 @@ def _is_abandoned(folder: Path) -> bool:
         os.close(descriptor)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder that a user has named, and those above it. Raises InputError if that is not possible there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{folder}: cannot be made ({error.strerror}); name a folder that can be written to"
+        ) from error
+
+
 def publish(folder: Path, target: Path) -> None:
     """Rename a staging folder to its final name.
 

@@ -1,15 +1,21 @@
 """Locks on files (flock): shared or exclusive, with a deadline, and with the name of whoever has the lock."""
 
+import errno
 import fcntl
+import logging
 import os
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from taugate.errors import ReleaseError
+from taugate.storage.files import UNSUPPORTED, set_mode
 
+_LOG = logging.getLogger(__name__)
+_NO_LOCKS = UNSUPPORTED | {errno.ENOLCK}  # ENOLCK: NFS without lockd
 SHARED, EXCLUSIVE = fcntl.LOCK_SH, fcntl.LOCK_EX
 _POLL_SECONDS = 0.02  # flock has no deadline of its own; nobody notices a fiftieth of a second
 
@@ -62,7 +68,7 @@ def open_or_create(path: Path, flags: int) -> int:
             f"{path.parent}: cannot be changed from here ({error.strerror}: {path.name}); run this where it is writable"
         ) from error
     if os.fstat(descriptor).st_uid == os.geteuid():
-        os.fchmod(descriptor, path.parent.stat().st_mode & 0o666)
+        set_mode(descriptor, path.parent.stat().st_mode & 0o666)
     return descriptor
 
 
@@ -70,13 +76,15 @@ def open_or_create(path: Path, flags: int) -> int:
 def exclusive_lock(path: Path, seconds: float) -> Iterator[str | None]:
     """Lock a file exclusively; yields None with the lock, or, past the deadline, the name of the process that has it.
 
+    On a volume without locks it yields None as well, and a warning says that nothing keeps two commands apart.
+
     path: the lock file, created where needed; whoever has the lock may remove it. seconds: how long to wait. Raises
     ReleaseError where the directory cannot be written to.
     """
     while True:
         descriptor = open_or_create(path, os.O_RDWR)
         try:
-            if not acquire(descriptor, EXCLUSIVE, seconds):
+            if not acquire_if_possible(descriptor, path.parent, seconds):
                 yield os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
                 return
             if not is_at(descriptor, path):  # removed by its last holder, and perhaps created again
@@ -88,3 +96,28 @@ def exclusive_lock(path: Path, seconds: float) -> Iterator[str | None]:
             return
         finally:
             os.close(descriptor)
+
+
+def acquire_if_possible(descriptor: int, folder: Path, seconds: float = 0) -> bool:
+    """Lock an open file exclusively, as `acquire` does; on a volume without locks, warn and return True.
+
+    descriptor: of the open file. folder: that the warning names. seconds: how long to wait. Raises OSError for any
+    other failure.
+    """
+    try:
+        return acquire(descriptor, EXCLUSIVE, seconds)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        _warn_of_missing_locks(folder, str(error.strerror))
+        return True
+
+
+@cache
+def _warn_of_missing_locks(folder: Path, reason: str) -> None:
+    _LOG.warning(
+        "%s: its file system has no locks (flock: %s), so run one command at a time there: nothing keeps a second one "
+        "from writing to it",
+        folder,
+        reason,
+    )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.metrics.documents import Parents, first_of_document, grades_of
+from taugate.calibration.metrics.own_documents import max_own, other_positions, own_of
 from taugate.calibration.metrics.ranking import accuracy, ideal_dcg, ndcg
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.encoder.encoder import OnnxEncoder
@@ -44,11 +45,13 @@ class RankingOutcomes:
     def judge(
         cls, queries: Sequence[LabelledQuery], positions: NDArray[np.int64], k: int, parents: Parents = None
     ) -> Self:
-        """Judge the passages that a search found, by their documents.
+        """Judge the passages that a search found, by their documents; a query is left out of its own results.
 
-        queries: the q queries that were searched; positions: (q, max(K, 10)) passages found, best first; fewer
-        columns where the corpus has no more; k: K of accuracy@K; parents: of the corpus.
+        queries: the q queries that were searched; positions: (q, c) passages found, best first, c = max(K, 10) and
+        `max_own` of the queries; fewer columns where the corpus has no more; k: K of accuracy@K; parents: of the
+        corpus.
         """
+        positions = other_positions(own_of(queries), positions)
         grades = grades_of(queries, positions, parents)
         found = np.ones(grades.shape, dtype=np.bool_)
         gaining = found if parents is None else first_of_document(parents[positions], grades >= 1)
@@ -97,8 +100,8 @@ class SearchTrial:
 
     @property
     def depth(self) -> int:
-        """Results that are judged of each query."""
-        return max(self.k, DEPTH)
+        """Results that are searched of each query, its own passages included."""
+        return max(self.k, DEPTH) + max_own(own_of(self.queries))
 
     def outcomes(self, index: Index | None = None) -> RankingOutcomes:
         """Search with `index`, or exactly where it is None, and judge what is found."""

@@ -14,6 +14,7 @@ from taugate.calibration.gate.baseline import DEPTH, Admitted, RankingOutcomes
 from taugate.calibration.gate.gate import GateCandidate, gate_line, judge
 from taugate.calibration.gate.indexes import MISSED, share_found
 from taugate.calibration.metrics.measure import QueryPart
+from taugate.calibration.metrics.own_documents import max_own, own_of
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.settings import MARGIN, CalibrationSettings
 from taugate.errors import ReleaseError
@@ -51,7 +52,7 @@ def admit_engine(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     """
     members, units, parents = part.members, part.resamples.units, dataset.documents.parents
     queries = [dataset.answerable[position] for position in members.tolist()]
-    asked, depth = encoded.answerable[members], max(settings.k, DEPTH)
+    asked, depth = encoded.answerable[members], max(settings.k, DEPTH) + max_own(own_of(queries))
 
     def outcomes(top: TopK) -> RankingOutcomes:
         return RankingOutcomes.judge(queries, top.positions, settings.k, parents)

@@ -13,6 +13,7 @@ from taugate.calibration.job.admission import admit_in_process, admit_over_engin
 from taugate.calibration.job.release import ReleaseContents, golden_queries, manifest_facts, query_outcomes
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.measure import DrawnQueries
+from taugate.calibration.metrics.own_documents import max_own, own_of
 from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, held_out
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.provisional.state import AvailableEvidence
@@ -44,8 +45,9 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
 
     dataset: labelled queries and documents; settings: of the calibration.
     """
-    if settings.k > len(dataset.documents):
-        raise InputError(f"--k {settings.k}: the corpus has only {len(dataset.documents)} documents; give a smaller K")
+    others = len(dataset.documents) - max_own(own_of(dataset.answerable + dataset.unanswerable))
+    if settings.k > others:
+        raise InputError(f"--k {settings.k}: the corpus has only {others} documents; give a smaller K")
     if settings.bootstraps * settings.sample_size * settings.k > _MOST_SIMILARITIES:
         raise InputError(
             f"--bootstraps {settings.bootstraps} × --sample-size {settings.sample_size} × --k {settings.k}: more than "
@@ -95,6 +97,10 @@ def calibrate(
     with calibration_lock(releases), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         with watch.stage("read"):
             dataset = _read(data, settings, Path(spool), say)
+        for note in dataset.notes:
+            say(note)
+        if dataset.orphaned:  # without documents that an earlier release knew, those are the empty ones
+            say(f"queries left out, as every document that answers them is left out: {dataset.orphaned:,}")
         check_sizes(dataset, settings)
         adaptation = _adaptation(Path(asked.name))
         if because := AvailableEvidence.count(
@@ -128,7 +134,7 @@ def calibrate(
             contents = ReleaseContents(
                 admitted,
                 Path(spool),
-                golden_queries(dataset, found),
+                golden_queries(dataset, found, admitted.encoded.answerable),
                 query_outcomes(dataset, found),
                 found,
                 report,

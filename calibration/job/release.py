@@ -24,6 +24,7 @@ from taugate.registry.writer import CorpusContents, copy_encoder
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore
 from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
@@ -37,6 +38,7 @@ from taugate.retrieval.release.layout import (
 )
 from taugate.retrieval.release.manifest import BootstrapRecord
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
+from taugate.retrieval.vectors.similarity import Float32
 
 # Enough for any wrong encoder or index to show, few enough to ask at every start (32 × 3 ms on 2 cores).
 _GOLDEN_QUERIES = 32
@@ -67,6 +69,8 @@ def manifest_facts(
             "answerable": answerable,
             "unanswerable": unanswerable,
             "truncated_documents": admitted.encoded.truncated_documents,
+            "empty_documents": dataset.empty or None,
+            "own_documents": dataset.own_documents or None,
             "sha256": dataset.sha256,
         },
         "encoder": _encoder_facts(admitted.documents or admitted.encoder),
@@ -171,18 +175,27 @@ def drift_reference(found: Findings) -> Reference:
     )
 
 
-def golden_queries(dataset: Dataset, found: Findings) -> list[GoldenQuery]:
-    """Take evenly spaced calibration queries with their top-K; dataset: their texts; found: findings of the study."""
+def golden_queries(dataset: Dataset, found: Findings, vectors: Float32) -> list[GoldenQuery]:
+    """Take evenly spaced calibration queries with their top-K, as the service finds them.
+
+    The service leaves no query out of its own results: it knows texts, and no ids of queries.
+
+    dataset: texts of the queries; found: findings of the study; vectors: (n, d) float32, of the answerable queries.
+    """
     members, top = found.parts["calibration"].members, found.scored.judged.top
     chosen = np.unique(np.linspace(0, len(members) - 1, num=min(_GOLDEN_QUERIES, len(members))).astype(int))
+    rows = members[chosen]
+    golden = TopK(top.scores[rows], top.positions[rows])
+    if any(dataset.answerable[row].own for row in rows.tolist()):
+        golden = found.index.search(vectors[rows], top.scores.shape[1])
     return [
         GoldenQuery(
             text=dataset.answerable[row].text,
             relevant=_relevant_ids(dataset, found.scored.judged, row),
-            documents=[dataset.documents[position].id for position in top.positions[row].tolist()],
-            scores=top.scores[row].tolist(),
+            documents=[dataset.documents[position].id for position in positions],
+            scores=scores,
         )
-        for row in members[chosen].tolist()
+        for row, positions, scores in zip(rows.tolist(), golden.positions.tolist(), golden.scores.tolist(), strict=True)
     ]
 
 

@@ -18,6 +18,7 @@ from taugate.calibration.metrics.documents import (
     grades_of,
     relevant_passages,
 )
+from taugate.calibration.metrics.own_documents import own_of, search_others
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.top_k import Searchable, TopK
 from taugate.retrieval.policy.policy import Mask, Metric, PolicyKind, decision_scores, keep_answered
@@ -83,12 +84,12 @@ class JudgedQueries:
         k: int,
         parents: Parents = None,
     ) -> Self:
-        """Search every query once.
+        """Search every query once; a query that is a document itself is left out of its own results.
 
         queries: q of them; vectors: (q, d) float32, in their order; index: of the passages; k: K, results of each;
         parents: of the corpus.
         """
-        top = index.search(vectors, k)
+        top = search_others(index, own_of(queries), vectors, k)
         grades = grades_of(queries, top.positions, parents)
         return cls(
             top=top,

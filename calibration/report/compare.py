@@ -19,6 +19,8 @@ _FACTS: dict[str, dict[str, str]] = {
         "answerable queries": "data.answerable",
         "unanswerable queries": "data.unanswerable",
         "truncated documents": "data.truncated_documents",
+        "empty documents": "data.empty_documents",
+        "queries that are documents": "data.own_documents",
         "corpus digest": "data.sha256.corpus",
         "queries digest": "data.sha256.queries",
         "qrels digest": "data.sha256.qrels",

@@ -24,6 +24,7 @@ from taugate.calibration.report.tradeoff import MOST_LOST, lost_queries, rule_st
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.calibration.study.study import Findings
 from taugate.ingestion.dataset.beir import Dataset
+from taugate.ingestion.dataset.own_documents import left_out_notes
 from taugate.retrieval.release.evidence import DriftRecord, Estimate, Interval, Shift
 from taugate.retrieval.release.manifest import Manifest, MetricsRecord, UpdateRecord
 from taugate.retrieval.release.records import QuerySetRecord
@@ -135,6 +136,8 @@ def page_warnings(facts: Mapping[str, Any], found: Findings) -> list[PageWarning
         encoder = facts["encoder"]
         said = truncation_warning(truncated, data["documents"], encoder["max_length"], encoder["name"])
         warnings.append(PageWarning("Long documents", said))  # ends with a command, which takes no full stop
+    notes = left_out_notes(data["empty_documents"] or 0, data["own_documents"] or 0)
+    warnings += [PageWarning("Left out", _sentence(note)) for note in notes]
     if found.abstention is not None:
         if not found.abstention.record.certified:
             said = "The limits asked for could not be certified, so the release was not promoted."

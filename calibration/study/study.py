@@ -14,6 +14,7 @@ from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.clusters import Labels, SamplingUnits, clusters
 from taugate.calibration.metrics.isotropy import Isotropy, isotropy
 from taugate.calibration.metrics.measure import DrawnQueries, QueryPart, measure
+from taugate.calibration.metrics.own_documents import own_of, search_others
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.progress import Stopwatch
@@ -116,7 +117,7 @@ def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     parents = dataset.documents.parents
     with watch.stage("search"):
         judged = JudgedQueries.judge(dataset.answerable, encoded.answerable, index, settings.k, parents)
-        unanswerable = index.search(encoded.unanswerable, settings.k)
+        unanswerable = search_others(index, own_of(dataset.unanswerable), encoded.unanswerable, settings.k)
         parts = {name: _scored(part, encoded.answerable, index) for name, part in drawn.parts.items()}
         _check_scores(judged, parts)
     units, members = drawn.units, parts["calibration"].members

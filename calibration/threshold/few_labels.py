@@ -13,6 +13,7 @@ from taugate.calibration.labels.machine import hit_scores, loss_scores, losses
 from taugate.calibration.labels.shares import Float64, ShareEstimates
 from taugate.calibration.labels.threshold import LossEstimates, ThresholdEstimate, candidate_thresholds
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.own_documents import search_others
 from taugate.calibration.metrics.ranking import JudgedQueries, discounts
 from taugate.calibration.risk import bounds, words
 from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
@@ -85,7 +86,7 @@ class FewLabels:
         relevance, unjudged = top.scores, None
         machine: Machine | None = None
         if encoded.unjudged is not None and len(encoded.unjudged):
-            found = index.search(encoded.unjudged, top.scores.shape[1])
+            found = search_others(index, others.unjudged_own, encoded.unjudged, top.scores.shape[1])
             scorer = ResultScorer.fit(dataset, encoded, index, top.scores.shape[1], seed)
             machine = scorer.name
             relevance = scorer.score(np.concatenate([encoded.answerable, encoded.unanswerable]), top)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from taugate.calibration.encoding.changes import CorpusDigests
 from taugate.calibration.engines.search import search_in_turns
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits, clusters
+from taugate.calibration.metrics.own_documents import Own, max_own, others_of
 from taugate.calibration.risk.paired import least_loss, paired_losses
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.update import UpdateSettings
@@ -91,7 +92,8 @@ def check_threshold(
             "release, so nothing shows whether τ still holds; run taugate calibrate on the new corpus"
         )
     queries = [dataset.answerable[row] for row in pairs.tolist()]
-    then = _hits(release, [query.text for query in queries], vectors[pairs], [relevant_before[row] for row in pairs])
+    own = _own_before(before, dataset, queries)
+    then = _hits(release, queries, vectors[pairs], [relevant_before[row] for row in pairs], own)
     scored = found.scored.take(pairs)
     now = scored.judged.accuracy(scored.kept(found.policy.kind, found.threshold))
     units = SamplingUnits.from_labels(clusters(queries))
@@ -121,14 +123,24 @@ def _named(query: LabelledQuery, documents: DocumentStore) -> set[str]:
     return names | {documents[position].id for positions in chunks.values() for position in positions}
 
 
-def _hits(release: Release, texts: list[str], vectors: Float32, relevant: list[frozenset[int]]) -> PerQuery:
+def _own_before(before: CorpusDigests, dataset: Dataset, queries: list[LabelledQuery]) -> Own:
+    """Return where the corpus before has the passages that each query itself is."""
+    named = [[dataset.documents[position].id for position in query.own] for query in queries]
+    places = before.positions({name for names in named for name in names})
+    return [tuple(position for name in names for position in places.get(name, ())) for names in named]
+
+
+def _hits(
+    release: Release, queries: list[LabelledQuery], vectors: Float32, relevant: list[frozenset[int]], own: Own
+) -> PerQuery:
     """Return 1 for each query that the release answers with a relevant document, else 0; (q,).
 
-    The steps are those by which `Retriever` answers a query, for all queries at once.
+    The steps are those by which `Retriever` answers a query, for all queries at once, except that a query is left out
+    of its own results.
     """
-    retriever = release.retriever
+    retriever, texts = release.retriever, [query.text for query in queries]
     search = partial(search_in_turns, retriever.index) if retriever.passages.remote else retriever.index.search
-    top = search(vectors, retriever.policy.k)
+    top = others_of(own, search(vectors, retriever.policy.k + max_own(own)))
     relevance = None if retriever.relevance is None else retriever.relevance.estimate(vectors, top)
     decisions = decision_scores(retriever.policy.kind, top.scores, relevance)
     answered = None if retriever.abstention is None else retriever.abstention.answered(texts, vectors, top)

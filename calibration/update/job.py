@@ -139,7 +139,7 @@ def _update_of(
             contents = ReleaseContents(
                 admitted,
                 Path(spool),
-                golden_queries(dataset, found),
+                golden_queries(dataset, found, admitted.encoded.answerable),
                 query_outcomes(dataset, found),
                 found,
                 render(dataset, facts, found, release.manifest),
@@ -196,6 +196,8 @@ def _check_dataset(dataset: Dataset, asked: CalibrationSettings, say: Callable[[
             f"{dataset.name}: has {len(dataset.documents)} documents, fewer than the K = {asked.k} of the current "
             "release; run taugate calibrate with a smaller --k"
         )
+    for note in dataset.notes:
+        say(note)
     check_sizes(dataset, asked)
     if dataset.orphaned:
         say(f"{_queries_are(dataset.orphaned)} left out: every document that answered them was removed")

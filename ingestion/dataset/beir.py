@@ -1,7 +1,7 @@
 """A labelled data set in the BEIR layout (docs/calibration.md), read one line at a time."""
 
 import math
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import CorpusIds, JudgedId, Judgement, drop_orphans, qrels_of, read_qrels
 from taugate.ingestion.dataset.lines import LineError, read_objects, required_id, required_text, stored_file
+from taugate.ingestion.dataset.own_documents import is_same_text, left_out_notes
 from taugate.retrieval.documents.store import MOST_FIELDS, MOST_TAGS, Document, DocumentStore, DocumentWriter
 from taugate.storage.files import sha256_file
 
@@ -48,7 +49,8 @@ class LabelledQuery:
     unanswerable. judged: the documents that an unanswerable query was judged against, all with a score of 0; empty
     where it is answerable. origin: who asked it. chunks: the positions of the relevant chunks of each document that the
     qrels do not name as a whole; every chunk of the other documents is relevant. None where the corpus has no chunks.
-    weight: how many queries this one stands for: the inverse of the probability that it was judged.
+    weight: how many queries this one stands for: the inverse of the probability that it was judged. own: the positions
+    of the passages that the query itself is (`own_documents`), which are no results of it; most queries have none.
     """
 
     id: str
@@ -58,10 +60,16 @@ class LabelledQuery:
     origin: Origin = "human"
     chunks: Mapping[int, tuple[int, ...]] | None = None
     weight: float = 1.0
+    own: tuple[int, ...] = ()
 
     @classmethod
     def of(
-        cls, identifier: str, query: Query, judgements: Mapping[JudgedId, Judgement], parents: NDArray[np.int32] | None
+        cls,
+        identifier: str,
+        query: Query,
+        judgements: Mapping[JudgedId, Judgement],
+        parents: NDArray[np.int32] | None,
+        own: tuple[int, ...] = (),
     ) -> Self:
         """Make a labelled query from its judgements.
 
@@ -71,6 +79,7 @@ class LabelledQuery:
 
         identifier: `_id` of the query. query: its text, origin and weight. judgements: of every id that it was judged
         against. parents: (N,) int32, the first chunk of each passage's document; None where the corpus has no chunks.
+        own: passages that the query itself is; if they are judged relevant, they are results like others.
         """
         relevant: dict[int, int] = {}
         chunks: dict[int, tuple[int, ...]] = {}
@@ -88,7 +97,10 @@ class LabelledQuery:
         named = None if parents is None else {each: chunks[each] for each in chunks if each not in whole}
         deciding = [each for each in judgements.values() if each.grade >= 1 or not relevant]
         weight = min((each.weight for each in deciding if each.weight is not None), default=query.weight)
-        return cls(identifier, query.text, relevant, () if relevant else tuple(judged), query.origin, named, weight)
+        if any((each if parents is None else int(parents[each])) in relevant for each in own):
+            own = ()
+        nothing_relevant = () if relevant else tuple(judged)
+        return cls(identifier, query.text, relevant, nothing_relevant, query.origin, named, weight, own)
 
     def grade(self, position: int, document: int) -> int:
         """Return the grade of a passage: its document's where the passage is relevant, else 0.
@@ -107,13 +119,15 @@ class OtherQueries:
     splits: the splits that were read as one. unjudged: texts of other queries that people asked, which nobody judged
     whole.
     generated: answerable queries that a rule or a language model made. seen_only: ids of judged queries of which only
-    what the service showed was judged, so that none of them can be a miss.
+    what the service showed was judged, so that none of them can be a miss. unjudged_own: the passages that each of
+    `unjudged` is itself, as `LabelledQuery.own`.
     """
 
     splits: tuple[str, ...]
     unjudged: list[str]
     generated: list[LabelledQuery]
     seen_only: frozenset[str]
+    unjudged_own: Sequence[tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -123,7 +137,8 @@ class Dataset:
     name: of the folder. split: of the qrels. documents: in the order of corpus.jsonl. answerable, unanswerable: queries
     with and without a relevant document, each in the order of queries.jsonl. sha256: of the three files, by corpus,
     queries and qrels. orphaned: how many queries are left out because every document that answered them was removed.
-    others: the queries beside them, where few labels are to go far; None where the split is all.
+    others: the queries beside them, where few labels are to go far; None where the split is all. empty: how many
+    documents are left out because they have neither title nor text.
     """
 
     name: str
@@ -134,6 +149,17 @@ class Dataset:
     sha256: Mapping[str, str]
     orphaned: int = 0
     others: OtherQueries | None = None
+    empty: int = 0
+
+    @property
+    def own_documents(self) -> int:
+        """How many queries of the split are documents of the corpus, and left out of their own results."""
+        return sum(bool(query.own) for query in self.answerable + self.unanswerable)
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user has to know about documents and queries that are left out, a sentence each."""
+        return left_out_notes(self.empty, self.own_documents)
 
     @cached_property
     def off_topic(self) -> list[str]:
@@ -187,10 +213,21 @@ class OpenDataset:
         judgements = read_qrels(self.folder / qrels_of(split), self.queries, self.ids, known)
         orphaned = drop_orphans(judgements)
         return [
-            LabelledQuery.of(name, query, judgements[name], self.documents.parents)
+            LabelledQuery.of(name, query, judgements[name], self.documents.parents, self.own_passages(name))
             for name, query in self.queries.items()
             if name in judgements
         ], orphaned
+
+    def own_passages(self, name: str) -> tuple[int, ...]:
+        """Return the positions of the passages that a query itself is; name: its id."""
+        named = self.ids.find(name)
+        if named is None:
+            return ()
+        positions = [named.position]
+        if named.whole and self.documents.parents is not None:
+            positions = np.flatnonzero(self.documents.parents == named.position).tolist()
+        same = is_same_text(self.queries[name].text, [self.documents[position] for position in positions])
+        return tuple(positions) if same else ()
 
     def sha256(self, split: str) -> dict[str, str]:
         """Return the digests of the three files, by corpus, queries and qrels; split: whose qrels."""
@@ -219,21 +256,35 @@ def read_dataset(folder: Path, split: str, spool: Path, known: Container[str] = 
         unanswerable=[query for query in labelled if not query.relevant],
         sha256=opened.sha256(split),
         orphaned=orphaned,
+        empty=len(opened.ids.empty),
     )
 
 
 def read_corpus(path: Path, ids: CorpusIds) -> Iterator[Document]:
-    """Yield the documents of a corpus in the order of the file.
+    """Yield the documents of a corpus in the order of the file, less those with neither title nor text.
+
+    path: of corpus.jsonl. ids: to which those of each document are added. Raises InputError or LineError.
+    """
+    for document in read_lines_of_corpus(path, ids):
+        if document.text:
+            yield document
+
+
+def read_lines_of_corpus(path: Path, ids: CorpusIds) -> Iterator[Document]:
+    """Yield all documents of a corpus; the text of one with neither title nor text is "", and no position is its own.
 
     path: of corpus.jsonl. ids: to which those of each document are added. Raises InputError or LineError.
     """
     fields: set[str] = set()
     for line, record in read_objects(path):
         identifier = required_id(path, line, record, ids.passages)
-        text = required_text(path, line, record, "text")
-        title, metadata = _title(path, line, record), _metadata(path, line, record, fields)
+        text, title = text_and_title(path, line, record)
+        metadata = _metadata(path, line, record, fields)
         parent, span = _origin_of_chunk(path, line, record)
-        if parent is not None:
+        if not text:
+            del ids.passages[identifier]
+            ids.empty.add(identifier)
+        elif parent is not None:
             ids.documents.setdefault(parent, ids.passages[identifier])
         yield Document(identifier, text, title, metadata, parent, span)
     if not ids.passages:
@@ -260,6 +311,19 @@ def spool_corpus(path: Path, spool: Path) -> CorpusIds:
             "another folder in TMPDIR"
         ) from error
     return ids
+
+
+def text_and_title(path: Path, line: int, record: dict[str, Any]) -> tuple[str, str | None]:
+    """Return text and title of a document. A title without a text is the text; without either, the text is "".
+
+    Public data sets have both kinds (BEIR's FiQA, TREC-COVID). path, line, record: as in `required_text`. Raises
+    LineError.
+    """
+    title = _title(path, line, record)
+    text = record.get("text")
+    if "text" not in record or (text is not None and not isinstance(text, str)) or (text and text.strip()):
+        return required_text(path, line, record, "text"), title
+    return (title, None) if title and title.strip() else ("", None)
 
 
 def _title(path: Path, line: int, record: dict[str, Any]) -> str | None:

@@ -16,7 +16,8 @@ TEST, HUMAN, GENERATED, TRAFFIC = "test", "human", "generated", "traffic"
 HEADER = "query-id\tcorpus-id\tscore"  # of a file with judgements
 # Where queries or results were sampled, a fourth column says how many of them each judgement stands for.
 WEIGHTED_HEADER = f"{HEADER}\tweight"
-_GRADE = re.compile(r"[0-9]{1,9}")  # grades are small; what is longer is a mistake, not a number
+# Grades are small: a longer number is a mistake. TREC marks worthless documents by -1 and -2, and pandas writes 1.0.
+_GRADE = re.compile(r"(-?[0-9]{1,9})(?:\.0*)?")
 
 
 class JudgedId(NamedTuple):
@@ -33,8 +34,8 @@ class JudgedId(NamedTuple):
 class Judgement(NamedTuple):
     """What a person, or a rule, says of one document for one query.
 
-    grade: 0 is not relevant, 1 or more is. weight: the inverse of the probability that this judgement was asked for;
-    None where the file has no weights.
+    grade: 0 is not relevant, 1 or more is; a grade below 0, as of TREC, is 0. weight: the inverse of the probability
+    that this judgement was asked for; None where the file has no weights.
     """
 
     grade: int
@@ -58,11 +59,13 @@ class CorpusIds:
     """The ids that qrels may name.
 
     passages: the position of each passage by its `_id`. documents: the position of the first chunk of each document
-    that the corpus holds in chunks, by the `parent` of these. Empty where every passage is a whole document.
+    that the corpus holds in chunks, by the `parent` of these. Empty where every passage is a whole document. empty: ids
+    of documents that are left out, as they have neither title nor text.
     """
 
     passages: dict[str, int] = field(default_factory=dict)
     documents: dict[str, int] = field(default_factory=dict)
+    empty: set[str] = field(default_factory=set)
 
     def find(self, identifier: str) -> JudgedId | None:
         """Return what an id stands for, None for an unknown one. A passage goes before a document of the same id."""
@@ -118,7 +121,7 @@ def read_qrels(
         if query not in queries:
             raise LineError(path, line, f"query {query!r} is not in queries.jsonl", "add it or remove this line")
         found = ids.find(document)
-        if found is None and document in known:
+        if found is None and (document in known or document in ids.empty):
             if judgement.grade >= 1:
                 judgements.setdefault(query, {})[_REMOVED] = judgement
             continue
@@ -157,6 +160,13 @@ def _answered(judged: Mapping[JudgedId, Judgement]) -> bool:
 
 def parse_header(path: Path, text: str) -> bool:
     """Tell whether a qrels file has weights. path: of the file. text: its first line. Raises LineError."""
+    if _is_trec(text):
+        raise LineError(
+            path,
+            1,
+            "has TREC's four columns",
+            f"keep columns 1, 3 and 4, separated by tabs, below the header {HEADER!r}",
+        )
     if text not in {HEADER, WEIGHTED_HEADER}:
         raise LineError(path, 1, "not the header of a qrels file", f"write {HEADER!r} (tabs between) as the first line")
     return text == WEIGHTED_HEADER
@@ -172,10 +182,18 @@ def parse_judgement(path: Path, line: int, text: str, *, weighted: bool = False)
         names = "query-id, corpus-id, score and weight" if weighted else "query-id, corpus-id and score"
         raise LineError(path, line, f"{len(fields)} fields, not {columns}", f"separate {names} by tabs")
     query, document, score = fields[:3]
-    if not _GRADE.fullmatch(score):
-        wrong = f"score {score[:20]!r} is not a whole number from 0 to 999999999"
+    grade = _GRADE.fullmatch(score)
+    if not grade:
+        wrong = f"score {score[:20]!r} is not a whole number of up to nine digits"
         raise LineError(path, line, wrong, "use 0 for not relevant, 1 or more for relevant")
-    return JudgementLine(query, document, Judgement(int(score), _weight(path, line, fields[3]) if weighted else None))
+    weight = _weight(path, line, fields[3]) if weighted else None
+    return JudgementLine(query, document, Judgement(max(0, int(grade[1])), weight))
+
+
+def _is_trec(text: str) -> bool:
+    """Tell whether a line has TREC's columns: query, iteration, document, grade."""
+    fields = text.split()
+    return len(fields) == 4 and bool(_GRADE.fullmatch(fields[1]) and _GRADE.fullmatch(fields[3]))
 
 
 def _weight(path: Path, line: int, text: str) -> float:

@@ -125,9 +125,8 @@ def required_id(path: Path, line: int, record: dict[str, Any], seen: dict[str, i
             path, line, f'"_id" {identifier!r} holds a tab or line break', "qrels cannot name it; rename it"
         )
     if identifier in seen:
-        raise LineError(
-            path, line, f'"_id" {identifier!r} is already on line {seen[identifier] + 1}', "make ids unique"
-        )
+        first = next(number for number, each in read_objects(path) if str(each.get("_id")) == identifier)
+        raise LineError(path, line, f'"_id" {identifier!r} is already on line {first}', "make ids unique")
     seen[identifier] = len(seen)
     return identifier
 

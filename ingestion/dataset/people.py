@@ -51,7 +51,7 @@ def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[
     generated = opened.labelled(GENERATED)[0] if GENERATED in splits_in(folder) else []
     by_users = {line.query for line in judgement_lines(stored_file(folder / qrels_of(TRAFFIC)))}
     unjudged = [
-        query.text
+        name
         for name, query in opened.queries.items()
         if (query.origin == "human" and (name not in judged or name in seen_only))
         or (query.origin == "traffic" and name not in judged and name not in by_users)
@@ -65,10 +65,12 @@ def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[
         sha256=_digests(opened, splits),
         others=OtherQueries(
             splits=tuple(splits),
-            unjudged=unjudged,
+            unjudged=[opened.queries[name].text for name in unjudged],
             generated=[query for query in generated if query.relevant],
             seen_only=frozenset(seen_only),
+            unjudged_own=[opened.own_passages(name) for name in unjudged],
         ),
+        empty=len(opened.ids.empty),
     )
 
 

@@ -8,6 +8,7 @@ import orjson
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import CORPUS, QUERIES
 from taugate.ingestion.dataset.judgements import HEADER, qrels_of
+from taugate.storage.folders import make_folder
 
 
 def check_installed() -> None:
@@ -19,13 +20,14 @@ def check_installed() -> None:
 def write_sample(folder: Path) -> None:
     """Write zaragoza-construction-faq (503 questions and answers, English, CC BY 4.0) into a folder.
 
-    folder: of the data set, made where needed. Raises InputError where the extra is not installed.
+    folder: of the data set, made where needed. Raises InputError if the extra is not installed, or
+    the folder cannot be made.
     """
     check_installed()
     import zaragoza_construction_faq
 
     entries = zaragoza_construction_faq.load(lang="en")
-    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    make_folder(folder / "qrels")
     documents = (
         {"_id": entry["id"], "text": entry["a"], "metadata": {"category": entry["category"]}} for entry in entries
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import orjson
 
-from taugate.ingestion.dataset.beir import CORPUS, QUERIES, read_corpus
+from taugate.ingestion.dataset.beir import CORPUS, QUERIES, read_lines_of_corpus
 from taugate.ingestion.dataset.editing import qrels_bytes
 from taugate.ingestion.dataset.judgements import (
     CorpusIds,
@@ -36,7 +36,7 @@ def documents_of_data_set(folder: Path, prefix: str) -> Iterator[ImportedDocumen
     folder: of the data set. prefix: what their ids begin with. Raises InputError or LineError at the first fault: a
     document that were left out would leave judgements of nothing.
     """
-    for document in read_corpus(stored_file(folder / CORPUS), CorpusIds()):
+    for document in read_lines_of_corpus(stored_file(folder / CORPUS), CorpusIds()):
         yield ImportedDocument(
             prefix + document.id,
             prose_document(document.text, document.title or ""),

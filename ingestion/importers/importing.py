@@ -23,7 +23,8 @@ from taugate.ingestion.importers.documents import ImportedDocument, PassageIds
 from taugate.ingestion.importers.files import documents_of_files
 from taugate.ingestion.importers.source_files import FileNote, Skipped
 from taugate.retrieval.documents.store import MOST_FIELDS, MOST_TAGS, MetadataValue
-from taugate.storage.files import atomic_write, sync_folder
+from taugate.storage.files import atomic_write, set_mode, sync, sync_folder
+from taugate.storage.folders import make_folder
 
 _PARTIAL = f".{CORPUS}.new"
 _OWN_FIELDS = ("path", "title", "heading", "page", "created", "modified")
@@ -140,7 +141,7 @@ def import_corpus(
         if not plan.dry_run:
             if not data.exists():
                 stack.callback(_remove_unused, data)
-            data.mkdir(parents=True, exist_ok=True)
+            make_folder(data)
             stack.enter_context(sole_writer(data))
         before = _digests(data / CORPUS)
         spool = stack.enter_context(_new_file(Path(os.devnull) if plan.dry_run else data / _PARTIAL))
@@ -242,8 +243,8 @@ def _new_file(path: Path) -> Iterator[BinaryIO]:
 def _publish(spool: BinaryIO, data: Path) -> None:
     """Make what was written the corpus, in one step."""
     spool.flush()
-    os.fchmod(spool.fileno(), 0o644)
-    os.fsync(spool.fileno())
+    set_mode(spool.fileno(), 0o644)
+    sync(spool.fileno())
     (data / _PARTIAL).replace(data / CORPUS)
     sync_folder(data)
 

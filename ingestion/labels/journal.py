@@ -20,8 +20,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import LineError, read_lines
 from taugate.retrieval.documents.store import Document
-from taugate.storage.files import append_lines
-from taugate.storage.locks import EXCLUSIVE, acquire
+from taugate.storage.files import append_lines, sync
+from taugate.storage.locks import acquire_if_possible
 
 _DIGITS = 32  # hexadecimal digits that stand for a pair of texts
 
@@ -117,7 +117,7 @@ class OpenJournal:
         # In ASCII, so that a line that is torn anywhere is still text.
         line = json.dumps(entry.model_dump(exclude_defaults=True), separators=(",", ":"))
         append_lines(self._descriptor, f"{line}\n".encode("ascii"))
-        os.fsync(self._descriptor)
+        sync(self._descriptor)
         self.journal.add(entry)
 
 
@@ -130,7 +130,7 @@ def open_journal(path: Path) -> Iterator[OpenJournal]:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
-        if not acquire(descriptor, EXCLUSIVE):
+        if not acquire_if_possible(descriptor, path.parent):
             raise InputError(
                 f"{path}: {path.stem} is judging in another process; end it, or give another name with --judge"
             )

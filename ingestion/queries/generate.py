@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import CORPUS
+from taugate.ingestion.dataset.beir import CORPUS, text_and_title
 from taugate.ingestion.dataset.editing import NewQuery, QueryFile, replace_queries
 from taugate.ingestion.dataset.judgements import GENERATED, Judgement, JudgementLine
-from taugate.ingestion.dataset.lines import read_objects, required_id, required_text
+from taugate.ingestion.dataset.lines import read_objects, required_id
 from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.queries.accounting import Losses, keep_accounting
 from taugate.ingestion.queries.crop import crop, sampling_key
@@ -94,13 +94,17 @@ def sample_documents(corpus: Path, most: int, seed: int) -> tuple[list[Source], 
     """
     chosen: list[tuple[int, int, Source]] = []
     seen: dict[str, int] = {}
+    empty = 0
     for position, (line, record) in enumerate(read_objects(corpus)):
         identifier = required_id(corpus, line, record, seen)
-        text, title = required_text(corpus, line, record, "text"), record.get("title")
-        source = Source(-sampling_key(identifier, seed), identifier, text, title if isinstance(title, str) else "")
+        text, title = text_and_title(corpus, line, record)
+        if not text:
+            empty += 1
+            continue
+        source = Source(-sampling_key(identifier, seed), identifier, text, title or "")
         push = heapq.heappush if len(chosen) < most else heapq.heappushpop
         push(chosen, (source.key, position, source))
-    return [source for _, _, source in sorted(chosen, key=lambda each: each[1])], len(seen)
+    return [source for _, _, source in sorted(chosen, key=lambda each: each[1])], len(seen) - empty
 
 
 def _crops(

@@ -1,6 +1,6 @@
 """The local copy of releases in object storage: a releases directory that a service loads from."""
 
-import fcntl
+import math
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +14,7 @@ from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 from taugate.storage.files import atomic_write, read_bounded
 from taugate.storage.folders import staging_folder
+from taugate.storage.locks import acquire_if_possible
 from taugate.storage.object_store import Store
 
 ORIGIN = "origin"  # the URL that a copy is of: nothing is removed from a directory that is no copy
@@ -68,7 +69,7 @@ def _claim(copy: Path, url: str) -> None:
 def _copy_lock(copy: Path) -> Iterator[None]:
     """Let one process at a time copy, so that workers download a release once; a killed one releases the lock."""
     with (copy / _LOCK).open("wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        acquire_if_possible(file.fileno(), copy, math.inf)
         yield
 
 

@@ -1,6 +1,5 @@
 """Downloading a release: from object storage or another directory, checked file by file against its manifest."""
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +19,7 @@ from taugate.retrieval.release.layout import (
 from taugate.retrieval.release.manifest import FileRecord
 from taugate.retrieval.release.signature import SIGNATURE_BYTES, TrustedKeys
 from taugate.retrieval.release.verify import read_manifest
-from taugate.storage.files import open_regular, sync_folder, write_synced
+from taugate.storage.files import open_regular, set_mode, sync, sync_folder, write_synced
 from taugate.storage.folders import publish, staging_folder
 from taugate.storage.object_store import Store, copy_bounded
 
@@ -135,7 +134,7 @@ def download_release(source: Source, release: Path, trusted: TrustedKeys | None)
         _download_file(source, f"{name}/{file}", release / file, record)
     for folder in {(release / file).parent for file in manifest.files}:
         sync_folder(folder)
-    release.chmod(0o755)
+    set_mode(release, 0o755)
 
 
 def _download_signature(source: Source, release: Path) -> None:
@@ -160,7 +159,7 @@ def _download_file(source: Source, name: str, path: Path, record: FileRecord) ->
         with path.open("wb") as file:
             size, digest = source.download(name, file, record.bytes)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
     except FileNotFoundError as error:
         raise ReleaseError(f"{source.url}/{name}: missing; {_REMEDY}") from error
     if size != record.bytes:

@@ -55,7 +55,9 @@ class DataRecord(Record):
 
     name: of its folder. split: of the qrels. documents, queries: how many there are; queries of the split alone.
     answerable, unanswerable: queries with and without a relevant document. truncated_documents: longer than the
-    encoder reads. sha256: of the files.
+    encoder reads. sha256: of the files. empty_documents: left out, as they have neither title nor text. own_documents:
+    queries that are documents of the corpus under the same id, each left out of its own results. Either is None, and
+    not written, if there is none.
     """
 
     name: str
@@ -66,6 +68,13 @@ class DataRecord(Record):
     unanswerable: int
     truncated_documents: int
     sha256: dict[Literal["corpus", "queries", "qrels"], str]
+    empty_documents: int | None = None
+    own_documents: int | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_absent_counts(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what most data sets do not have, so that digests of their releases stay what they were."""
+        return {name: value for name, value in dump(self).items() if value is not None}
 
 
 class EncoderRecord(EncoderConfig):

@@ -16,7 +16,7 @@ import orjson
 
 from taugate.drift.observations import hashed
 from taugate.drift.query_log import hashed_filter, is_hash
-from taugate.storage.files import sync_folder
+from taugate.storage.files import set_mode, sync, sync_folder
 from taugate.storage.locks import EXCLUSIVE, acquire, is_at
 
 _EVERY_SECONDS = 3600.0
@@ -60,7 +60,7 @@ def _replace(log: Path, before: float) -> int:
     try:
         descriptor = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as new, log.open("r+b") as old:
-            os.fchmod(new.fileno(), stat.S_IMODE(os.fstat(old.fileno()).st_mode))
+            set_mode(new.fileno(), stat.S_IMODE(os.fstat(old.fileno()).st_mode))
             _lock(old)
             end = os.fstat(old.fileno()).st_size  # up to here the lines are whole, and stay
             fcntl.flock(old, fcntl.LOCK_UN)
@@ -74,7 +74,7 @@ def _replace(log: Path, before: float) -> int:
                 return 0
             new.write(os.pread(old.fileno(), come, end))  # past what `old` may have read ahead
             new.flush()
-            os.fsync(new.fileno())
+            sync(new.fileno())
             copy.replace(log)
         sync_folder(log.parent)
         return changed

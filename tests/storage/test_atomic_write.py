@@ -43,7 +43,7 @@ def test_nothing_half_written_is_beside_it_where_a_folder_is_given(
     assert seen == [(0, 1), (1, 0)], "its content before its name, its name before anyone relies on it"
 
 
-@pytest.mark.parametrize("name", ["fsync", "fchmod"])
+@pytest.mark.parametrize("name", ["fsync", "chmod"])
 def test_a_failure_leaves_it_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     path = tmp_path / "current"
     atomic_write(path, b"one")

@@ -1,5 +1,6 @@
 """Where the cache is, also for users without a home directory and in places that cannot be written to."""
 
+import errno
 import logging
 import os
 import pwd
@@ -9,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from taugate.cli import main as cli
 from taugate.errors import InputError
 from taugate.storage import folders
-from taugate.storage.folders import cache_folder, set_missing_home
+from taugate.storage.folders import cache_folder, make_folder, set_missing_home
 
 
 @pytest.fixture(autouse=True)
@@ -115,3 +117,28 @@ def test_home_that_is_set_is_left_alone(tmp_path: Path, temporary: Path, monkeyp
     set_missing_home()
     assert os.environ["HOME"] == str(tmp_path / "nowhere")
     assert not list(temporary.iterdir())
+
+
+def test_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        InputError, match=r"data: cannot be made \(Not a directory\); name a folder that can be written"
+    ):
+        make_folder(tmp_path / "file" / "data")
+
+
+def test_no_folder_for_temporary_files_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", missing)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", lambda user: {}[user])
+    (tmp_path / "a.txt").write_text("The pump starts.")
+    assert cli.main(["import", str(tmp_path / "a.txt"), "--to", str(tmp_path / "data")]) == 1
+    assert capsys.readouterr().err == (
+        "taugate: No usable temporary directory found in ['/tmp']: all are full, or not writable; name a folder in "
+        "TMPDIR that has room\n"
+    )

@@ -124,7 +124,7 @@ def test_several_sources_together(source: Path, tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("corpus.jsonl", b'{"_id": "a", "text": ""}\n', 'corpus.jsonl:1: "text" is empty'),
+        ("corpus.jsonl", b'{"_id": "a", "text": 1}\n', 'corpus.jsonl:1: "text" is a number'),
         ("corpus.jsonl", b"", "corpus.jsonl: holds no document"),
         ("corpus.jsonl.gz", b"", "corpus.jsonl.gz is there as well"),
         ("queries.jsonl", b'{"_id": "q1"}\n', 'queries.jsonl:1: no "text"'),
@@ -168,3 +168,15 @@ def test_a_packed_corpus_of_the_target_is_not_replaced(
     assert cli.main(["import", str(source), "--to", str(data)]) == 2
     assert "a packed corpus is not replaced" in capsys.readouterr().err
     assert files(data) == before
+
+
+def test_document_with_neither_title_nor_text_comes_along_with_its_judgements(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (source / "corpus.jsonl").open("a") as corpus, (source / "qrels" / "test.tsv").open("a") as qrels:
+        corpus.write('{"_id": "empty", "title": "", "text": ""}\n')
+        qrels.write("q1\tempty\t0\n")
+    data, spool = tmp_path / "data", tmp_path / "spool"
+    spool.mkdir()
+    assert cli.main(["import", str(source), "--to", str(data)]) == 0
+    assert read_dataset(data, "test", spool).empty == 1

@@ -1,0 +1,103 @@
+"""Queries that are documents are left out of their own results in calibration, and found by the service as before."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from taugate.calibration.gate.baseline import RankingOutcomes
+from taugate.calibration.metrics.own_documents import other_positions, others_of, search_others
+from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.registry.catalog import current_id
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.release.reader import load
+from tests.calibration.commands import Capture, refusal, small
+
+OWN = ((7,), (), (1, 2))
+POSITIONS = np.array([[7, 1, 2, 3, 4], [7, 1, 2, 3, 4], [1, 3, 2, 4, 5]])
+
+
+@pytest.fixture
+def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
+    return Capture(capfd)
+
+
+def test_own_passages_are_left_out_and_the_order_of_the_others_is_kept() -> None:
+    assert other_positions(OWN, POSITIONS).tolist() == [[1, 2, 3], [7, 1, 2], [3, 4, 5]]
+    top = others_of(OWN, TopK(-POSITIONS.astype(np.float32), POSITIONS))
+    assert top.positions.tolist() == (-top.scores).astype(int).tolist() == [[1, 2, 3], [7, 1, 2], [3, 4, 5]]
+
+
+def test_queries_without_own_passages_are_searched_as_before() -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((20, 8)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    index = FlatIndex.build(vectors)
+    plain, others = index.search(vectors[:3], 4), search_others(index, [(), (), ()], vectors[:3], 4)
+    assert (plain.positions == others.positions).all()
+    assert (plain.scores == others.scores).all()
+    without = search_others(index, [(0,), (1,), ()], vectors[:3], 4)
+    assert without.positions.shape == (3, 4)
+    assert without.positions[:2].tolist() == index.search(vectors[:3], 5).positions[:2, 1:].tolist()
+    assert without.positions[2].tolist() == plain.positions[2].tolist()
+
+
+def asking_by_documents(folder: Path, *, other_texts: bool = False) -> tuple[Path, Path]:
+    """A data set whose queries are documents that another one answers, which has the same words in another order.
+
+    other_texts: whether the documents under the ids of queries have texts of their own.
+    """
+    data, encoder = small(folder, 40)
+    documents = [json.loads(line) for line in (data / "corpus.jsonl").read_text().splitlines()]
+    more = [
+        each | {"_id": f"q{row}-0", "text": each["text"] if other_texts else " ".join(each["text"].split()[::-1])}
+        for row, each in enumerate(documents[:40])
+    ]
+    lines = [json.dumps(each) for each in documents[:40] + more]
+    (data / "corpus.jsonl").write_text("\n".join(lines) + "\n")
+    if not other_texts:
+        queries = [json.dumps({"_id": each["_id"], "text": each["text"]}) for each in more]
+        (data / "queries.jsonl").write_text("\n".join(queries) + "\n")
+    return data, encoder
+
+
+def test_calibration_leaves_queries_that_are_documents_out_of_their_results(tmp_path: Path, calibrate: Capture) -> None:
+    data, encoder = asking_by_documents(tmp_path)
+    code, manifest, error = calibrate(data, tmp_path / "r", encoder, "--k", "1", "--holdout", "0")
+    assert (code, manifest["data"]["own_documents"]) == (0, 40)
+    assert manifest["metrics"]["calibration"]["accuracy"]["mean"] == 1
+    assert "queries that are documents of the corpus, under the same id and with the same text: 40;" in error
+    report = (tmp_path / "r" / manifest["release_id"] / "report.html").read_text()
+    assert "40; each is left out of its own results, as BEIR does" in report
+
+
+def test_release_of_such_a_data_set_is_served_with_all_documents(tmp_path: Path, calibrate: Capture) -> None:
+    data, encoder = asking_by_documents(tmp_path)
+    calibrate(data, tmp_path / "r", encoder, "--k", "1", "--holdout", "0")
+    release = load(tmp_path / "r" / str(current_id(tmp_path / "r")))  # its golden queries are asked
+    query = json.loads((data / "queries.jsonl").read_text().splitlines()[0])
+    golden = [json.loads(line) for line in (tmp_path / "r" / release.manifest.release_id / "golden.jsonl").open()]
+    assert golden[0]["text"] == query["text"]
+    assert len(golden[0]["documents"]) == 1
+
+
+def test_gate_leaves_queries_out_of_their_results_too() -> None:
+    queries = [LabelledQuery("d0", "a", {1: 1}, own=(0,)), LabelledQuery("q", "b", {1: 1})]
+    outcomes = RankingOutcomes.judge(queries, np.array([[0, 1, 2], [2, 1, 0]]), 1)
+    assert outcomes.accuracy.tolist() == [1, 0]
+    assert outcomes.ndcg.tolist() == [1, pytest.approx(1 / np.log2(3))]
+
+
+def test_ids_that_are_equal_by_chance_change_nothing(tmp_path: Path, calibrate: Capture) -> None:
+    data, encoder = asking_by_documents(tmp_path, other_texts=True)
+    _, manifest, error = calibrate(data, tmp_path / "r", encoder, "--k", "1", "--holdout", "0")
+    assert "own_documents" not in manifest["data"]
+    assert "queries that are documents" not in error
+
+
+def test_k_that_leaves_no_other_document_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data, encoder = asking_by_documents(tmp_path)
+    arguments = ["calibrate", str(data), "--releases", str(tmp_path / "r"), "--encoder", str(encoder), "--k", "80"]
+    assert "--k 80: the corpus has only 79 documents" in refusal(arguments, tmp_path / "r", capfd)

@@ -1,0 +1,131 @@
+"""Volumes that lack a call: permission bits, fsync of folders, locks, as of SMB, FUSE, vfat or NFS without lockd."""
+
+import errno
+import fcntl
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from taugate.cli import main as cli
+from taugate.ingestion.labels.journal import open_journal
+from taugate.registry.lock import calibration_lock, change_lock
+from taugate.registry.remote.copy import _copy_lock
+from taugate.storage import locks
+from taugate.storage.files import atomic_write, set_mode, sync_folder
+from taugate.storage.locks import exclusive_lock
+
+
+def failing(code: int) -> OSError:
+    return OSError(code, os.strerror(code))
+
+
+@pytest.fixture(autouse=True)
+def _no_warning_yet() -> Iterator[None]:
+    locks._warn_of_missing_locks.cache_clear()
+    yield
+    locks._warn_of_missing_locks.cache_clear()
+
+
+def remove_permission_bits(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """Let every change of permission bits fail."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise failing(code)
+
+    monkeypatch.setattr(os, "chmod", refuse)
+    monkeypatch.setattr(os, "fchmod", refuse)
+
+
+def remove_sync_of_folders(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """Let fsync of a folder fail."""
+    fsync = os.fsync
+
+    def only_files(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise failing(code)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", only_files)
+
+
+def remove_locks(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """Let every flock fail."""
+
+    def refuse(descriptor: int, mode: int) -> None:
+        raise failing(code)
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EROFS])
+def test_file_is_replaced_without_permission_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    remove_permission_bits(monkeypatch, code)
+    atomic_write(tmp_path / "file", b"content", mode=0o600)
+    assert (tmp_path / "file").read_bytes() == b"content"
+    assert (tmp_path / "file").stat().st_mode & 0o077 == 0  # a secret is never open to others, not even meanwhile
+
+
+def test_other_failure_of_a_change_of_bits_is_raised(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        set_mode(tmp_path / "missing", 0o644)
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP])
+def test_folder_that_cannot_be_synced_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    remove_sync_of_folders(monkeypatch, code)
+    sync_folder(tmp_path)
+    atomic_write(tmp_path / "file", b"content")
+    assert (tmp_path / "file").read_bytes() == b"content"
+
+
+def test_full_disk_is_no_missing_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove_sync_of_folders(monkeypatch, errno.ENOSPC)
+    with pytest.raises(OSError, match="No space left"):
+        sync_folder(tmp_path)
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
+def test_folder_without_locks_is_named_once_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: int
+) -> None:
+    remove_locks(monkeypatch, code)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            with exclusive_lock(tmp_path / ".lock", 0) as holder:
+                assert holder is None
+        with change_lock(tmp_path), calibration_lock(tmp_path), _copy_lock(tmp_path):
+            pass
+        with open_journal(tmp_path / "ann.jsonl"):
+            pass
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path}: its file system has no locks (flock: {os.strerror(code)}), so run one command at a time there: "
+        "nothing keeps a second one from writing to it"
+    ]
+
+
+def test_other_failure_of_a_lock_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove_locks(monkeypatch, errno.EIO)
+    with pytest.raises(OSError, match="Input/output"), exclusive_lock(tmp_path / ".lock", 0):
+        pass
+
+
+def test_import_and_keys_work_on_a_volume_that_lacks_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    remove_permission_bits(monkeypatch, errno.EPERM)
+    remove_sync_of_folders(monkeypatch, errno.EINVAL)
+    remove_locks(monkeypatch, errno.ENOLCK)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("The pump starts.")
+    assert cli.main(["import", str(tmp_path / "in"), "--to", str(tmp_path / "data"), "--chunks", "off"]) == 0
+    assert "The pump starts." in (tmp_path / "data" / "corpus.jsonl").read_text()
+    keys = tmp_path / "keys.json"
+    assert cli.main(["key", "new", "--name", "ann", "--scopes", "search", "--file", str(keys)]) == 0
+    assert keys.stat().st_mode & 0o777 == 0o600
+    assert "Traceback" not in capsys.readouterr().err
