@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-long test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels judged-traffic \
+.PHONY: help quickstart test test-long test-servers lab-test faults attacks pod soak clients rolling-restarts fuzz acceptance generated-bias guesses few-labels judged-traffic \
   chunk-study explanations playground llm-queries label-checks privacy generated-client litellm evaluators rag rag-example mcp-conformance \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks \
   container-benchmarks update-benchmark ingestion-benchmarks adapt adapt-killed loop lint format docs prose openapi settings dashboards chart \
@@ -116,6 +116,9 @@ soak: $(VENV)/.test test-servers ## two hours of all attacks, ordinary load, swa
 
 clients: $(VENV)/.test ## Java, Go, Node, curl and ab, as they come: each POST is answered; one that is not installed is skipped
 	$(BIN)/python -m benchmarks.reliability.clients $(ARGS)
+
+rolling-restarts: $(VENV)/.test ## restart two replicas 20 times under clients that keep connections and never retry; ARGS="--restarts 4" for less
+	$(BIN)/python -m benchmarks.reliability.clients.rolling $(ARGS)
 
 generated-client: ## generate a Python client from docs/openapi.json, in an environment of its own, and check it with mypy --strict
 	sh tests/clients/generated_client.sh $(PYTHON)

@@ -1,7 +1,7 @@
 """What happens between SIGTERM and the end of a process, so that no client loses a request.
 
 A client that keeps its connection may send the next request at any moment. If the service closes the connection at that
-moment, the request is lost, and nobody can tell whether it was executed. So a connection ends only
+moment, the request is lost, and the client cannot tell whether it was executed. So a connection ends only
 
 1. after a reply that said `Connection: close`, which every reply says after SIGTERM,
 2. because its client closed it, or
@@ -29,7 +29,7 @@ from taugate.service.api.connections import ConnectionTable
 from taugate.service.lifecycle.serving import Serving
 
 _log = logging.getLogger("taugate.serve")
-# Without any connection for so long, nobody uses this process any more: kube-proxy, ingress controllers and service
+# Without any connection for so long, no client uses this process any more: kube-proxy, ingress controllers and service
 # meshes learn within a second or two that a pod has left the endpoints.
 _QUIET_SECONDS = 5.0
 # Round trip of the farthest client whose handshake is under way when new ones are turned away.
@@ -101,7 +101,7 @@ class DrainingServer(uvicorn.Server):
 def refuse_handshakes(listener: socket.socket) -> bool:
     """Have the kernel ignore new clients of a listening socket, while it completes handshakes that are under way.
 
-    To close a listening socket resets the connections that the kernel has established and nobody has accepted yet,
+    To close a listening socket resets the connections that the kernel has established and the process has not accepted,
     with the requests that they bring. After this call there soon are none. A client that is ignored tries again a
     second later, and is then refused: it has sent nothing.
 
