@@ -1,17 +1,19 @@
 """Delimited text (CSV, TSV and their relatives) to documents: each row is one."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from taugate.ingestion.importers.columns import MISSING, typed_rows
 from taugate.ingestion.importers.dialect_choice import Reading, read_delimited
+from taugate.ingestion.importers.nested import TypedCell
 from taugate.ingestion.importers.plain_text import decode_text
 from taugate.ingestion.importers.records import ID_FIELDS, TEXT_FIELDS
 from taugate.ingestion.importers.table_rows import Table, table_of, table_to_documents
 from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 
 _SEPARATOR_LINE = re.compile(r"sep=(.)\n", re.IGNORECASE)  # of Excel
+_RULE = re.compile(r"\s*(?::?-{3,}:?|-+[-+]{2,}-+|\\\.)?\s*")  # a line drawn below a header; the end of COPY
 _MAX_NAMED = 10  # lines that a note names
 _MISSING_CELL = re.compile(r"(?<![^\t;|,\n\"])(?:\\N|nan|na|n/a|null|none)(?![^\t;|,\n\"])", re.IGNORECASE)
 
@@ -29,15 +31,15 @@ def parse_delimited(raw: bytes) -> ParsedFile:
         raise UnreadableFile("holds no record with text")
     reading = read_delimited(text, delimiter)
     rows = [[re.sub(r"^\\N$", "", cell) for cell in row] for row in reading.rows.rows]
-    if rows[-1] == ["\\."]:  # the end of PostgreSQL's COPY
-        rows.pop()
+    rows = [[""] if all(map(_RULE.fullmatch, row)) else row for row in rows]
     above = [" ".join(" ".join(row).split()) for row in rows[: reading.first]]
     regular = _regular(reading, rows[reading.first :])
     table = table_of(regular)
     if table.header is not None and table.names[0].startswith("#"):
         table = replace(table, names=(table.names[0].lstrip("# "), *table.names[1:]))
     table = replace(table, above=(*(line for line in above if line), *table.above))
-    typed, kept = _typed(table, reading)
+    odd = {tuple(regular[n - reading.first]) for n in {*reading.irregular, *reading.rows.faults} if n >= reading.first}
+    typed, kept = _typed(table, odd)
     documents = table_to_documents(table, typed)
     notes = (*decoded.notes, *_irregular_notes(reading), *table.notes, *kept)
     return ParsedFile(documents, _source_text(text, reading, table), notes)
@@ -63,18 +65,17 @@ def _regular(reading: Reading, rows: Sequence[list[str]]) -> list[list[str]]:
     return regular
 
 
-def _typed(table: Table, reading: Reading) -> tuple[list[list[object]], list[str]]:
+def _typed(table: Table, odd: Collection[tuple[str, ...]]) -> tuple[list[list[object]], list[str]]:
     """Return the rows of a table with typed columns, and the notes about these.
 
-    Irregular rows have no say in what a column holds: what does not fit it there is added to the longest column.
+    odd: irregular rows. They have no say in what a column holds: what does not fit it is added to the longest column.
     """
     text = frozenset({*TEXT_FIELDS, *ID_FIELDS, "title"})
     rows = [[str(cell) for cell in row] for row in table.rows]
-    odd = {tuple(row) for row in _odd_rows(reading, rows)}
     typed, notes = typed_rows(table.names, [row for row in rows if tuple(row) not in odd], text)
     if not odd:
         return [list[object](row) for row in typed], notes
-    kinds = [next((type(row[i]) for row in typed if row[i] is not None), str) for i in range(len(table.names))]
+    kinds = [next((_kind(row[i]) for row in typed if row[i] is not None), str) for i in range(len(table.names))]
     regular = iter(typed)
     merged: list[list[object]] = []
     for row in rows:
@@ -83,13 +84,6 @@ def _typed(table: Table, reading: Reading) -> tuple[list[list[object]], list[str
             continue
         merged.append(_fitted(row, kinds))
     return merged, notes
-
-
-def _odd_rows(reading: Reading, rows: Sequence[list[str]]) -> list[list[str]]:
-    """Return the rows of a table that are irregular in its file."""
-    behind = len(reading.rows.rows) - len(rows)
-    odd = {*reading.irregular, *reading.rows.faults}
-    return [row for number, row in enumerate(rows) if number + behind in odd]
 
 
 def _fitted(row: Sequence[str], kinds: Sequence[type]) -> list[object]:
@@ -101,7 +95,7 @@ def _fitted(row: Sequence[str], kinds: Sequence[type]) -> list[object]:
         if kind is not str:
             typed, _ = typed_rows(["_"], [[cell]], frozenset())
             value = typed[0][0]
-            fits = isinstance(value, kind) or (kind is float and type(value) is int)
+            fits = _kind(value) is kind or (kind is float and _kind(value) is int)
             fitted[position] = value if fits else None
             if not fits and cell.strip().lower() not in MISSING:
                 rest.append(cell)
@@ -111,6 +105,10 @@ def _fitted(row: Sequence[str], kinds: Sequence[type]) -> list[object]:
     elif rest:
         fitted[0] = "\n".join(rest)
     return fitted
+
+
+def _kind(cell: object) -> type:
+    return type(cell.value if isinstance(cell, TypedCell) else cell)
 
 
 def _irregular_notes(reading: Reading) -> list[str]:
