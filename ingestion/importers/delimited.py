@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from taugate.ingestion.importers.columns import MISSING, typed_rows
 from taugate.ingestion.importers.dialect_choice import Reading, read_delimited
@@ -10,7 +10,7 @@ from taugate.ingestion.importers.nested import TypedCell
 from taugate.ingestion.importers.plain_text import decode_text
 from taugate.ingestion.importers.records import ID_FIELDS, TEXT_FIELDS
 from taugate.ingestion.importers.table_rows import Table, table_of, table_to_documents
-from taugate.ingestion.parsed import ParsedFile, UnreadableFile
+from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
 
 _SEPARATOR_LINE = re.compile(r"sep=(.)\n", re.IGNORECASE)  # of Excel
 _RULE = re.compile(r"\s*(?::?-{3,}:?|-+[-+]{2,}-+|\\\.)?\s*")  # a line drawn below a header; the end of COPY
@@ -18,18 +18,39 @@ _MAX_NAMED = 10  # lines that a note names
 _MISSING_CELL = re.compile(r"(?<![^\t;|,\n\"])(?:\\N|nan|na|n/a|null|none)(?![^\t;|,\n\"])", re.IGNORECASE)
 
 
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """What documents do not have of their file. header: its lines, from 0. escaped: whether backslashes are escapes."""
+
+    header: range
+    escaped: bool
+
+
 def parse_delimited(raw: bytes) -> ParsedFile:
     """Read one document a row, whatever the delimiter, the quotes and the escapes are.
 
     raw: the file's bytes. Raises UnreadableFile.
     """
-    decoded = decode_text(raw)
-    text, delimiter = decoded.text, None
-    if match := _SEPARATOR_LINE.match(text):
-        text, delimiter = text[match.end() :], match[1]
-    if not text.strip():
+    lines, notes = _lines(raw)
+    delimiter = None
+    if match := _SEPARATOR_LINE.fullmatch(lines[0]):
+        delimiter = match[1]
+        lines[0] = "\n"
+    if not any(map(str.strip, lines)):
         raise UnreadableFile("holds no record with text")
-    reading = read_delimited(text, delimiter)
+    documents, more, unread = _documents(lines, delimiter)
+    return ParsedFile(documents, _source_text(lines, unread), (*notes, *more))
+
+
+def _lines(raw: bytes) -> tuple[list[str], tuple[str, ...]]:
+    """Return the lines of a file, divided at line feeds alone, and notes about its encoding."""
+    decoded = decode_text(raw)
+    return [line + "\n" for line in decoded.text.removesuffix("\n").split("\n")], decoded.notes
+
+
+def _documents(lines: Sequence[str], delimiter: str | None) -> tuple[list[ParsedDocument], list[str], _Unread]:
+    """Return the documents of delimited text, notes on how it is read, and what its documents do not have."""
+    reading = read_delimited(lines, delimiter)
     rows = [[re.sub(r"^\\N$", "", cell) for cell in row] for row in reading.rows.rows]
     rows = [[""] if all(map(_RULE.fullmatch, row)) else row for row in rows]
     above = [" ".join(" ".join(row).split()) for row in rows[: reading.first]]
@@ -41,8 +62,12 @@ def parse_delimited(raw: bytes) -> ParsedFile:
     odd = {tuple(regular[n - reading.first]) for n in {*reading.irregular, *reading.rows.faults} if n >= reading.first}
     typed, kept = _typed(table, odd)
     documents = table_to_documents(table, typed)
-    notes = (*decoded.notes, *_irregular_notes(reading), *table.notes, *kept)
-    return ParsedFile(documents, _source_text(text, reading, table), notes)
+    header = range(0)
+    if table.header is not None:
+        row = reading.first + table.header
+        begins = [*reading.rows.lines, len(lines) + 1]
+        header = range(begins[row] - 1, begins[row + 1] - 1)
+    return documents, [*_irregular_notes(reading), *table.notes, *kept], _Unread(header, reading.dialect.escaped)
 
 
 def _regular(reading: Reading, rows: Sequence[list[str]]) -> list[list[str]]:
@@ -125,13 +150,8 @@ def _irregular_notes(reading: Reading) -> list[str]:
     return notes
 
 
-def _source_text(text: str, reading: Reading, table: Table) -> str:
-    """Return the text without its header, and without escapes and the marks of missing values."""
-    if table.header is not None:
-        lines = text.split("\n")
-        row = reading.first + table.header
-        after = reading.rows.lines[row + 1] if row + 1 < len(reading.rows.lines) else len(lines) + 1
-        text = "\n".join(lines[: reading.rows.lines[row] - 1] + lines[after - 1 :])
-    if reading.dialect.escaped:
-        text = re.sub(r"\\[ntrN]", " ", text)
-    return _MISSING_CELL.sub("", text)
+def _source_text(lines: Sequence[str], unread: _Unread) -> str:
+    """Return the text of a file without its header, and without escapes and the marks of missing values."""
+    kept = (line for number, line in enumerate(lines) if number not in unread.header)
+    plain = (re.sub(r"\\[ntrN]", " ", line) for line in kept) if unread.escaped else kept
+    return "".join(_MISSING_CELL.sub("", line) for line in plain)

@@ -92,6 +92,8 @@ def _parsed(values: list[Any], reader: JsonReader, text: str, notes: Sequence[st
         notes.append(f"repeats names within an object; all values are kept: {_listed([*reader.repeated])}")
     if left_out := left_out_fields(value if _all_objects(value) else [{"": value}]):
         notes.append(f"leaves out long lists of numbers: {_listed([name or '(the file)' for name in left_out])}")
+    del value
+    values.clear()  # a large file and its values together take too much memory
     return ParsedFile(documents, words_of_json(text), tuple(notes))
 
 
