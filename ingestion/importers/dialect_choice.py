@@ -199,10 +199,12 @@ def _are_escapes(text: str, delimiter: str) -> bool:
         return False
     if any(followers[each] for each in (delimiter, "\\", "\n", "N")) or (quotes_escaped and followers['"']):
         return True
-    if followers["'"] or followers['"']:
-        return False  # source code has strings with quotes and line breaks in them
+    breaks = sum(followers[each] for each in "ntr")
+    in_strings = len(re.findall(r"""\\[ntr]["'%{}]|["'%{}]\\[ntr]""", text))  # as source code has them
+    if followers["'"] or followers['"'] or 2 * in_strings > breaks:
+        return False
     ends = len(re.findall(r"(?<=[.!?:])\\[ntr]|\\[ntr](?![a-z])", text))  # rather than \times or C:\new
-    return 2 * ends >= sum(followers[each] for each in "ntr") > 0
+    return 2 * ends >= breaks > 0
 
 
 def _one_column(lines: Sequence[str]) -> Reading:
