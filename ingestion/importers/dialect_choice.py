@@ -172,7 +172,11 @@ def _unlikely(reading: Reading, others: Sequence[Reading], text: str) -> int:
         # A program that quotes fields quotes all that hold a quote: one amid a field shows that no field is quoted.
         bare = re.search(rf'(?<=[^{delimiter}\n"\\])"(?=[^{delimiter}\n"])', text)
         spaced = any(each.dialect.spaced for each in others)
-        merged = any(each.dialect.quote == '"' and len(each.rows.rows) < len(reading.rows.rows) for each in others)
+        # Lines with tabs are rarely the lines of one field, unless the first line shows that fields are quoted.
+        merged = dialect.delimiter == "\t" and not text.startswith('"')
+        merged = merged and any(
+            len(each.rows.rows) < len(reading.rows.rows) for each in others if not each.dialect.escaped
+        )
         return 2 if (bare and not spaced) or merged else 6
     if dialect.escaped:
         return 5
@@ -203,8 +207,8 @@ def _are_escapes(text: str, delimiter: str) -> bool:
     in_strings = len(re.findall(r"""\\[ntr]["'%{}]|["'%{}]\\[ntr]""", text))  # as source code has them
     if followers["'"] or followers['"'] or 2 * in_strings > breaks:
         return False
-    ends = len(re.findall(r"(?<=[.!?:])\\[ntr]|\\[ntr](?![a-z])", text))  # rather than \times or C:\new
-    return 2 * ends >= breaks > 0
+    ends = len(re.findall(r"(?<=[a-z.,;:!?)])\\[ntr]|\\[ntr](?![a-z])", text))  # rather than $\times$
+    return 2 * ends >= breaks > 0 and not re.search(r"\b[A-Za-z]:\\", text)  # nor C:\new
 
 
 def _one_column(lines: Sequence[str]) -> Reading:

@@ -93,6 +93,18 @@ def test_quotes_of_a_tab_separated_file_without_quoting_are_content() -> None:
     assert texts_of(parsed) == ['"Hello" he said.', 'He said "no', '"Whole"']
 
 
+def test_lines_of_a_field_that_look_like_rows_stay_in_their_field() -> None:
+    for text in (
+        'id,text\n1,"Line one\nline two, more"\n2,Bye\n',
+        '"id";"text"\n"1";"Line one\nline two; more"\n"2";"Bye"\n',
+    ):
+        assert texts_of(parse(text))[0].startswith("Line one\nline two")
+
+
+def test_rows_of_a_file_without_quoting_are_not_joined_by_stray_quotes() -> None:
+    assert texts_of(parse('id\ttext\n1\t"Hello there\n2\tworld"\n3\tBye\n')) == ['"Hello there', 'world"', "Bye"]
+
+
 @pytest.mark.parametrize(
     ("raw", "texts"),
     [
