@@ -240,6 +240,30 @@ def test_a_file_of_rich_text_is_one_document() -> None:
         assert document.text.replace("*", "") == "One two.\n\nThree."
 
 
+def test_lists_of_sentences_are_text_and_lists_of_names_are_tags() -> None:
+    paragraphs = ["First paragraph here.", "Second one."]
+    (document,) = parse([{"content": paragraphs, "notes": ["It leaks.", "Mend it."], "tags": ["a b", "c"]}])
+    assert document.text == "First paragraph here.\n\nSecond one.\n\nnotes: It leaks.\nMend it."
+    assert document.metadata == {"tags": ["a b", "c"]}
+    (message,) = parse([{"text": ["Hello ", {"type": "bold", "text": "world"}, " again"]}])
+    assert message.text == "Hello world again"
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"text": {"0": "One.", "1": "Two."}, "n": {"0": 1, "1": 2}},
+        {"text": ["One.", "Two."], "n": [1, 2]},
+        [{"text": "One.", "n": 1}, {"text": "Two.", "n": 2}],
+    ],
+    ids=["columns", "lists", "records"],
+)
+def test_a_table_of_pandas_is_a_document_a_row(table: Any) -> None:
+    one, two = parse(table)
+    assert (one.key, one.text, one.metadata) == ("1", "One.", {"n": 1})
+    assert (two.key, two.text, two.metadata) == ("2", "Two.", {"n": 2})
+
+
 def test_strings_and_rows_are_documents() -> None:
     assert texts_of(parse(["One.", "Two."])) == {"1": "One.", "2": "Two."}
     assert texts_of(parse([["name", "days"], ["Seal", 30]])) == {"1": "name: Seal\ndays: 30"}
