@@ -15,6 +15,7 @@ from taugate.ingestion.dataset.judgements import CorpusIds, JudgedId, Judgement,
 from taugate.ingestion.dataset.lines import LineError, read_objects, required_id, required_text, stored_file
 from taugate.ingestion.dataset.own_documents import is_same_text, left_out_notes
 from taugate.retrieval.documents.store import MOST_FIELDS, MOST_TAGS, Document, DocumentStore, DocumentWriter
+from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate.storage.files import sha256_file
 
 CORPUS, QUERIES = "corpus.jsonl", "queries.jsonl"
@@ -321,9 +322,9 @@ def text_and_title(path: Path, line: int, record: dict[str, Any]) -> tuple[str, 
     """
     title = _title(path, line, record)
     text = record.get("text")
-    if "text" not in record or (text is not None and not isinstance(text, str)) or (text and text.strip()):
+    if "text" not in record or (text is not None and not isinstance(text, str)) or (text and has_visible_text(text)):
         return required_text(path, line, record, "text"), title
-    return (title, None) if title and title.strip() else ("", None)
+    return (title, None) if title and has_visible_text(title) else ("", None)
 
 
 def _title(path: Path, line: int, record: dict[str, Any]) -> str | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from taugate.ingestion.importers.json_text import JsonReader, decode_json, not_json, words_of_json
-from taugate.ingestion.importers.nested import leaves, left_out_fields, shown
+from taugate.ingestion.importers.nested import leaves, left_out_fields
 from taugate.ingestion.importers.records import TEXT_FIELDS, records_to_documents, text_field_of
 from taugate.ingestion.importers.rich_text import is_rich_text
 from taugate.ingestion.importers.table_rows import rows_to_documents
@@ -92,6 +92,8 @@ def _parsed(values: list[Any], reader: JsonReader, text: str, notes: Sequence[st
         notes.append(f"repeats names within an object; all values are kept: {_listed([*reader.repeated])}")
     if left_out := left_out_fields(value if _all_objects(value) else [{"": value}]):
         notes.append(f"leaves out long lists of numbers: {_listed([name or '(the file)' for name in left_out])}")
+    del value
+    values.clear()  # a large file and its values together take too much memory
     return ParsedFile(documents, words_of_json(text), tuple(notes))
 
 
@@ -101,18 +103,24 @@ def _listed(names: Sequence[str]) -> str:
 
 def _documents(value: Any) -> list[ParsedDocument]:  # noqa: ANN401 (any value of JSON)
     if isinstance(value, list):
-        if _is_table(value):
-            return rows_to_documents(value)
-        if is_rich_text(value) and not any(isinstance(node.get("text"), str) for node in value):
-            return records_to_documents([{"text": value}])
-        return records_to_documents(map(_record, value))
+        return _documents_of_array(value)
     if not isinstance(value, Mapping) or is_rich_text(value):
         return records_to_documents([{"text": value if isinstance(value, Mapping) else str(value)}])
+    if columns := _rows_of_columns(value):
+        return records_to_documents(columns)
     found = [_Records((), [*value.values()], [*value])] if _are_by_id(value) else list(_records_within(value, ()))
     if sum(_size(records.objects) for records in found) < _MIN_SHARE * _size(value) or not found:
         return records_to_documents([value])
     documents = [document for records in found for document in _documents_of(records, several=len(found) > 1)]
     return _with_rest(documents, _rest(value, [records.path for records in found]))
+
+
+def _documents_of_array(values: list[Any]) -> list[ParsedDocument]:
+    if _is_table(values):
+        return rows_to_documents(values)
+    if is_rich_text(values) and not any(isinstance(node, str) or isinstance(node.get("text"), str) for node in values):
+        return records_to_documents([{"text": values}])
+    return records_to_documents(map(_record, values))
 
 
 def _is_table(values: list[Any]) -> bool:
@@ -123,12 +131,25 @@ def _is_table(values: list[Any]) -> bool:
     return scalars and len({len(row) for row in values}) == 1 and any(isinstance(cell, str) for cell in values[0])
 
 
+def _rows_of_columns(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the rows of a table that is written by column, as pandas does; empty if a value is no such table."""
+    columns = [*value.values()]
+    if all(isinstance(column, Mapping) for column in columns) and columns[0]:
+        numbers = [str(number) for number in range(len(columns[0]))]
+        if all([*column] == numbers for column in columns):
+            return [{name: column[number] for name, column in value.items()} for number in numbers]
+    lists = all(isinstance(column, list) for column in columns) and any(name in value for name in TEXT_FIELDS)
+    if lists and len(columns) > 1 and len({len(column) for column in columns}) == 1:
+        return [dict(zip(value, row, strict=True)) for row in zip(*columns, strict=True)]
+    return []
+
+
 def _record(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 (any value of JSON)
     """Return an item of an array as a record; one that is no object is its text."""
     if isinstance(value, Mapping):
         return value
     if isinstance(value, list):
-        return {"text": "\n".join(shown(leaf.value) for leaf in leaves({"": value}))}
+        return {"text": "\n".join(leaf.text for leaf in leaves({"": value}))}
     return {"text": "" if value is None else str(value)}
 
 
@@ -142,6 +163,8 @@ def _are_by_id(value: Mapping[str, Any]) -> bool:
         return False
     if any(name in value for name in (*TEXT_FIELDS, "title")) or not all(name.isprintable() and name for name in value):
         return False
+    if all(map(text_field_of, value.values())):
+        return True
     fields = [name for item in value.values() for name in item]
     return bool(fields) and max(map(fields.count, set(fields))) >= max(2, _MIN_ALIKE * len(value))
 
@@ -202,10 +225,10 @@ def _rest(value: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[st
 def _with_rest(documents: list[ParsedDocument], rest: Mapping[str, Any]) -> list[ParsedDocument]:
     """Return documents with what lies around their records: short values are metadata of each, others a document."""
     found = list(leaves(rest))
-    short = [leaf for leaf in found if not leaf.listed and len(shown(leaf.value)) <= _MAX_FACT]
+    short = [leaf for leaf in found if not leaf.listed and len(leaf.text) <= _MAX_FACT]
     if len(short) > _MAX_FACTS:
         short = []
-    title = next((shown(leaf.value) for leaf in short if leaf.path == "title"), "")
+    title = next((leaf.text for leaf in short if leaf.path == "title"), "")
     taken = {name for document in documents for name in document.metadata} | {"title"}
     facts: dict[str, MetadataValue] = {
         f"file.{leaf.path}" if leaf.path in taken else leaf.path: leaf.value
@@ -218,7 +241,7 @@ def _with_rest(documents: list[ParsedDocument], rest: Mapping[str, Any]) -> list
     ]
     others = [leaf for leaf in found if leaf not in short]
     if others:
-        text = "\n".join(f"{leaf.path}: {shown(leaf.value)}" for leaf in others)
+        text = "\n".join(f"{leaf.path}: {leaf.text}" for leaf in others)
         keys = {document.key for document in documents}
         key = next(name for number in range(len(keys) + 1, 0, -1) if (name := str(number)) not in keys)
         documents += [replace(document, key=key) for document in records_to_documents([{"text": text}])]

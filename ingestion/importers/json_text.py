@@ -29,7 +29,7 @@ _MAX_DIGITS = 18  # of a number that is kept as one; longer ones are text
 
 _STRING = r'"((?:[^"\\]|\\.)*+)"'
 _TOKEN = re.compile(rf"{_STRING}(\s*:)?|(-?\d[\w.+-]*)", re.DOTALL)
-_EDITOR = re.compile(r'"(?:children|content|blocks|ops|rich_text|nodes)"\s*:\s*\[')
+_EDITOR = re.compile(r'"(?:children|content|blocks|ops|rich_text|nodes|text)"\s*:\s*\[|"plain_text"\s*:')
 _MARKUP_FIELD = re.compile(
     rf'"(?:{"|".join(sorted(MARKUP))})"\s*:\s*(?:"(?:[^"\\]|\\.)*+"|-?[\d.eE+-]+|\[[^\[\]{{}}]*+\])', re.DOTALL
 )

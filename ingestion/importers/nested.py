@@ -1,6 +1,6 @@
 """The values inside a record, however deeply they lie, each with the path of field names that leads to it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -13,7 +13,16 @@ MAX_LISTED_NUMBERS = 16
 """Longer lists of numbers, such as vectors and outlines of areas, say nothing to a reader and are left out."""
 
 _SEPARATOR = "."
+_MAX_NAME = 100  # characters of a string in a list of names
 _LARGEST = 1 << 53  # of the integers that every reader of JSON keeps exactly
+
+
+@dataclass(frozen=True, slots=True)
+class TypedCell:
+    """A cell of text that is a number, a date or a boolean. value: for filters. text: as it is written."""
+
+    value: MetadataValue
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +31,19 @@ class Leaf:
 
     path: the field names that lead to it, joined by dots. value: a scalar, or a list of strings. listed: whether a list
     of records lies on the path, so that other leaves may have the same path. first: whether it begins such a record.
+    written: how the value is written in the file, if that is another text.
     """
 
     path: str
     value: MetadataValue
     listed: bool = False
     first: bool = False
+    written: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The value as text."""
+        return shown(self.value) if self.written is None else self.written
 
 
 def leaves(record: Mapping[str, Any], path: str = "") -> Iterator[Leaf]:
@@ -44,7 +60,9 @@ def _of_mapping(record: Mapping[str, Any], path: str, *, listed: bool) -> Iterat
 
 
 def _of_value(value: object, path: str, *, listed: bool) -> Iterator[Leaf]:
-    if (text := text_of(value)) is not None:
+    if isinstance(value, TypedCell):
+        yield Leaf(path, value.value, listed, written=value.text)
+    elif (text := text_of(value)) is not None:
         if text.strip():
             yield Leaf(path, text, listed)
     elif isinstance(value, Mapping):
@@ -60,6 +78,9 @@ def _of_list(values: list[object], path: str, *, listed: bool) -> Iterator[Leaf]
         return
     if not any(isinstance(value, Mapping | list | tuple) for value in values):
         strings = [clean(value) if isinstance(value, str) else value for value in values]
+        if (prose := prose_of(strings)) is not None:
+            yield Leaf(path, prose, listed=True)  # text, and nothing that a filter could use
+            return
         tags = metadata_value(strings)
         if tags is not None:
             yield Leaf(path, tags, listed)
@@ -83,6 +104,25 @@ def text_of(value: object) -> str | None:
         return None if any(others) else clean(rendered)
     text = rich_text(value)
     return None if text is None else clean(text)
+
+
+def own_text_of(value: object) -> str | None:
+    """Return a value of a text field as text: what `text_of` takes, or a list of paragraphs; None if it is neither."""
+    if isinstance(value, list) and value and all(isinstance(paragraph, str) for paragraph in value):
+        return clean("\n\n".join(value))
+    return text_of(value)
+
+
+def prose_of(values: Sequence[object]) -> str | None:
+    """Return a list of strings as one text if they are sentences or lines; None if they are names, such as tags."""
+    strings = [value.strip() for value in values if isinstance(value, str)]
+    if len(strings) < len(values) or not any(_is_prose(string) for string in strings):
+        return None
+    return "\n".join(strings)
+
+
+def _is_prose(text: str) -> bool:
+    return len(text) > _MAX_NAME or "\n" in text or (" " in text and text.endswith((".", "!", "?")))
 
 
 def clean(text: str) -> str:

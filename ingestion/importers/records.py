@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from taugate.ingestion.importers.markdown import parse_markdown
-from taugate.ingestion.importers.nested import Leaf, leaves, scalar_of, shown, text_of
+from taugate.ingestion.importers.nested import Leaf, leaves, own_text_of, scalar_of, shown, text_of
 from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
@@ -52,7 +52,7 @@ def records_to_documents(records: Iterable[Mapping[str, Any]], title: str = "") 
 
 def text_field_of(record: Mapping[str, Any]) -> str | None:
     """Return the name of the field that is a record's text, None if it has none."""
-    return next((name for name in TEXT_FIELDS if name in record and (text_of(record[name]) or "").strip()), None)
+    return next((name for name in TEXT_FIELDS if name in record and (own_text_of(record[name]) or "").strip()), None)
 
 
 def _without_envelope(record: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -78,7 +78,7 @@ def _with_text(record: Mapping[str, Any], key: str, text_field: str) -> ParsedDo
     for leaf in _facts(record, {text_field, "title"} if title else {text_field}):
         if leaf.listed and isinstance(leaf.value, bool):
             continue  # a flag of some nested record: neither words nor a value that a filter could use
-        if leaf.path in metadata or (leaf.listed and not _is_link(leaf.value)) or len(shown(leaf.value)) > _MAX_FACT:
+        if leaf.path in metadata or (leaf.listed and not _is_link(leaf.value)) or len(leaf.text) > _MAX_FACT:
             lines.add(leaf)
         elif leaf.listed:
             lines.links.setdefault(leaf.path, []).append(str(leaf.value))
@@ -130,12 +130,11 @@ class _Lines:
 
     def add(self, leaf: Leaf) -> None:
         """Add the line of a leaf."""
-        text = shown(leaf.value)
-        if not text.strip():
+        if not leaf.text.strip():
             return
         if leaf.first:
             self.flush()
-        self._lines.append(f"{leaf.path}: {text}")
+        self._lines.append(f"{leaf.path}: {leaf.text}")
 
     def flush(self) -> None:
         """End the paragraph."""
@@ -150,7 +149,8 @@ def _add_text(builder: TextBuilder, value: object) -> None:
         for block in (parsed := parse_markdown(f"\n{source}")).blocks:  # a line first: it has no front matter
             builder.add(parsed.text[block.start : block.end], block.kind, block.headings)
     else:
-        builder.add(text_of(value) or "", "prose")
+        for paragraph in (own_text_of(value) or "").split("\n\n"):
+            builder.add(paragraph, "prose")
 
 
 def _title(value: object) -> str:
