@@ -17,6 +17,8 @@ ReadPart = Callable[[str, bytes], ParsedFile]
 """Reads an attached file: its name and bytes to what its parser makes of them. Raises UnreadableFile."""
 
 _MAX_DEPTH = 10  # mails attached to mails
+_MAX_PREAMBLE = 40  # words for old programs, that this is a mail of several parts
+_HEADER_OF_PART = re.compile(rb"(?mi)^content-(?:type|transfer-encoding|disposition): ?\w")
 _FROM_LINE = re.compile(rb"(?:\A|(?<=\n\n)|(?<=\r\n\r\n))From [^\r\n]* \d\d:\d\d[^\r\n]*\r?\n")
 
 
@@ -83,19 +85,30 @@ def parse_mailbox(raw: bytes, read_part: ReadPart) -> ParsedFile:
 
 def _body(message: EmailMessage) -> tuple[ParsedFile, list[str]]:
     """Return the text of a mail: plain, or of HTML if it has more words; and what is to be said of it."""
-    notes = [
-        f"is damaged ({type(defect).__name__}); text may be missing"
-        for part in message.walk()
-        for defect in part.defects
-    ][:1]
+    notes = [*_damage(message)][:1]
     read: list[ParsedFile] = []
     for kind in ("plain", "html"):
         part = message.get_body((kind,))
         if part is not None and (parsed := _text(part)) is not None:
             read.append(parsed)
     if not read:
+        if not message.is_multipart() and message.get_content_maintype() == "text":
+            notes.append("has no text below its subject")
         return ParsedFile([ParsedDocument("", "", _header(message, "subject"), ())], ""), notes
     return max(read, key=lambda parsed: count_words([parsed.source_text]).total()), notes
+
+
+def _damage(message: EmailMessage) -> Iterator[str]:
+    """Yield what is wrong with the form of a mail."""
+    for part in message.walk():
+        for defect in part.defects:
+            yield f"is damaged ({type(defect).__name__}); text may be missing"
+        if not part.is_multipart() and _HEADER_OF_PART.search(_bytes(part)):
+            yield "is damaged: a part of it is read as text"
+        if part.is_multipart() and (part.epilogue or "").strip():
+            yield "is damaged: text stands behind its last part, and is not read"
+        if part.is_multipart() and len((part.preamble or "").split()) > _MAX_PREAMBLE:
+            yield "is damaged: text stands before its first part, and is not read"
 
 
 def _text(part: EmailMessage) -> ParsedFile | None:

@@ -11,7 +11,20 @@ from taugate.ingestion.importers.plain_text import decode_text
 from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 
 _TERMINAL_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_LANGUAGES = ("text/markdown", "text/plain")  # of an output, the first that it has
+_NO_TEXT = {
+    "metadata",
+    "cell_type",
+    "output_type",
+    "id",
+    "name",
+    "ename",
+    "evalue",
+    "language",
+    "attachments",
+    "stream",
+}
+_RICH = {"text/html", "text/latex", "text/markdown"}  # other forms of text/plain
+_LANGUAGES = ("text/plain", "text/markdown", "text/latex")  # of an output, the first that it has
 
 
 def parse_notebook(raw: bytes) -> ParsedFile:
@@ -28,7 +41,24 @@ def parse_notebook(raw: bytes) -> ParsedFile:
     document = parse_markdown(
         "\n\n".join(part if is_text else _fenced(part) for is_text, part in parts), converted=True
     )
-    return ParsedFile([document], "\n".join(part for _, part in parts), decoded.notes)
+    return ParsedFile([document], "\n".join(_strings(notebook)), decoded.notes)
+
+
+def _strings(value: object, name: str = "") -> Iterator[str]:
+    """Yield all strings of a notebook but names, pictures, and what programs store for themselves."""
+    if isinstance(value, Mapping):
+        for key, child in value.items():
+            if key not in _NO_TEXT and not (key in _RICH and "text/plain" in value):
+                yield from _strings(child, key)
+    elif isinstance(value, list):
+        yield ("\n" if name == "traceback" else "").join(
+            _strip_colours(line) for line in value if isinstance(line, str)
+        )
+        for child in value:
+            if not isinstance(child, str):
+                yield from _strings(child, name)
+    elif isinstance(value, str) and not name.startswith(("image/", "application/")):
+        yield _strip_colours(value)
 
 
 def _cells(notebook: object) -> Iterator[Mapping[str, Any]]:
@@ -62,7 +92,11 @@ def _parts(cell: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
 def _text(value: object, between: str = "") -> str:
     """Return a text that a notebook holds whole or in lines. between: what divides these."""
     lines = value if isinstance(value, list) else [value]
-    return _TERMINAL_COLOUR.sub("", between.join(line for line in lines if isinstance(line, str)))
+    return between.join(_strip_colours(line) for line in lines if isinstance(line, str))
+
+
+def _strip_colours(line: str) -> str:
+    return _TERMINAL_COLOUR.sub("", line)
 
 
 def _fenced(code: str) -> str:

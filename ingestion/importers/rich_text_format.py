@@ -31,7 +31,10 @@ def parse_rtf(raw: bytes) -> ParsedFile:
         raise UnreadableFile("is not Rich Text, or a damaged file") from error
     text = re.sub(r"\n+", "\n\n", text)
     page = _CODEPAGE.search(raw)
-    return ParsedFile([parse_plain_text(text)], "".join(_shown(source, f"cp{int(page[1])}" if page else "cp1252")))
+    shown = "".join(_shown(source, f"cp{int(page[1])}" if page else "cp1252"))
+    signs = re.findall(r"(?<!\\)(?:\\\\)*([{}])", source)
+    notes = () if signs.count("{") == signs.count("}") else ("is damaged or cut off; text may be missing",)
+    return ParsedFile([parse_plain_text(text)], shown, notes)
 
 
 def _shown(source: str, encoding: str) -> Iterator[str]:

@@ -145,8 +145,8 @@ def test_chapters_of_a_book_are_documents_in_their_order() -> None:
     page = "<html><head><title>{0}</title></head><body><h1>{0}</h1><p>Words of {0}.</p></body></html>"
     opf = (
         '<package xmlns:dc="d"><metadata><dc:title>Pumps</dc:title></metadata><manifest>'
-        '<item id="a" href="c%201.xhtml"/><item id="b" href="c2.xhtml"/><item id="c" href="c3.xhtml"/></manifest><spine><itemref idref="b"/>'
-        '<itemref idref="a"/><itemref idref="c"/></spine></package>'
+        '<item id="a" href="c%201.xhtml"/><item id="b" href="c2.xhtml"/><item id="c" href="c3.xhtml"/>'
+        '</manifest><spine><itemref idref="b"/><itemref idref="a"/><itemref idref="c"/></spine></package>'
     )
     book = parsed(
         ".epub",
@@ -196,7 +196,8 @@ def test_an_open_document_text_is_read_with_what_stands_apart() -> None:
         '<text:h text:outline-level="2">Care</text:h>'
         "<text:p>A<text:s/>seal<text:note><text:note-citation>1</text:note-citation><text:note-body>"
         "<text:p>Of brass.</text:p></text:note-body></text:note> leaks."
-        '<draw:frame><draw:text-box><text:p>In a box.</text:p></draw:text-box></draw:frame><draw:frame><draw:object xlink:href="./Object 1"/></draw:frame></text:p>'
+        "<draw:frame><draw:text-box><text:p>In a box.</text:p></draw:text-box></draw:frame>"
+        '<draw:frame><draw:object xlink:href="./Object 1"/></draw:frame></text:p>'
         f"<table:table>{row.format(cell.format('part'), cell.format('days'))}"
         f"{row.format(cell.format('seal'), cell.format('30'))}</table:table>"
         "<text:list><text:list-item><text:p>one</text:p><text:list><text:list-item><text:p>two</text:p></text:list-item>"
