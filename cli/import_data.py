@@ -101,6 +101,10 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"left out: metadata fields beyond the first 256: {printable(', '.join(names[:_LISTED]))}{more}")
     if result.shortened:
         say(f"shortened: lists of more than 256 strings in {printable(', '.join(sorted(result.shortened)))}")
+    if result.mixed:
+        names = sorted(result.mixed)
+        more = ", …" if len(names) > _LISTED else ""
+        say(f"values of several kinds, of which a filter finds one: {printable(', '.join(names[:_LISTED]))}{more}")
     if result.kept_labels:
         say(f"{arguments.to} has a queries.jsonl already, so queries and judgements of the sources were not copied")
     if result.queries:

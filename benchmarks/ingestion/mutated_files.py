@@ -126,6 +126,10 @@ def _swap(rng: random.Random, lines: list[bytes]) -> None:
     lines[one], lines[other] = lines[other], lines[one]
 
 
+def _lose(rng: random.Random, lines: list[bytes]) -> None:
+    del lines[rng.randrange(len(lines))]
+
+
 DAMAGES: tuple[Callable[[random.Random, bytes], bytes], ...] = (
     lambda rng, raw: raw[: rng.randrange(1, len(raw))],
     lambda rng, raw: raw[rng.randrange(1, len(raw)) :],
@@ -134,6 +138,6 @@ DAMAGES: tuple[Callable[[random.Random, bytes], bytes], ...] = (
     _drop(b","),
     _drop(b"\n"),
     _lines(_swap),
-    _lines(lambda rng, lines: lines.pop(rng.randrange(len(lines))) and None),
+    _lines(_lose),
     _lines(lambda rng, lines: lines.insert(rng.randrange(len(lines)), rng.choice(lines))),
 )

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 
+from taugate.ingestion.importers.nested import TypedCell
 from taugate.retrieval.documents.store import Scalar
 
 MISSING = frozenset({"", "\\n", "nan", "na", "n/a", "null", "none"})
@@ -88,16 +89,17 @@ def _iso(value: str, order: tuple[int, int, int]) -> str | None:
 
 def typed_rows(
     names: Sequence[str], rows: Sequence[Sequence[str]], text: frozenset[str]
-) -> tuple[list[list[Scalar]], list[str]]:
-    """Return rows with typed columns, and notes on columns that stay text.
+) -> tuple[list[list[TypedCell | str | None]], list[str]]:
+    """Return rows whose cells are typed, and notes on columns that stay text; missing values are None.
 
-    names: of the columns. rows: of cells, as many as names. text: names of the columns that are text in any case.
+    names: of the columns. rows: of cells, as many as names. text: columns that are text in any case.
     """
-    columns: list[Sequence[Scalar]] = []
+    columns: list[list[TypedCell | str | None]] = []
     notes: list[str] = []
     for name, column in zip(names, _columns(rows, len(names)), strict=True):
         typed = None if name in text else typed_column(column)
-        columns.append(column if typed is None else typed[0])
+        cells = zip(column, column if typed is None else typed[0], strict=True)
+        columns.append([value if value is None or value is text else TypedCell(value, text) for text, value in cells])
         if typed and typed[1]:
             notes.append(f"keeps the column {name} as text: {typed[1]}")
     return [list(row) for row in zip(*columns, strict=True)], notes

@@ -1,19 +1,29 @@
 """Delimited text (CSV, TSV and their relatives) to documents: each row is one."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from taugate.ingestion.importers.columns import MISSING, typed_rows
 from taugate.ingestion.importers.dialect_choice import Reading, read_delimited
+from taugate.ingestion.importers.nested import TypedCell
 from taugate.ingestion.importers.plain_text import decode_text
 from taugate.ingestion.importers.records import ID_FIELDS, TEXT_FIELDS
 from taugate.ingestion.importers.table_rows import Table, table_of, table_to_documents
-from taugate.ingestion.parsed import ParsedFile, UnreadableFile
+from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
 
 _SEPARATOR_LINE = re.compile(r"sep=(.)\n", re.IGNORECASE)  # of Excel
+_RULE = re.compile(r"\s*(?::?-{3,}:?|-+[-+]{2,}-+|\\\.)?\s*")  # a line drawn below a header; the end of COPY
 _MAX_NAMED = 10  # lines that a note names
 _MISSING_CELL = re.compile(r"(?<![^\t;|,\n\"])(?:\\N|nan|na|n/a|null|none)(?![^\t;|,\n\"])", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """What documents do not have of their file. header: its lines, from 0. escaped: whether backslashes are escapes."""
+
+    header: range
+    escaped: bool
 
 
 def parse_delimited(raw: bytes) -> ParsedFile:
@@ -21,26 +31,43 @@ def parse_delimited(raw: bytes) -> ParsedFile:
 
     raw: the file's bytes. Raises UnreadableFile.
     """
-    decoded = decode_text(raw)
-    text, delimiter = decoded.text, None
-    if match := _SEPARATOR_LINE.match(text):
-        text, delimiter = text[match.end() :], match[1]
-    if not text.strip():
+    lines, notes = _lines(raw)
+    delimiter = None
+    if match := _SEPARATOR_LINE.fullmatch(lines[0]):
+        delimiter = match[1]
+        lines[0] = "\n"
+    if not any(map(str.strip, lines)):
         raise UnreadableFile("holds no record with text")
-    reading = read_delimited(text, delimiter)
+    documents, more, unread = _documents(lines, delimiter)
+    return ParsedFile(documents, _source_text(lines, unread), (*notes, *more))
+
+
+def _lines(raw: bytes) -> tuple[list[str], tuple[str, ...]]:
+    """Return the lines of a file, divided at line feeds alone, and notes about its encoding."""
+    decoded = decode_text(raw)
+    return [line + "\n" for line in decoded.text.removesuffix("\n").split("\n")], decoded.notes
+
+
+def _documents(lines: Sequence[str], delimiter: str | None) -> tuple[list[ParsedDocument], list[str], _Unread]:
+    """Return the documents of delimited text, notes on how it is read, and what its documents do not have."""
+    reading = read_delimited(lines, delimiter)
     rows = [[re.sub(r"^\\N$", "", cell) for cell in row] for row in reading.rows.rows]
-    if rows[-1] == ["\\."]:  # the end of PostgreSQL's COPY
-        rows.pop()
+    rows = [[""] if all(map(_RULE.fullmatch, row)) else row for row in rows]
     above = [" ".join(" ".join(row).split()) for row in rows[: reading.first]]
     regular = _regular(reading, rows[reading.first :])
     table = table_of(regular)
     if table.header is not None and table.names[0].startswith("#"):
         table = replace(table, names=(table.names[0].lstrip("# "), *table.names[1:]))
     table = replace(table, above=(*(line for line in above if line), *table.above))
-    typed, kept = _typed(table, reading)
+    odd = {tuple(regular[n - reading.first]) for n in {*reading.irregular, *reading.rows.faults} if n >= reading.first}
+    typed, kept = _typed(table, odd)
     documents = table_to_documents(table, typed)
-    notes = (*decoded.notes, *_irregular_notes(reading), *table.notes, *kept)
-    return ParsedFile(documents, _source_text(text, reading, table), notes)
+    header = range(0)
+    if table.header is not None:
+        row = reading.first + table.header
+        begins = [*reading.rows.lines, len(lines) + 1]
+        header = range(begins[row] - 1, begins[row + 1] - 1)
+    return documents, [*_irregular_notes(reading), *table.notes, *kept], _Unread(header, reading.dialect.escaped)
 
 
 def _regular(reading: Reading, rows: Sequence[list[str]]) -> list[list[str]]:
@@ -63,18 +90,17 @@ def _regular(reading: Reading, rows: Sequence[list[str]]) -> list[list[str]]:
     return regular
 
 
-def _typed(table: Table, reading: Reading) -> tuple[list[list[object]], list[str]]:
+def _typed(table: Table, odd: Collection[tuple[str, ...]]) -> tuple[list[list[object]], list[str]]:
     """Return the rows of a table with typed columns, and the notes about these.
 
-    Irregular rows have no say in what a column holds: what does not fit it there is added to the longest column.
+    odd: irregular rows. They have no say in what a column holds: what does not fit it is added to the longest column.
     """
     text = frozenset({*TEXT_FIELDS, *ID_FIELDS, "title"})
     rows = [[str(cell) for cell in row] for row in table.rows]
-    odd = {tuple(row) for row in _odd_rows(reading, rows)}
     typed, notes = typed_rows(table.names, [row for row in rows if tuple(row) not in odd], text)
     if not odd:
         return [list[object](row) for row in typed], notes
-    kinds = [next((type(row[i]) for row in typed if row[i] is not None), str) for i in range(len(table.names))]
+    kinds = [next((_kind(row[i]) for row in typed if row[i] is not None), str) for i in range(len(table.names))]
     regular = iter(typed)
     merged: list[list[object]] = []
     for row in rows:
@@ -83,13 +109,6 @@ def _typed(table: Table, reading: Reading) -> tuple[list[list[object]], list[str
             continue
         merged.append(_fitted(row, kinds))
     return merged, notes
-
-
-def _odd_rows(reading: Reading, rows: Sequence[list[str]]) -> list[list[str]]:
-    """Return the rows of a table that are irregular in its file."""
-    behind = len(reading.rows.rows) - len(rows)
-    odd = {*reading.irregular, *reading.rows.faults}
-    return [row for number, row in enumerate(rows) if number + behind in odd]
 
 
 def _fitted(row: Sequence[str], kinds: Sequence[type]) -> list[object]:
@@ -101,7 +120,7 @@ def _fitted(row: Sequence[str], kinds: Sequence[type]) -> list[object]:
         if kind is not str:
             typed, _ = typed_rows(["_"], [[cell]], frozenset())
             value = typed[0][0]
-            fits = isinstance(value, kind) or (kind is float and type(value) is int)
+            fits = _kind(value) is kind or (kind is float and _kind(value) is int)
             fitted[position] = value if fits else None
             if not fits and cell.strip().lower() not in MISSING:
                 rest.append(cell)
@@ -111,6 +130,10 @@ def _fitted(row: Sequence[str], kinds: Sequence[type]) -> list[object]:
     elif rest:
         fitted[0] = "\n".join(rest)
     return fitted
+
+
+def _kind(cell: object) -> type:
+    return type(cell.value if isinstance(cell, TypedCell) else cell)
 
 
 def _irregular_notes(reading: Reading) -> list[str]:
@@ -127,13 +150,8 @@ def _irregular_notes(reading: Reading) -> list[str]:
     return notes
 
 
-def _source_text(text: str, reading: Reading, table: Table) -> str:
-    """Return the text without its header, and without escapes and the marks of missing values."""
-    if table.header is not None:
-        lines = text.split("\n")
-        row = reading.first + table.header
-        after = reading.rows.lines[row + 1] if row + 1 < len(reading.rows.lines) else len(lines) + 1
-        text = "\n".join(lines[: reading.rows.lines[row] - 1] + lines[after - 1 :])
-    if reading.dialect.escaped:
-        text = re.sub(r"\\[ntrN]", " ", text)
-    return _MISSING_CELL.sub("", text)
+def _source_text(lines: Sequence[str], unread: _Unread) -> str:
+    """Return the text of a file without its header, and without escapes and the marks of missing values."""
+    kept = (line for number, line in enumerate(lines) if number not in unread.header)
+    plain = (re.sub(r"\\[ntrN]", " ", line) for line in kept) if unread.escaped else kept
+    return "".join(_MISSING_CELL.sub("", line) for line in plain)

@@ -14,6 +14,7 @@ from taugate.ingestion.importers.table_rows import USUAL_NAMES, is_typed
 
 DELIMITERS = "\t;|,"
 _SAMPLE = 1 << 19  # characters on which the dialects are compared first
+_MIN_LINES = 50  # the same, in lines
 _MAX_IRREGULAR = 1 / 3  # share of rows with another number of fields, in a table
 _MAX_BELOW_TITLE = 0.1  # the same, if the first lines are no part of the table
 _MAX_ABOVE = 20  # lines above a header
@@ -40,14 +41,13 @@ class Reading:
         return len({*self.irregular, *self.rows.faults}) / max(len(self.rows.rows), 1)
 
 
-def read_delimited(text: str, delimiter: str | None = None) -> Reading:
+def read_delimited(lines: Sequence[str], delimiter: str | None = None) -> Reading:
     """Read delimited text in the dialect that fits it best.
 
-    text: with line feeds as line breaks, and at least one word. delimiter: if the file names it.
+    lines: of the text, each with its line feed; one at least has a word. delimiter: if the file names it.
     """
-    lines = _lines(text)
     sample = lines[: _lines_within(lines, _SAMPLE)]
-    head, partial = text[:_SAMPLE], len(sample) < len(lines)
+    head, partial = "".join(sample), len(sample) < len(lines)
     tried = [reading for dialect in _dialects(head, delimiter) if (reading := _read(sample, dialect, partial=partial))]
     tables = sorted((each for each in tried if _is_table(each, sample)), key=lambda each: _rank(each, tried, head))
     if not tables:
@@ -69,16 +69,11 @@ def _best_of_whole(lines: Sequence[str], tables: Sequence[Reading]) -> Reading:
     return best or _one_column(lines)
 
 
-def _lines(text: str) -> list[str]:
-    """Divide a text at its line feeds alone, and keep these."""
-    return [line + "\n" for line in text.removesuffix("\n").split("\n")]
-
-
 def _lines_within(lines: Sequence[str], size: int) -> int:
     total = 0
     for number, line in enumerate(lines):
         total += len(line)
-        if total > size and number:
+        if total > size and number >= _MIN_LINES:
             return number
     return len(lines)
 
@@ -179,7 +174,11 @@ def _unlikely(reading: Reading, others: Sequence[Reading], text: str) -> int:
         spaced = any(each.dialect.spaced for each in others)
         merged = any(each.dialect.quote == '"' and len(each.rows.rows) < len(reading.rows.rows) for each in others)
         return 2 if (bare and not spaced) or merged else 6
-    return 3 if dialect.spaced else 4 + dialect.escaped
+    if dialect.escaped:
+        return 5
+    # Nor does it leave a quote behind a backslash, unless the backslash is an escape.
+    escapes = re.search(rf'\\"(?=[^{delimiter}\n"])', text) and re.search(rf'(?:^|{delimiter})"', text, re.MULTILINE)
+    return 3 if dialect.spaced else 7 if escapes else 4
 
 
 def _encloses(text: str, delimiter: str) -> bool:
@@ -200,10 +199,12 @@ def _are_escapes(text: str, delimiter: str) -> bool:
         return False
     if any(followers[each] for each in (delimiter, "\\", "\n", "N")) or (quotes_escaped and followers['"']):
         return True
-    if followers["'"] or followers['"']:
-        return False  # source code has strings with quotes and line breaks in them
+    breaks = sum(followers[each] for each in "ntr")
+    in_strings = len(re.findall(r"""\\[ntr]["'%{}]|["'%{}]\\[ntr]""", text))  # as source code has them
+    if followers["'"] or followers['"'] or 2 * in_strings > breaks:
+        return False
     ends = len(re.findall(r"(?<=[.!?:])\\[ntr]|\\[ntr](?![a-z])", text))  # rather than \times or C:\new
-    return 2 * ends >= sum(followers[each] for each in "ntr") > 0
+    return 2 * ends >= breaks > 0
 
 
 def _one_column(lines: Sequence[str]) -> Reading:

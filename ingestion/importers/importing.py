@@ -52,7 +52,8 @@ class ImportResult:
     the corpus before. skipped: files and documents that were not read. notes: on files that were. queries, splits: how many queries came from data
     sets, and the splits of their judgements. kept_labels: whether those of data sets were left out, because the target
     has queries of its own. left_out: names of metadata fields beyond the most that a corpus may have. shortened: names
-    of those that hold more strings than a list may have.
+    of those that hold more strings than a list may have. mixed: names of those that hold numbers in one document and
+    text in another.
     """
 
     documents: int = 0
@@ -67,6 +68,7 @@ class ImportResult:
     kept_labels: bool = False
     left_out: set[str] = field(default_factory=set)
     shortened: set[str] = field(default_factory=set)
+    mixed: set[str] = field(default_factory=set)
 
 
 def import_files(
@@ -169,7 +171,7 @@ def _write_documents(
 ) -> dict[str, bytes]:
     """Write the lines of each document, and return the SHA-256 of these by its id; counts go into `result`."""
     digests: dict[str, hashlib._Hash] = {}
-    fields: set[str] = set(_OWN_FIELDS)
+    fields: dict[str, str | None] = dict.fromkeys(_OWN_FIELDS)
     passages: set[str] = set()
     whole: set[str] = set()  # documents that are not in chunks
     for document in documents:
@@ -195,21 +197,37 @@ def _write_documents(
     return {identifier: digest.digest() for identifier, digest in digests.items()}
 
 
-def _bounded(metadata: Mapping[str, MetadataValue], fields: set[str], result: ImportResult) -> dict[str, MetadataValue]:
+def _bounded(
+    metadata: Mapping[str, MetadataValue], fields: dict[str, str | None], result: ImportResult
+) -> dict[str, MetadataValue]:
     """Return metadata with no more fields and strings than a corpus may have; what it loses goes into `result`.
 
-    fields: of the documents before, to which those of this one are added.
+    fields: of the documents before, with the kind of their values, to which those of this one are added.
     """
     kept: dict[str, MetadataValue] = {}
     for name, value in metadata.items():
         if name not in fields and len(fields) >= MOST_FIELDS:
             result.left_out.add(name)
             continue
-        fields.add(name)
+        kind = _kind(value)
+        if kind and fields.setdefault(name, kind) != kind:
+            if fields[name]:
+                result.mixed.add(name)
+            else:
+                fields[name] = kind
         if isinstance(value, list) and len(value) > MOST_TAGS:
             result.shortened.add(name)
         kept[name] = value[:MOST_TAGS] if isinstance(value, list) else value
     return kept
+
+
+def _kind(value: MetadataValue) -> str | None:
+    """Return which filters fit a value: those on numbers, on text, or on booleans; None if it is missing."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool):
+        return "boolean"
+    return "number" if isinstance(value, int | float) else "text"
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from taugate.ingestion.importers.json_text import JsonReader, decode_json, not_json, words_of_json
-from taugate.ingestion.importers.nested import leaves, left_out_fields, shown
+from taugate.ingestion.importers.nested import leaves, left_out_fields
 from taugate.ingestion.importers.records import TEXT_FIELDS, records_to_documents, text_field_of
 from taugate.ingestion.importers.rich_text import is_rich_text
 from taugate.ingestion.importers.table_rows import rows_to_documents
@@ -92,6 +92,8 @@ def _parsed(values: list[Any], reader: JsonReader, text: str, notes: Sequence[st
         notes.append(f"repeats names within an object; all values are kept: {_listed([*reader.repeated])}")
     if left_out := left_out_fields(value if _all_objects(value) else [{"": value}]):
         notes.append(f"leaves out long lists of numbers: {_listed([name or '(the file)' for name in left_out])}")
+    del value
+    values.clear()  # a large file and its values together take too much memory
     return ParsedFile(documents, words_of_json(text), tuple(notes))
 
 
@@ -128,7 +130,7 @@ def _record(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 (any value of JSON
     if isinstance(value, Mapping):
         return value
     if isinstance(value, list):
-        return {"text": "\n".join(shown(leaf.value) for leaf in leaves({"": value}))}
+        return {"text": "\n".join(leaf.text for leaf in leaves({"": value}))}
     return {"text": "" if value is None else str(value)}
 
 
@@ -202,10 +204,10 @@ def _rest(value: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[st
 def _with_rest(documents: list[ParsedDocument], rest: Mapping[str, Any]) -> list[ParsedDocument]:
     """Return documents with what lies around their records: short values are metadata of each, others a document."""
     found = list(leaves(rest))
-    short = [leaf for leaf in found if not leaf.listed and len(shown(leaf.value)) <= _MAX_FACT]
+    short = [leaf for leaf in found if not leaf.listed and len(leaf.text) <= _MAX_FACT]
     if len(short) > _MAX_FACTS:
         short = []
-    title = next((shown(leaf.value) for leaf in short if leaf.path == "title"), "")
+    title = next((leaf.text for leaf in short if leaf.path == "title"), "")
     taken = {name for document in documents for name in document.metadata} | {"title"}
     facts: dict[str, MetadataValue] = {
         f"file.{leaf.path}" if leaf.path in taken else leaf.path: leaf.value
@@ -218,7 +220,7 @@ def _with_rest(documents: list[ParsedDocument], rest: Mapping[str, Any]) -> list
     ]
     others = [leaf for leaf in found if leaf not in short]
     if others:
-        text = "\n".join(f"{leaf.path}: {shown(leaf.value)}" for leaf in others)
+        text = "\n".join(f"{leaf.path}: {leaf.text}" for leaf in others)
         keys = {document.key for document in documents}
         key = next(name for number in range(len(keys) + 1, 0, -1) if (name := str(number)) not in keys)
         documents += [replace(document, key=key) for document in records_to_documents([{"text": text}])]

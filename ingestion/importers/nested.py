@@ -17,17 +17,32 @@ _LARGEST = 1 << 53  # of the integers that every reader of JSON keeps exactly
 
 
 @dataclass(frozen=True, slots=True)
+class TypedCell:
+    """A cell of text that is a number, a date or a boolean. value: for filters. text: as it is written."""
+
+    value: MetadataValue
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Leaf:
     """A value of a record that holds no other record.
 
     path: the field names that lead to it, joined by dots. value: a scalar, or a list of strings. listed: whether a list
     of records lies on the path, so that other leaves may have the same path. first: whether it begins such a record.
+    written: how the value is written in the file, if that is another text.
     """
 
     path: str
     value: MetadataValue
     listed: bool = False
     first: bool = False
+    written: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The value as text."""
+        return shown(self.value) if self.written is None else self.written
 
 
 def leaves(record: Mapping[str, Any], path: str = "") -> Iterator[Leaf]:
@@ -44,7 +59,9 @@ def _of_mapping(record: Mapping[str, Any], path: str, *, listed: bool) -> Iterat
 
 
 def _of_value(value: object, path: str, *, listed: bool) -> Iterator[Leaf]:
-    if (text := text_of(value)) is not None:
+    if isinstance(value, TypedCell):
+        yield Leaf(path, value.value, listed, written=value.text)
+    elif (text := text_of(value)) is not None:
         if text.strip():
             yield Leaf(path, text, listed)
     elif isinstance(value, Mapping):

@@ -78,7 +78,7 @@ def _with_text(record: Mapping[str, Any], key: str, text_field: str) -> ParsedDo
     for leaf in _facts(record, {text_field, "title"} if title else {text_field}):
         if leaf.listed and isinstance(leaf.value, bool):
             continue  # a flag of some nested record: neither words nor a value that a filter could use
-        if leaf.path in metadata or (leaf.listed and not _is_link(leaf.value)) or len(shown(leaf.value)) > _MAX_FACT:
+        if leaf.path in metadata or (leaf.listed and not _is_link(leaf.value)) or len(leaf.text) > _MAX_FACT:
             lines.add(leaf)
         elif leaf.listed:
             lines.links.setdefault(leaf.path, []).append(str(leaf.value))
@@ -130,12 +130,11 @@ class _Lines:
 
     def add(self, leaf: Leaf) -> None:
         """Add the line of a leaf."""
-        text = shown(leaf.value)
-        if not text.strip():
+        if not leaf.text.strip():
             return
         if leaf.first:
             self.flush()
-        self._lines.append(f"{leaf.path}: {text}")
+        self._lines.append(f"{leaf.path}: {leaf.text}")
 
     def flush(self) -> None:
         """End the paragraph."""

@@ -103,7 +103,8 @@ def table_to_documents(table: Table, rows: Sequence[Sequence[object]]) -> list[P
 
 def _record(table: Table, row: Sequence[object], original: Sequence[object]) -> Mapping[str, Any]:
     """Return a row as a record; without a header, all of its cells are its text, or the only one that is prose."""
-    record = {name: cell for name, cell in zip(table.names, row, strict=False) if cell is not None}
+    cells = zip(table.names, row, strict=False)
+    record = {name: cell for name, cell in cells if cell is not None and (cell != "" or name.strip("_"))}
     if table.header is None and "text" not in table.names:
         record["text"] = "\n".join(text for cell in original if (text := _text(cell)))
     return record

@@ -17,6 +17,8 @@ MIN_SHARE_KEPT = 0.98
 
 # Scripts that are written without spaces count by letter: Thai, Lao, Myanmar, Khmer, kana and Han.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_SPACE = re.compile(r"\s")
+_PIECE = 1 << 16  # characters
 _ISO_TIME = re.compile(r"(?<=\d)t(?=\d\d:)")
 _WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}_])\w)+")
 
@@ -27,13 +29,33 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
     Ligatures and other compatibility forms count as the letters that they stand for (NFKC). Numbers count without zeros
     at their ends, and dates without the T before the time: 3.50 is 3.5, and 5.6.2024 is 05.06.2024.
     """
-    counts = Counter(
-        match[0].strip("0") if match[0].isdecimal() else match[0]
-        for text in texts
-        for match in _WORD.finditer(_ISO_TIME.sub(" ", unicodedata.normalize("NFKC", text).casefold()))
-    )
+    counts: Counter[str] = Counter()
+    for piece in _pieces(texts):
+        plain = unicodedata.normalize("NFKC", piece).casefold()
+        counts.update(_WORD.findall(_ISO_TIME.sub(" ", plain)))
+    for word in [word for word in counts if word.isdecimal() and "0" in {word[0], word[-1]}]:
+        counts[word.strip("0")] += counts.pop(word)
     del counts[""]
     return counts
+
+
+def _pieces(texts: Iterable[str]) -> Iterator[str]:
+    """Join short texts, and divide long ones between words: a copy of a whole file would take too much memory."""
+    short: list[str] = []
+    size = 0
+    for text in texts:
+        begin = 0
+        while len(text) - begin > _PIECE:
+            space = _SPACE.search(text, begin + _PIECE)
+            end = space.end() if space else len(text)
+            yield text[begin:end]
+            begin = end
+        short.append(text[begin:])
+        size += len(text) - begin
+        if size > _PIECE:
+            yield "\n".join(short)
+            short, size = [], 0
+    yield "\n".join(short)
 
 
 def share_kept(source_text: str, documents: Iterable[ParsedDocument]) -> float:
