@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
-from taugate.ingestion.importers.parse import PARSERS, kind_of
+from taugate.ingestion.importers.parse import kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,7 @@ def _classify(path: Path, name: str) -> SourceFile | Skipped:
     if not stat.S_ISREG(mode):
         return Skipped.of(path, "is not a plain file")
     if kind_of(path) is None:
-        kinds = ", ".join(kind[1:] for kind in PARSERS if kind)
-        return Skipped.of(path, f"is of a kind that is not read; these are: {kinds}")
+        return Skipped.of(path, "is of a kind that is not read; save it as text, HTML, PDF or an office file")
     return SourceFile(path, document_id(name))
 
 
