@@ -28,7 +28,7 @@ COMMANDS = {
         "taugate.cli.recalibrate",
     ),
     "import": (
-        "make a data set from text, Markdown, HTML, PDF, Word, CSV, JSON or Parquet files",
+        "make a data set from a folder of files: texts, web pages, PDF, office files, mails, tables, source code",
         "taugate.cli.import_data",
     ),
     "queries": ("make queries from the documents of a corpus that nobody has labelled", "taugate.cli.queries"),

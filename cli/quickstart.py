@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         nargs="?",
         type=Path,
-        help="files to search: text, Markdown, HTML, PDF, Word, tables (default: the sample data set)",
+        help="files to search: texts, web pages, PDF, office files, mails, tables, code (default: the sample data set)",
     )
     parser.add_argument("--port", metavar="N", type=int, default=8000, help="port to serve on (default: 8000)")
     parser.add_argument("--no-serve", action="store_true", help="ask the questions in this process, and stop")

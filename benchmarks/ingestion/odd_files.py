@@ -30,7 +30,7 @@ def section(plan: ImportPlan) -> str:
     read = {json.loads(line)["metadata"]["path"] for line in corpus.rstrip("\n").split("\n")}
     named = {os.path.relpath(each["path"], source) for each in found["skipped"]}
     accounted = sum(_as_named(path) in named or _as_read(path) in read for path in present)
-    reasons = Counter(each["reason"].partition("; these are:")[0] for each in found["skipped"])
+    reasons = Counter(each["reason"].partition("; save it as")[0] for each in found["skipped"])
     rows = [
         Target("files and links that are read or named", accounted, len(present), len(present)),
         Target("texts from outside the folder", corpus.count(OUTSIDE), at_most=0),

@@ -96,8 +96,12 @@ def _fields(source: str) -> dict[str, str]:
     """Return the lines of each top-level field as they are written, by its name."""
     fields: dict[str, list[str]] = {}
     lines: list[str] = []
+    in_table = False  # of TOML
     for line in source.split("\n"):
-        if (match := _FIELD.match(line)) and not line.startswith(("-", " ", "\t")):
+        starts_table = line.startswith("[")
+        match = _FIELD.match(line)
+        if match and (starts_table or not (in_table or line.startswith(("-", " ", "\t")))):
+            in_table = starts_table
             lines = fields.setdefault(match[1].split(".")[0], [])
         lines.append(line)
     return {name: "\n".join(lines) for name, lines in fields.items()}

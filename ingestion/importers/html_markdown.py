@@ -19,7 +19,24 @@ _TABLE_PARTS = ["caption", "thead", "tbody", "tfoot", "tr", "td", "th"]
 _OF_LAYOUT = ["table", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "form"]  # in cells of tables that are no data
 _MARKED = {"b", "code", "del", "em", "i", "kbd", "s", "samp", "strong"}
 # What markdownify puts apart, or in a line of its own.
-_APART = {"p", "blockquote", "article", "div", "section", "ul", "li", "dl", "dt", "dd", "table", "pre", "hr", "br"}
+_APART = {
+    "p",
+    "blockquote",
+    "article",
+    "div",
+    "section",
+    "ul",
+    "li",
+    "dl",
+    "dt",
+    "dd",
+    "table",
+    "pre",
+    "hr",
+    "br",
+    "html",
+    "head",
+}
 _APART |= {*_TABLE_PARTS, "h1", "h2", "h3", "h4", "h5", "h6"}
 
 

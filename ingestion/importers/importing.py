@@ -336,4 +336,4 @@ def _nothing_readable(sources: Sequence[str], skipped: Sequence[Skipped]) -> str
         return f"{where} nothing that can be read: {skipped[0].path} {skipped[0].reason}{more}"
     if not sources:
         return "no document was given; give one at least"
-    return f"{where} no file; name a folder with txt, md, html, pdf, docx, csv, json, jsonl or parquet files"
+    return f"{where} no file; name a folder with texts, web pages, PDF, office files, mails, tables or source code"

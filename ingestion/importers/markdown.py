@@ -10,6 +10,7 @@ from taugate.ingestion.importers.html_source import mend, read_source
 from taugate.ingestion.parsed import BlockKind, ParsedDocument, ParsedFile, TextBuilder
 
 _KINDS: dict[str, BlockKind] = {"fence": "code", "code_block": "code", "table_open": "table"}
+_COMPONENT = re.compile(r"\s*<[A-Z]\w*[a-z]")  # of MDX, such as <TabItem label="Linux">: its attributes are read
 _ENTITY = re.compile(r"&(?:nbsp|[et]\w+sp|lt|gt|amp|quot|#\d+|#[xX][0-9a-fA-F]+);")  # spaces and signs
 
 
@@ -17,7 +18,7 @@ def parse_markdown_file(text: str) -> ParsedFile:
     """Read a Markdown file. text: as for `parse_markdown`. Comments, scripts and the tags of HTML are not its words."""
     front_matter, body = split_front_matter(text)
     words = _ENTITY.sub(" ", read_source(body, glue=" ", entities=False))
-    return ParsedFile([parse_markdown(text)], f"{front_matter.title} {front_matter.words} {words}")
+    return ParsedFile([parse_markdown(text)], f"{front_matter.words} {words}")
 
 
 def parse_markdown(text: str, *, converted: bool = False) -> ParsedDocument:
@@ -52,7 +53,7 @@ def parse_markdown(text: str, *, converted: bool = False) -> ParsedDocument:
                 headings = [(above, heading) for above, heading in headings if above < level] + [(level, name)]
                 path = tuple(heading for _, heading in headings)
                 builder.add(source, "heading", path)
-        elif token.type == "html_block":
+        elif token.type == "html_block" and not _COMPONENT.match(source):
             builder.add(to_markdown(mend(source)), "prose", path)
         elif token.type != "hr":
             builder.add(source, _KINDS.get(token.type, "prose"), path)

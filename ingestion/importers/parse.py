@@ -21,14 +21,25 @@ from typing import Any, Self
 from pebble import ProcessExpired, ProcessPool
 
 from taugate.ingestion.importers.delimited import parse_delimited
+from taugate.ingestion.importers.email_message import parse_email, parse_mailbox
+from taugate.ingestion.importers.epub import parse_epub
 from taugate.ingestion.importers.html import parse_html
 from taugate.ingestion.importers.json_documents import parse_json, parse_json_lines
 from taugate.ingestion.importers.markdown import parse_markdown_file
+from taugate.ingestion.importers.notebook import parse_notebook
+from taugate.ingestion.importers.open_document import parse_open_document
 from taugate.ingestion.importers.parquet import parse_parquet
 from taugate.ingestion.importers.pdf import parse_pdf
 from taugate.ingestion.importers.plain_text import decode_text, parse_plain_text
+from taugate.ingestion.importers.rich_text_format import parse_rtf
+from taugate.ingestion.importers.slides import parse_pptx
+from taugate.ingestion.importers.source_code import SUFFIXES as SOURCE_CODE
+from taugate.ingestion.importers.source_code import parse_code
+from taugate.ingestion.importers.spreadsheets import parse_spreadsheet
+from taugate.ingestion.importers.text_markup import parse_asciidoc, parse_org, parse_rst
 from taugate.ingestion.importers.word import parse_docx
 from taugate.ingestion.importers.word_share import share_kept
+from taugate.ingestion.importers.xml_text import parse_subtitles, parse_xml
 from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.storage.files import open_regular
 
@@ -63,11 +74,25 @@ def _markdown(raw: bytes) -> ParsedFile:
     return dataclasses.replace(parse_markdown_file(decoded.text), notes=decoded.notes)
 
 
+def _attached(name: str, raw: bytes) -> ParsedFile:
+    """Read a file that is attached to a mail."""
+    path = Path(name)
+    kind = kind_of(path)
+    if kind is None:
+        raise UnreadableFile("is of a kind that is not read")
+    content = _unpack(raw) if path.suffix.lower() == ".gz" else raw
+    if not content.strip():
+        raise UnreadableFile("is empty")
+    return PARSERS[kind](content)
+
+
 # By suffix. A file without a suffix, such as README, is read as text where it is text.
 PARSERS: dict[str, Parser] = {
     ".txt": _text,
     ".text": _text,
-    ".rst": _text,
+    ".rst": parse_rst,
+    ".org": parse_org,
+    ".adoc": parse_asciidoc,
     ".md": _markdown,
     ".markdown": _markdown,
     ".html": parse_html,
@@ -75,12 +100,33 @@ PARSERS: dict[str, Parser] = {
     ".xhtml": parse_html,
     ".pdf": parse_pdf,
     ".docx": parse_docx,
+    ".docm": parse_docx,
+    ".dotx": parse_docx,
+    ".odt": parse_open_document,
+    ".odp": parse_open_document,
+    ".rtf": parse_rtf,
+    ".pptx": parse_pptx,
+    ".pptm": parse_pptx,
+    ".ppsx": parse_pptx,
+    ".xlsx": parse_spreadsheet,
+    ".xlsm": parse_spreadsheet,
+    ".xlsb": parse_spreadsheet,
+    ".xls": parse_spreadsheet,
+    ".ods": parse_spreadsheet,
+    ".epub": parse_epub,
+    ".eml": lambda raw: parse_email(raw, _attached),
+    ".mbox": lambda raw: parse_mailbox(raw, _attached),
+    ".ipynb": parse_notebook,
+    ".xml": parse_xml,
+    ".srt": parse_subtitles,
+    ".vtt": parse_subtitles,
     ".csv": parse_delimited,
     ".tsv": parse_delimited,
     ".json": parse_json,
     ".jsonl": parse_json_lines,
     ".ndjson": parse_json_lines,
     ".parquet": parse_parquet,
+    **dict.fromkeys(SOURCE_CODE, parse_code),
     "": _text,
 }
 

@@ -10,7 +10,7 @@ from typing import Self
 from unicodedata import normalize
 from urllib.parse import quote
 
-from taugate.ingestion.importers.parse import PARSERS, kind_of
+from taugate.ingestion.importers.parse import kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +159,7 @@ def _classify(path: Path, target: Path) -> tuple[Path, Path] | Skipped:
     if not stat.S_ISREG(mode):
         return Skipped.of(path, "is not a plain file")
     if kind_of(path) is None:
-        kinds = ", ".join(kind[1:] for kind in PARSERS if kind)
-        return Skipped.of(path, f"is of a kind that is not read; these are: {kinds}")
+        return Skipped.of(path, "is of a kind that is not read; save it as text, HTML, PDF or an office file")
     if kind_of(path) != kind_of(target):
         return Skipped.of(path, "is a link to a file of another kind")
     return path, target

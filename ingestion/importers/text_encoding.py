@@ -55,6 +55,7 @@ _CANDIDATES = {
     "euc_kr": ("cp949", "euc-kr"),
     "utf-8": ("utf-8", "utf-8"),
 }
+_OF_WINDOWS = ("cp1252", "cp1251", "cp1250", "cp1257")
 _SURER = 1.05  # another encoding of Windows or of ISO 8859 has to be this much more likely than windows-1252
 _MARKS = (
     (b"\xff\xfe\x00\x00", "utf-32"),
@@ -75,6 +76,7 @@ _SPACE = re.compile("[ \n,.\u3001\u3002\uff0c]")  # also the commas and full sto
 _ISO_2022_JP = re.compile(rb"\x1b(\$[@B]|\([BJI])([^\x1b]*)")
 
 # What Python's codecs of these encodings lack, and browsers read: the circled numbers of Japanese, Big5's euro sign.
+_PRIVATE_USE = re.compile("[\uf8f0-\uf8f3]")  # what Python's Shift_JIS makes of wrong bytes
 _SUPPLEMENTS = {"euc_jp": "euc_jis_2004", "big5hkscs": "cp950"}
 
 
@@ -108,7 +110,10 @@ def guess_encoding(raw: bytes) -> Encoding:
     surer = _SURER if best and best.startswith(("cp125", "iso8859")) else 1.0
     if best not in _CANDIDATES or best == "utf-8" or western * surer >= guesses[0]["confidence"]:
         best = "cp1252"
-    return Encoding(*_CANDIDATES[best])
+    text = decode(raw[:_SAMPLE], _CANDIDATES[best][0])
+    # Several encodings often make the same text: then the one that Windows has is named.
+    same = (name for name in _OF_WINDOWS if decode(raw[:_SAMPLE], name) == text)
+    return Encoding(*_CANDIDATES[next(same, best)])
 
 
 def _codec(name: str | None) -> str | None:
@@ -180,7 +185,8 @@ def decode(raw: bytes, codec: str, errors: str = "taugate-replace") -> str:
     """
     if codec == "iso2022_jp":
         raw, codec = _ISO_2022_JP.sub(_as_euc_jp, raw), "euc_jp"
-    return raw.decode(codec, errors).removeprefix("\ufeff")
+    text = raw.decode(codec, errors).removeprefix("\ufeff")
+    return _PRIVATE_USE.sub(_REPLACEMENT, text) if codec == "cp932" else text
 
 
 def _as_euc_jp(segment: re.Match[bytes]) -> bytes:

@@ -5,7 +5,7 @@ import io
 
 import mammoth
 
-from taugate.ingestion.importers.html import to_markdown
+from taugate.ingestion.importers.html_markdown import to_markdown
 from taugate.ingestion.importers.markdown import parse_markdown
 from taugate.ingestion.importers.office_package import Package, dumb_text
 from taugate.ingestion.importers.word_parts import COMMENTS, DRAWN, HEADERS, NOTES, distinct_parts, rewrite
@@ -34,7 +34,7 @@ def parse_docx(raw: bytes) -> ParsedFile:
         page = mammoth.convert_to_html(io.BytesIO(rewrite(package, main))).value
     except (KeyError, ValueError, IndexError, AttributeError, TypeError) as error:  # of mammoth, with damaged files
         raise UnreadableFile(f"is not {_KIND}, or a damaged one") from error
-    document = parse_markdown(to_markdown(page))
+    document = parse_markdown(to_markdown(page), converted=True)
     document = dataclasses.replace(document, title=package.title, metadata=package.metadata)
     parts = [package.read(main), *(package.read(name) for name in package.matching(f"{NOTES}|{DRAWN}|{_EMBEDDED}"))]
     parts += [*distinct_parts(package, HEADERS), *distinct_parts(package, COMMENTS)]

@@ -78,8 +78,7 @@ def _appended(package: Package, namespace: str) -> Iterator[Element]:
 
 def _flatten(root: Element, package: Package, name: str, namespace: str) -> None:
     """Rewrite a part in place. name: of the part, for what it refers to; namespace: of its paragraphs."""
-    for choice in [*root.iter("{*}AlternateContent")]:
-        _choose(choice)
+    choose_alternatives(root)
     for tag in _DELETED:
         for deleted in [*root.iter(f"{{{namespace}}}{tag}")]:
             _remove(deleted)
@@ -103,13 +102,14 @@ def _flatten(root: Element, package: Package, name: str, namespace: str) -> None
             _unwrap(element)
 
 
-def _choose(alternatives: Element) -> None:
+def choose_alternatives(root: Element) -> None:
     """Replace alternatives of the same content, for newer and older programs, by the first that holds text."""
-    branches = [*alternatives.iterchildren("{*}Choice"), *alternatives.iterchildren("{*}Fallback")]
-    chosen = next((branch for branch in branches if "".join(branch.itertext("{*}t")).strip()), None)
-    if chosen is None:
-        chosen = branches[0] if branches else alternatives
-    _replace(alternatives, [*chosen])
+    for alternatives in [*root.iter("{*}AlternateContent")]:
+        branches = [*alternatives.iterchildren("{*}Choice"), *alternatives.iterchildren("{*}Fallback")]
+        chosen = next((branch for branch in branches if "".join(branch.itertext("{*}t")).strip()), None)
+        if chosen is None:
+            chosen = branches[0] if branches else alternatives
+        _replace(alternatives, [*chosen])
 
 
 def _drawn_blocks(

@@ -2,7 +2,7 @@
 
 import io
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 _PACKAGE = "http://schemas.openxmlformats.org/package/2006"
@@ -82,3 +82,82 @@ def paragraph(text: str, more: str = "") -> str:
 def part(name: str, content: str) -> str:
     """Return a part of an office file. name: of its root element."""
     return f"<{name} {NAMESPACES}>{content}</{name}>"
+
+
+def xlsx(
+    sheets: Mapping[str, str],
+    strings: str = "",
+    parts: Mapping[str, str | bytes] | None = None,
+    hidden: str = "",
+) -> bytes:
+    """Write a spreadsheet. sheets: the rows of each by name, as XML. strings: shared ones. hidden: a sheet's name."""
+    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    names = {f"r{number}": name for number, name in enumerate(sheets, start=1)}
+    states = {key: ' state="hidden"' if name == hidden else "" for key, name in names.items()}
+    listed = "".join(
+        f'<sheet name="{name}" sheetId="{key[1:]}" r:id="{key}"{states[key]}/>' for key, name in names.items()
+    )
+    targets = {key: ("worksheet", f"worksheets/sheet{key[1:]}.xml") for key in names}
+    targets |= {"s": ("sharedStrings", "sharedStrings.xml"), "t": ("styles", "styles.xml")}
+    styles = (
+        f'<styleSheet xmlns="{main}"><numFmts><numFmt numFmtId="164" formatCode="yyyy\\-mm\\-dd"/></numFmts><cellXfs>'
+        '<xf numFmtId="0"/><xf numFmtId="164"/><xf numFmtId="9"/></cellXfs></styleSheet>'
+    )
+    pages = {
+        f"xl/worksheets/sheet{number}.xml": f'<worksheet xmlns="{main}">{rows}</worksheet>'
+        for number, rows in enumerate(sheets.values(), start=1)
+    }
+    return archive(
+        {
+            "[Content_Types].xml": content_types({"xl/workbook.xml": "officedocument.spreadsheetml.sheet.main"}),
+            "_rels/.rels": relations({"r1": ("officeDocument", "xl/workbook.xml")}),
+            "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{_OFFICE}"><sheets>{listed}</sheets></workbook>',
+            "xl/_rels/workbook.xml.rels": relations(targets),
+            "xl/sharedStrings.xml": f'<sst xmlns="{main}">{strings}</sst>',
+            "xl/styles.xml": styles,
+            **pages,
+            **(parts or {}),
+        }
+    )
+
+
+def rows(*lines: Sequence[object]) -> str:
+    """Return rows of a sheet as XML. lines: cells; strings stand within their cell, and None leaves it out."""
+    written = []
+    for number, line in enumerate(lines, start=1):
+        cells = "".join(
+            _cell(f"{chr(65 + column)}{number}", value) for column, value in enumerate(line) if value is not None
+        )
+        written.append(f'<row r="{number}">{cells}</row>' if cells else "")
+    return f"<sheetData>{''.join(written)}</sheetData>"
+
+
+def _cell(place: str, value: object) -> str:
+    if isinstance(value, str) and value.startswith("<c"):
+        return value.replace("<c", f'<c r="{place}"', 1)
+    if isinstance(value, str):
+        return f'<c r="{place}" t="inlineStr"><is><t>{value}</t></is></c>'
+    return f'<c r="{place}"><v>{value}</v></c>'
+
+
+def pptx(slides: Sequence[str], parts: Mapping[str, str | bytes] | None = None) -> bytes:
+    """Write a presentation. slides: the shapes of each as XML. parts: more of them, by name."""
+    names = {f"r{number}": f"slides/slide{number}.xml" for number in range(1, len(slides) + 1)}
+    listed = "".join(f'<p:sldId id="{number}" r:id="r{number}"/>' for number in range(len(slides), 0, -1))
+    return archive(
+        {
+            "[Content_Types].xml": content_types({"ppt/presentation.xml": "officedocument.presentationml"}),
+            "_rels/.rels": relations({"r1": ("officeDocument", "ppt/presentation.xml")}),
+            "ppt/presentation.xml": part("p:presentation", f"<p:sldIdLst>{listed}</p:sldIdLst>"),
+            "ppt/_rels/presentation.xml.rels": relations({key: ("slide", name) for key, name in names.items()}),
+            **{f"ppt/{names[f'r{n}']}": part("p:sld", shapes) for n, shapes in enumerate(slides, start=1)},
+            **(parts or {}),
+        }
+    )
+
+
+def shape(text: str, kind: str = "") -> str:
+    """Return a shape of a slide. kind: of its placeholder, such as title."""
+    placeholder = f'<p:nvPr><p:ph type="{kind}"/></p:nvPr>' if kind else ""
+    lines = "".join(f"<a:p><a:r><a:t>{line}</a:t></a:r></a:p>" for line in text.split("\n"))
+    return f"<p:sp>{placeholder}<p:txBody>{lines}</p:txBody></p:sp>"

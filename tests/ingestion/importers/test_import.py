@@ -153,7 +153,7 @@ def test_what_cannot_be_read_is_named_with_its_reason(
         "pipe.txt": "is not a plain file",
         "bad\ufffd\nname.txt": "is empty",
     }
-    assert reasons["film.mp4"].startswith("is of a kind that is not read; these are: txt,")
+    assert reasons["film.mp4"].startswith("is of a kind that is not read; save it as text,")
     assert "never read" not in (tmp_path / "data" / "corpus.jsonl").read_text()
 
 

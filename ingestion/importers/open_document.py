@@ -1,0 +1,180 @@
+"""Texts and presentations of OpenDocument (.odt, .odp), which LibreOffice writes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from taugate.ingestion.importers.office_package import Package, dumb_text
+from taugate.ingestion.importers.word_share import count_words
+from taugate.ingestion.parsed import ParsedFile, TextBuilder, UnreadableFile
+
+Element = Any  # lxml has no public type for an element
+
+_KIND = "an OpenDocument file"
+_CONTENT, _STYLES = "content.xml", "styles.xml"
+# What stands within a paragraph and is not part of its sentence.
+_APART = {"note", "annotation", "text-box", "table", "object", "custom-shape", "p", "h", "list"}
+_NO_TEXT = (
+    r"<(?P<tag>text:tracked-changes|office:styles|office:automatic-styles|office:font-face-decls|office:scripts|"
+    r"text:note-citation|text:sequence-decls|text:page-number|presentation:(?:footer|header|date-time)-decl|dc:creator|"
+    r"dc:date|meta:creator-initials|"
+    r"office:binary-data|svg:title|svg:desc)\b[^<>]*(?<!/)>.*?</(?P=tag)>"
+)
+_LEFT_OUT = {"tracked-changes", "note-citation", "page-number", "creator", "date", "creator-initials", "binary-data"}
+
+
+def parse_open_document(raw: bytes) -> ParsedFile:
+    """Read a text or presentation, with notes, comments and text boxes behind their paragraph.
+
+    Headers and footers stand at the end. raw: the file's bytes. Raises UnreadableFile.
+    """
+    package = Package(raw, _KIND)
+    reader = _Reader(package)
+    body = next(package.xml(_CONTENT).iter("{*}body"), None)
+    if body is None:
+        raise UnreadableFile(f"is not {_KIND}, or a damaged one")
+    reader.read(body)
+    source = [package.read(_CONTENT), *(package.read(name) for name in reader.objects)]
+    if _STYLES in package.names:
+        for element in package.xml(_STYLES).iter("{*}header", "{*}footer", "{*}header-left", "{*}footer-left"):
+            reader.read(element)
+            reader.headers.append("\n".join(_texts(element)))
+    document = reader.builder.document(reader.title)
+    if not document.text:
+        raise UnreadableFile("holds no text")
+    words = count_words([dumb_text(source, _NO_TEXT), *reader.headers])
+    return ParsedFile([document], " ".join(words.elements()), package.notes)
+
+
+class _Reader:
+    """Collects the blocks of a document.
+
+    objects: names of embedded equations that were read. headers: text of headers and footers.
+    """
+
+    def __init__(self, package: Package) -> None:
+        self.builder = TextBuilder()
+        self.objects: list[str] = []
+        self.headers: list[str] = []
+        self.title = ""
+        self._package = package
+        self._path: list[tuple[int, str]] = []
+        self._page: int | None = None
+
+    def read(self, element: Element) -> None:
+        """Add what an element holds."""
+        name = _name(element)
+        if name in _LEFT_OUT:
+            return
+        if name == "page":
+            self._page = (self._page or 0) + 1
+        if name == "frame" and _attribute(element, "class") == "title":
+            self._path = []
+            self._add_heading(element, " ".join(" ".join(map(_line, element.iter("{*}p"))).split()))
+            return
+        if name == "h":
+            self._add_heading(element, " ".join(_line(element).split()))
+        elif name == "p":
+            self._add(_line(element), "prose")
+        elif name == "table":
+            self._add(_table(element), "table")
+        elif name == "list":
+            self._add("\n".join(_list_lines(element)), "prose")
+        elif name == "object":
+            self._add_object(element)
+        if name in {"p", "h", "table", "list"}:
+            for child in _apart(element, nested=name in {"p", "h"}):
+                self.read(child)
+        elif name != "object":
+            for child in element.iterchildren("*"):
+                self.read(child)
+
+    def _add(self, text: str, kind: Any) -> None:  # noqa: ANN401 (a kind of block)
+        self.builder.add(text, kind, tuple(heading for _, heading in self._path), self._page)
+
+    def _add_heading(self, element: Element, text: str) -> None:
+        if not text:
+            return
+        level = int(_attribute(element, "outline-level") or "1")
+        self._path = [(above, heading) for above, heading in self._path if above < level] + [(level, text)]
+        self._add(f"{'#' * min(level, 6)} {text}", "heading")
+
+    def _add_object(self, element: Element) -> None:
+        """Add an equation as it was typed, or the words of a chart or another document within this one."""
+        target = _attribute(element, "href")
+        name = f"{target.removeprefix('./')}/{_CONTENT}"
+        if name not in self._package.names or name in self.objects:
+            return
+        content = self._package.xml(name)
+        if equation := "\n".join(map(str, content.itertext("{*}annotation"))):
+            self._add(equation, "prose")
+            return
+        self.objects.append(name)
+        for body in content.iter("{*}body"):
+            self.read(body)
+
+
+def _name(element: Element) -> str:
+    return str(element.tag).rpartition("}")[2]
+
+
+def _attribute(element: Element, name: str) -> str:
+    """Return an attribute of any namespace, empty if it is missing."""
+    return next((str(value) for key, value in element.attrib.items() if str(key).endswith(f"}}{name}")), "")
+
+
+def _line(element: Element) -> str:
+    """Return the text of a paragraph without what stands apart."""
+    parts = [element.text or ""]
+    for child in element.iterchildren():
+        name = _name(child) if isinstance(child.tag, str) else ""
+        if name in {"s", "tab"}:
+            parts.append(" ")
+        elif name == "line-break":
+            parts.append("\n")
+        elif name and name not in _APART and name not in _LEFT_OUT:
+            parts.append(_line(child))
+        parts.append(child.tail or "")
+    return "".join(parts).strip("\n")
+
+
+def _apart(element: Element, *, nested: bool) -> Iterator[Element]:
+    """Yield what stands apart within a block. nested: whether paragraphs in it do so, as in text boxes."""
+    for child in element.iterchildren("*"):
+        name = _name(child)
+        if name in _APART and (nested or name not in {"p", "h", "list", "table"}):
+            yield child
+        elif name not in _LEFT_OUT:
+            yield from _apart(child, nested=nested and name not in {"p", "h"})
+
+
+def _texts(element: Element) -> Iterator[str]:
+    """Yield the paragraphs of an element, at any depth."""
+    for paragraph in element.iter("{*}p", "{*}h"):
+        if not any(_name(above) in {"note", "annotation", "text-box"} for above in _between(paragraph, element)):
+            yield _line(paragraph)
+
+
+def _between(inner: Element, outer: Element) -> Iterator[Element]:
+    for above in inner.iterancestors():
+        if above is outer:
+            return
+        yield above
+
+
+def _list_lines(element: Element, depth: int = 0) -> Iterator[str]:
+    for item in element.iterchildren("{*}list-item", "{*}list-header"):
+        for child in item.iterchildren("*"):
+            if _name(child) == "list":
+                yield from _list_lines(child, depth + 1)
+            elif _name(child) in {"p", "h"}:
+                yield f"{'  ' * depth}- {_line(child)}"
+
+
+def _table(table: Element) -> str:
+    """Return a table as Markdown; tables within it are part of their cell."""
+    rows = []
+    for row in table.iter("{*}table-row"):
+        if next(row.iterancestors("{*}table"), None) is table:
+            cells = row.iterchildren("{*}table-cell")
+            rows.append(f"| {' | '.join(' '.join(' '.join(_texts(cell)).split()) for cell in cells)} |")
+    return "\n".join([*rows[:1], "|" + " --- |" * (rows[0].count(" | ") + 1), *rows[1:]]) if rows else ""

@@ -1,0 +1,108 @@
+"""The words of a spreadsheet (.xlsx) as a search for tags finds them, to compare its documents with."""
+
+import html
+import re
+from collections.abc import Iterator
+
+from taugate.ingestion.importers.office_package import Package
+
+SHEETS = r"xl/worksheets/[^/]+\.xml"
+_STRINGS = r"xl/sharedStrings\.xml"
+_ITEM = re.compile(r"<(?:\w+:)?si>(.*?)</(?:\w+:)?si>", re.DOTALL)
+_TEXT = re.compile(r"<(?:\w+:)?t(?:\s[^>]*)?>([^<]*)</(?:\w+:)?t>")
+_PHONETIC = re.compile(r"<(?:\w+:)?rPh\b.*?</(?:\w+:)?rPh>", re.DOTALL)
+_CELL = re.compile(r"<(?:\w+:)?c(?:\s([^>]*[^/>]))?>(.*?)</(?:\w+:)?c>", re.DOTALL)
+_VALUE = re.compile(r"<(?:\w+:)?v(?:\s[^>]*)?>([^<]*)</(?:\w+:)?v>")
+_ANNOTATION = re.compile(r"<office:annotation\b.*?</office:annotation>", re.DOTALL)
+_PARAGRAPH = re.compile(r"<text:p(?:\s[^>]*[^/])?>(.*?)</text:p>", re.DOTALL)
+_EMPTY_FORMULA = re.compile(
+    r"<(?:\w+:)?f\b[^>]*(?:/>|>[^<]*</(?:\w+:)?f>)\s*(?:<(?:\w+:)?v\s*(?:/>|></(?:\w+:)?v>))?\s*</"
+)
+
+
+def cell_texts(package: Package) -> Iterator[str]:
+    """Yield the text of each cell, and shared strings that no cell shows.
+
+    Numbers that a format shows as a date or time are left out: in the file they are days since 1900.
+    """
+    strings = [
+        html.unescape("".join(_TEXT.findall(_PHONETIC.sub("", item))))
+        for name in package.matching(_STRINGS)
+        for item in _ITEM.findall(_read(package, name))
+    ]
+    dates = _date_styles(package)
+    unused = set(range(len(strings)))
+    for name in package.matching(SHEETS):
+        for attributes, content in _CELL.findall(_read(package, name)):
+            kind = _attribute(attributes, "t")
+            value = next(iter(_VALUE.findall(content)), "")
+            if kind == "s" and value.isdigit() and int(value) < len(strings):
+                unused.discard(int(value))
+                yield strings[int(value)]
+            elif kind == "inlineStr":
+                yield html.unescape("".join(_TEXT.findall(_PHONETIC.sub("", content))))
+            elif kind == "str":
+                yield html.unescape(value)
+            elif kind in {"", "n"} and value and _attribute(attributes, "s") not in dates:
+                yield _shown(value)
+    yield from (strings[number] for number in sorted(unused))
+
+
+def open_document_texts(content: str) -> list[str]:
+    """Return the text of the cells, comments and shapes of an .ods file. content: of its content.xml.
+
+    Cells of numbers and dates are left out, as they show these as a country writes them.
+    """
+    body = content[content.find("<office:body") :]
+    typed = re.compile(
+        r'<table:table-cell\b[^>]*office:value-type="(?:float|percentage|currency|date|time|boolean)"[^>]*>'
+        r"(.*?)</table:table-cell>",
+        re.DOTALL,
+    )
+    comments = [comment for cell in typed.findall(body) for comment in _ANNOTATION.findall(cell)]
+    texts = [
+        *_PARAGRAPH.findall(typed.sub("", body)),
+        *(text for each in comments for text in _PARAGRAPH.findall(each)),
+    ]
+    return [html.unescape(re.sub("<[^>]*>", " ", text)) for text in texts]
+
+
+def count_empty_formulas(package: Package) -> int:
+    """Return how many formulas have no value, because a program wrote them that cannot calculate."""
+    return sum(len(_EMPTY_FORMULA.findall(_read(package, name))) for name in package.matching(SHEETS))
+
+
+def _read(package: Package, name: str) -> str:
+    return package.read(name).decode("utf-8", "replace")
+
+
+def _attribute(attributes: str, name: str) -> str:
+    value = re.search(rf'(?:^|\s){name}="([^"]*)"', attributes or "")
+    return value[1] if value else ""
+
+
+def _date_styles(package: Package) -> set[str]:
+    """Return the styles, by number, that show a number as a date or time."""
+    if "xl/styles.xml" not in package.names:
+        return set()
+    styles = _read(package, "xl/styles.xml")
+    formats = {
+        _attribute(found, "numFmtId"): re.sub(
+            r'"[^"]*"|\\.|\[[^\]]*\]', "", html.unescape(_attribute(found, "formatCode"))
+        )
+        for found in re.findall(r"<(?:\w+:)?numFmt\s([^>]*)", styles)
+    }
+    dates = {str(number) for number in [*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)]}
+    dates |= {number for number, code in formats.items() if re.search("[ymdhs]", code, re.IGNORECASE)}
+    used = re.search(r"<(?:\w+:)?cellXfs\b.*?</(?:\w+:)?cellXfs>", styles, re.DOTALL)
+    numbers = [_attribute(found, "numFmtId") for found in re.findall(r"<(?:\w+:)?xf\s([^>]*)", used[0] if used else "")]
+    return {str(position) for position, number in enumerate(numbers) if number in dates}
+
+
+def _shown(value: str) -> str:
+    """Return a number as documents show it."""
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    return str(int(number)) if number.is_integer() else str(number)

@@ -1,0 +1,107 @@
+"""Texts that mark their headings by other signs than Markdown: reStructuredText, Org and AsciiDoc."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from taugate.ingestion.importers.plain_text import decode_text
+from taugate.ingestion.parsed import BlockKind, ParsedFile, TextBuilder
+
+Heading = tuple[int, int, int, str]
+"""The first line of a heading, the line after it, its level from 1, and its text."""
+
+_ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*$")
+_ORG_HEADING = re.compile(r"(\*+)[ \t]+(?:(?:TODO|DONE|NEXT|WAITING)[ \t]+)?(.*?)(?:[ \t]+:[\w@#%:]+:)?[ \t]*$")
+_ASCIIDOC_HEADING = re.compile(r"(={1,6})[ \t]+(\S.*?)[ \t]*$")
+
+
+def parse_rst(raw: bytes) -> ParsedFile:
+    """Read reStructuredText. raw: its bytes. Raises UnreadableFile if these are no text."""
+    return _parse(raw, _rst_headings, lambda lines: lines[0][:1].isspace())
+
+
+def parse_org(raw: bytes) -> ParsedFile:
+    """Read a file of Org mode. raw: its bytes. Raises UnreadableFile if these are no text."""
+    return _parse(
+        raw, _matching(_ORG_HEADING), lambda lines: lines[0].lower().startswith(("#+begin_src", "#+begin_ex"))
+    )
+
+
+def parse_asciidoc(raw: bytes) -> ParsedFile:
+    """Read AsciiDoc. raw: its bytes. Raises UnreadableFile if these are no text."""
+    return _parse(raw, _matching(_ASCIIDOC_HEADING), lambda lines: lines[0].startswith(("----", "[source", "....")))
+
+
+def _parse(
+    raw: bytes, headings_of: Callable[[Sequence[str]], Iterator[Heading]], is_code: Callable[[Sequence[str]], bool]
+) -> ParsedFile:
+    decoded = decode_text(raw)
+    lines = decoded.text.replace("\f", "\n").split("\n")
+    builder = TextBuilder()
+    path: list[tuple[int, str]] = []
+    position = 0
+    for start, end, level, text in [*headings_of(lines), (len(lines), len(lines), 0, "")]:
+        names = tuple(name for _, name in path)
+        for block in _blocks(lines[position:start]):
+            kind: BlockKind = "code" if is_code(block) else "prose"
+            builder.add("\n".join(block), kind, names)
+        if level:
+            path = [(above, name) for above, name in path if above < level] + [(level, text)]
+            builder.add("\n".join(lines[start:end]), "heading", tuple(name for _, name in path))
+        position = end
+    return ParsedFile([builder.document("")], decoded.text, decoded.notes)
+
+
+def _blocks(lines: Sequence[str]) -> Iterator[list[str]]:
+    """Yield paragraphs; lines that are indented, and those between the marks of a listing, stay together."""
+    block: list[str] = []
+    listing = ""
+    for line in [*lines, ""]:
+        mark = line.strip().lower()
+        if listing:
+            block.append(line)
+            listing = "" if mark.startswith(listing) else listing
+            continue
+        if mark.startswith("#+begin_"):
+            listing = mark.split()[0].replace("begin", "end")
+        elif mark in {"----", "...."}:
+            listing = mark
+        if line.strip() or (block and block[0][:1].isspace()):
+            if block and block[0][:1].isspace() and line.strip() and not line[:1].isspace():
+                yield block
+                block = []
+            block.append(line)
+        elif block:
+            yield block
+            block = []
+    if any(line.strip() for line in block):
+        yield block
+
+
+def _rst_headings(lines: Sequence[str]) -> Iterator[Heading]:
+    """Yield the titles that a line of equal signs is below; the order in which the signs come is that of the levels."""
+    levels: dict[str, int] = {}
+    last = 0
+    for number in range(1, len(lines)):
+        title, under = lines[number - 1].rstrip(), lines[number]
+        if number - 1 < last or not title or (title[:1].isspace() and number < 2) or not _ADORNMENT.match(under):
+            continue
+        over = lines[number - 2] if number >= 2 else ""
+        has_over = bool(_ADORNMENT.match(over)) and over.rstrip() == under.rstrip() and number - 2 >= last
+        is_title = has_over or (not over.strip() and not title[:1].isspace())
+        if _ADORNMENT.match(title) or not is_title or len(under.rstrip()) < min(len(title), 4):
+            continue
+        style = under[0] * (2 if has_over else 1)
+        level = levels.setdefault(style, len(levels) + 1)
+        last = number + 1
+        yield number - 1 - has_over, number + 1, level, " ".join(title.split())
+
+
+def _matching(heading: re.Pattern[str]) -> Callable[[Sequence[str]], Iterator[Heading]]:
+    """Return what finds headings of one line. heading: their signs, one a level, and their text."""
+
+    def headings(lines: Sequence[str]) -> Iterator[Heading]:
+        for number, line in enumerate(lines):
+            if match := heading.match(line):
+                yield number, number + 1, len(match[1]), match[2]
+
+    return headings

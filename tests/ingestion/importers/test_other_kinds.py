@@ -1,0 +1,243 @@
+"""Notebooks, marked-up texts, source code, XML, subtitles, books, OpenDocument and Rich Text."""
+
+import json
+
+import pytest
+
+from taugate.ingestion.importers.parse import PARSERS
+from taugate.ingestion.importers.word_share import share_kept
+from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
+from tests.ingestion.importers.office_files import archive
+
+Blocks = list[tuple[str, str, tuple[str, ...]]]
+
+
+def parsed(kind: str, raw: bytes | str) -> ParsedFile:
+    """Return what is read of a file, after a check that it keeps the words of the file."""
+    result = PARSERS[kind](raw.encode() if isinstance(raw, str) else raw)
+    assert share_kept(result.source_text, result.documents) == 1
+    return result
+
+
+def blocks(document: ParsedDocument) -> Blocks:
+    """Return the blocks of a document, each with its kind and headings."""
+    return [(document.text[block.start : block.end], block.kind, block.headings) for block in document.blocks]
+
+
+def test_cells_and_outputs_of_a_notebook_are_read() -> None:
+    outputs = [
+        {"output_type": "stream", "text": ["a\n"]},
+        {"output_type": "execute_result", "data": {"text/plain": "42", "image/png": "iVBOR"}},
+        {"output_type": "error", "traceback": ["\x1b[31mValueError\x1b[0m: bad"]},
+    ]
+    cells = [
+        {"cell_type": "markdown", "source": ["# Flow\n", "\n", "Of `x`."]},
+        {"cell_type": "code", "source": "print('a')\n# ```", "outputs": outputs},
+        {"cell_type": "markdown", "source": "## Next"},
+    ]
+    document = parsed(".ipynb", json.dumps({"nbformat": 4, "cells": cells})).documents[0]
+    assert blocks(document) == [
+        ("# Flow", "heading", ("Flow",)),
+        ("Of `x`.", "prose", ("Flow",)),
+        ("````\nprint('a')\n# ```\n````", "code", ("Flow",)),
+        ("```\na\n```", "code", ("Flow",)),
+        ("```\n42\n```", "code", ("Flow",)),
+        ("```\nValueError: bad\n```", "code", ("Flow",)),
+        ("## Next", "heading", ("Flow", "Next")),
+    ]
+
+
+def test_cells_of_an_old_notebook_are_read() -> None:
+    cells = [
+        {"cell_type": "heading", "level": 2, "source": "Flow"},
+        {"cell_type": "code", "input": ["x = 1"], "outputs": [{"output_type": "pyout", "text": ["1"]}]},
+    ]
+    document = parsed(".ipynb", json.dumps({"nbformat": 3, "worksheets": [{"cells": cells}]})).documents[0]
+    assert document.text == "## Flow\n\n```\nx = 1\n```\n\n```\n1\n```"
+
+
+@pytest.mark.parametrize("raw", [b"{", b"[]", b'{"cells": []}'])
+def test_json_that_is_no_notebook_is_refused(raw: bytes) -> None:
+    with pytest.raises(UnreadableFile, match="notebook"):
+        PARSERS[".ipynb"](raw)
+
+
+def test_titles_of_restructured_text_are_headings() -> None:
+    text = (
+        "=====\nPumps\n=====\n\nIntro.\n\nCare\n----\n\nReplace it::\n\n    seal\n\n    now\n\nDone.\n\n"
+        "====  ====\none   two\n====  ====\na     b\n====  ====\n\nStart\n-----\nOn.\n"
+    )
+    assert blocks(parsed(".rst", text).documents[0]) == [
+        ("=====\nPumps\n=====", "heading", ("Pumps",)),
+        ("Intro.", "prose", ("Pumps",)),
+        ("Care\n----", "heading", ("Pumps", "Care")),
+        ("Replace it::", "prose", ("Pumps", "Care")),
+        ("    seal\n\n    now", "code", ("Pumps", "Care")),
+        ("Done.", "prose", ("Pumps", "Care")),
+        ("====  ====\none   two\n====  ====\na     b\n====  ====", "prose", ("Pumps", "Care")),
+        ("Start\n-----", "heading", ("Pumps", "Start")),
+        ("On.", "prose", ("Pumps", "Start")),
+    ]
+
+
+def test_headings_and_listings_of_org_are_blocks() -> None:
+    text = "* Care\nWords.\n** TODO Seal :brass:\n#+BEGIN_SRC sh\nseal\n\nnow\n#+END_SRC\n\nAfter.\n* Stop\n"
+    assert blocks(parsed(".org", text).documents[0]) == [
+        ("* Care", "heading", ("Care",)),
+        ("Words.", "prose", ("Care",)),
+        ("** TODO Seal :brass:", "heading", ("Care", "Seal")),
+        ("#+BEGIN_SRC sh\nseal\n\nnow\n#+END_SRC", "code", ("Care", "Seal")),
+        ("After.", "prose", ("Care", "Seal")),
+        ("* Stop", "heading", ("Stop",)),
+    ]
+
+
+def test_headings_and_listings_of_asciidoc_are_blocks() -> None:
+    assert blocks(parsed(".adoc", "= Pumps\n\n== Care\n\n----\nseal\n\nnow\n----\n\nAfter.\n").documents[0]) == [
+        ("= Pumps", "heading", ("Pumps",)),
+        ("== Care", "heading", ("Pumps", "Care")),
+        ("----\nseal\n\nnow\n----", "code", ("Pumps", "Care")),
+        ("After.", "prose", ("Pumps", "Care")),
+    ]
+
+
+@pytest.mark.parametrize("kind", [".py", ".ts", ".c", ".sql", ".yaml", ".toml", ".tex", ".tf", ".log"])
+def test_source_code_is_kept_as_it_is_written_in_whole_functions(kind: str) -> None:
+    text = "import os\n\n\ndef f(a):\n    x = 1\n\n    return x\n\n\nclass A:\n    pass\n"
+    assert blocks(parsed(kind, text).documents[0]) == [
+        ("import os", "code", ()),
+        ("def f(a):\n    x = 1\n\n    return x", "code", ()),
+        ("class A:\n    pass", "code", ()),
+    ]
+
+
+def test_binary_files_with_a_suffix_of_source_code_are_refused() -> None:
+    with pytest.raises(UnreadableFile, match="is not text"):
+        PARSERS[".ts"](b"G@\x00\x10\x00\x00" * 900)
+
+
+def test_elements_of_xml_are_paragraphs() -> None:
+    text = '<?xml version="1.0"?><doc><title>Größe</title><p>The <b>big</b> pump.</p><i><n>Seal</n><d>30</d></i></doc>'
+    assert parsed(".xml", text).documents[0].text == "Größe\n\nThe big pump.\n\nSeal\n\n30"
+
+
+def test_xml_with_its_words_in_attributes_and_damaged_xml_are_code() -> None:
+    for text in ('<beans><bean id="pump" class="org.example.Pump"/></beans>', "<doc><p>Broken words</doc>"):
+        document = parsed(".xml", text).documents[0]
+        assert document.text == text and document.blocks[0].kind == "code"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (".srt", "1\n00:00:01,000 --> 00:00:02,000\nOpen <i>it</i>\n\n2\n00:00:03,000 --> 00:00:04,000\nNow 7\n"),
+        (
+            ".vtt",
+            "WEBVTT\n\n00:01.000 --> 00:02.000 align:start\nOpen <v Ada>it</v>\n\n00:03.000 --> 00:04.000\nNow 7\n",
+        ),
+    ],
+)
+def test_subtitles_are_read_without_their_times(kind: str, text: str) -> None:
+    assert parsed(kind, text).documents[0].text == "Open it\n\nNow 7"
+
+
+def test_chapters_of_a_book_are_documents_in_their_order() -> None:
+    page = "<html><head><title>{0}</title></head><body><h1>{0}</h1><p>Words of {0}.</p></body></html>"
+    opf = (
+        '<package xmlns:dc="d"><metadata><dc:title>Pumps</dc:title></metadata><manifest>'
+        '<item id="a" href="c%201.xhtml"/><item id="b" href="c2.xhtml"/><item id="c" href="c3.xhtml"/>'
+        '</manifest><spine><itemref idref="b"/><itemref idref="a"/><itemref idref="c"/></spine></package>'
+    )
+    book = parsed(
+        ".epub",
+        archive(
+            {
+                "META-INF/container.xml": '<container><rootfile full-path="OPS/book.opf"/></container>',
+                "OPS/book.opf": opf,
+                "OPS/c 1.xhtml": page.format("One"),
+                "OPS/c2.xhtml": page.format("Two"),
+            }
+        ),
+    )
+    assert [(document.key, document.title) for document in book.documents] == [
+        ("OPS/c2.xhtml", "Pumps > Two"),
+        ("OPS/c 1.xhtml", "Pumps > One"),
+    ]
+    assert book.notes == ("lacks a chapter: OPS/c3.xhtml",)
+
+
+LINK = 'xmlns:xlink="http://www.w3.org/1999/xlink"'
+OFFICE = " ".join(
+    f'xmlns:{prefix}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
+    for prefix, name in {
+        "office": "office",
+        "text": "text",
+        "table": "table",
+        "draw": "drawing",
+        "style": "style",
+        "presentation": "presentation",
+    }.items()
+)
+
+
+def open_document(body: str, parts: dict[str, str] | None = None) -> bytes:
+    """Write a file of OpenDocument. body: its blocks as XML; parts: more of them, by name."""
+    content = f"<office:document-content {OFFICE} {LINK}><office:body>{body}</office:body></office:document-content>"
+    return archive({"content.xml": content, **(parts or {})})
+
+
+def test_an_open_document_text_is_read_with_what_stands_apart() -> None:
+    cell = "<table:table-cell><text:p>{}</text:p></table:table-cell>"
+    row = "<table:table-row>{}{}</table:table-row>"
+    header = "<style:header><text:p>Pump manual</text:p></style:header>"
+    equation = "<math><semantics><annotation>Q = A v</annotation></semantics></math>"
+    body = (
+        "<text:tracked-changes><text:p>deleted</text:p></text:tracked-changes>"
+        '<text:h text:outline-level="2">Care</text:h>'
+        "<text:p>A<text:s/>seal<text:note><text:note-citation>1</text:note-citation><text:note-body>"
+        "<text:p>Of brass.</text:p></text:note-body></text:note> leaks."
+        "<draw:frame><draw:text-box><text:p>In a box.</text:p></draw:text-box></draw:frame>"
+        '<draw:frame><draw:object xlink:href="./Object 1"/></draw:frame></text:p>'
+        f"<table:table>{row.format(cell.format('part'), cell.format('days'))}"
+        f"{row.format(cell.format('seal'), cell.format('30'))}</table:table>"
+        "<text:list><text:list-item><text:p>one</text:p><text:list><text:list-item><text:p>two</text:p></text:list-item>"
+        "</text:list></text:list-item></text:list>"
+    )
+    parts = {
+        "styles.xml": f"<office:document-styles {OFFICE}>{header}</office:document-styles>",
+        "Object 1/content.xml": equation,
+    }
+    text = parsed(".odt", open_document(body, parts)).documents[0].text
+    assert text.split("\n\n") == [
+        "## Care",
+        "A seal leaks.",
+        "Of brass.",
+        "In a box.",
+        "Q = A v",
+        "| part | days |\n| --- | --- |\n| seal | 30 |",
+        "- one\n  - two",
+        "Pump manual",
+    ]
+
+
+def test_slides_of_open_document_have_their_titles_as_headings() -> None:
+    slide = (
+        '<draw:page><draw:frame presentation:class="title"><draw:text-box><text:p>{}</text:p></draw:text-box>'
+        "</draw:frame><draw:frame><draw:text-box><text:p>Words</text:p></draw:text-box></draw:frame></draw:page>"
+    )
+    document = parsed(".odp", open_document(slide.format("Start") + slide.format("Stop"))).documents[0]
+    assert [(block.page, block.headings) for block in document.blocks] == [
+        (1, ("Start",)),
+        (1, ("Start",)),
+        (2, ("Stop",)),
+        (2, ("Stop",)),
+    ]
+
+
+def test_rich_text_is_read_with_its_codes() -> None:
+    raw = (
+        rb"{\rtf1\ansi\ansicpg1252{\fonttbl{\f0 Arial;}}{\*\generator Writer;}\pard Gr\'f6\'dfe {\b of} the pump\par "
+        rb"\u8364? 30\par}"
+    )
+    document = parsed(".rtf", raw).documents[0]
+    assert document.text == "Größe of the pump\n\n€ 30"
