@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from benchmarks.ingestion import odd_files
+from benchmarks.ingestion import odd_files, text_encodings, web_pages
 from benchmarks.ingestion.odd_files import ImportPlan
 from benchmarks.page import Option, Page
 
@@ -14,11 +14,11 @@ PAGE = Page[ImportPlan](
     title="# Import",
     introduction="""\
 `taugate import` reads what anybody may have left in a folder. This page shows what it makes of files that are empty, cut, garbled, misnamed,
-enormous or nested, and of links, pipes and bombs. The line under each heading repeats the measurement.""",
-    sections={"odd": odd_files},
+enormous or nested, and of links, pipes and bombs; how many words of a web page it keeps; and which encodings it reads. The line under each heading repeats the measurement.""",
+    sections={"odd": odd_files, "pages": web_pages, "encodings": text_encodings},
     options=[
-        Option("files", 1000, "odd files"),
-        Option("seed", 5, "of what is garbled in them"),
+        Option("files", 1000, "odd files", ["odd"]),
+        Option("seed", 5, "of what is garbled in them, and of sentences that are drawn", ["odd", "encodings"]),
     ],
     needs_data=(),
 )
