@@ -188,13 +188,15 @@ test-servers: ## Prometheus, Alertmanager, Redis and nginx, from the system's pa
 clean: ## remove what these targets made
 	rm -rf $(VENV) quickstart build *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
-$(BIN)/python:
+# The file that venv makes last: an environment that was left half made is completed.
+$(BIN)/pip:
+	@sh deploy/requirements/python.sh $(PYTHON)
 	$(PYTHON) -m venv $(VENV)
 
 # Each extra has its mark, so that any order of targets installs each of them once.
 # What the images have too is installed by hash, and setuptools with it, which then builds taugate. What only tests, development and
 # benchmarks need is pinned by constraints.txt, without hashes.
-$(VENV)/.sample: pyproject.toml constraints.txt $(wildcard deploy/requirements/*.txt) | $(BIN)/python
+$(VENV)/.sample: pyproject.toml constraints.txt $(wildcard deploy/requirements/*.txt) | $(BIN)/pip
 	sh deploy/requirements/calibration.sh $(BIN)/pip --quiet --disable-pip-version-check
 	$(PIP) --no-build-isolation --editable '.[calibration,import,sample]'
 	@touch $@
@@ -204,13 +206,13 @@ $(VENV)/.test: $(VENV)/.sample clients/python/pyproject.toml
 	@touch $@
 
 # The server's package wants other versions than taugate does, so it has an environment of its own.
-$(VENV)/.milvus: | $(BIN)/python
+$(VENV)/.milvus: | $(BIN)/pip
 	$(PYTHON) -m venv $(VENV)/milvus-server
 	$(VENV)/milvus-server/bin/pip install --quiet --disable-pip-version-check milvus==2.3.5 'setuptools<81'
 	@touch $@
 
 # What a service over an engine needs, and no more: with pyarrow, which tests need, the client of Milvus takes a third more memory.
-$(VENV)/.engine-service: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.engine-service: pyproject.toml constraints.txt | $(BIN)/pip
 	$(PYTHON) -m venv $(VENV)/engine-service
 	$(VENV)/engine-service/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[milvus,pgvector]'
 	@touch $@
