@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-long test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels judged-traffic \
+.PHONY: help quickstart test test-long test-servers test-machines lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels judged-traffic \
   chunk-study explanations playground llm-queries label-checks privacy generated-client litellm evaluators rag rag-example mcp-conformance \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks \
   container-benchmarks update-benchmark ingestion-benchmarks adapt adapt-killed loop lint format docs prose openapi settings dashboards chart \
@@ -144,6 +144,10 @@ lab-test: $(VENV)/.test ## build the images and run tests/containers, with Docke
 	sh tests/containers/setup.sh
 	CONTAINER_TESTS=1 $(BIN)/pytest tests/containers $(ARGS)
 
+test-machines: $(VENV)/.test ## make quickstart and make test in containers of bare machines; ARGS="--machine debian:12 --tests tests/drift" for less
+	sh tests/machines/setup.sh
+	$(BIN)/python -m tests.machines $(ARGS)
+
 lint: $(VENV)/.dev ## formatting, lint, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -178,6 +182,7 @@ constraints: $(VENV)/.test $(VENV)/.dev $(VENV)/.audit ## write constraints.txt 
 
 requirements: $(VENV)/.audit ## write deploy/requirements from pyproject.toml and constraints.txt; ARGS=--upgrade: the newest of the rest
 	$(BIN)/python -m deploy.requirements.generate $(ARGS)
+	$(BIN)/python -m deploy.requirements.pythons
 
 audit: $(VENV)/.audit ## known vulnerabilities of what is installed; "Error 3": no advisory service could be asked
 	$(BIN)/python -m deploy.requirements.audit

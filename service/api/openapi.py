@@ -35,8 +35,8 @@ _SECURITY_SCHEMES = {
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "the same in a header of its own"},
 }
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]  # either of them
-# Errors of the routes themselves, by status. Without a description FastAPI takes the status's phrase from Python's own library, whose
-# 3.13 has other phrases than 3.12.
+# Errors of the routes themselves, by status. Without a description FastAPI takes the phrase of Python's HTTPStatus,
+# which is another one for 413 and 422 from 3.13 on.
 _ERRORS = {
     404: "Nothing with this name or id is known",
     409: "The release that is current could not be loaded; the one before keeps serving",
