@@ -10,9 +10,9 @@ torch=$(sed -n 's/^torch==\([0-9.]*\)+cpu.*/\1/p' "$folder/torch-cpu.txt")
 with_cuda() {
   cat >&2 <<END
 calibration.sh: pip knows no index or folder with a CPU-only build of PyTorch $torch for this Python. Downloading the package index's
-  build with CUDA instead: about 2.7 GB to download, 7.1 GB on disk. The build for the CPU takes 0.2 GB and 0.8 GB. To use it, press
-  Ctrl-C, set PIP_EXTRA_INDEX_URL to PyTorch's index of builds for the CPU, or PIP_FIND_LINKS to a folder that contains its wheel,
-  and run the command again.
+  build with CUDA instead: 2.7 GB to download and 4.6 GB on disk, 7.3 GB with pip's cache. The build for the CPU takes 0.2 GB and
+  0.8 GB. To use it, press Ctrl-C, set PIP_EXTRA_INDEX_URL to PyTorch's index of builds for the CPU, or PIP_FIND_LINKS to a folder
+  that contains its wheel, and run the command again.
 END
   "$@" install --no-deps --require-hashes --requirement "$folder/torch.txt"
 }

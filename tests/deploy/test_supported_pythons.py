@@ -131,7 +131,7 @@ esac"""
 def test_without_a_cpu_build_the_size_and_the_way_round_are_said_first(tmp_path: Path) -> None:
     commands, said = installed_with(NO_CPU_BUILD, tmp_path)
     assert commands == ["freeze", "torch-cpu.txt", "torch.txt", "calibration.txt"]
-    for words in ("7.1 GB on disk", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "Ctrl-C"):
+    for words in ("2.7 GB to download and 4.6 GB on disk", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "Ctrl-C"):
         assert words in said
     assert "ERROR" not in said
 
