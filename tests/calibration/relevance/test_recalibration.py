@@ -1,6 +1,5 @@
 """Beta calibration: the map of the paper, which makes an overconfident model honest and changes no cut."""
 
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize
