@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-long test-servers lab-test faults attacks pod soak clients rolling-restarts fuzz acceptance generated-bias guesses few-labels judged-traffic \
+.PHONY: help quickstart test test-long test-servers test-machines lab-test faults attacks pod soak clients rolling-restarts fuzz acceptance generated-bias guesses few-labels judged-traffic \
   chunk-study explanations playground llm-queries label-checks privacy generated-client litellm evaluators rag rag-example mcp-conformance \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks \
   container-benchmarks update-benchmark ingestion-benchmarks adapt adapt-killed loop lint format docs prose openapi settings dashboards chart \
@@ -147,6 +147,10 @@ lab-test: $(VENV)/.test ## build the images and run tests/containers, with Docke
 	sh tests/containers/setup.sh
 	CONTAINER_TESTS=1 $(BIN)/pytest tests/containers $(ARGS)
 
+test-machines: $(VENV)/.test ## make quickstart and make test in containers of bare machines; ARGS="--machine debian:12 --tests tests/drift" for less
+	sh tests/machines/setup.sh
+	$(BIN)/python -m tests.machines $(ARGS)
+
 lint: $(VENV)/.dev ## formatting, lint, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -181,6 +185,7 @@ constraints: $(VENV)/.test $(VENV)/.dev $(VENV)/.audit ## write constraints.txt 
 
 requirements: $(VENV)/.audit ## write deploy/requirements from pyproject.toml and constraints.txt; ARGS=--upgrade: the newest of the rest
 	$(BIN)/python -m deploy.requirements.generate $(ARGS)
+	$(BIN)/python -m deploy.requirements.pythons
 
 audit: $(VENV)/.audit ## known vulnerabilities of what is installed; "Error 3": no advisory service could be asked
 	$(BIN)/python -m deploy.requirements.audit
@@ -191,13 +196,15 @@ test-servers: ## Prometheus, Alertmanager, Redis, nginx and strace, from the sys
 clean: ## remove what these targets made
 	rm -rf $(VENV) quickstart build *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
-$(BIN)/python:
+# The file that venv makes last: an environment that was left half made is completed.
+$(BIN)/pip:
+	@sh deploy/requirements/python.sh $(PYTHON)
 	$(PYTHON) -m venv $(VENV)
 
 # Each extra has its mark, so that any order of targets installs each of them once.
 # What the images have too is installed by hash, and setuptools with it, which then builds taugate. What only tests, development and
 # benchmarks need is pinned by constraints.txt, without hashes.
-$(VENV)/.sample: pyproject.toml constraints.txt $(wildcard deploy/requirements/*.txt) | $(BIN)/python
+$(VENV)/.sample: pyproject.toml constraints.txt $(wildcard deploy/requirements/*.txt) | $(BIN)/pip
 	sh deploy/requirements/calibration.sh $(BIN)/pip --quiet --disable-pip-version-check
 	$(PIP) --no-build-isolation --editable '.[calibration,import,sample]'
 	@touch $@
@@ -207,13 +214,13 @@ $(VENV)/.test: $(VENV)/.sample clients/python/pyproject.toml
 	@touch $@
 
 # The server's package wants other versions than taugate does, so it has an environment of its own.
-$(VENV)/.milvus: | $(BIN)/python
+$(VENV)/.milvus: | $(BIN)/pip
 	$(PYTHON) -m venv $(VENV)/milvus-server
 	$(VENV)/milvus-server/bin/pip install --quiet --disable-pip-version-check milvus==2.3.5 'setuptools<81'
 	@touch $@
 
 # What a service over an engine needs, and no more: with pyarrow, which tests need, the client of Milvus takes a third more memory.
-$(VENV)/.engine-service: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.engine-service: pyproject.toml constraints.txt | $(BIN)/pip
 	$(PYTHON) -m venv $(VENV)/engine-service
 	$(VENV)/engine-service/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[milvus,pgvector]'
 	@touch $@

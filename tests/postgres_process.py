@@ -52,7 +52,8 @@ class PostgresProcess:
         assert info is not None
         assert info.process is not None
         for each in [info.process, *info.process.children(recursive=True)]:
-            os.kill(each.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # a child that ended with its parent, or by itself
+                os.kill(each.pid, signal.SIGKILL)
         info.process.wait(10)
 
     def pause(self, *, resume: bool = False) -> None:
@@ -61,7 +62,8 @@ class PostgresProcess:
         assert info is not None
         assert info.process is not None
         for each in [info.process, *info.process.children(recursive=True)]:
-            os.kill(each.pid, signal.SIGCONT if resume else signal.SIGSTOP)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each.pid, signal.SIGCONT if resume else signal.SIGSTOP)
 
     def stop(self) -> None:
         """End it; a second time does nothing."""

@@ -17,7 +17,7 @@ def section(_: ContainerPlan) -> str:
     """List the size of each image and of its largest packages."""
     base = _megabytes(base_image())
     rows, beyond = [], {}
-    for target in ("service", "calibration"):
+    for target in ("service", "service-milvus", "calibration", "mcp"):
         size = _megabytes(image(target))
         beyond[target] = size - base
         rows.append([target, f"{size:,.0f} MB", f"{beyond[target]:,.0f} MB", _packages(target)])

@@ -67,8 +67,13 @@ class ConnectionTable:
         """
         self._max = connections_that_fit(settings.connections.max_connections)
         if self._max < settings.connections.max_connections:
-            fields = {"wanted": settings.connections.max_connections, "fit": self._max}
-            _log.warning("this process may not open files enough for all connections", extra={"fields": fields})
+            # The default fits few machines' limits, and is meant to be lowered; a number that was set is not.
+            was_set = "max_connections" in settings.connections.model_fields_set
+            _log.log(
+                logging.WARNING if was_set else logging.INFO,
+                "the limit of open files is too low for TAUGATE_MAX_CONNECTIONS; using fewer",
+                extra={"fields": {"max_connections": settings.connections.max_connections, "using": self._max}},
+            )
         self._seconds = settings.connections.receive_seconds
         self._metrics = metrics
         self._open: dict[OpenConnection, None] = {}

@@ -35,6 +35,16 @@ _SECURITY_SCHEMES = {
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "the same in a header of its own"},
 }
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]  # either of them
+# Errors of the routes themselves, by status. Without a description FastAPI takes the phrase of Python's HTTPStatus,
+# which is another one for 413 and 422 from 3.13 on.
+_ERRORS = {
+    404: "Nothing with this name or id is known",
+    409: "The release that is current could not be loaded; the one before keeps serving",
+    413: "The body is too large",
+    422: "The body is not what this path expects; the message says where",
+    500: "The service failed; its log has the reason under the request's id",
+    504: "The answer was not ready before the deadline",
+}
 # Refusals that come before a route is reached, by status, with their descriptions.
 _REFUSALS = {
     "400": "This is no HTTP, or the body is no JSON",
@@ -72,9 +82,15 @@ def replies(status: int, model: object, **further: Any) -> Responses:  # noqa: A
 def errors(*statuses: int) -> Responses:
     """Describe the errors that a route may answer by itself.
 
-    statuses: HTTP statuses; 500 is added, which any route may answer.
+    statuses: HTTP statuses; 500 is added, which any route may answer. Those that any path may be refused with get their
+    description later, from `describe`.
     """
-    return {status: {"model": ErrorResponse, "headers": _error_headers(status)} for status in sorted({*statuses, 500})}
+    described: Responses = {}
+    for status in sorted({*statuses, 500}):
+        described[status] = {"model": ErrorResponse, "headers": _error_headers(status)}
+        if status in _ERRORS:
+            described[status]["description"] = _ERRORS[status]
+    return described
 
 
 def judging(results: str) -> dict[str, Any]:

@@ -39,8 +39,9 @@ def finished(
 
 
 def image(target: str) -> str:
-    """The name that docker-compose.yml gives to an image of the project."""
-    lines = (ROOT / "docker-compose.yml").read_text(encoding="utf-8").splitlines()
+    """The name that compose gives to an image of the project."""
+    files = [ROOT / "docker-compose.yml", ROOT / "deploy" / "compose" / "milvus.yml"]
+    lines = [line for path in files for line in path.read_text(encoding="utf-8").splitlines()]
     return next(line.split()[-1] for line in lines if f"image: taugate/{target}:" in line)
 
 

@@ -7,6 +7,7 @@ cd "$(dirname "$0")/../.."
 if docker info >/dev/null 2>&1; then
   docker pull --quiet "$(sed -n 's/^ARG PYTHON=//p' deploy/docker/Dockerfile)"  # of which a build leaves no image behind
   docker compose --profile demo --profile mcp build "$@"
+  docker compose -f docker-compose.yml -f deploy/compose/milvus.yml build "$@" service  # the image service-milvus
   exec docker build . -f deploy/docker/Dockerfile --target sbom --output build/sbom
 fi
 lab=${CONTAINER_LAB_TOOL:-../shared/tools/container-lab}
@@ -15,7 +16,7 @@ if [ ! -x "$lab" ]; then
   exit 1
 fi
 "$lab" up
-in_compose() { sed -n "s|^ *image: \($1.*\)|\1|p" docker-compose.yml; }
+in_compose() { sed -n "s|^ *image: \($1.*\)|\1|p" docker-compose.yml deploy/compose/milvus.yml; }
 "$lab" image python "$(sed -n 's/^ARG PYTHON=//p' deploy/docker/Dockerfile)"
 "$lab" image redis "$(in_compose redis)"
 "$lab" image prometheus "$(in_compose prom/prometheus)"
@@ -25,8 +26,8 @@ set --
 for folder in $(python3 -m pip config list | grep -oE "(file:/)?/[^' ]+" | sed 's|^file://||; s|/simple$||'); do
   [ -d "$folder" ] && set -- "$@" -v "$folder:$folder:ro"
 done
-for target in service calibration mcp; do
+for target in service service-milvus calibration mcp; do
   "$lab" build . -f deploy/docker/Dockerfile --target "$target" --format docker "$@" \
-    -t "$(in_compose "taugate/$target" | head -n 1)"
+    -t "$(in_compose "taugate/$target:" | head -n 1)"
 done
 "$lab" build . -f deploy/docker/Dockerfile --target sbom "$@" --output build/sbom

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import httpx
@@ -93,8 +94,10 @@ def test_a_release_that_is_calibrated_comes_into_service_without_a_restart(up: P
     for path in [up.folder / "data", *(up.folder / "data").rglob("*")]:
         path.chmod(0o755 if path.is_dir() else 0o644)
     before, started = search(up).json()["release"], started_at(up)
-    done = up.compose("run", "--rm", "calibrate", "sample", "--seed", "1", "--max-loss", "0.05")
+    # -T: on a terminal, which podman-compose gives to a container by default, stderr and its report end in stdout.
+    done = up.compose("run", "-T", "--rm", "calibrate", "sample", "--seed", "1", "--max-loss", "0.05")
     name = Path(done.stdout.split()[-1]).name
+    assert re.fullmatch(r"\d{8}T\d{6}Z-[0-9a-f]{12}", name), done.stdout
     assert name != before
     until(lambda: search(up).json()["release"] == name)
     assert started_at(up) == started

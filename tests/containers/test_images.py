@@ -100,6 +100,8 @@ def test_it_has_no_pytorch_no_pip_and_no_compiler() -> None:
         ("service", "postgresql://engine"),
         ("calibration", "postgresql://engine"),
         ("calibration", "http://engine:19530"),
+        ("service-milvus", "postgresql://engine"),
+        ("service-milvus", "http://engine:19530"),
     ],
 )
 def test_it_has_the_client_of_the_engine_that_it_may_be_given(target: str, url: str) -> None:
@@ -134,7 +136,7 @@ def test_it_is_small_and_says_what_it_is() -> None:
     assert {f"org.opencontainers.image.{name}" for name in ("title", "version", "licenses", "revision")} <= set(labels)
 
 
-@pytest.mark.parametrize("target", ["service", "calibration", "mcp"])
+@pytest.mark.parametrize("target", ["service", "service-milvus", "calibration", "mcp"])
 def test_each_image_has_a_list_of_what_is_installed(target: str) -> None:
     bom = json.loads(inside(target, "print(open('/opt/taugate/sbom.cdx.json').read())"))
     assert bom["bomFormat"] == "CycloneDX"

@@ -56,7 +56,10 @@ class EncodingProcess:
     def kill_worker(self) -> bool:
         """Kill one worker; returns whether there was one."""
         for pid in self._workers():
-            os.kill(pid, signal.SIGKILL)
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:  # it has ended since it was listed, as Ray ends idle workers
+                continue
             return True
         return False
 

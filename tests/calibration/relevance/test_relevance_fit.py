@@ -318,10 +318,9 @@ def test_results_without_a_label_have_no_say() -> None:
     everything = fit_by_document(values, relevant, np.arange(300))
     assert everything is not None
     assert everything.model.weights.tobytes() != found[0].model.weights.tobytes()
-    assert recalibrate(everything.model, values, relevant, labelled) == recalibrate(
-        everything.model, values, other, labelled
-    )
-    assert recalibrate(everything.model, values, relevant) != recalibrate(everything.model, values, relevant, labelled)
+    recalibrated = recalibrate(everything.model, values, relevant, labelled).recalibration
+    assert recalibrated == recalibrate(everything.model, values, other, labelled).recalibration
+    assert recalibrated != recalibrate(everything.model, values, relevant).recalibration
 
 
 def test_further_chunks_of_a_relevant_document_do_not_teach_the_model() -> None:

@@ -140,3 +140,16 @@ def test_the_limit_of_open_files_is_raised(releases: Path) -> None:
         limits = Path(f"/proc/{service.process.pid}/limits").read_text().splitlines()
         (line,) = (line for line in limits if line.startswith("Max open files"))
         assert line.split()[3] == str(hard)
+
+
+@pytest.mark.parametrize(("settings", "level"), [({}, "INFO"), ({"max_connections": 10_000}, "WARNING")])
+def test_a_low_limit_of_open_files_is_a_warning_only_if_the_number_of_connections_was_set(
+    settings: dict[str, int], level: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The default is lowered on many machines, and nobody has to act on it."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (8192, 8192))
+    with caplog.at_level("INFO", "taugate.connections"):
+        ConnectionTable(Settings(releases=Path("releases"), **settings), Metrics())
+    (record,) = caplog.records
+    assert record.levelname == level
+    assert record.fields == {"max_connections": 10_000, "using": 8192 - 256}

@@ -1,0 +1,90 @@
+"""README's two commands in containers that have nothing but Python: `make test-machines`, before every release.
+
+`--machine` names some of the images, `--tests` what `make test` runs instead of all tests. Exit status: 0 if both
+commands passed in every container, else 1. What each container printed is in build/machines.
+"""
+
+import argparse
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.containers.engine import ROOT, engine
+from tests.machines.pip_settings import container_options
+
+LOGS = ROOT / "build" / "machines"
+DEBIAN_PACKAGES = "make python3 python3-venv"  # as README says
+
+
+@dataclass(frozen=True)
+class Machine:
+    """An image, the Python that it has, and the packages that README asks for and it lacks."""
+
+    image: str
+    python: str
+    packages: str
+
+
+# Debian 12 has 3.11.2, the oldest patch release of 3.11 that a distribution has; Debian 13 has 3.13.
+MACHINES = (
+    Machine("debian:12", "3.11", DEBIAN_PACKAGES),
+    Machine("python:3.12-slim", "3.12", "make"),
+    Machine("debian:13", "3.13", DEBIAN_PACKAGES),
+    Machine("python:3.14-slim", "3.14", "make"),
+)
+
+
+def main() -> int:
+    """Run one container after the other, and say of each how it ended."""
+    parser = argparse.ArgumentParser(prog="python -m tests.machines", description=__doc__)
+    images = [machine.image for machine in MACHINES]
+    parser.add_argument("--machine", action="append", choices=images, help="an image; default: all of them")
+    parser.add_argument("--tests", default="", help="arguments of pytest; default: all tests")
+    parser.add_argument("--skip-tests", action="store_true", help="run only make quickstart")
+    arguments = parser.parse_args()
+    LOGS.mkdir(parents=True, exist_ok=True)
+    write_source(LOGS / "source.tar")
+    environment = {"TESTS": arguments.tests, "SKIP_TESTS": "1" if arguments.skip_tests else ""}
+    failed = [machine for machine in chosen(arguments.machine) if not passes(machine, environment)]
+    return 1 if failed else 0
+
+
+def chosen(images: list[str] | None) -> list[Machine]:
+    """Return the machines with these images, or all of them."""
+    return [machine for machine in MACHINES if images is None or machine.image in images]
+
+
+def passes(machine: Machine, environment: dict[str, str]) -> bool:
+    """Run both commands in a new container, and return whether they passed."""
+    log = LOGS / f"{machine.image.replace(':', '-')}.log"
+    environment = environment | {"PACKAGES": machine.packages, "MINOR": machine.python}
+    options = [f"--env={name}={value}" for name, value in environment.items()]
+    mounts = [f"--volume={Path(__file__).parent / 'inside.sh'}:/machines/inside.sh:ro"]
+    mounts.append(f"--volume={LOGS / 'source.tar'}:/machines/source.tar:ro")
+    run = [engine(), "run", "--rm", *options, *mounts, *container_options(), machine.image]
+    with log.open("wb") as output:
+        status = subprocess.run(
+            [*run, "sh", "/machines/inside.sh"], stdout=output, stderr=subprocess.STDOUT, check=False
+        ).returncode
+    sys.stdout.write(f"{machine.image}, Python {machine.python}: {'passed' if status == 0 else f'FAILED, see {log}'}\n")
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    for line in [line for line in lines if line.startswith("== ")] + (lines[-15:] if status else []):
+        sys.stdout.write(f"  {line}\n")
+    sys.stdout.flush()
+    return status == 0
+
+
+def write_source(path: Path) -> None:
+    """Write the files of the working tree that Git does not ignore, as a clone would have them."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    with tarfile.open(path, "w") as archive:
+        for name in names:
+            if name and (ROOT / name).exists():
+                archive.add(ROOT / name, arcname=name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
