@@ -73,10 +73,10 @@ def trained_similarity(name_or_path: str) -> TrainedSimilarity | None:
     name_or_path: of a sentence-transformers model, or of the encoder in a release, whose manifest says it.
     """
     path = Path(name_or_path)
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    with suppress(OSError, ValueError, LookupError, TypeError):
         if (manifest := path.parent / MANIFEST).is_file():
             return _NAMES.get(json.loads(manifest.read_bytes())["encoder_fit"]["trained_similarity"])
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, EncoderError):
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, EncoderError):
         folder = model_folder(name_or_path)
         modules = json.loads((folder / "modules.json").read_bytes())
         if modules[-1]["type"].endswith("Normalize"):
