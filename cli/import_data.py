@@ -103,6 +103,11 @@ def run(arguments: argparse.Namespace) -> int:
     if result.queries:
         verb = "would be copied" if arguments.dry_run else "copied"
         say(f"queries {verb}: {result.queries}, with their judgements: {', '.join(result.splits) or 'none'}")
+    if result.unreadable_files:
+        say(
+            f"warning: the encoder cannot read text in {result.unreadable_files:,} of {result.files:,} files, as it "
+            "does not know their words; import with --encoder that names one for their language"
+        )
     verb = "would hold" if arguments.dry_run else "holds"
     say(
         f"{arguments.to} {verb} documents: {result.documents}, chunks: {result.chunks} ({result.added} added, "

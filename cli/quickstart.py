@@ -31,12 +31,13 @@ class QuestionOutcome:
     """What a question got.
 
     results: similarity and text of each result kept, best first; considered: results there were before the threshold;
-    best: similarity of the first of them.
+    best: similarity of the first of them; reason: why none is kept, None if some are.
     """
 
     results: Sequence[tuple[float, str]]
     considered: int
     best: float
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -208,6 +209,7 @@ def _search_in_process(folder: Path) -> Callable[[list[str]], list[QuestionOutco
                 ],
                 answer.considered,
                 answer.best_score or 0.0,
+                answer.reason,
             )
             for answer in release.retriever.search([Query(question, k) for question in questions])
         ]
@@ -233,6 +235,7 @@ def _search_over_http(base: str, playground: str | None, tour: _Tour, release: P
                 [(result["score"], result["text"]) for result in reply["results"]],
                 reply["considered"],
                 reply["best_score"] or 0.0,
+                reply["reason"],
             )
             for reply in _post(f"{base}/search/batch", {"queries": questions})["responses"]
         ]
@@ -285,6 +288,8 @@ def _print_reply(question: str, reply: QuestionOutcome) -> None:
     if reply.results:
         score, text = reply.results[0]
         _print(f"→ {score:.3f} {text}\n({len(reply.results)} of {reply.considered} results kept)")
+    elif reply.reason == "unreadable":
+        _print("→ no result: the encoder cannot read this question")
     else:
         _print(f"→ no result: the most similar document has {reply.best:.3f}, which is below the threshold")
 

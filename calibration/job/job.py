@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from taugate.calibration.encoding.encoder_fit import encoder_fit, encoder_fit_warnings, trained_similarity
 from taugate.calibration.encoding.source import AskedEncoder, Encoders
 from taugate.calibration.gate.indexes import kinds_asked
 from taugate.calibration.job.admission import admit_in_process, admit_over_engine, known_to_current, reached
@@ -115,6 +116,11 @@ def calibrate(
         inherited = _inherited(releases, encoders.queries, settings)
         if inherited is not None:
             settings = replace(settings, rule=settings.rule.kept_from(inherited.chosen_by))
+        with watch.stage("read"):
+            fit = encoder_fit(dataset, encoders.documents, encoders.queries, trained_similarity(asked.name))
+        of_queries = encoders.queries.config
+        for warning in encoder_fit_warnings(fit, of_queries.name, of_queries.max_length):
+            say(f"warning: {warning}")
         drawn = DrawnQueries.draw(
             SamplingUnits.from_labels(clusters(dataset.answerable)), len(dataset.documents), settings
         )
@@ -129,7 +135,7 @@ def calibrate(
         for warning in found.query_set.warnings:
             say(f"warning: {warning}")
         with watch.stage("write"):
-            facts = manifest_facts(dataset, admitted, found, settings, adaptation)
+            facts = manifest_facts(dataset, admitted, found, settings, adaptation) | {"encoder_fit": fit}
             report = render(dataset, facts, found, _parent(releases))
             contents = ReleaseContents(
                 admitted,

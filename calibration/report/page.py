@@ -9,6 +9,7 @@ from typing import Any
 from taugate.calibration.abstention.words import SCORES, evidence, headline, most_percent
 from taugate.calibration.charts.numbers import KEEPS, METRICS, PARTS, count, fixed, percent, spread
 from taugate.calibration.charts.template import template
+from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
 from taugate.calibration.provisional.words import outlook
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.query_set.wording import COPIED, Wording
@@ -138,6 +139,9 @@ def page_warnings(facts: Mapping[str, Any], found: Findings) -> list[PageWarning
         warnings.append(PageWarning("Long documents", said))  # ends with a command, which takes no full stop
     notes = left_out_notes(data["empty_documents"] or 0, data["own_documents"] or 0)
     warnings += [PageWarning("Left out", _sentence(note)) for note in notes]
+    encoder = facts.get("query_encoder") or facts["encoder"]
+    fit = encoder_fit_warnings(facts.get("encoder_fit"), encoder["name"], encoder["max_length"])
+    warnings += [PageWarning("Encoder", _sentence(said)) for said in fit]
     if found.abstention is not None:
         if not found.abstention.record.certified:
             said = "The limits asked for could not be certified, so the release was not promoted."

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from taugate.calibration.encoding.changes import CorpusChanges, CorpusDigests
+from taugate.calibration.encoding.encoder_fit import encoder_fit, encoder_fit_warnings
 from taugate.calibration.engines.stored import JOB_ACCESS, documents_of
 from taugate.calibration.gate.baseline import Admitted
 from taugate.calibration.job.job import check_sizes
@@ -23,6 +24,7 @@ from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.study import study
 from taugate.calibration.update.admission import admit_update, release_encoders
 from taugate.calibration.update.check import ThresholdCheck, check_threshold
+from taugate.calibration.update.vectors import ReleaseEncoders
 from taugate.errors import EngineUnavailable, InputError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.location import local_folder
@@ -33,6 +35,7 @@ from taugate.registry.promotion import SatisfiedRule, promote
 from taugate.registry.signing import sign
 from taugate.retrieval.release.manifest import Manifest, UpdateRecord
 from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.records import EncoderFitRecord
 from taugate.retrieval.release.signature import TrustedKeys
 
 # Kinds of candidate that the gate judges for each corpus anew; encoder and projection stay.
@@ -122,6 +125,9 @@ def _update_of(
         if changes.nothing:
             return Updated(release.manifest, folder.name, changes, None, promoted=False)
         _check_dataset(dataset, asked, say)
+        fit = _encoder_fit(release.manifest, dataset, encoders)
+        for warning in encoder_fit_warnings(fit, encoders.queries.config.name, encoders.queries.config.max_length):
+            say(f"warning: {warning}")
         units = SamplingUnits.from_labels(clusters(dataset.answerable))
         drawn = DrawnQueries.draw(units, len(dataset.documents), asked)
         part = drawn.parts["calibration"]
@@ -136,6 +142,7 @@ def _update_of(
             facts = manifest_facts(dataset, admitted, found, asked, release.manifest.adaptation) | _kept_facts(
                 release.manifest, admitted, record
             )
+            facts |= {"encoder_fit": fit}
             contents = ReleaseContents(
                 admitted,
                 Path(spool),
@@ -148,6 +155,12 @@ def _update_of(
         with watch.stage("promote"):
             promoted = _promote(folder.parent, manifest, folder.name, check, promotion)
         return Updated(manifest, folder.name, changes, check, promoted)
+
+
+def _encoder_fit(manifest: Manifest, dataset: Dataset, encoders: ReleaseEncoders) -> EncoderFitRecord | None:
+    """Return what is wrong between the encoder of a release and a newer data set; None if nothing is."""
+    trained = None if manifest.encoder_fit is None else manifest.encoder_fit.trained_similarity
+    return encoder_fit(dataset, encoders.documents, encoders.queries, trained)
 
 
 def _check_promotable(manifest: Manifest, promotion: UpdatePromotion) -> None:

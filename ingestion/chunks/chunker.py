@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
 from pathlib import Path
+from string import printable
 from typing import Literal, Self
 
 from tokenizers import Tokenizer
@@ -14,9 +15,11 @@ from taugate.ingestion.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
 from taugate.ingestion.chunks.sentences import LONGEST, SENTENCE_END, spans
 from taugate.ingestion.parsed import Block, ParsedDocument
 from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig
+from taugate.retrieval.encoder.unread import UNREADABLE, UnreadCounter
 
 _LINE = re.compile(r"\n")
 _TITLE_SHARE = 4  # a title takes at most a quarter of the window
+_ORDINARY_WORD = 100  # characters; of a longer one WordPiece makes one unknown token
 _SMALL_SECTION = 4  # sections below a quarter of the window are joined with the next
 HEADING_SEPARATOR = " > "
 
@@ -83,6 +86,8 @@ class Chunker:
         if not 0 <= overlap <= self.size // 2:
             raise InputError(f"--overlap {overlap}: give 0 to {self.size // 2} tokens, half of the chunk at most")
         self._tokenizer = tokenizer
+        self._unread = UnreadCounter(tokenizer)
+        self._reads_ascii = not self._is_unreadable(" ".join(printable.strip()))
         self._room = self.size - tokenizer.num_special_tokens_to_add(is_pair=False) - self._count(prompt)
         if self._room < 16:
             raise InputError(f"--chunks {self.size}: leaves fewer than 16 tokens for text; give a larger size")
@@ -110,6 +115,22 @@ class Chunker:
     def fits(self, text: str) -> bool:
         """Tell whether a text, with its title in front, is short enough for one chunk."""
         return len(text) <= self._room * 16 and self._count(text) <= self._room
+
+    def count_unreadable(self, texts: Sequence[str]) -> int:
+        """Return how many texts the encoder cannot read, as most of their characters are in unknown tokens.
+
+        Texts of ASCII with words of ordinary length are not tokenized again if the encoder knows all of ASCII.
+        """
+        return sum(not self._is_plain(text) and self._is_unreadable(text) for text in texts)
+
+    def _is_plain(self, text: str) -> bool:
+        if not (self._reads_ascii and text.isascii()):
+            return False
+        return max(map(len, text.split()), default=0) <= _ORDINARY_WORD
+
+    def _is_unreadable(self, text: str) -> bool:
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        return self._unread.share(text, encoding) > UNREADABLE
 
     def chunks(self, document: ParsedDocument) -> list[Chunk]:
         """Divide a document; one that fits is one chunk. Returns its chunks in reading order."""

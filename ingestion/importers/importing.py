@@ -22,7 +22,9 @@ from taugate.ingestion.importers.data_sets import RECORD, Labels, documents_of_d
 from taugate.ingestion.importers.documents import ImportedDocument, PassageIds
 from taugate.ingestion.importers.files import documents_of_files
 from taugate.ingestion.importers.source_files import FileNote, Skipped
+from taugate.ingestion.importers.unread_files import UnreadFiles
 from taugate.retrieval.documents.store import MOST_FIELDS, MOST_TAGS, MetadataValue
+from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate.storage.files import atomic_write, set_mode, sync, sync_folder
 from taugate.storage.folders import make_folder
 
@@ -53,9 +55,10 @@ class ImportResult:
     documents: with text, of all sources. chunks: lines of the corpus. added, changed, removed: documents, compared with
     the corpus before. skipped: files and documents that were not read. notes: on files that were. queries, splits: how
     many queries came from data sets, and the splits of their judgements. kept_labels: whether those of data sets were
-    left out, because the target has queries of its own. left_out: names of metadata fields beyond the most that a
-    corpus may have. shortened: names of those that hold more strings than a list may have. mixed: names of those
-    that hold numbers in one document and text in another.
+    left out, because the target has queries of its own. files, unreadable_files: with text, and those of them with
+    passages that the encoder cannot read; 0 if documents are left whole. left_out: names of metadata fields beyond the
+    most that a corpus may have. shortened: names of those that hold more strings than a list may have. mixed: names of
+    those that hold numbers in one document and text in another.
     """
 
     documents: int = 0
@@ -68,6 +71,8 @@ class ImportResult:
     queries: int = 0
     splits: list[str] = field(default_factory=list)
     kept_labels: bool = False
+    files: int = 0
+    unreadable_files: int = 0
     left_out: set[str] = field(default_factory=set)
     shortened: set[str] = field(default_factory=set)
     mixed: set[str] = field(default_factory=set)
@@ -195,12 +200,16 @@ def _write_documents(
     """Write the lines of each document, and return the SHA-256 of these by its id; counts go into `result`."""
     digests: dict[str, hashlib._Hash] = {}
     fields: dict[str, str | None] = dict.fromkeys(_OWN_FIELDS)
+    unread = UnreadFiles(chunker)
     for document in documents:
         if isinstance(document, Skipped):
             result.skipped.append(document)
             continue
         if isinstance(document, FileNote):
             result.notes.append(document)
+            continue
+        if not has_visible_text(f"{document.content.title}{document.content.text}"):
+            result.skipped.append(Skipped.of(_path(document), "holds no visible text"))
             continue
         bounded = replace(document, metadata=_bounded(document.metadata, fields, result))
         named, lines = ids.lines(bounded, chunker)
@@ -209,7 +218,17 @@ def _write_documents(
             spool.write(line)
             digest.update(line)
         result.chunks += len(lines)
+        unread.add(_path(document), lines)
+    unreadable = list(unread.notes())
+    result.notes += unreadable
+    result.files, result.unreadable_files = unread.files, len(unreadable)
     return {identifier: digest.digest() for identifier, digest in digests.items()}
+
+
+def _path(document: ImportedDocument) -> str:
+    """Return what names a document for people: the path of its file, else its id."""
+    path = document.metadata.get("path")
+    return path if isinstance(path, str) else document.document_id
 
 
 def _bounded(
@@ -225,11 +244,11 @@ def _bounded(
             result.left_out.add(name)
             continue
         kind = _kind(value)
-        if kind and fields.setdefault(name, kind) != kind:
-            if fields[name]:
-                result.mixed.add(name)
-            else:
-                fields[name] = kind
+        earlier = fields.setdefault(name, kind)
+        if earlier is None:
+            fields[name] = kind
+        elif kind not in (None, earlier):
+            result.mixed.add(name)
         if isinstance(value, list) and len(value) > MOST_TAGS:
             result.shortened.add(name)
         kept[name] = value[:MOST_TAGS] if isinstance(value, list) else value

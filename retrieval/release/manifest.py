@@ -39,6 +39,7 @@ from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUE
 from taugate.retrieval.release.records import (
     AbstentionRecord,
     CalibrationRecord,
+    EncoderFitRecord,
     GateRecord,
     NoAnswerRecord,
     ProjectionRecord,
@@ -245,7 +246,8 @@ class Manifest(Record):
     refused as a whole. no_answer: how many queries without an answer still get one. drift: the smallest shift of the
     traffic that an alarm finds. erasure: None of a release as it was calibrated. update: None of a release that no
     update made, and then not written. labels: None where every label was taken by itself, and then not written.
-    adaptation: None of an encoder that was not adapted, and then not written. engine: where the
+    adaptation: None of an encoder that was not adapted, and then not written. encoder_fit: None if the encoder suits
+    the texts, and then not written. engine: where the
     vectors and documents are, None where they are in the release, and then not written. golden, reference: names of
     files. golden_tolerance: how far a score of a golden query may be from its record. files: every other file, by path.
     """
@@ -278,6 +280,7 @@ class Manifest(Record):
     update: UpdateRecord | None = None
     labels: LabelsRecord | None = None
     adaptation: AdaptationRecord | None = None
+    encoder_fit: EncoderFitRecord | None = None
     engine: EngineRecord | None = None
     gate: list[GateRecord]
     golden: str
@@ -289,7 +292,7 @@ class Manifest(Record):
     def _without_absent_records(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what most releases do not have, so that their digests stay what they were."""
         fields: dict[str, Any] = dump(self)
-        for name in ("query_encoder", "update", "labels", "adaptation", "engine"):
+        for name in ("query_encoder", "update", "labels", "adaptation", "encoder_fit", "engine"):
             if getattr(self, name) is None:
                 fields.pop(name, None)
         return fields

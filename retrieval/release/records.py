@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Literal, Self
 
 import numpy as np
-from pydantic import FiniteFloat, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.release.evidence import EvidenceRecord, Interval, Record
@@ -161,6 +161,33 @@ class NoAnswerRecord(Record):
     answered: float
     upper: float
     evidence: EvidenceRecord
+
+
+TrainedSimilarity = Literal["dot", "euclidean", "manhattan"]
+
+
+class EncoderFitRecord(Record):
+    """What is wrong between the encoder and the texts of the data set.
+
+    documents: how many were looked at, evenly spread; all of a corpus of 5,000 or fewer. unreadable_documents: most of
+    whose text is unknown tokens. indistinct_documents: that differ from another document only in unknown tokens, so
+    that both have one vector. queries: labelled ones. truncated_queries: longer than the encoder reads.
+    unreadable_queries: as of documents. trained_similarity: what the encoder was trained for, None for cosine.
+    """
+
+    documents: int = Field(ge=1)
+    unreadable_documents: int = Field(ge=0)
+    indistinct_documents: int = Field(ge=0)
+    queries: int = Field(ge=0)
+    truncated_queries: int = Field(ge=0)
+    unreadable_queries: int = Field(ge=0)
+    trained_similarity: TrainedSimilarity | None
+
+    @property
+    def is_notable(self) -> bool:
+        """True if anything was found."""
+        counts = (self.unreadable_documents, self.indistinct_documents, self.truncated_queries, self.unreadable_queries)
+        return any(counts) or self.trained_similarity is not None
 
 
 class QuerySetRecord(Record):

@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Mapping
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
@@ -125,7 +126,7 @@ def test_llamaindex_filters() -> None:
 @pytest.mark.parametrize(
     ("leaf", "said"),
     [
-        (("year", ">", "2019-01-01"), "needs a number"),
+        (("year", ">", "soon"), "needs a number, or an ISO date"),
         (("year", "<", True), "needs a number"),
         (("kind", "==", None), "null"),
         (("kind", "==", ["a"]), "list"),
@@ -155,3 +156,22 @@ def test_haystack_filters_of_no_known_shape(filters: dict[str, object]) -> None:
 @pytest.mark.parametrize("leaf", [leaf for leaf in LEAVES if leaf[1] not in ("!=", "not in")], ids=str)
 def test_the_service_reads_what_it_knows(leaf: tuple[str, str, object]) -> None:
     assert read_filter(all_of([compare(*leaf), compare("other", "==", True)])) is not None
+
+
+DATES: list[tuple[object, str]] = [
+    ("2019-01-01", "2019-01-01"),
+    ("2019-01-01T10:30:00+02:00", "2019-01-01T10:30:00+02:00"),
+    (date(2019, 1, 1), "2019-01-01"),
+    (datetime(2019, 1, 1, 10, 30, tzinfo=UTC), "2019-01-01T10:30:00+00:00"),
+    ({"date": "2019-01-01", "type": "date"}, "2019-01-01"),
+    ({"datetime": "2019-01-01T10:30:00Z", "type": "datetime"}, "2019-01-01T10:30:00Z"),
+]
+
+
+@pytest.mark.parametrize(("value", "written"), DATES, ids=str)
+def test_compare_bound_is_a_date_filter_has_its_iso_form(value: object, written: str) -> None:
+    assert compare("created", ">=", value) == {"created": {"gte": written}}
+    assert read_filter(compare("created", "<", value)) is not None
+    assert from_langchain(Comparison(comparator=Comparator.GT, attribute="created", value=value)) == {
+        "created": {"gt": written}
+    }

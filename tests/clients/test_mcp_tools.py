@@ -235,6 +235,8 @@ EMPTY = replace(REPLY, results=(), reason="all_below_threshold", best_score=0.24
         (replace(EMPTY, best_score=-0.04), "the best has -.040 against τ .300."),
         (replace(EMPTY, reason="unanswerable"), "do not seem to answer this question: the best similarity is .240."),
         (replace(EMPTY, reason="no_documents_match_filter"), "No document matches the filter."),
+        (replace(EMPTY, reason="unreadable"), "The search does not know the words of this question"),
+        (replace(REPLY, truncated=True, calibrated=False), "The question is too long, and only its beginning was read"),
         (replace(EMPTY, reason="of_tomorrow"), "No passage was found (of_tomorrow)."),
         (replace(REPLY, calibration="provisional", calibrated=False), "The threshold is provisional"),
         (replace(EMPTY, calibration="provisional", calibrated=False), "The threshold is provisional"),

@@ -56,4 +56,5 @@ def test_no_field_of_a_document_is_lost_to_ours() -> None:
     fields = metadata(reply(), result(0.9, score="five stars", year=2020))
     assert (fields["score"], fields["document.score"], fields["year"]) == (0.9, "five stars", 2020)
     assert (fields["query_id"], fields["release"], fields["calibration"]) == ("q1", "r1", "calibrated")
+    assert fields["truncated"] is False
     assert "title" not in fields

@@ -76,6 +76,8 @@ def test_the_format_is_the_documented_one() -> None:
             {"id": "d1", "rank": 1, "score": 0.5, "propensity": 1.0},
             {"id": "d2", "rank": 4, "score": 0.25, "propensity": 0.05},
         ],
+        "truncated": False,
+        "unreadable": False,
     }
     assert orjson.loads(line_bytes(JUDGEMENT)) == {
         "v": 2,

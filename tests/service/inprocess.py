@@ -12,7 +12,7 @@ import httpx
 from fastapi import FastAPI
 
 from taugate.retrieval.encoder.encoder import Tokens
-from taugate.retrieval.index.passages import Observe
+from taugate.retrieval.index.passages import Observe, unobserved
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.similarity import Float32
@@ -43,7 +43,7 @@ class Gated:
         self._texts |= {tuple(each.ids): text for each, text in zip(tokens, texts, strict=True)}
         return tokens
 
-    def embed(self, tokens: Sequence[Tokens], observe: Observe) -> Float32:
+    def embed(self, tokens: Sequence[Tokens], observe: Observe = unobserved) -> Float32:
         self.seen += [self._texts[tuple(each.ids)] for each in tokens]
         assert self.gate.wait(PATIENCE)
         if self.error is not None:

@@ -9,12 +9,13 @@ import pytest
 
 from taugate.calibration.metrics.clusters import clusters
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.beir import read_dataset
+from taugate.ingestion.dataset.beir import off_topic_questions, read_dataset
 from taugate.registry.catalog import current_id
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import content_digest
 from taugate.retrieval.release.reader import load
 from tests.calibration.commands import Capture, arguments, refusal, small
+from tests.fake_encoder import write_fake_encoder
 
 ASKED = ("--max-answered", "0.2", "--max-empty", "0.2")
 
@@ -26,8 +27,15 @@ def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """120 answerable queries, each about a document of its own, and an encoder that finds it."""
-    return small(tmp_path_factory.mktemp("plain"), 120, texts=120)
+    """120 answerable queries, each about a document of its own, and an encoder that finds it.
+
+    The encoder knows the words of all other questions as well, so that none is refused as unreadable.
+    """
+    folder = tmp_path_factory.mktemp("plain")
+    data, _ = small(folder, 120, texts=120)
+    documents = [json.loads(line)["text"] for line in (data / "corpus.jsonl").open(encoding="utf-8")]
+    others = [*off_topic_questions(), "unknown things", "nothing of the kind", *(f"word{row}" for row in range(400))]
+    return data, write_fake_encoder(folder / "knowing", [*documents, *others])
 
 
 def with_unanswerable(plain: Path, folder: Path, texts: list[str]) -> Path:

@@ -132,12 +132,14 @@ def test_what_somebody_else_wrote_into_redis_is_worked_out_again(
     with RedisProcess(tmp_path) as server, ServiceProcess(releases, TAUGATE_REDIS_URL=server.url, **settings) as one:
         one.ready()
         assert without_id(ask(one)) == uncached[0]
-        wait_until(lambda: len(list(server.client.scan_iter("taugate:4:*"))) == 2)
+        wait_until(lambda: len(list(server.client.scan_iter("taugate:5:*"))) == 2)
         (found,), (vector,) = (list(server.client.scan_iter(f"*:{kind}:*")) for kind in ("found", "vector"))
         server.client.set(found, value)
         assert without_id(ask(one)) == uncached[0]
-        for strange in (b"x", np.full(DIMENSION, np.nan, dtype=np.float32), np.full(DIMENSION, 1e30, dtype=np.float32)):
-            server.client.set(vector, bytes(strange))
+        numbers = [np.full(DIMENSION, number, dtype=np.float32).tobytes() for number in (np.nan, 1e30)]
+        unflagged = np.zeros(DIMENSION, dtype=np.float32).tobytes()
+        for strange in (b"x", *(each + b"\0" for each in numbers), unflagged, unflagged + b"\4"):
+            server.client.set(vector, strange)
             assert without_id(ask(one)) == uncached[0]
 
 

@@ -17,7 +17,7 @@ from taugate.service.drift.recent_replies import RecentReplies
 from taugate.service.pipeline.queue import SearchResult
 from taugate.service.pipeline.reply import Reply, SearchForm
 
-KEY = "taugate:4:20261121T212206Z-911c6aa76f09:int8:reply:{:064x}"
+KEY = "taugate:5:20261121T212206Z-911c6aa76f09:int8:reply:{:064x}"
 
 
 def vector(size: int) -> CacheValue:

@@ -48,8 +48,12 @@ class Reloading(Hurried):
 
 
 def foreign(many: int, first: int = 0) -> list[str]:
-    """Distinct questions of whose words the sample has none: to the tests' encoder they are one and the same."""
-    return [f"Wie backt man Kuchen Nummer {900_000 + number}" for number in range(first, first + many)]
+    """Distinct questions that are one and the same to the tests' encoder, and like nothing in the sample.
+
+    Most of their characters are in words that the encoder knows, so that none is refused as unreadable.
+    """
+    frequent = "the and for with that are from you can this have"
+    return [f"{frequent} Wie backt man Kuchen Nummer {900_000 + number}" for number in range(first, first + many)]
 
 
 def ordinary(sample: Path, many: int, first: int = 0) -> list[str]:

@@ -4,12 +4,15 @@ A Taugate filter is {"field": condition, …}; all of its entries hold. `$or` an
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Any, TypeGuard
 
 from taugate_client.errors import UnsupportedFilter
 from taugate_client.models import Filter, Scalar
 
+_ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _BOUNDS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 
 
@@ -17,7 +20,8 @@ def compare(field: str, operator: str, value: object) -> Filter:
     """Return the filter for one condition.
 
     field: of the documents' metadata. operator: `==`, `!=`, `>`, `>=`, `<`, `<=`, `in` or `not in`. value: a string,
-    number or boolean; a number for `>` and its like; a list for `in` and `not in`. Raises UnsupportedFilter for others.
+    number or boolean; a number, an ISO date, or a date or datetime for `>` and its like; a list for `in` and `not in`.
+    Raises UnsupportedFilter for others.
     """
     if field.startswith("$"):
         raise UnsupportedFilter(f"filter: the field {field!r} begins with $, which Taugate keeps for its operators")
@@ -26,15 +30,15 @@ def compare(field: str, operator: str, value: object) -> Filter:
             raise UnsupportedFilter(f"filter: {field}: {operator!r} needs a list that is not empty")
         values = [_scalar(field, operator, each) for each in value]
         return {field: values} if operator == "in" else {field: {"nin": values}}
-    known = _scalar(field, operator, value)
+    known = _scalar(field, operator, _iso(value))
     if operator == "==":
         return {field: known}
     if operator == "!=":
         return {field: {"ne": known}}
     if operator not in _BOUNDS:
         raise UnsupportedFilter(f"filter: {field}: Taugate has no operator {operator!r}")
-    if isinstance(known, str | bool):
-        raise UnsupportedFilter(f"filter: {field}: {operator!r} needs a number; store dates as numbers to compare them")
+    if isinstance(known, bool) or (isinstance(known, str) and not _ISO_DATE.match(known)):
+        raise UnsupportedFilter(f"filter: {field}: {operator!r} needs a number, or an ISO date such as 2024-05-31")
     return {field: {_BOUNDS[operator]: known}}
 
 
@@ -68,6 +72,13 @@ def negate(filter: Filter) -> Filter:
 
 def _is_range(condition: object) -> TypeGuard[Mapping[str, float]]:
     return isinstance(condition, Mapping) and set(condition) <= set(_BOUNDS.values())
+
+
+def _iso(value: object) -> object:
+    """Return a date as an ISO text: Python's own, and LangChain's {"date": text, "type": "date"}."""
+    if isinstance(value, Mapping) and value.get("type") in {"date", "datetime"}:
+        return value.get(value["type"])
+    return value.isoformat() if isinstance(value, date) else value  # a datetime is a date
 
 
 def _scalar(field: str, operator: str, value: object) -> Scalar:

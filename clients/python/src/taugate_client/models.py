@@ -117,9 +117,10 @@ class SearchResponse:
     threshold: τ, None if the policy is `none`. policy: what is compared with it. calibrated: the calibrated threshold
     was in force, and its evidence covers this search. calibration: `provisional` if too little evidence stands behind
     it. considered, dropped: how many results there were before the cut, and how many of them it removed.
-    best_score: the highest similarity, kept or not. reason: `all_below_threshold`, `unanswerable` or
-    `no_documents_match_filter` if `results` is empty. query_id: names this reply in `feedback`. approximate: an engine
-    searched within a filter, and may have missed a result.
+    best_score: the highest similarity, kept or not. reason: `all_below_threshold`, `unanswerable`,
+    `unreadable` or `no_documents_match_filter` if `results` is empty. query_id: names this reply in `feedback`.
+    approximate: an engine searched within a filter, and may have missed a result. truncated: the query is longer than
+    the encoder reads, and the results are of its beginning.
     """
 
     results: Sequence[Result]
@@ -135,6 +136,7 @@ class SearchResponse:
     drift: Drift
     query_id: str
     approximate: bool = False
+    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ class ExplainResponse:
 
     kept: the search returns it. rule: the reason as a word; why: the same as a sentence. rank, ranked: its place, from
     1, among so many. compared: what the policy compares with `threshold`. truncated: the text is longer than the
-    encoder's window. filtered: a filter leaves it out. What a filter hides is None.
+    encoder's window. query_truncated: so is the query. filtered: a filter leaves it out. What a filter hides is None.
     """
 
     document_id: str
@@ -161,6 +163,7 @@ class ExplainResponse:
     truncated: bool | None
     filtered: bool
     release: str
+    query_truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

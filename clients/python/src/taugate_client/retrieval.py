@@ -9,7 +9,7 @@ from taugate_client.models import Filter, Result, SearchOptions, SearchResponse
 
 # What the metadata of a passage says of its search: fields of the result, then of the reply.
 SEARCH_FIELDS = (
-    "id", "document_id", "rank", "score", "relevance", "query_id", "release", "calibrated", "calibration",
+    "id", "document_id", "rank", "score", "relevance", "query_id", "release", "calibrated", "calibration", "truncated",
 )  # fmt: skip
 _LOG = logging.getLogger("taugate_client")
 
@@ -82,7 +82,7 @@ def metadata(reply: SearchResponse, result: Result) -> dict[str, object]:
 
 def reason_of_empty(reply: SearchResponse) -> dict[str, object]:
     """Return why a reply has no results, as the events of LangChain and LlamaIndex carry it."""
-    names = ("reason", "best_score", "threshold", "considered", "query_id", "release", "calibration")
+    names = ("reason", "best_score", "threshold", "considered", "query_id", "release", "calibration", "truncated")
     return {name: getattr(reply, name) for name in names}
 
 

@@ -44,6 +44,7 @@ class SearchReply(BaseModel):
     threshold: float | None = Field(description="the calibrated threshold, null if there is none")
     policy: str = Field(description="what is compared with the threshold: similarity, relative, probability or none")
     calibrated: bool = Field(description="whether the threshold's measured promise covers this search")
+    truncated: bool = Field(description="whether the question was too long, so that only its beginning was read")
     calibration: str = Field(description="`provisional` if little evidence stands behind the threshold")
     drift: list[str] = Field(description="alarms: how live questions differ from those of the calibration")
     release: str = Field(description="the version of the search index that answered")
@@ -80,6 +81,7 @@ def search_reply(found: SearchResponse, kept: SearchResponse) -> SearchReply:
         threshold=kept.threshold,
         policy=kept.policy,
         calibrated=kept.calibrated,
+        truncated=kept.truncated,
         calibration=kept.calibration,
         drift=list(kept.drift.signals) if kept.drift.alarm else [],
         release=kept.release,
@@ -103,11 +105,14 @@ def _outcome(found: SearchResponse, kept: SearchResponse) -> str:
             return f"No passage is similar enough: {_distance(kept)}. {_REPHRASE}"
         case "unanswerable":
             return f"The documents do not seem to answer this question: {_distance(kept)}. {_REPHRASE}"
-        case "no_documents_match_filter":
-            return "No document matches the filter. Check its fields and values, or search without it."
-    return f"No passage was found ({kept.reason}). {_REPHRASE}"
+    return _EMPTY.get(kept.reason or "", f"No passage was found ({kept.reason}). {_REPHRASE}")
 
 
+_EMPTY = {
+    "unreadable": "The search does not know the words of this question, perhaps because of its language. Ask again in "
+    "the language of the documents.",
+    "no_documents_match_filter": "No document matches the filter. Check its fields and values, or search without it.",
+}
 _REPHRASE = "Rephrase the question, or tell the user that the documents do not say."
 
 
@@ -123,9 +128,11 @@ def _doubts(reply: SearchResponse) -> list[str]:
     doubts = []
     if reply.results and reply.threshold is None:
         doubts.append("No threshold is in force, so that anything may be among them: check that passages fit.")
+    if reply.truncated:
+        doubts.append("The question is too long, and only its beginning was read: ask again with the question alone.")
     if reply.calibration == "provisional":
         doubts.append("The threshold is provisional, as few judged questions stand behind it: check that passages fit.")
-    elif not reply.calibrated:
+    elif not (reply.calibrated or reply.truncated):
         doubts.append("The measured promise of the threshold does not cover this search (its k or filter).")
     if reply.drift.alarm:
         signals = ", ".join(reply.drift.signals)

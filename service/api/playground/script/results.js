@@ -22,6 +22,9 @@ function verdict(reply, all, kept) {
   if (reply.reason === "unanswerable" && state.tau === null) {
     return `Refused: the documents seem to hold no answer. The best of ${n} results has ${fixed(best)}.`;
   }
+  if (reply.reason === "unreadable" && state.tau === null) {
+    return "Refused: the encoder does not know the words of this question, so that no similarity means anything.";
+  }
   if (tau === null) return `${n} results, none dropped: this release has no threshold.`;
   const pass = kept.length === 1 ? "passes" : "pass";
   if (kept.length) return `${kept.length} of ${n} results ${pass} the threshold ${tauIs(tau)}.`;
@@ -31,6 +34,8 @@ function verdict(reply, all, kept) {
 function stateOf(reply) {
   if (reply.drift.alarm) return chip("Drift alarm", "bad");
   if (reply.calibration === "provisional") return chip("Provisional", "warn");
+  if (reply.truncated) return chip("Not calibrated: the question is longer than the encoder reads", "warn");
+  if (reply.reason === "unreadable") return chip("Not calibrated: the encoder cannot read the question", "warn");
   if (state.tau !== null) return chip("Not calibrated: τ was moved");
   if (reply.calibrated) return chip("Calibrated", "good");
   const { filter, k } = state.search;
