@@ -108,6 +108,7 @@ def test_navigation_is_left_out(menu: str) -> None:
         f"<nav><h1>One Two Three</h1><p>{PROSE}</p></nav>",
         f"<header><p>One Two Three {PROSE}{PROSE}</p></header>",
         f"<div class=toc><ul>{LINKS}</ul></div><p>{PROSE}</p>",
+        f"<h1>A</h1><ul class=menu>{LINKS.replace('</a>', ' of the parts</a>')}</ul><p>{PROSE}</p>",
     ],
 )  # fmt: skip
 def test_links_that_are_the_content_are_kept(body: str) -> None:
