@@ -70,7 +70,7 @@ def section(plan: ImportPlan) -> str:
     ]
     return (
         f"Files of {', '.join(map(str, _SENTENCES))} sentences of translations, in the encodings that people used for the "
-        f"language. Albanian is half of what is wrong in windows-1252: the detector has no model of it.\n\n{targets(figures)}\n\n"
+        f"language. Most of what is wrong in windows-1252 is Albanian, which the detector has no model of.\n\n{targets(figures)}\n\n"
         + "\n\n".join(tables)
         + "\n"
     )

@@ -28,6 +28,7 @@ _TOC_NAME = re.compile(r"(?:^|[\s_-])toc(?:[\s_-]|$)", re.IGNORECASE)
 _TAB_NAME = re.compile(r"(?:^|[\s_-])tabs?(?:[\s_-]|$)", re.IGNORECASE)
 _LINK_SHARE, _MIN_LINKS = 0.8, 3  # of a list of links: of its letters, and links
 _MAX_SHARE = 1 / 3  # of a page's letters that may be a header or footer
+_MAX_LABEL = 2  # words of a link in a menu
 _MAX_PROSE = 200  # letters beside the links of a menu
 _MAX_BANNER = 600  # letters beside the links of a banner or footer
 _MIN_LEFT, _MIN_LETTERS_LEFT = 0.05, 40  # of a page's letters: with less beside its menus, the menus are the page
@@ -71,8 +72,10 @@ def _is_navigation(element: Tag, letters_of_page: int) -> bool:
     if is_named or not _CLASSES.isdisjoint(element.get_attribute_list("class")):
         return _is_named_navigation(element, letters_of_page)
     is_beside = element.name == "aside" and not _is_within(element, _CONTENT)
-    if is_beside or (element.name in _LISTS and _LIST_NAME.search(_names(element))):
+    if is_beside:
         return _is_of_links(element)
+    if element.name in _LISTS and _LIST_NAME.search(_names(element)):
+        return _is_of_links(element) and _has_short_labels(element)
     # A table of contents repeats the page's headings, unless it leads to other pages: then it is their index.
     may_be_toc = element.name in _LISTS and _TOC_NAME.search(_names(element)) is not None
     return may_be_toc and _links_within(element) and _is_of_links(element)
@@ -109,6 +112,12 @@ def _holds_tabs(element: Tag) -> bool:
     if any(part.get("role") in {"tablist", "tab"} for part in parts):
         return True
     return any(_TAB_NAME.search(_names(part)) for part in parts) and _links_within(element)
+
+
+def _has_short_labels(element: Tag) -> bool:
+    """Whether links are named as in menus: by two words or fewer on average."""
+    labels = [link.get_text().split() for link in element.find_all("a", href=True)]
+    return sum(map(len, labels)) <= _MAX_LABEL * len(labels)
 
 
 def _links_within(element: Tag) -> bool:
