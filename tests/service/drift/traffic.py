@@ -52,8 +52,8 @@ def foreign(many: int, first: int = 0) -> list[str]:
 
     Most of their characters are in words that the encoder knows, so that none is refused as unreadable.
     """
-    frequent = "the and for with that are from you can this have"
-    return [f"{frequent} Wie backt man Kuchen Nummer {900_000 + number}" for number in range(first, first + many)]
+    frequent, foreign_words = "the is for and in what to of", "ä ö ü ß ñ é è à ç ø å ł"
+    return [f"{frequent} {foreign_words} {900_000 + number}" for number in range(first, first + many)]
 
 
 def ordinary(sample: Path, many: int, first: int = 0) -> list[str]:
