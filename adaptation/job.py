@@ -168,6 +168,8 @@ def _read(
             each.mkdir()
         check_split(folder / qrels_of(deciding), "--eval-split")
         evaluation = read_dataset(folder, deciding, spools[0])
+        for note in evaluation.notes:
+            say(note)
         if len({query.weight for query in evaluation.answerable}) > 1:
             say(
                 f"warning: the queries of split {evaluation.split} have weights, which admission does not use: the "

@@ -145,7 +145,10 @@ class _Tree:
             yield Skipped.of(error.filename, f"cannot be opened ({error.strerror})")
 
     def _shown(self, target: Path) -> str:
-        return "the source itself" if target == self._inside else _shown(target.relative_to(self._inside))
+        """Name a file or folder of the source in a sentence, in characters that can be printed."""
+        return (
+            "the source itself" if target == self._inside else document_id(target.relative_to(self._inside).as_posix())
+        )
 
 
 def _classify(path: Path, target: Path) -> tuple[Path, Path] | Skipped:
