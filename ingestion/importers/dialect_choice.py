@@ -81,19 +81,25 @@ def _lines_within(lines: Sequence[str], size: int) -> int:
 def _dialects(text: str, delimiter: str | None) -> Iterator[Dialect]:
     """Yield the dialects that may be that of a text, the usual ones first."""
     for each in [delimiter] if delimiter else [each for each in DELIMITERS if each in text]:
-        if '"' in text:
-            if re.search(rf"{re.escape(each)} +\"", text):
-                yield Dialect(each, spaced=True)
-            yield Dialect(each)
-            if '\\"' in text:
-                yield Dialect(each, escaped=True)
-        if re.search(rf"(?:^|{re.escape(each)})'", text, re.MULTILINE):
-            yield Dialect(each, quote="'")
-            if "\\'" in text:
-                yield Dialect(each, quote="'", escaped=True)
-        yield Dialect(each, quote=None)
-        if "\\" in text:
-            yield Dialect(each, quote=None, escaped=True)
+        yield from _dialects_of_fields(each, text)
+
+
+def _dialects_of_fields(delimiter: str | None, text: str) -> Iterator[Dialect]:
+    """Yield the quotes and escapes that fields may have; delimiter: between them, None if each row is one field."""
+    between = re.escape(delimiter) if delimiter else "^"
+    if '"' in text:
+        if delimiter and re.search(rf'{between} +"', text):
+            yield Dialect(delimiter, spaced=True)
+        yield Dialect(delimiter)
+        if '\\"' in text:
+            yield Dialect(delimiter, escaped=True)
+    if re.search(rf"(?:^|{between})'", text, re.MULTILINE):
+        yield Dialect(delimiter, quote="'")
+        if "\\'" in text:
+            yield Dialect(delimiter, quote="'", escaped=True)
+    yield Dialect(delimiter, quote=None)
+    if "\\" in text:
+        yield Dialect(delimiter, quote=None, escaped=True)
 
 
 def _read(lines: Sequence[str], dialect: Dialect, *, partial: bool = False) -> Reading | None:
@@ -195,13 +201,17 @@ def _encloses(text: str, delimiter: str) -> bool:
 def _are_escapes(text: str, delimiter: str) -> bool:
     """Tell whether each backslash of a text without quoted fields is an escape, as MySQL and PostgreSQL write them."""
     followers = Counter(re.findall(r"\\([\s\S])", text))
-    special = {delimiter, "\\", "\n", '"', "'", "N"}
+    special = {*(delimiter or DELIMITERS), "\\", "\n", '"', "'", "N"}
     if followers.keys() - special - set("ntr0bfv."):
         return False
+    if not delimiter and re.search('^"', text, re.MULTILINE):
+        return False  # lines that begin with a quote are fields, in which other lines may follow
     quotes_escaped = not re.search(r'(?<!\\)"', text)
-    if delimiter != "\t" and not quotes_escaped:
+    if delimiter not in {"\t", ""} and not quotes_escaped:
         return False
-    if any(followers[each] for each in (delimiter, "\\", "\n", "N")) or (quotes_escaped and followers['"']):
+    if any(followers[each] for each in (*(delimiter or DELIMITERS), "\\", "\n", "N")) or (
+        quotes_escaped and followers['"']
+    ):
         return True
     breaks = sum(followers[each] for each in "ntr")
     in_strings = len(re.findall(r"""\\[ntr]["'%{}]|["'%{}]\\[ntr]""", text))  # as source code has them
@@ -212,7 +222,8 @@ def _are_escapes(text: str, delimiter: str) -> bool:
 
 
 def _one_column(lines: Sequence[str]) -> Reading:
-    """Read a text whose rows are one field each; quotes enclose fields if they match."""
-    quoted, plain = (read_rows(lines, Dialect(None, quote)) for quote in ('"', None))
-    rows = quoted if quoted and not quoted.faults else plain
-    return Reading(Dialect(None, '"' if rows is quoted else None), rows or Rows([["".join(lines)]], [1]), 1, 0, [])
+    """Read a text whose rows are one field each, in the dialect whose quotes match."""
+    text = "".join(lines[: _lines_within(lines, _SAMPLE)])
+    read = ((dialect, read_rows(lines, dialect)) for dialect in _dialects_of_fields(None, text))
+    tried = [Reading(dialect, rows, 1, 0, []) for dialect, rows in read if rows and rows.rows]
+    return min(tried, key=lambda each: (each.irregular_share, _unlikely(each, tried, text)))
