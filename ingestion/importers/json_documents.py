@@ -104,8 +104,10 @@ def _listed(names: Sequence[str]) -> str:
 def _documents(value: Any) -> list[ParsedDocument]:  # noqa: ANN401 (any value of JSON)
     if isinstance(value, list):
         return _documents_of_array(value)
-    if not isinstance(value, Mapping) or is_rich_text(value):
-        return records_to_documents([{"text": value if isinstance(value, Mapping) else str(value)}])
+    if not isinstance(value, Mapping):
+        return records_to_documents([_record(value)])
+    if not value or is_rich_text(value):
+        return records_to_documents([{"text": value}])
     if columns := _rows_of_columns(value):
         return records_to_documents(columns)
     collections = [_Records((), [*value.values()], [*value])] if _are_by_id(value) else list(_records_within(value, ()))

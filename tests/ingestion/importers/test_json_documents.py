@@ -331,6 +331,10 @@ def test_a_broken_line_is_named_and_the_others_are_read() -> None:
         (b'{"a": "x",\n}', "remove the comma before it"),
         (b"[1, 2", "is not JSON: "),
         (b"[]", "holds no record with text"),
+        (b"{}", "holds no record with text"),
+        (b"null", "holds no record with text"),
+        (b'{"a": {"b": []}}', "holds no record with text"),
+        (b'{"text": "cut off in the mid', "unterminated string"),
         (b'[{"_id": "1"}]', "holds no record with text"),
     ],
 )
