@@ -192,7 +192,8 @@ def _documents_of(records: _Records, *, several: bool) -> list[ParsedDocument]:
     """Return the documents of an array or object; several: whether there are others, so that keys need its path."""
     objects = records.objects
     if records.keys is not None:  # fields named like ids stay fields: the key is the name of the object
-        objects = [{**item, "_id": key} for key, item in zip(records.keys, objects, strict=True)]
+        own = [{"id": item["_id"], **item} if "_id" in item else item for item in objects]
+        objects = [{**item, "_id": key} for key, item in zip(records.keys, own, strict=True)]
     documents = records_to_documents(objects)
     prefix = ".".join(records.path) + "/" if several else ""
     return [
