@@ -104,15 +104,19 @@ def _listed(names: Sequence[str]) -> str:
 def _documents(value: Any) -> list[ParsedDocument]:  # noqa: ANN401 (any value of JSON)
     if isinstance(value, list):
         return _documents_of_array(value)
-    if not isinstance(value, Mapping) or is_rich_text(value):
-        return records_to_documents([{"text": value if isinstance(value, Mapping) else str(value)}])
+    if not isinstance(value, Mapping):
+        return records_to_documents([_record(value)])
+    if not value or is_rich_text(value):
+        return records_to_documents([{"text": value}])
     if columns := _rows_of_columns(value):
         return records_to_documents(columns)
-    found = [_Records((), [*value.values()], [*value])] if _are_by_id(value) else list(_records_within(value, ()))
-    if sum(_size(records.objects) for records in found) < _MIN_SHARE * _size(value) or not found:
+    collections = [_Records((), [*value.values()], [*value])] if _are_by_id(value) else list(_records_within(value, ()))
+    if sum(_size(records.objects) for records in collections) < _MIN_SHARE * _size(value) or not collections:
         return records_to_documents([value])
-    documents = [document for records in found for document in _documents_of(records, several=len(found) > 1)]
-    return _with_rest(documents, _rest(value, [records.path for records in found]))
+    documents = [
+        document for records in collections for document in _documents_of(records, several=len(collections) > 1)
+    ]
+    return _with_rest(documents, _rest(value, [records.path for records in collections]))
 
 
 def _documents_of_array(values: list[Any]) -> list[ParsedDocument]:
@@ -188,7 +192,8 @@ def _documents_of(records: _Records, *, several: bool) -> list[ParsedDocument]:
     """Return the documents of an array or object; several: whether there are others, so that keys need its path."""
     objects = records.objects
     if records.keys is not None:  # fields named like ids stay fields: the key is the name of the object
-        objects = [{**item, "_id": key} for key, item in zip(records.keys, objects, strict=True)]
+        own = [{"id": item["_id"], **item} if "_id" in item else item for item in objects]
+        objects = [{**item, "_id": key} for key, item in zip(records.keys, own, strict=True)]
     documents = records_to_documents(objects)
     prefix = ".".join(records.path) + "/" if several else ""
     return [
@@ -224,8 +229,8 @@ def _rest(value: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[st
 
 def _with_rest(documents: list[ParsedDocument], rest: Mapping[str, Any]) -> list[ParsedDocument]:
     """Return documents with what lies around their records: short values are metadata of each, others a document."""
-    found = list(leaves(rest))
-    short = [leaf for leaf in found if not leaf.listed and len(leaf.text) <= _MAX_FACT]
+    rest_leaves = list(leaves(rest))
+    short = [leaf for leaf in rest_leaves if not leaf.listed and len(leaf.text) <= _MAX_FACT]
     if len(short) > _MAX_FACTS:
         short = []
     title = next((leaf.text for leaf in short if leaf.path == "title"), "")
@@ -239,7 +244,7 @@ def _with_rest(documents: list[ParsedDocument], rest: Mapping[str, Any]) -> list
         replace(document, title=document.title or title, metadata={**document.metadata, **facts})
         for document in documents
     ]
-    others = [leaf for leaf in found if leaf not in short]
+    others = [leaf for leaf in rest_leaves if leaf not in short]
     if others:
         text = "\n".join(f"{leaf.path}: {leaf.text}" for leaf in others)
         keys = {document.key for document in documents}

@@ -27,7 +27,7 @@ _HTML_FIELDS = ("rendered", "html")  # whose text is HTML even if it has entitie
 _SPACE = re.compile(r"[\s,;\x1e]*")  # between two values of a file; \x1e begins a record of RFC 7464
 _MAX_DIGITS = 18  # of a number that is kept as one; longer ones are text
 
-_STRING = r'"((?:[^"\\]|\\.)*+)"'
+_STRING = r'"((?:[^"\\]|\\.)*+)(?:"|\Z)'
 _TOKEN = re.compile(rf"{_STRING}(\s*:)?|(-?\d[\w.+-]*)", re.DOTALL)
 _EDITOR = re.compile(r'"(?:children|content|blocks|ops|rich_text|nodes|text)"\s*:\s*\[|"plain_text"\s*:')
 _MARKUP_FIELD = re.compile(
@@ -57,20 +57,20 @@ class JsonReader:
         at = _skip(text, 0)
         while at < len(text):
             value, end = self._decoder.raw_decode(text, at)
-            yield as_markdown(value) if isinstance(value, str) else value
+            yield _converted(value)
             at = _skip(text, end)
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """Make an object of its members; of a name that is repeated, all values are kept."""
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         for name, value in pairs:
             converted = _converted(value, name)
-            if name in found and found[name] != converted:
+            if name in members and members[name] != converted:
                 self.repeated[name] = None
-                found[name] = _both(found[name], converted)
+                members[name] = _both(members[name], converted)
             else:
-                found[name] = converted
-        return found
+                members[name] = converted
+        return members
 
 
 def _skip(text: str, at: int) -> int:
@@ -78,11 +78,11 @@ def _skip(text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _converted(value: Any, name: str) -> Any:  # noqa: ANN401 (any value of JSON)
+def _converted(value: Any, name: str = "") -> Any:  # noqa: ANN401 (any value of JSON)
     if isinstance(value, str):
         return as_markdown(value, name)
     if isinstance(value, list):
-        return [as_markdown(item, name) if isinstance(item, str) else item for item in value]
+        return [_converted(item, name) for item in value]
     return value
 
 

@@ -137,9 +137,9 @@ def scalar_of(value: object) -> MetadataValue:
             return bytes(value).decode()
         except UnicodeDecodeError:
             return None
-    found = metadata_value(value)
-    if found is not None or value is None or value != value:  # noqa: PLR0124 (NaN: a missing number)
-        return found
+    converted = metadata_value(value)
+    if converted is not None or value is None or value != value:  # noqa: PLR0124 (NaN: a missing number)
+        return converted
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() and abs(value) < _LARGEST else float(value)
     return str(value)

@@ -104,15 +104,15 @@ def _facts(record: Mapping[str, Any], used: set[str]) -> Iterator[Leaf]:
 def _without_text(record: Mapping[str, Any], key: str) -> ParsedDocument:
     """Return the document of a record without a text field: all of it is text, and short values are metadata too."""
     builder = TextBuilder()
-    found = list(leaves(record))
-    title = _title(record.get("title")) if any(leaf.listed or "." in leaf.path for leaf in found) else ""
+    record_leaves = list(leaves(record))
+    title = _title(record.get("title")) if any(leaf.listed or "." in leaf.path for leaf in record_leaves) else ""
     lines = _Lines(builder)
-    for leaf in found:
+    for leaf in record_leaves:
         if not (title and leaf.path == "title"):
             lines.add(leaf)
     lines.flush()
     used = {"title"} if title else set()
-    facts = {leaf.path: leaf.value for leaf in found if not leaf.listed and _is_short(leaf.value)}
+    facts = {leaf.path: leaf.value for leaf in record_leaves if not leaf.listed and _is_short(leaf.value)}
     facts = {name: value for name, value in facts.items() if name not in used}
     metadata = facts if len(facts) <= _MAX_VALUES else {}
     if not builder.document("").text and title:

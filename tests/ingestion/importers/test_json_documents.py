@@ -93,6 +93,8 @@ def test_text_that_mentions_tags_stays_as_it_is() -> None:
 def test_objects_by_id_are_documents_with_these_ids() -> None:
     found = parse({"d1": {"title": "Pumps", "text": "It starts."}, "d2": {"title": "Seals", "text": "Replace it."}})
     assert texts_of(found) == {"d1": "It starts.", "d2": "Replace it."}
+    named = parse({"d1": {"_id": "x1", "text": "One."}, "d2": {"_id": "x2", "text": "Two."}})
+    assert [(document.key, document.metadata) for document in named] == [("d1", {"id": "x1"}), ("d2", {"id": "x2"})]
     pages = {"12": {"pageid": 12, "extract": "A pump."}, "13": {"pageid": 13, "extract": "A seal."}}
     assert [*texts_of(parse({"batchcomplete": "", "query": {"pages": pages}}))] == ["12", "13"]
     questions = {"How do I start it?": {"answer": "Press green."}, "How do I stop it?": {"answer": "Press red."}}
@@ -331,6 +333,10 @@ def test_a_broken_line_is_named_and_the_others_are_read() -> None:
         (b'{"a": "x",\n}', "remove the comma before it"),
         (b"[1, 2", "is not JSON: "),
         (b"[]", "holds no record with text"),
+        (b"{}", "holds no record with text"),
+        (b"null", "holds no record with text"),
+        (b'{"a": {"b": []}}', "holds no record with text"),
+        (b'{"text": "cut off in the mid', "unterminated string"),
         (b'[{"_id": "1"}]', "holds no record with text"),
     ],
 )
