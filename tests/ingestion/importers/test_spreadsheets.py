@@ -104,6 +104,12 @@ def test_a_long_sheet_is_read_whole() -> None:
     assert len(documents) == 5000 and documents["5000"].text == "name: pump4999\nnumber: 4999"
 
 
+def test_a_cell_far_from_the_others_is_refused_before_memory_is_taken() -> None:
+    far = '<row r="1048576"><c r="XFD1048576" t="inlineStr"><is><t>far</t></is></c></row></sheetData>'
+    with pytest.raises(UnreadableFile, match="has 1048576 rows and 16384 columns, most of them empty"):
+        parse_spreadsheet(xlsx({"Sheet1": PUMPS.replace("</sheetData>", far)}))
+
+
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
