@@ -4,7 +4,8 @@ import html
 import re
 from collections.abc import Iterator
 
-from taugate.ingestion.importers.office_package import Package
+from taugate.ingestion.importers.office_package import Package, dumb_text
+from taugate.ingestion.importers.word_share import count_words
 from taugate.ingestion.parsed import UnreadableFile
 
 SHEETS = r"xl/worksheets/[^/]+\.xml"
@@ -33,6 +34,10 @@ def cell_texts(package: Package) -> Iterator[str]:
         for name in package.matching(_STRINGS)
         for item in _ITEM.findall(_read(package, name))
     ]
+    # Text that stands in the part and, as it is damaged, in no string.
+    for name in package.matching(_STRINGS):
+        words = count_words([dumb_text([package.read(name)], r"<(?:\w+:)?rPh\b.*?</(?:\w+:)?rPh>")])
+        yield " ".join((words - count_words(strings)).elements())
     dates = _date_styles(package)
     unused = set(range(len(strings)))
     for name in package.matching(SHEETS):
