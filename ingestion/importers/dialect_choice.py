@@ -49,7 +49,8 @@ def read_delimited(lines: Sequence[str], delimiter: str | None = None) -> Readin
     sample = lines[: _lines_within(lines, _SAMPLE)]
     head, partial = "".join(sample), len(sample) < len(lines)
     tried = [reading for dialect in _dialects(head, delimiter) if (reading := _read(sample, dialect, partial=partial))]
-    tables = sorted((each for each in tried if _is_table(each, sample)), key=lambda each: _rank(each, tried, head))
+    tables = [reading for reading in tried if _is_table(reading, sample)]
+    tables.sort(key=lambda reading: _rank(reading, tried, head))
     if not tables:
         return _one_column(lines)
     return _best_of_whole(lines, tables) if partial else tables[0]
@@ -80,20 +81,26 @@ def _lines_within(lines: Sequence[str], size: int) -> int:
 
 def _dialects(text: str, delimiter: str | None) -> Iterator[Dialect]:
     """Yield the dialects that may be that of a text, the usual ones first."""
-    for each in [delimiter] if delimiter else [each for each in DELIMITERS if each in text]:
-        if '"' in text:
-            if re.search(rf"{re.escape(each)} +\"", text):
-                yield Dialect(each, spaced=True)
-            yield Dialect(each)
-            if '\\"' in text:
-                yield Dialect(each, escaped=True)
-        if re.search(rf"(?:^|{re.escape(each)})'", text, re.MULTILINE):
-            yield Dialect(each, quote="'")
-            if "\\'" in text:
-                yield Dialect(each, quote="'", escaped=True)
-        yield Dialect(each, quote=None)
-        if "\\" in text:
-            yield Dialect(each, quote=None, escaped=True)
+    for between in [delimiter] if delimiter else [character for character in DELIMITERS if character in text]:
+        yield from _dialects_of_fields(between, text)
+
+
+def _dialects_of_fields(delimiter: str | None, text: str) -> Iterator[Dialect]:
+    """Yield the quotes and escapes that fields may have; delimiter: between them, None if each row is one field."""
+    between = re.escape(delimiter) if delimiter else "^"
+    if '"' in text:
+        if delimiter and re.search(rf'{between} +"', text):
+            yield Dialect(delimiter, spaced=True)
+        yield Dialect(delimiter)
+        if '\\"' in text:
+            yield Dialect(delimiter, escaped=True)
+    if re.search(rf"(?:^|{between})'", text, re.MULTILINE):
+        yield Dialect(delimiter, quote="'")
+        if "\\'" in text:
+            yield Dialect(delimiter, quote="'", escaped=True)
+    yield Dialect(delimiter, quote=None)
+    if "\\" in text:
+        yield Dialect(delimiter, quote=None, escaped=True)
 
 
 def _read(lines: Sequence[str], dialect: Dialect, *, partial: bool = False) -> Reading | None:
@@ -156,7 +163,7 @@ def _rank(reading: Reading, tried: Sequence[Reading], text: str) -> tuple[float,
         reading.first > 0,
         -reading.width,
         DELIMITERS.find(dialect.delimiter or ""),
-        _unlikely(reading, [each for each in tried if each.dialect.delimiter == dialect.delimiter], text),
+        _unlikely(reading, [other for other in tried if other.dialect.delimiter == dialect.delimiter], text),
     )
 
 
@@ -171,8 +178,12 @@ def _unlikely(reading: Reading, others: Sequence[Reading], text: str) -> int:
     if dialect.quote is None:
         # A program that quotes fields quotes all that hold a quote: one amid a field shows that no field is quoted.
         bare = re.search(rf'(?<=[^{delimiter}\n"\\])"(?=[^{delimiter}\n"])', text)
-        spaced = any(each.dialect.spaced for each in others)
-        merged = any(each.dialect.quote == '"' and len(each.rows.rows) < len(reading.rows.rows) for each in others)
+        spaced = any(other.dialect.spaced for other in others)
+        # Lines with tabs are rarely the lines of one field, unless the first line shows that fields are quoted.
+        merged = dialect.delimiter == "\t" and not text.startswith('"')
+        merged = merged and any(
+            len(other.rows.rows) < len(reading.rows.rows) for other in others if not other.dialect.escaped
+        )
         return 2 if (bare and not spaced) or merged else 6
     if dialect.escaped:
         return 5
@@ -191,24 +202,29 @@ def _encloses(text: str, delimiter: str) -> bool:
 def _are_escapes(text: str, delimiter: str) -> bool:
     """Tell whether each backslash of a text without quoted fields is an escape, as MySQL and PostgreSQL write them."""
     followers = Counter(re.findall(r"\\([\s\S])", text))
-    special = {delimiter, "\\", "\n", '"', "'", "N"}
+    special = {*(delimiter or DELIMITERS), "\\", "\n", '"', "'", "N"}
     if followers.keys() - special - set("ntr0bfv."):
         return False
+    if not delimiter and re.search('^"', text, re.MULTILINE):
+        return False  # lines that begin with a quote are fields, in which other lines may follow
     quotes_escaped = not re.search(r'(?<!\\)"', text)
-    if delimiter != "\t" and not quotes_escaped:
+    if delimiter not in {"\t", ""} and not quotes_escaped:
         return False
-    if any(followers[each] for each in (delimiter, "\\", "\n", "N")) or (quotes_escaped and followers['"']):
+    if any(followers[character] for character in (*(delimiter or DELIMITERS), "\\", "\n", "N")) or (
+        quotes_escaped and followers['"']
+    ):
         return True
-    breaks = sum(followers[each] for each in "ntr")
+    breaks = sum(followers[letter] for letter in "ntr")
     in_strings = len(re.findall(r"""\\[ntr]["'%{}]|["'%{}]\\[ntr]""", text))  # as source code has them
     if followers["'"] or followers['"'] or 2 * in_strings > breaks:
         return False
-    ends = len(re.findall(r"(?<=[.!?:])\\[ntr]|\\[ntr](?![a-z])", text))  # rather than \times or C:\new
-    return 2 * ends >= breaks > 0
+    ends = len(re.findall(r"(?<=[a-z.,;:!?)])\\[ntr]|\\[ntr](?![a-z])", text))  # rather than $\times$
+    return 2 * ends >= breaks > 0 and not re.search(r"\b[A-Za-z]:\\", text)  # nor C:\new
 
 
 def _one_column(lines: Sequence[str]) -> Reading:
-    """Read a text whose rows are one field each; quotes enclose fields if they match."""
-    quoted, plain = (read_rows(lines, Dialect(None, quote)) for quote in ('"', None))
-    rows = quoted if quoted and not quoted.faults else plain
-    return Reading(Dialect(None, '"' if rows is quoted else None), rows or Rows([["".join(lines)]], [1]), 1, 0, [])
+    """Read a text whose rows are one field each, in the dialect whose quotes match."""
+    text = "".join(lines[: _lines_within(lines, _SAMPLE)])
+    read = ((dialect, read_rows(lines, dialect)) for dialect in _dialects_of_fields(None, text))
+    tried = [Reading(dialect, rows, 1, 0, []) for dialect, rows in read if rows and rows.rows]
+    return min(tried, key=lambda reading: (reading.irregular_share, _unlikely(reading, tried, text)))

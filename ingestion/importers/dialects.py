@@ -56,7 +56,7 @@ def read_rows(
     with another number is one whose quotes do not match, None if that is not known. partial: whether the text goes on,
     so that the end of a quoted field may lie behind its last line. Returns None if most rows are faulty.
     """
-    found = Rows()
+    result = Rows()
     begin = 0
     while begin < len(lines):
         start = begin
@@ -67,21 +67,21 @@ def read_rows(
                 if end - begin > 1 and width is not None and len(row) != width and not dialect.escaped:
                     break
                 if any(row):
-                    found.rows.append(row)
-                    found.lines.append(begin + 1)
+                    result.rows.append(row)
+                    result.lines.append(begin + 1)
                 begin = end
             else:
-                return found
+                return result
         except csv.Error:
             if partial and start + reader.line_num == len(lines):
-                return found
-        found.faults.append(len(found.rows))
-        found.rows.append(_lenient(lines[begin], dialect, width))
-        found.lines.append(begin + 1)
-        if len(found.faults) > _MAX_FAULTS and 2 * len(found.faults) > len(found.rows):
+                return result
+        result.faults.append(len(result.rows))
+        result.rows.append(_lenient(lines[begin], dialect, width))
+        result.lines.append(begin + 1)
+        if len(result.faults) > _MAX_FAULTS and 2 * len(result.faults) > len(result.rows):
             return None
         begin += 1
-    return found
+    return result
 
 
 def _reader(lines: Iterable[str], dialect: Dialect, *, strict: bool) -> "_csv.Reader":

@@ -103,18 +103,26 @@ def _listed(names: Sequence[str]) -> str:
 
 def _documents(value: Any) -> list[ParsedDocument]:  # noqa: ANN401 (any value of JSON)
     if isinstance(value, list):
-        if _is_table(value):
-            return rows_to_documents(value)
-        if is_rich_text(value) and not any(isinstance(node.get("text"), str) for node in value):
-            return records_to_documents([{"text": value}])
-        return records_to_documents(map(_record, value))
+        return _documents_of_array(value)
     if not isinstance(value, Mapping) or is_rich_text(value):
         return records_to_documents([{"text": value if isinstance(value, Mapping) else str(value)}])
-    found = [_Records((), [*value.values()], [*value])] if _are_by_id(value) else list(_records_within(value, ()))
-    if sum(_size(records.objects) for records in found) < _MIN_SHARE * _size(value) or not found:
+    if columns := _rows_of_columns(value):
+        return records_to_documents(columns)
+    collections = [_Records((), [*value.values()], [*value])] if _are_by_id(value) else list(_records_within(value, ()))
+    if sum(_size(records.objects) for records in collections) < _MIN_SHARE * _size(value) or not collections:
         return records_to_documents([value])
-    documents = [document for records in found for document in _documents_of(records, several=len(found) > 1)]
-    return _with_rest(documents, _rest(value, [records.path for records in found]))
+    documents = [
+        document for records in collections for document in _documents_of(records, several=len(collections) > 1)
+    ]
+    return _with_rest(documents, _rest(value, [records.path for records in collections]))
+
+
+def _documents_of_array(values: list[Any]) -> list[ParsedDocument]:
+    if _is_table(values):
+        return rows_to_documents(values)
+    if is_rich_text(values) and not any(isinstance(node, str) or isinstance(node.get("text"), str) for node in values):
+        return records_to_documents([{"text": values}])
+    return records_to_documents(map(_record, values))
 
 
 def _is_table(values: list[Any]) -> bool:
@@ -123,6 +131,19 @@ def _is_table(values: list[Any]) -> bool:
         return False
     scalars = all(not isinstance(cell, Mapping | list) for row in values for cell in row)
     return scalars and len({len(row) for row in values}) == 1 and any(isinstance(cell, str) for cell in values[0])
+
+
+def _rows_of_columns(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the rows of a table that is written by column, as pandas does; empty if a value is no such table."""
+    columns = [*value.values()]
+    if all(isinstance(column, Mapping) for column in columns) and columns[0]:
+        numbers = [str(number) for number in range(len(columns[0]))]
+        if all([*column] == numbers for column in columns):
+            return [{name: column[number] for name, column in value.items()} for number in numbers]
+    lists = all(isinstance(column, list) for column in columns) and any(name in value for name in TEXT_FIELDS)
+    if lists and len(columns) > 1 and len({len(column) for column in columns}) == 1:
+        return [dict(zip(value, row, strict=True)) for row in zip(*columns, strict=True)]
+    return []
 
 
 def _record(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 (any value of JSON)
@@ -144,6 +165,8 @@ def _are_by_id(value: Mapping[str, Any]) -> bool:
         return False
     if any(name in value for name in (*TEXT_FIELDS, "title")) or not all(name.isprintable() and name for name in value):
         return False
+    if all(map(text_field_of, value.values())):
+        return True
     fields = [name for item in value.values() for name in item]
     return bool(fields) and max(map(fields.count, set(fields))) >= max(2, _MIN_ALIKE * len(value))
 
@@ -203,8 +226,8 @@ def _rest(value: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[st
 
 def _with_rest(documents: list[ParsedDocument], rest: Mapping[str, Any]) -> list[ParsedDocument]:
     """Return documents with what lies around their records: short values are metadata of each, others a document."""
-    found = list(leaves(rest))
-    short = [leaf for leaf in found if not leaf.listed and len(leaf.text) <= _MAX_FACT]
+    rest_leaves = list(leaves(rest))
+    short = [leaf for leaf in rest_leaves if not leaf.listed and len(leaf.text) <= _MAX_FACT]
     if len(short) > _MAX_FACTS:
         short = []
     title = next((leaf.text for leaf in short if leaf.path == "title"), "")
@@ -218,7 +241,7 @@ def _with_rest(documents: list[ParsedDocument], rest: Mapping[str, Any]) -> list
         replace(document, title=document.title or title, metadata={**document.metadata, **facts})
         for document in documents
     ]
-    others = [leaf for leaf in found if leaf not in short]
+    others = [leaf for leaf in rest_leaves if leaf not in short]
     if others:
         text = "\n".join(f"{leaf.path}: {leaf.text}" for leaf in others)
         keys = {document.key for document in documents}

@@ -29,7 +29,7 @@ _MAX_DIGITS = 18  # of a number that is kept as one; longer ones are text
 
 _STRING = r'"((?:[^"\\]|\\.)*+)"'
 _TOKEN = re.compile(rf"{_STRING}(\s*:)?|(-?\d[\w.+-]*)", re.DOTALL)
-_EDITOR = re.compile(r'"(?:children|content|blocks|ops|rich_text|nodes)"\s*:\s*\[')
+_EDITOR = re.compile(r'"(?:children|content|blocks|ops|rich_text|nodes|text)"\s*:\s*\[|"plain_text"\s*:')
 _MARKUP_FIELD = re.compile(
     rf'"(?:{"|".join(sorted(MARKUP))})"\s*:\s*(?:"(?:[^"\\]|\\.)*+"|-?[\d.eE+-]+|\[[^\[\]{{}}]*+\])', re.DOTALL
 )
@@ -62,15 +62,15 @@ class JsonReader:
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """Make an object of its members; of a name that is repeated, all values are kept."""
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         for name, value in pairs:
             converted = _converted(value, name)
-            if name in found and found[name] != converted:
+            if name in members and members[name] != converted:
                 self.repeated[name] = None
-                found[name] = _both(found[name], converted)
+                members[name] = _both(members[name], converted)
             else:
-                found[name] = converted
-        return found
+                members[name] = converted
+        return members
 
 
 def _skip(text: str, at: int) -> int:

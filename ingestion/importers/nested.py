@@ -1,6 +1,6 @@
 """The values inside a record, however deeply they lie, each with the path of field names that leads to it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -13,6 +13,7 @@ MAX_LISTED_NUMBERS = 16
 """Longer lists of numbers, such as vectors and outlines of areas, say nothing to a reader and are left out."""
 
 _SEPARATOR = "."
+_MAX_NAME = 100  # characters of a string in a list of names
 _LARGEST = 1 << 53  # of the integers that every reader of JSON keeps exactly
 
 
@@ -77,6 +78,9 @@ def _of_list(values: list[object], path: str, *, listed: bool) -> Iterator[Leaf]
         return
     if not any(isinstance(value, Mapping | list | tuple) for value in values):
         strings = [clean(value) if isinstance(value, str) else value for value in values]
+        if (prose := prose_of(strings)) is not None:
+            yield Leaf(path, prose, listed=True)  # text, and nothing that a filter could use
+            return
         tags = metadata_value(strings)
         if tags is not None:
             yield Leaf(path, tags, listed)
@@ -102,6 +106,25 @@ def text_of(value: object) -> str | None:
     return None if text is None else clean(text)
 
 
+def own_text_of(value: object) -> str | None:
+    """Return a value of a text field as text: what `text_of` takes, or a list of paragraphs; None if it is neither."""
+    if isinstance(value, list) and value and all(isinstance(paragraph, str) for paragraph in value):
+        return clean("\n\n".join(value))
+    return text_of(value)
+
+
+def prose_of(values: Sequence[object]) -> str | None:
+    """Return a list of strings as one text if they are sentences or lines; None if they are names, such as tags."""
+    strings = [value.strip() for value in values if isinstance(value, str)]
+    if len(strings) < len(values) or not any(_is_prose(string) for string in strings):
+        return None
+    return "\n".join(strings)
+
+
+def _is_prose(text: str) -> bool:
+    return len(text) > _MAX_NAME or "\n" in text or (" " in text and text.endswith((".", "!", "?")))
+
+
 def clean(text: str) -> str:
     """Return a string with line feeds as line breaks; half of a surrogate pair is replaced, as it is no character."""
     return text.encode("utf-8", "replace").decode().replace("\r\n", "\n").replace("\r", "\n")
@@ -114,9 +137,9 @@ def scalar_of(value: object) -> MetadataValue:
             return bytes(value).decode()
         except UnicodeDecodeError:
             return None
-    found = metadata_value(value)
-    if found is not None or value is None or value != value:  # noqa: PLR0124 (NaN: a missing number)
-        return found
+    converted = metadata_value(value)
+    if converted is not None or value is None or value != value:  # noqa: PLR0124 (NaN: a missing number)
+        return converted
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() and abs(value) < _LARGEST else float(value)
     return str(value)

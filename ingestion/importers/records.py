@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from taugate.ingestion.importers.markdown import parse_markdown
-from taugate.ingestion.importers.nested import Leaf, leaves, scalar_of, shown, text_of
+from taugate.ingestion.importers.nested import Leaf, leaves, own_text_of, scalar_of, shown, text_of
 from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
@@ -52,7 +52,7 @@ def records_to_documents(records: Iterable[Mapping[str, Any]], title: str = "") 
 
 def text_field_of(record: Mapping[str, Any]) -> str | None:
     """Return the name of the field that is a record's text, None if it has none."""
-    return next((name for name in TEXT_FIELDS if name in record and (text_of(record[name]) or "").strip()), None)
+    return next((name for name in TEXT_FIELDS if name in record and (own_text_of(record[name]) or "").strip()), None)
 
 
 def _without_envelope(record: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -104,15 +104,15 @@ def _facts(record: Mapping[str, Any], used: set[str]) -> Iterator[Leaf]:
 def _without_text(record: Mapping[str, Any], key: str) -> ParsedDocument:
     """Return the document of a record without a text field: all of it is text, and short values are metadata too."""
     builder = TextBuilder()
-    found = list(leaves(record))
-    title = _title(record.get("title")) if any(leaf.listed or "." in leaf.path for leaf in found) else ""
+    record_leaves = list(leaves(record))
+    title = _title(record.get("title")) if any(leaf.listed or "." in leaf.path for leaf in record_leaves) else ""
     lines = _Lines(builder)
-    for leaf in found:
+    for leaf in record_leaves:
         if not (title and leaf.path == "title"):
             lines.add(leaf)
     lines.flush()
     used = {"title"} if title else set()
-    facts = {leaf.path: leaf.value for leaf in found if not leaf.listed and _is_short(leaf.value)}
+    facts = {leaf.path: leaf.value for leaf in record_leaves if not leaf.listed and _is_short(leaf.value)}
     facts = {name: value for name, value in facts.items() if name not in used}
     metadata = facts if len(facts) <= _MAX_VALUES else {}
     if not builder.document("").text and title:
@@ -149,7 +149,8 @@ def _add_text(builder: TextBuilder, value: object) -> None:
         for block in (parsed := parse_markdown(f"\n{source}")).blocks:  # a line first: it has no front matter
             builder.add(parsed.text[block.start : block.end], block.kind, block.headings)
     else:
-        builder.add(text_of(value) or "", "prose")
+        for paragraph in (own_text_of(value) or "").split("\n\n"):
+            builder.add(paragraph, "prose")
 
 
 def _title(value: object) -> str:

@@ -12,11 +12,12 @@ _TEXTS = ("text", "value", "plain_text", "insert")
 _TYPE_OF_EDITOR = re.compile(
     r"paragraph|head|list|quote|code|image|table|text|block|span|doc|root|link|break|rule|divider|delimiter|embed|callout|"
     r"toggle|to_?do|check|column|media|video|audio|file|raw|warning|unstyled|atomic|mention|emoji|equation|bookmark|row|"
-    r"cell|entry|asset|attaches|gallery|tool|^(?:p|h[1-6r]|ul|ol|li|lic|a|tr|td|th|img|pdf|person)$",
+    r"cell|entry|asset|attaches|gallery|tool|bold|italic|underline|strike|"
+    r"^(?:p|h[1-6r]|ul|ol|li|lic|a|tr|td|th|img|pdf|person)$",
     re.IGNORECASE,
 )
 _INLINE = re.compile(
-    r"^(?:text|span|a|code|strong|em|emoji|equation|linebreak|tab)$|link|mention|hard_?break|inline|hashtag",
+    r"^(?:text|span|a|code|strong|em|bold|italic|underline|strikethrough|email|phone|emoji|equation|linebreak|tab)$|link|mention|hard_?break|inline|hashtag",
     re.IGNORECASE,
 )
 _LINE_BREAK = re.compile(r"line_?break|hard_?break", re.IGNORECASE)
@@ -48,7 +49,8 @@ def rich_text(value: object) -> str | None:
 def is_rich_text(value: object) -> bool:
     """Tell whether a value is the tree of an editor, and holds nothing that its text would not show."""
     if isinstance(value, list):
-        return bool(value) and all(map(_is_node, value)) and all(map(_shows_all, value))
+        nodes = [child for child in value if not isinstance(child, str)]
+        return bool(nodes) and all(map(_is_node, nodes)) and all(map(_shows_all, nodes))
     if not isinstance(value, Mapping):
         return False
     if _is_node(value) and any(isinstance(value.get(name), list) for name in ("children", "content")):
@@ -125,13 +127,15 @@ def _blocks(value: object) -> Iterator[str]:
 
 def _is_inline(value: object) -> bool:
     if not isinstance(value, Mapping):
-        return False
+        return isinstance(value, str)
     kind = _type(value)
     return bool(_INLINE.search(kind)) if kind is not None else any(name in value for name in _TEXTS)
 
 
-def _inline(node: Mapping[str, Any]) -> str:
+def _inline(node: Mapping[str, Any] | str) -> str:
     """Return the text of a node within a paragraph."""
+    if isinstance(node, str):
+        return node
     kind = _type(node) or ""
     if _LINE_BREAK.search(kind):
         return "\n"

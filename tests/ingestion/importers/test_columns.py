@@ -62,7 +62,7 @@ def test_an_ambiguous_column_stays_text_with_the_reason(values: list[str], reaso
 
 
 def test_rows_without_a_text_field_show_values_as_written_and_filter_on_them() -> None:
-    parsed = parse_delimited("name;price;on\nPump;3,50;5.6.2024\nSeal;12,00;31.12.2024\n".encode())
+    parsed = parse_delimited(b"name;price;on\nPump;3,50;5.6.2024\nSeal;12,00;31.12.2024\n")
     assert parsed.documents[0].text == "name: Pump\nprice: 3,50\non: 5.6.2024"
     assert parsed.documents[0].metadata == {"name": "Pump", "price": 3.5, "on": "2024-06-05"}
 

@@ -88,9 +88,29 @@ def test_texts_of_any_dialect_come_back_whole(writer: str, shift: int, count: in
         assert words(texts_of(parsed)) == words([row[column] for row in rows[1:]])
 
 
+@pytest.mark.parametrize("writer", [*WRITERS][:9])
+@pytest.mark.parametrize("shift", range(len(TEXTS)))
+def test_texts_of_one_column_come_back_whole(writer: str, shift: int) -> None:
+    texts = TEXTS[shift:] + TEXTS[:shift]
+    parsed = parse_delimited(WRITERS[writer]([["text"], *([text] for text in texts)]).encode())
+    assert words(texts_of(parsed)) == words(texts)
+
+
 def test_quotes_of_a_tab_separated_file_without_quoting_are_content() -> None:
     parsed = parse('id\ttext\n1\t"Hello" he said.\n2\tHe said "no\n3\t"Whole"\n')
     assert texts_of(parsed) == ['"Hello" he said.', 'He said "no', '"Whole"']
+
+
+def test_lines_of_a_field_that_look_like_rows_stay_in_their_field() -> None:
+    for text in (
+        'id,text\n1,"Line one\nline two, more"\n2,Bye\n',
+        '"id";"text"\n"1";"Line one\nline two; more"\n"2";"Bye"\n',
+    ):
+        assert texts_of(parse(text))[0].startswith("Line one\nline two")
+
+
+def test_rows_of_a_file_without_quoting_are_not_joined_by_stray_quotes() -> None:
+    assert texts_of(parse('id\ttext\n1\t"Hello there\n2\tworld"\n3\tBye\n')) == ['"Hello there', 'world"', "Bye"]
 
 
 @pytest.mark.parametrize(

@@ -238,3 +238,14 @@ def test_a_tab_separated_file_keeps_its_commas(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "t.tsv").write_text("text\nHello, world, one\nGood, bye, two\n")
     imported(capsys, tmp_path / "t.tsv", "--to", tmp_path / "data")
     assert [line["text"] for line in corpus(tmp_path / "data").values()] == ["Hello, world, one", "Good, bye, two"]
+
+
+def test_a_field_with_numbers_in_one_file_and_text_in_another_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "s"
+    source.mkdir()
+    (source / "a.csv").write_text("text,year,size\nOne,2001,3\n")
+    (source / "b.json").write_text('[{"text": "Two", "year": "2001", "size": 4}]')
+    assert cli.main(["import", str(source), "--to", str(tmp_path / "data")]) == 0
+    assert "values of several kinds, of which a filter finds one: year\n" in capsys.readouterr().err

@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from taugate.ingestion.importers.html import parse_html
-from taugate.ingestion.importers.markdown import parse_markdown
 from taugate.ingestion.importers.json_documents import parse_json
+from taugate.ingestion.importers.markdown import parse_markdown
 
 
 @pytest.mark.parametrize(
