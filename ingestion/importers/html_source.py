@@ -117,7 +117,7 @@ def read_source(source: str, *, glue: str = "", entities: bool = True) -> str:
     text = _CDATA.sub(lambda section: html.escape(section[1], quote=False), source)
     text = re.sub(r"<!--[^<]*(?:<(?!!--)[^<]*)*?-->", " ", text)
     for name in ("script", "style"):
-        text = re.sub(rf"(?i)<{name}\b[^>]*>[^<]*(?:<(?!/?{name}\b)[^<]*)*</{name}[^>]*>", " ", text)
+        text = re.sub(rf"(?i)<{name}\b[^<>]*>[^<]*(?:<(?!/?{name}\b)[^<]*)*</{name}[^>]*>", " ", text)
     is_markup = _markup_of(text)
 
     def spaced(tag: re.Match[str]) -> str:

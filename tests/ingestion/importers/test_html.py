@@ -67,7 +67,7 @@ def test_text_that_looks_like_markup_is_kept(body: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        ("<p><span>wa</span><span>ter</span> <b>bo</b>ld H<sub>2</sub>O in&shy;to fo<wbr>ur</p>", "water bold H2O into four"),
+        ("<span>wa</span><span>ter</span> <b>bo</b>ld H<sub>2</sub>O fo<wbr>ur o&shy;k", "water bold H2O four ok"),
         ("<div>a</div><div>b</div>", "a\n\nb"),
         ("<x-card>a</x-card><x-card>b</x-card>", "a b"),
         ("<table><tr><td>a<br>b</td><td>c</td></tr></table>", "|  |  |\n| --- | --- |\n| a b | c |"),
@@ -103,7 +103,7 @@ def test_navigation_is_left_out(menu: str) -> None:
     "body",
     [
         f"<h1>Manuals</h1><p>{PROSE}</p><ul>{LINKS}</ul>",
-        f"<h1>Manuals</h1><p>{PROSE}</p><table><tr><td><a href=a>One</a><td><a href=b>Two</a><td><a href=c>Three</a></table>",
+        f"<h1>A</h1><p>{PROSE}</p><table><td><a href=a>One</a><td><a href=b>Two</a><td><a href=c>Three</a></table>",
         f"<nav><ul>{LINKS}</ul></nav>",
         f"<nav><h1>One Two Three</h1><p>{PROSE}</p></nav>",
         f"<header><p>One Two Three {PROSE}{PROSE}</p></header>",
