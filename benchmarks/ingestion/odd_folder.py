@@ -14,9 +14,13 @@ import pyarrow.parquet
 from markdown_it import MarkdownIt
 
 from benchmarks.checkout import ROOT
+from benchmarks.ingestion.office_writers import WRITERS
 
 OUTSIDE = "this text lies outside the source"
-_SUFFIXES = ("txt", "md", "html", "pdf", "docx", "csv", "json", "jsonl", "parquet", "gz", "")
+_SUFFIXES = (
+    *("txt", "md", "html", "pdf", "docx", "csv", "json", "jsonl", "parquet", "gz", ""),
+    *("xlsx", "pptx", "odt", "eml", "ipynb", "rst", "xml", "py", "rtf", "epub"),
+)
 _FOLDERS = 17
 _MIB = 1 << 20
 _ENCODINGS = ("utf-16", "utf-32", "shift_jis", "gb18030", "koi8-r", "cp1252", "utf-8-sig")
@@ -69,12 +73,12 @@ def _sound_files() -> Mapping[str, bytes]:
         "md": text.encode(),
         "html": MarkdownIt("commonmark").enable("table").render(text).encode(),
         "pdf": _pdf(paragraphs),
-        "docx": _docx(paragraphs),
         "csv": b"title,text\n" + b"".join(b'row %d,"some, text"\n' % number for number in range(100)),
         "json": orjson.dumps([{"text": each, "tags": ["page"]} for each in paragraphs]),
         "jsonl": b"".join(orjson.dumps({"text": each}) + b"\n" for each in paragraphs),
         "parquet": parquet.getvalue(),
         "gz": gzip.compress(text.encode()),
+        **{suffix: write(paragraphs) for suffix, write in WRITERS.items()},
     }
 
 
@@ -96,26 +100,6 @@ def _pdf(paragraphs: list[str]) -> bytes:
     return f"%PDF-1.4\n{body}trailer << /Root 1 0 R /Size {len(objects) + 1} >>\n%%EOF\n".encode()
 
 
-def _docx(paragraphs: list[str]) -> bytes:
-    schemas = "http://schemas.openxmlformats.org"
-    text = "".join(f"<w:p><w:r><w:t>{MarkdownIt().utils.escapeHtml(each)}</w:t></w:r></w:p>" for each in paragraphs)
-    parts = {
-        "[Content_Types].xml": f'<Types xmlns="{schemas}/package/2006/content-types"><Default Extension="rels" '
-        'ContentType="application/vnd.openxmlformats-package.relationships+xml"/><Override '
-        'PartName="/word/document.xml" ContentType='
-        '"application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>',
-        "_rels/.rels": f'<Relationships xmlns="{schemas}/package/2006/relationships"><Relationship Id="r" '
-        f'Type="{schemas}/officeDocument/2006/relationships/officeDocument" Target="word/document.xml"/></Relationships>',
-        "word/document.xml": f'<w:document xmlns:w="{schemas}/wordprocessingml/2006/main"><w:body>{text}</w:body>'
-        "</w:document>",
-    }
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        for name, content in parts.items():
-            archive.writestr(name, content)
-    return packed.getvalue()
-
-
 def _odd_files(rng: random.Random) -> dict[str, bytes]:
     """Return the files that are odd each in its own way, by name."""
     many = [f"c{number}" for number in range(5000)]
@@ -132,7 +116,8 @@ def _odd_files(rng: random.Random) -> dict[str, bytes]:
         "wide.csv": f"{','.join(many)}\n{','.join('v' for _ in many)}".encode(),
         "wide_with_text.csv": f"text,{','.join(many)}\nhello,{','.join('v' for _ in many)}".encode(),
         "bomb.txt.gz": gzip.compress(bytes(300 * _MIB)),
-        "bomb.docx": _zip_bomb(),
+        "bomb.docx": _zip_bomb("word/document.xml"),
+        "bomb.xlsx": _zip_bomb("xl/worksheets/sheet1.xml"),
         "anchors.md": _yaml_bomb(),
         "broken.pdf": b"%PDF-1.7\n1 0 obj << /Type /Catalog /Pages 1 0 R >> endobj\n" + rng.randbytes(50_000),
         "many_tags.json": orjson.dumps([{"text": "x", "tags": [f"t{number}" for number in range(10_000)]}]),
@@ -143,11 +128,11 @@ def _odd_files(rng: random.Random) -> dict[str, bytes]:
     }
 
 
-def _zip_bomb() -> bytes:
+def _zip_bomb(part: str) -> bytes:
     packed = io.BytesIO()
     with (
         zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive,
-        archive.open("word/document.xml", "w", force_zip64=True) as member,
+        archive.open(part, "w", force_zip64=True) as member,
     ):
         for _ in range(600):
             member.write(bytes(_MIB))

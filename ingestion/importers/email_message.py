@@ -5,7 +5,7 @@ import email
 import email.policy
 import re
 from collections.abc import Callable, Iterator
-from email.message import EmailMessage
+from email.message import EmailMessage, Message, MIMEPart
 
 from taugate.ingestion.importers.html import parse_html
 from taugate.ingestion.importers.plain_text import decode_text, parse_plain_text
@@ -111,7 +111,7 @@ def _damage(message: EmailMessage) -> Iterator[str]:
             yield "is damaged: text stands before its first part, and is not read"
 
 
-def _text(part: EmailMessage) -> ParsedFile | None:
+def _text(part: MIMEPart) -> ParsedFile | None:
     """Return the text of a part, None if it is blank."""
     raw = _bytes(part)
     if not raw.strip():
@@ -147,10 +147,12 @@ def _is_decoration(part: EmailMessage) -> bool:
     return kind.endswith("-signature") or (kind.startswith("image/") and part.get("content-id") is not None)
 
 
-def _bytes(part: EmailMessage) -> bytes:
+def _bytes(part: MIMEPart) -> bytes:
     if part.get_content_type() == "message/rfc822":
         inner = part.get_payload()
-        return b"".join(each.as_bytes() for each in inner) if isinstance(inner, list) else b""
+        return (
+            b"".join(each.as_bytes() for each in inner if isinstance(each, Message)) if isinstance(inner, list) else b""
+        )
     content = part.get_payload(decode=True)
     return content if isinstance(content, bytes) else b""
 

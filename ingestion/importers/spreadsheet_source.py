@@ -4,7 +4,9 @@ import html
 import re
 from collections.abc import Iterator
 
-from taugate.ingestion.importers.office_package import Package
+from taugate.ingestion.importers.office_package import Package, dumb_text
+from taugate.ingestion.importers.word_share import count_words
+from taugate.ingestion.parsed import UnreadableFile
 
 SHEETS = r"xl/worksheets/[^/]+\.xml"
 _STRINGS = r"xl/sharedStrings\.xml"
@@ -12,6 +14,8 @@ _ITEM = re.compile(r"<(?:\w+:)?si>(.*?)</(?:\w+:)?si>", re.DOTALL)
 _TEXT = re.compile(r"<(?:\w+:)?t(?:\s[^>]*)?>([^<]*)</(?:\w+:)?t>")
 _PHONETIC = re.compile(r"<(?:\w+:)?rPh\b.*?</(?:\w+:)?rPh>", re.DOTALL)
 _CELL = re.compile(r"<(?:\w+:)?c(?:\s([^>]*[^/>]))?>(.*?)</(?:\w+:)?c>", re.DOTALL)
+_PLACE = re.compile(r'<(?:\w+:)?c\s(?:[^>]*?\s)?r="([A-Z]{1,3})(\d{1,7})"[^>]*[^/>]>')
+_MAX_CELLS = 20_000_000  # of a sheet, empty ones too: 16 bytes each in calamine
 _VALUE = re.compile(r"<(?:\w+:)?v(?:\s[^>]*)?>([^<]*)</(?:\w+:)?v>")
 _ANNOTATION = re.compile(r"<office:annotation\b.*?</office:annotation>", re.DOTALL)
 _PARAGRAPH = re.compile(r"<text:p(?:\s[^>]*[^/])?>(.*?)</text:p>", re.DOTALL)
@@ -30,6 +34,10 @@ def cell_texts(package: Package) -> Iterator[str]:
         for name in package.matching(_STRINGS)
         for item in _ITEM.findall(_read(package, name))
     ]
+    # Text that stands in the part and, as it is damaged, in no string.
+    for name in package.matching(_STRINGS):
+        words = count_words([dumb_text([package.read(name)], r"<(?:\w+:)?rPh\b.*?</(?:\w+:)?rPh>")])
+        yield " ".join((words - count_words(strings)).elements())
     dates = _date_styles(package)
     unused = set(range(len(strings)))
     for name in package.matching(SHEETS):
@@ -65,6 +73,23 @@ def open_document_texts(content: str) -> list[str]:
         *(text for each in comments for text in _PARAGRAPH.findall(each)),
     ]
     return [html.unescape(re.sub("<[^>]*>", " ", text)) for text in texts]
+
+
+def check_area(package: Package) -> None:
+    """Raise UnreadableFile if a cell stands so far from the others that no memory holds the cells between them."""
+    for name in package.matching(SHEETS):
+        columns = rows = 0
+        for letters, row in _PLACE.findall(_read(package, name)):
+            columns, rows = max(columns, _column(letters)), max(rows, int(row))
+        if columns * rows > _MAX_CELLS:
+            raise UnreadableFile(f"has {rows} rows and {columns} columns, most of them empty; delete the cell far away")
+
+
+def _column(letters: str) -> int:
+    number = 0
+    for letter in letters:
+        number = 26 * number + ord(letter) - 64
+    return number
 
 
 def count_empty_formulas(package: Package) -> int:

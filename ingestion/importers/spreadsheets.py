@@ -16,6 +16,7 @@ from taugate.ingestion.importers.office_package import Package, dumb_text
 from taugate.ingestion.importers.spreadsheet_source import (
     SHEETS,
     cell_texts,
+    check_area,
     count_empty_formulas,
     open_document_texts,
 )
@@ -43,6 +44,8 @@ def parse_spreadsheet(raw: bytes) -> ParsedFile:
     raw: the file's bytes. Raises UnreadableFile.
     """
     package = Package(raw, _KIND) if raw.startswith(b"PK") else None
+    if package:
+        check_area(package)
     try:
         with calamine.CalamineWorkbook.from_filelike(io.BytesIO(raw)) as workbook:
             sheets = [(name, _rows(workbook.get_sheet_by_name(name))) for name in _sheet_names(workbook)]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+from xml.parsers.expat import ExpatError
 
 import mammoth
 
@@ -32,7 +33,7 @@ def parse_docx(raw: bytes) -> ParsedFile:
     main = package.main_part()
     try:
         page = mammoth.convert_to_html(io.BytesIO(rewrite(package, main))).value
-    except (KeyError, ValueError, IndexError, AttributeError, TypeError) as error:  # of mammoth, with damaged files
+    except (ExpatError, LookupError, ValueError, AttributeError, TypeError) as error:  # of mammoth, with damaged files
         raise UnreadableFile(f"is not {_KIND}, or a damaged one") from error
     document = parse_markdown(to_markdown(page), converted=True)
     document = dataclasses.replace(document, title=package.title, metadata=package.metadata)

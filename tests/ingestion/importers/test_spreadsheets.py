@@ -56,6 +56,19 @@ def test_a_shared_string_that_no_cell_shows_counts_as_lost() -> None:
     assert share_kept(parsed.source_text, parsed.documents) < 0.98
 
 
+def test_words_of_a_damaged_list_of_strings_count_as_lost() -> None:
+    damaged = "<si><t>Mill Street</t>words outside of their string</si>"
+    cells = rows(["name", "bars"], ['<c t="s"><v>0</v></c>', 20])
+    parsed = parse_spreadsheet(xlsx({"Sheet1": cells}, damaged))
+    assert share_kept(parsed.source_text, parsed.documents) < 0.98
+
+
+def test_a_word_in_two_formats_is_one_word() -> None:
+    strings = "<si><r><t>Rot</t></r><r><t>ation</t></r></si>"
+    cells = rows(["name", "bars"], ['<c t="s"><v>0</v></c>', 20])
+    assert read(xlsx({"Sheet1": cells}, strings))["1"].metadata["name"] == "Rotation"
+
+
 def test_formulas_without_a_value_are_named() -> None:
     cells = rows(["name", "sum"], ["Seal", "<c><f>1+1</f><v></v></c>"], ["Ring", "<c><f>2+2</f></c>"])
     notes = parse_spreadsheet(xlsx({"Sheet1": cells})).notes
@@ -102,6 +115,12 @@ def test_a_long_sheet_is_read_whole() -> None:
     cells = rows(["name", "number"], *([f"pump{number}", number] for number in range(5000)))
     documents = read(xlsx({"Sheet1": cells}))
     assert len(documents) == 5000 and documents["5000"].text == "name: pump4999\nnumber: 4999"
+
+
+def test_a_cell_far_from_the_others_is_refused_before_memory_is_taken() -> None:
+    far = '<row r="1048576"><c r="XFD1048576" t="inlineStr"><is><t>far</t></is></c></row></sheetData>'
+    with pytest.raises(UnreadableFile, match="has 1048576 rows and 16384 columns, most of them empty"):
+        parse_spreadsheet(xlsx({"Sheet1": PUMPS.replace("</sheetData>", far)}))
 
 
 @pytest.mark.parametrize(
