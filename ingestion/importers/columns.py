@@ -99,10 +99,16 @@ def typed_rows(
     for name, column in zip(names, _columns(rows, len(names)), strict=True):
         typed = None if name in text else typed_column(column)
         cells = zip(column, column if typed is None else typed[0], strict=True)
-        columns.append([value if value is None or value is text else TypedCell(value, text) for text, value in cells])
+        columns.append([_cell(text, value) for text, value in cells])
         if typed and typed[1]:
             notes.append(f"keeps the column {name} as text: {typed[1]}")
     return [list(row) for row in zip(*columns, strict=True)], notes
+
+
+def _cell(text: str, value: Scalar) -> TypedCell | str | None:
+    if value is None:
+        return None
+    return text if value is text else TypedCell(value, text)
 
 
 def _columns(rows: Sequence[Sequence[str]], count: int) -> Iterator[list[str]]:

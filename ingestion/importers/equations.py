@@ -1,5 +1,6 @@
 """Equations of office files (OMML) as one line of text, such as `Q = A v` and `x = (-b ± √(b^2 - 4ac))/(2a)`."""
 
+from collections.abc import Callable
 from typing import Any
 
 Element = Any  # lxml has no public type for an element
@@ -77,7 +78,7 @@ def _equations(element: Element) -> str:
     return "; ".join(map(linear_text, element.iterchildren("{*}e")))
 
 
-_WRITERS = {
+_WRITERS: dict[str, Callable[[Element], str]] = {
     "f": _fraction,
     "rad": _radical,
     "nary": _operator,

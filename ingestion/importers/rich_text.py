@@ -5,7 +5,7 @@ Editor.js, ProseMirror, TipTap, Lexical, Slate, Draft.js, Quill, Notion, Content
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 _TYPES = ("type", "nodeType", "_type")
 _TEXTS = ("text", "value", "plain_text", "insert")
@@ -125,7 +125,7 @@ def _blocks(value: object) -> Iterator[str]:
                 yield from _blocks(child)
 
 
-def _is_inline(value: object) -> bool:
+def _is_inline(value: object) -> TypeGuard[Mapping[str, Any] | str]:
     if not isinstance(value, Mapping):
         return isinstance(value, str)
     kind = _type(value)

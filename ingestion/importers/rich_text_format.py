@@ -26,10 +26,10 @@ def parse_rtf(raw: bytes) -> ParsedFile:
         raise UnreadableFile("is not Rich Text")
     source = raw.decode("latin-1")
     try:
-        text = rtf_to_text(source, errors="replace").replace("\r\n", "\n").replace("\x00", "")
+        text = str(rtf_to_text(source, errors="replace"))  # type: ignore[no-untyped-call]  # striprtf has no types
     except (ValueError, IndexError, KeyError, LookupError) as error:  # of striprtf, with damaged files
         raise UnreadableFile("is not Rich Text, or a damaged file") from error
-    text = re.sub(r"\n+", "\n\n", text)
+    text = re.sub(r"\n+", "\n\n", text.replace("\r\n", "\n").replace("\x00", ""))
     page = _CODEPAGE.search(raw)
     shown = "".join(_shown(source, f"cp{int(page[1])}" if page else "cp1252"))
     signs = re.findall(r"(?<!\\)(?:\\\\)*([{}])", source)
