@@ -124,7 +124,9 @@ def _fitted(row: Sequence[str], kinds: Sequence[type]) -> list[object]:
             fitted[position] = value if fits else None
             if not fits and cell.strip().lower() not in MISSING:
                 rest.append(cell)
-    if rest and texts:
+    if not any(row[1:]) and len(row[0].split()) > 1 and len(texts) > 1:
+        fitted[texts[1]] = row[0]  # a line below the table, such as the number of rows, is more than an id
+    elif rest and texts:
         longest = max(texts, key=lambda i: len(row[i]))
         fitted[longest] = "\n".join([row[longest], *rest])
     elif rest:

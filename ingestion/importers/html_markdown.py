@@ -109,7 +109,7 @@ def _show_hidden_texts(page: Tag) -> None:
     for element in page.find_all(["img", "input", "iframe", "noframes", "noembed", "ruby", "a"]):
         if element.name == "img" and element.get("aria-hidden") != "true":
             element.insert_after(f" {element.get('alt', '')} ")
-        elif element.name == "input" and element.get("type") == "button":
+        elif element.name == "input" and element.get("type", "text") in {"button", "text"}:
             element.insert_after(f" {element.get('value', '')} ")
         elif element.name in {"iframe", "noframes", "noembed"}:
             _unpack(element)

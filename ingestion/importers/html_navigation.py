@@ -30,6 +30,8 @@ _LINK_SHARE, _MIN_LINKS = 0.8, 3  # of a list of links: of its letters, and link
 _MAX_SHARE = 1 / 3  # of a page's letters that may be a header or footer
 _MAX_LABEL = 2  # words of a link in a menu
 _MAX_PROSE = 200  # letters beside the links of a menu
+_MIN_ANSWER = 10  # letters beside the links of a panel that opens at a click
+_HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6", "dt"}
 _MAX_BANNER = 600  # letters beside the links of a banner or footer
 _MIN_LEFT, _MIN_LETTERS_LEFT = 0.05, 40  # of a page's letters: with less beside its menus, the menus are the page
 
@@ -83,7 +85,7 @@ def _is_navigation(element: Tag, letters_of_page: int) -> bool:
 
 def _is_named_navigation(element: Tag, letters_of_page: int) -> bool:
     own, linked = _letters(element), _linked(element)
-    if _holds_content(element) or _holds_tabs(element):
+    if _holds_content(element) or _holds_tabs(element) or _holds_answers(element):
         return False
     if element.name in {"header", "footer"} or element.get("role") in {"banner", "contentinfo"}:
         is_small = own - linked <= min(_MAX_BANNER, _MAX_SHARE * letters_of_page) or 2 * linked > own
@@ -112,6 +114,22 @@ def _holds_tabs(element: Tag) -> bool:
     if any(part.get("role") in {"tablist", "tab"} for part in parts):
         return True
     return any(_TAB_NAME.search(_names(part)) for part in parts) and _links_within(element)
+
+
+def _holds_answers(element: Tag) -> bool:
+    """Whether an element holds texts that open at a click, as lists of frequent questions do; menus hold links."""
+    panels = [(panel, panel.find("summary")) for panel in element.find_all("details")]
+    for button in element.find_all("button"):
+        label = button.parent if button.parent is not None and button.parent.name in _HEADINGS else button
+        panel = label.find_next_sibling()
+        is_question = button.get_text().strip().endswith("?")
+        if panel is not None and (is_question or panel.has_attr("hidden") or panel.get("aria-hidden") == "true"):
+            panels.append((panel, None))
+    return any(
+        not panel.find(["input", "select"])
+        and _letters(panel) - _linked(panel) - (_letters(label) if label else 0) >= _MIN_ANSWER
+        for panel, label in panels
+    )
 
 
 def _has_short_labels(element: Tag) -> bool:

@@ -45,6 +45,7 @@ _KNOWN = defs.tags | {
     *("listing", "main", "menuitem", "mi", "mn", "mo", "mtext", "multicol", "nobr", "noembed", "noframes", "noindex"),
     *("picture", "plaintext", "rb", "rtc", "search", "slot", "spacer", "template", "text", "tspan", "xmp"),
 }
+_REPLACED = re.compile(r"</(?:del|s|strike)\s*>(?=<ins\b)|</ins\s*>(?=<(?:del|s|strike)\b)", re.IGNORECASE)
 SOFT_HYPHEN = "\u00ad"
 
 
@@ -53,13 +54,18 @@ def is_inline(name: str) -> bool:
     return name in _INLINE or name.startswith(("o:", "st1:"))  # Word's own
 
 
+def _divided(source: str) -> str:
+    """Put a space between a deleted word and the one that replaces it: 5 and 6 are not 56."""
+    return _REPLACED.sub(lambda tag: f"{tag[0]} ", source)
+
+
 def mend(source: str) -> str:
     """Return the source of a page with what would hide words made visible.
 
     Sections of XML become text, comments, scripts and quoted attributes that are not closed lose their opening, and
     what only looks like an element, such as <your name>, becomes text.
     """
-    source = _CDATA.sub(lambda section: html.escape(section[1], quote=False), source)
+    source = _CDATA.sub(lambda section: html.escape(section[1], quote=False), _divided(source))
     source = _close(source, "<!--", "-->")
     for name in _RAW:
         source = _close(source, rf"<{name}\b[^<>]*>", rf"</{name}")
@@ -114,7 +120,7 @@ def read_source(source: str, *, glue: str = "", entities: bool = True) -> str:
     source: the page as it was decoded, not mended. glue: what becomes of a tag within a line. entities: whether they
     become the characters that they name.
     """
-    text = _CDATA.sub(lambda section: html.escape(section[1], quote=False), source)
+    text = _CDATA.sub(lambda section: html.escape(section[1], quote=False), _divided(source))
     text = re.sub(r"<!--[^<]*(?:<(?!!--)[^<]*)*?-->", " ", text)
     for name in ("script", "style"):
         text = re.sub(rf"(?i)<{name}\b[^<>]*>[^<]*(?:<(?!/?{name}\b)[^<]*)*</{name}[^>]*>", " ", text)

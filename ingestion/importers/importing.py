@@ -208,7 +208,8 @@ def _write_documents(
         if isinstance(document, FileNote):
             result.notes.append(document)
             continue
-        if not has_visible_text(f"{document.content.title}{document.content.text}"):
+        # Empty documents of data sets come along, as judgements name them.
+        if not document.as_written and not has_visible_text(f"{document.content.title}{document.content.text}"):
             result.skipped.append(Skipped.of(_path(document), "holds no visible text"))
             continue
         bounded = replace(document, metadata=_bounded(document.metadata, fields, result))

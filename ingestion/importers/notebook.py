@@ -24,7 +24,9 @@ _NO_TEXT = {
     "stream",
 }
 _RICH = {"text/html", "text/latex", "text/markdown"}  # other forms of text/plain
-_LANGUAGES = ("text/plain", "text/markdown", "text/latex")  # of an output, the first that it has
+_RICH_BEFORE_4 = {"html", "latex", "svg", "png", "jpeg", "json", "javascript", "pdf"}  # other forms of text
+# Of an output, the first that it has; those without a slash are of version 3.
+_LANGUAGES = ("text/plain", "text/markdown", "text/latex", "text", "latex", "html")
 
 
 def parse_notebook(raw: bytes) -> ParsedFile:
@@ -48,7 +50,10 @@ def _strings(value: object, name: str = "") -> Iterator[str]:
     """Yield all strings of a notebook but names, pictures, and what programs store for themselves."""
     if isinstance(value, Mapping):
         for key, child in value.items():
-            if key not in _NO_TEXT and not (key in _RICH and "text/plain" in value):
+            is_other_form = (key in _RICH and "text/plain" in value) or (
+                key in _RICH_BEFORE_4 and "output_type" in value and ("text" in value or key not in _LANGUAGES)
+            )
+            if key not in _NO_TEXT and not is_other_form:
                 yield from _strings(child, key)
     elif isinstance(value, list):
         yield ("\n" if name == "traceback" else "").join(

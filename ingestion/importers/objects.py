@@ -17,6 +17,7 @@ from taugate.ingestion.importers.metadata_values import metadata_value
 from taugate.ingestion.importers.source_files import Skipped, document_id
 from taugate.ingestion.parsed import prose_document
 from taugate.retrieval.documents.store import MetadataValue
+from taugate.retrieval.documents.visible_text import has_visible_text
 
 # Metadata fields in which loaders of both packages say where a document comes from.
 _SOURCE_FIELDS = ("file_path", "source", "url")
@@ -76,7 +77,7 @@ def _documents(objects: Iterable[object]) -> Iterator[ImportedDocument | Skipped
             if used[identifier] > 1:
                 identifier = f"{identifier}/{used[identifier]}"
         identifier = document_id(identifier)
-        if not text.strip():
+        if not has_visible_text(text):
             yield Skipped(identifier, "holds no text")
             continue
         title = metadata.get("title")

@@ -18,6 +18,7 @@ _PLACE = re.compile(r'<(?:\w+:)?c\s(?:[^>]*?\s)?r="([A-Z]{1,3})(\d{1,7})"[^>]*[^
 _MAX_CELLS = 20_000_000  # of a sheet, empty ones too: 16 bytes each in calamine
 _VALUE = re.compile(r"<(?:\w+:)?v(?:\s[^>]*)?>([^<]*)</(?:\w+:)?v>")
 _ANNOTATION = re.compile(r"<office:annotation\b.*?</office:annotation>", re.DOTALL)
+_ERROR = re.compile(r"#(?:N/A|DIV/0!|[A-Z]+[!?])|Err:\d+")  # of a formula
 _PARAGRAPH = re.compile(r"<text:p(?:\s[^>]*[^/])?>(.*?)</text:p>", re.DOTALL)
 _EMPTY_FORMULA = re.compile(
     r"<(?:\w+:)?f\b[^>]*(?:/>|>[^<]*</(?:\w+:)?f>)\s*(?:<(?:\w+:)?v\s*(?:/>|></(?:\w+:)?v>))?\s*</"
@@ -72,7 +73,8 @@ def open_document_texts(content: str) -> list[str]:
         *_PARAGRAPH.findall(typed.sub("", body)),
         *(text for each in comments for text in _PARAGRAPH.findall(each)),
     ]
-    return [html.unescape(re.sub("<[^>]*>", " ", text)) for text in texts]
+    plain = (html.unescape(re.sub("<[^>]*>", " ", text)) for text in texts)
+    return [text for text in plain if not _ERROR.fullmatch(text.strip())]
 
 
 def check_area(package: Package) -> None:

@@ -71,7 +71,7 @@ def parse_spreadsheet(raw: bytes) -> ParsedFile:
     texts = (_source_texts(package) if package else None) or (_line(row) for _, rows in sheets for row in rows)
     # Names of columns are counted with the values that they name.
     words = count_words(texts) - count_words(reading.column_names)
-    return ParsedFile(_unique(reading.found), " ".join(words.elements()), tuple(reading.notes))
+    return ParsedFile(_unique(reading.found), " ".join(words.elements()), tuple(dict.fromkeys(reading.notes)))
 
 
 def _sheet_names(workbook: calamine.CalamineWorkbook) -> list[str]:

@@ -131,7 +131,15 @@ def _is_data(header: Sequence[str], below: Sequence[Sequence[object]]) -> bool:
         column = [text for row in sample if position < len(row) and (text := _text(row[position]))]
         if not column or all(map(is_typed, column)):
             return True
+    if any(cell.endswith("?") and _are_questions(sample, position) for position, cell in enumerate(header)):
+        return True
     return any(_is_sentence(cell) for cell in header) and not any(cell.endswith(("?", ":")) for cell in header)
+
+
+def _are_questions(rows: Sequence[Sequence[object]], position: int) -> bool:
+    """Tell whether most cells of a column are questions, as in lists of frequent ones."""
+    cells = [text for row in rows if position < len(row) and (text := _text(row[position]))]
+    return 2 * sum(cell.endswith("?") for cell in cells) > len(cells)
 
 
 def _names_without_header(rows: Sequence[Sequence[object]]) -> tuple[tuple[str, ...], str]:

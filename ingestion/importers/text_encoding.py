@@ -110,6 +110,8 @@ def guess_encoding(raw: bytes) -> Encoding:
     surer = _SURER if best and best.startswith(("cp125", "iso8859")) else 1.0
     if best not in _CANDIDATES or best == "utf-8" or western * surer >= guesses[0]["confidence"]:
         best = "cp1252"
+    if best == "cp1252" and b"\xa4" in raw and not re.search(rb"[\x80-\x9f]", raw):
+        best = "iso8859-15"  # its euro sign is the currency sign of windows-1252, which next to no text has
     text = decode(raw[:_SAMPLE], _CANDIDATES[best][0])
     # Several encodings often make the same text: then the one that Windows has is named.
     same = (name for name in _OF_WINDOWS if decode(raw[:_SAMPLE], name) == text)

@@ -1,9 +1,10 @@
 """Texts that mark their headings by other signs than Markdown: reStructuredText, Org and AsciiDoc."""
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from taugate.ingestion.importers.plain_text import decode_text
+from taugate.ingestion.importers.plain_text import DecodedText, decode_text
 from taugate.ingestion.parsed import BlockKind, ParsedFile, TextBuilder
 
 Heading = tuple[int, int, int, str]
@@ -11,30 +12,39 @@ Heading = tuple[int, int, int, str]
 
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*$")
 _ORG_HEADING = re.compile(r"(\*+)[ \t]+(?:(?:TODO|DONE|NEXT|WAITING)[ \t]+)?(.*?)(?:[ \t]+:[\w@#%:]+:)?[ \t]*$")
+_ORG_TITLE = re.compile(r"^[ \t]*#\+title:(.*)\n?", re.IGNORECASE | re.MULTILINE)
 _ASCIIDOC_HEADING = re.compile(r"(={1,6})[ \t]+(\S.*?)[ \t]*$")
 
 
 def parse_rst(raw: bytes) -> ParsedFile:
     """Read reStructuredText. raw: its bytes. Raises UnreadableFile if these are no text."""
-    return _parse(raw, _rst_headings, lambda lines: lines[0][:1].isspace())
+    return _parse(decode_text(raw), _rst_headings, lambda lines: lines[0][:1].isspace())
 
 
 def parse_org(raw: bytes) -> ParsedFile:
-    """Read a file of Org mode. raw: its bytes. Raises UnreadableFile if these are no text."""
-    return _parse(
-        raw, _matching(_ORG_HEADING), lambda lines: lines[0].lower().startswith(("#+begin_src", "#+begin_ex"))
+    """Read a file of Org mode; `#+TITLE:` is its title. raw: its bytes. Raises UnreadableFile if these are no text."""
+    decoded = decode_text(raw)
+    title = " ".join(" ".join(_ORG_TITLE.findall(decoded.text)).split())
+    body = dataclasses.replace(decoded, text=_ORG_TITLE.sub("", decoded.text))
+    file = _parse(
+        body, _matching(_ORG_HEADING), lambda lines: lines[0].lower().startswith(("#+begin_src", "#+begin_ex"))
     )
+    document = dataclasses.replace(file.documents[0], title=title)
+    return dataclasses.replace(file, documents=[document], source_text=f"{title}\n{file.source_text}")
 
 
 def parse_asciidoc(raw: bytes) -> ParsedFile:
     """Read AsciiDoc. raw: its bytes. Raises UnreadableFile if these are no text."""
-    return _parse(raw, _matching(_ASCIIDOC_HEADING), lambda lines: lines[0].startswith(("----", "[source", "....")))
+    return _parse(
+        decode_text(raw), _matching(_ASCIIDOC_HEADING), lambda lines: lines[0].startswith(("----", "[source", "...."))
+    )
 
 
 def _parse(
-    raw: bytes, headings_of: Callable[[Sequence[str]], Iterator[Heading]], is_code: Callable[[Sequence[str]], bool]
+    decoded: DecodedText,
+    headings_of: Callable[[Sequence[str]], Iterator[Heading]],
+    is_code: Callable[[Sequence[str]], bool],
 ) -> ParsedFile:
-    decoded = decode_text(raw)
     lines = decoded.text.replace("\f", "\n").split("\n")
     builder = TextBuilder()
     path: list[tuple[int, str]] = []

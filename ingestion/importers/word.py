@@ -9,7 +9,15 @@ import mammoth
 from taugate.ingestion.importers.html_markdown import to_markdown
 from taugate.ingestion.importers.markdown import parse_markdown
 from taugate.ingestion.importers.office_package import Package, dumb_text
-from taugate.ingestion.importers.word_parts import COMMENTS, DRAWN, HEADERS, NOTES, distinct_parts, rewrite
+from taugate.ingestion.importers.word_parts import (
+    COMMENTS,
+    DRAWN,
+    HEADERS,
+    NOTES,
+    distinct_parts,
+    embedded_page,
+    rewrite,
+)
 from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 
 _KIND = "a Word file"
@@ -18,7 +26,6 @@ _NO_TEXT = (
     r"<(?P<tag>w:del|w:moveFrom|w:delText|w:instrText|w:fldData|mc:Fallback|c:f|c:formatCode|wp:align|wp:posOffset|"
     r"wp14:\w+|a:ext|o:\w+)(?:\s[^<>]*)?(?<!/)>.*?</(?P=tag)>"
 )
-_EMBEDDED = r"word/[^/]*(?:chunk)[^/]*\.(?:htm|html|xhtml|txt)"
 
 
 def parse_docx(raw: bytes) -> ParsedFile:
@@ -37,6 +44,16 @@ def parse_docx(raw: bytes) -> ParsedFile:
         raise UnreadableFile(f"is not {_KIND}, or a damaged one") from error
     document = parse_markdown(to_markdown(page), converted=True)
     document = dataclasses.replace(document, title=package.title, metadata=package.metadata)
-    parts = [package.read(main), *(package.read(name) for name in package.matching(f"{NOTES}|{DRAWN}|{_EMBEDDED}"))]
+    parts = [package.read(main), *(package.read(name) for name in package.matching(f"{NOTES}|{DRAWN}"))]
     parts += [*distinct_parts(package, HEADERS), *distinct_parts(package, COMMENTS)]
-    return ParsedFile([document], dumb_text(parts, _NO_TEXT), package.notes)
+    notes = [*package.notes]
+    for kind, name in package.related(main).values():
+        if kind != "aFChunk" or name not in package.names:
+            continue
+        content = package.read(name)
+        page = content if name.endswith(".txt") else embedded_page(name, content)
+        if page is None:
+            notes.append(f"holds a document within it, which is not read: {name}")
+        else:
+            parts.append(page.encode() if isinstance(page, str) else page)
+    return ParsedFile([document], dumb_text(parts, _NO_TEXT), tuple(notes))

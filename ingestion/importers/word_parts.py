@@ -4,6 +4,7 @@ mammoth reads paragraphs, styles, lists, tables and notes. It passes over text b
 headers, footers, comments, embedded files and elements that it does not know.
 """
 
+import email
 import io
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -23,11 +24,13 @@ HEADERS = r"word/(?:header|footer)\d*\.xml"
 COMMENTS = r"word/comments\d*\.xml"
 DRAWN = r"word/(?:diagrams/data|charts/chart)\w*\.xml"
 _EMBEDDED_HTML = (".htm", ".html", ".xhtml")
+_EMBEDDED_ARCHIVE = (".mht", ".mhtml")  # of Word and of programs that make Word files of web pages
 # Elements that mammoth looks into for text; others that hold text are replaced by what they hold.
 _KNOWN = frozenset(
     {"document", "body", "p", "r", "t", "tbl", "tr", "tc", "hyperlink", "ins", "sdt", "sdtContent", "smartTag"}
     | {"footnotes", "footnote", "endnotes", "endnote", "comments", "comment", "hdr", "ftr"}
 )
+_BREAKS = {"cr": "br", "ptab": "tab"}  # that mammoth passes over, by those that it reads
 _DELETED = ("del", "moveFrom")
 
 
@@ -93,13 +96,20 @@ def _flatten(root: Element, package: Package, name: str, namespace: str) -> None
     for drawing in [*root.iter("{*}drawing", "{*}pict")]:
         if drawing.getparent() is not None:
             _remove(drawing)
-    for chunk in [*root.iter("{*}altChunk")]:
-        _, target = relations.get(next(iter(chunk.attrib.values()), ""), ("", ""))
-        _replace(chunk, [_paragraph(line, namespace) for line in _embedded_lines(package, target)])
+    _insert_embedded(root, package, relations, namespace)
+    for element in root.iter(*(f"{{{namespace}}}{tag}" for tag in _BREAKS)):
+        element.tag = f"{{{namespace}}}{_BREAKS[str(element.tag).rpartition('}')[2]]}"
     for element in reversed([*root.iter("*")]):
         tag = str(element.tag).rpartition("}")[2]
         if tag not in _KNOWN and element is not root and next(element.iter(f"{{{namespace}}}t"), None) is not None:
             _unwrap(element)
+
+
+def _insert_embedded(root: Element, package: Package, relations: dict[str, tuple[str, str]], namespace: str) -> None:
+    """Put the text of embedded files where Word shows them."""
+    for chunk in [*root.iter("{*}altChunk")]:
+        _, target = relations.get(next(iter(chunk.attrib.values()), ""), ("", ""))
+        _replace(chunk, [_paragraph(line, namespace) for line in _embedded_lines(package, target)])
 
 
 def choose_alternatives(root: Element) -> None:
@@ -116,7 +126,7 @@ def _drawn_blocks(
     drawing: Element, package: Package, relations: dict[str, tuple[str, str]], namespace: str
 ) -> list[Element]:
     """Return paragraphs with the words of a drawing that are no Word text: of shapes, diagrams and charts."""
-    lines = drawing_lines(drawing)
+    lines = [*filter(None, (path.get("string") for path in drawing.iter("{*}textpath"))), *drawing_lines(drawing)]
     for reference in drawing.iter("{*}relIds", "{*}chart"):
         identifiers = [value for key, value in reference.attrib.items() if str(key).endswith(("}dm", "}id"))]
         for identifier in identifiers:
@@ -145,13 +155,26 @@ def drawing_lines(root: Element) -> list[str]:
 
 
 def _embedded_lines(package: Package, target: str) -> Iterable[str]:
-    """Return the lines of a file that Word shows as a part of the document; none if it is not HTML or text."""
+    """Return the lines of a file that Word shows as a part of the document; none if it is of a kind not read."""
     if target not in package.names:
         return []
-    content = package.read(target)
-    if target.endswith(_EMBEDDED_HTML):
-        return filter(str.strip, BeautifulSoup(content, "lxml").get_text("\n").split("\n"))
-    return filter(str.strip, content.decode("utf-8", "replace").split("\n")) if target.endswith(".txt") else []
+    if (page := embedded_page(target, package.read(target))) is not None:
+        return filter(str.strip, BeautifulSoup(page, "lxml").get_text("\n").split("\n"))
+    text = package.read(target).decode("utf-8", "replace") if target.endswith(".txt") else ""
+    return filter(str.strip, text.split("\n"))
+
+
+def embedded_page(name: str, content: bytes) -> bytes | str | None:
+    """Return the HTML of an embedded file: its bytes, or the text of a web archive; None if it is another kind."""
+    if name.lower().endswith(_EMBEDDED_HTML):
+        return content
+    if not name.lower().endswith(_EMBEDDED_ARCHIVE):
+        return None
+    for part in email.message_from_bytes(content).walk():
+        if part.get_content_type() == "text/html":
+            page = part.get_payload(decode=True)
+            return page.decode(part.get_content_charset("utf-8"), "replace") if isinstance(page, bytes) else None
+    return None
 
 
 def _paragraph(text: str, namespace: str) -> Element:

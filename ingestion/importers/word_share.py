@@ -23,6 +23,8 @@ _UNSPACED = (
 _SPACE = re.compile(r"\s")
 _PIECE = 1 << 16  # characters
 _ISO_TIME = re.compile(r"(?<=\d)t(?=\d\d:)")
+# Numbers that become others when they are read: with an exponent, and with more digits than a double has.
+_FLOAT = re.compile(r"\d+(?:\.\d+)?e[+-]?\d{1,3}(?!\w)|\d*\.\d{15,}(?:e[+-]?\d{1,3})?(?!\w)")
 _WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}_])\w)+")
 
 
@@ -30,12 +32,14 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
     """Count the words of texts, whatever their case; letters in scripts that are written without spaces.
 
     Ligatures and other compatibility forms count as the letters that they stand for (NFKC). Numbers count without zeros
-    at their ends, and dates without the T before the time: 3.50 is 3.5, and 5.6.2024 is 05.06.2024.
+    at their ends, and dates without the T before the time: 3.50 is 3.5, and 5.6.2024 is 05.06.2024. Numbers with an
+    exponent or many digits count as the double that they are: 1.5E3 is 1500.0.
     """
     counts: Counter[str] = Counter()
     for piece in _pieces(texts):
         plain = unicodedata.normalize("NFKC", piece).casefold()
-        counts.update(_WORD.findall(_ISO_TIME.sub(" ", plain)))
+        plain = _FLOAT.sub(lambda number: repr(float(number[0])), _ISO_TIME.sub(" ", plain))
+        counts.update(_WORD.findall(plain))
     for word in [word for word in counts if word.isdecimal() and "0" in {word[0], word[-1]}]:
         counts[word.strip("0")] += counts.pop(word)
     del counts[""]

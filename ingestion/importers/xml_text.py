@@ -53,5 +53,6 @@ def _is_among_text(element: "lxml.etree._Element") -> bool:
 def parse_subtitles(raw: bytes) -> ParsedFile:
     """Read subtitles (.srt, .vtt) without their times. raw: their bytes. Raises UnreadableFile if these are no text."""
     decoded = decode_text(raw)
-    spoken = re.sub(r"</?[a-z][^>\n]*>", "", _TIMING.sub("", decoded.text))
+    named = re.sub(r"(?m)^<v(?:\.[^\s>]*)? +([^>\n]+)>", r"\1: ", _TIMING.sub("", decoded.text))  # who speaks
+    spoken = re.sub(r"</?[a-z][^>\n]*>", "", named)
     return ParsedFile([parse_plain_text(spoken)], spoken, decoded.notes)

@@ -215,3 +215,19 @@ def test_thousands_of_columns_are_read() -> None:
     names = [f"c{number}" for number in range(3000)]
     (document,) = parse(f"{','.join(names)}\n{','.join('v' for _ in names)}\n").documents
     assert document.text.count(": v") == 3000 and document.metadata == {}
+
+
+def test_questions_in_the_first_row_are_a_row() -> None:
+    parsed = parse('How do I reset it?,Hold the key for five seconds.\nWho reads it?,"The company, once a year."\n')
+    assert texts_of(parsed) == ["How do I reset it?", "Who reads it?"]
+    assert parsed.documents[0].metadata == {"column_2": "Hold the key for five seconds."}
+
+
+def test_numbers_with_an_exponent_or_many_digits_are_not_lost() -> None:
+    (small, _) = parse("id,text,v\n1,Pump,1.5e-3\n2,Valve,0.12345678901234567890\n").documents
+    assert small.metadata == {"v": 0.0015}
+
+
+def test_a_line_below_the_table_is_kept() -> None:
+    parsed = parse("id | text\n----+------\n1 | Hello\n2 | Bye\n(2 rows)\n")
+    assert [text.strip() for text in texts_of(parsed)] == ["Hello", "Bye", "(2 rows)"]

@@ -32,6 +32,7 @@ def text_of(body: str) -> str:
         ("<main><aside class=warning>Hot!</aside></main>", "Hot!"),
         ("<dl><dt>Bar</dt><dd>A unit</dd></dl>", "Bar\n: A unit"),
         ("<input type=button value='How to pay?'><textarea>By card</textarea>", "How to pay?\n\n```\nBy card\n```"),
+        ("<input value='Valve 7'><input type=hidden value=token>", "Valve 7"),
         ("<figure><img alt='Wiring'><figcaption>Figure 1</figcaption></figure>", "Wiring\n\nFigure 1"),
         ("<iframe srcdoc='&lt;p&gt;in it&lt;/p&gt;'></iframe>", "in it"),
         ("<template shadowrootmode=open><p>shadow</p></template>", "shadow"),
@@ -70,6 +71,7 @@ def test_text_that_looks_like_markup_is_kept(body: str, text: str) -> None:
         ("<span>wa</span><span>ter</span> <b>bo</b>ld H<sub>2</sub>O fo<wbr>ur o&shy;k", "water bold H2O four ok"),
         ("<div>a</div><div>b</div>", "a\n\nb"),
         ("<x-card>a</x-card><x-card>b</x-card>", "a b"),
+        ("<p>It costs <del>5</del><ins>6</ins> euro</p>", "It costs ~~5~~ 6 euro"),
         ("<table><tr><td>a<br>b</td><td>c</td></tr></table>", "|  |  |\n| --- | --- |\n| a b | c |"),
         ("<p><ruby>漢<rt>かん</rt>字<rt>じ</rt></ruby>です</p>", "漢字(かんじ)です"),
         ("<math><mi>sin</mi><mi>x</mi></math>", "sin x"),
@@ -167,3 +169,19 @@ def test_two_hundred_damaged_pages_lose_no_words_in_silence() -> None:
         if len(lost) > 0.02 * len(there) and share_kept(file.source_text, file.documents) >= 0.98:
             silent.append((seed, kind, len(lost)))
     assert silent == []
+
+
+@pytest.mark.parametrize("holder", ["nav", "header", "footer"])
+@pytest.mark.parametrize(
+    "question",
+    [
+        "<details><summary>How do I reset it?</summary><p>Hold the green key.</p></details>",
+        "<button>How do I reset it?</button><div>Hold the green key.</div>",
+        "<h3><button>Reset</button></h3><div hidden>Hold the green key.</div>",
+    ],
+)
+def test_questions_in_a_banner_are_kept_and_menus_that_open_are_not(holder: str, question: str) -> None:
+    menu = f"<button>Products</button><ul hidden>{LINKS}</ul><details><summary>All</summary>{LINKS}</details>"
+    rest = f"<h1>Pump</h1><p>{PROSE}</p>"
+    assert "Hold the green key." in text_of(f"<{holder}>{question}</{holder}>{rest}")
+    assert text_of(f"<{holder}>{menu}</{holder}>{rest}") == f"# Pump\n\n{PROSE.strip()}"

@@ -92,6 +92,11 @@ def test_headings_and_listings_of_org_are_blocks() -> None:
     ]
 
 
+def test_the_title_of_org_is_the_title() -> None:
+    (document,) = parsed(".org", "#+TITLE: Pump\n#+title: manual\n#+DATE: 2024\n\n* Start\nPress green.\n").documents
+    assert document.title == "Pump manual" and document.text.startswith("#+DATE: 2024\n\n* Start")
+
+
 def test_headings_and_listings_of_asciidoc_are_blocks() -> None:
     assert blocks(parsed(".adoc", "= Pumps\n\n== Care\n\n----\nseal\n\nnow\n----\n\nAfter.\n").documents[0]) == [
         ("= Pumps", "heading", ("Pumps",)),
@@ -139,6 +144,11 @@ def test_xml_with_its_words_in_attributes_and_damaged_xml_are_code() -> None:
 )
 def test_subtitles_are_read_without_their_times(kind: str, text: str) -> None:
     assert parsed(kind, text).documents[0].text == "Open it\n\nNow 7"
+
+
+def test_who_speaks_in_subtitles_is_named() -> None:
+    text = "WEBVTT\n\n00:01.000 --> 00:02.000\n<v.loud Ada Smith>Open it</v>\n"
+    assert parsed(".vtt", text).documents[0].text == "Ada Smith: Open it"
 
 
 def test_chapters_of_a_book_are_documents_in_their_order() -> None:

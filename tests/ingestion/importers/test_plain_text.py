@@ -26,6 +26,7 @@ GREEK = "Η αντλία ξεκινά όταν η πίεση πέσει κάτω
         (FINNISH, "cp1252", "windows-1252"),
         (SPANISH, "cp1252", "windows-1252"),
         ("The pump’s price is “5 €” – and that’s all.", "cp1252", "windows-1252"),
+        ("Le café coûte 5 €, où est le garçon ?", "iso8859-15", "iso-8859-15"),
         ("A room at 20 °C", "cp1252", "windows-1252"),
         (FINNISH, "cp850", "ibm437"),
         (SPANISH, "mac-roman", "macintosh"),

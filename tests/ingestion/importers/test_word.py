@@ -151,6 +151,27 @@ def test_an_embedded_page_is_read_at_its_place() -> None:
     assert blocks(docx(body, chunk, {"x": ("aFChunk", "afchunk1.htm")})) == ["Before.", "Embedded words.", "After."]
 
 
+def test_an_embedded_web_archive_is_read_and_another_document_is_named() -> None:
+    body = paragraph("Before.") + '<w:altChunk r:id="x"/>' + paragraph("After.")
+    page = (
+        'MIME-Version: 1.0\nContent-Type: multipart/related; boundary="b"\n\n--b\nContent-Type: text/html; '
+        'charset="utf-8"\nContent-Transfer-Encoding: quoted-printable\n\n<p>Gr=C3=B6=C3=9Fe.</p>\n--b--\n'
+    )
+    chunk = {"afchunk.mht": page}
+    assert blocks(docx(body, chunk, {"x": ("aFChunk", "afchunk.mht")})) == ["Before.", "Größe.", "After."]
+    parsed = parse_docx(docx(body, {"afchunk.rtf": "{}"}, {"x": ("aFChunk", "afchunk.rtf")}))
+    assert parsed.notes == ("holds a document within it, which is not read: word/afchunk.rtf",)
+
+
+def test_breaks_of_lines_divide_words_and_word_art_is_read() -> None:
+    art = '<w:r><w:pict><v:shape><v:textpath string="Danger"/></v:shape></w:pict></w:r>'
+    text = "<w:r><w:t>one</w:t><w:cr/><w:t>two</w:t><w:ptab/><w:t>three</w:t></w:r>"
+    assert parse_docx(docx(paragraph("", text) + paragraph("x", art))).documents[0].text.split() == [
+        *("one", "two", "three", "x"),
+        "Danger",
+    ]
+
+
 def test_strict_files_are_read() -> None:
     raw = docx(paragraph("Before.", f"<w:r>{DRAWING}</w:r>"))
     strict = "http://purl.oclc.org/ooxml/wordprocessingml/main"
