@@ -24,7 +24,7 @@ _SPACE = re.compile(r"\s")
 _PIECE = 1 << 16  # characters
 _ISO_TIME = re.compile(r"(?<=\d)t(?=\d\d:)")
 # Numbers that become others when they are read: with an exponent, and with more digits than a double has.
-_FLOAT = re.compile(r"\d+(?:\.\d+)?e[+-]?\d{1,3}(?!\w)|\d*\.\d{15,}(?:e[+-]?\d{1,3})?(?!\w)")
+_FLOAT = re.compile(r"(?<![\w.])(?:\d+(?:\.\d+)?e[+-]?\d{1,3}|\d*\.\d{15,}(?:e[+-]?\d{1,3})?)(?!\w)")
 _WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}_])\w)+")
 
 
