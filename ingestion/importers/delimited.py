@@ -51,7 +51,7 @@ def _lines(raw: bytes) -> tuple[list[str], tuple[str, ...]]:
 def _documents(lines: Sequence[str], delimiter: str | None) -> tuple[list[ParsedDocument], list[str], _Unread]:
     """Return the documents of delimited text, notes on how it is read, and what its documents do not have."""
     reading = read_delimited(lines, delimiter)
-    rows = [[re.sub(r"^\\N$", "", cell) for cell in row] for row in reading.rows.rows]
+    rows = [["" if cell == "\\N" else cell for cell in row] for row in reading.rows.rows]
     rows = [[""] if all(map(_RULE.fullmatch, row)) else row for row in rows]
     above = [" ".join(" ".join(row).split()) for row in rows[: reading.first]]
     regular = _regular(reading, rows[reading.first :])

@@ -150,8 +150,10 @@ def _names_without_header(rows: Sequence[Sequence[object]]) -> tuple[tuple[str, 
     words = [
         sum(len(_text(cell).split()) for row in sample for cell in row[i : i + 1]) / len(sample) for i in range(width)
     ]
-    prose = [i for i, count in enumerate(words) if count >= _MIN_PROSE or _are_questions(sample, i)]
-    if len(prose) != 1 and width > 1:
+    prose = [position for position, count in enumerate(words) if count >= _MIN_PROSE]
+    # A question says nothing without its answer, however short that is.
+    has_questions = any(_are_questions(sample, position) for position in range(width))
+    if (len(prose) != 1 or has_questions) and width > 1:
         return tuple(names), "has no row that names its columns; they are column_1, column_2, …"
     text = prose[0] if prose else 0
     names[text] = "text"

@@ -222,6 +222,8 @@ def test_questions_in_the_first_row_are_a_row() -> None:
     first, second = texts_of(parsed)
     assert first == "How do I reset it?\nHold the key for five seconds."
     assert second == "Who reads it?\nThe company, once a year."
+    (short, _) = texts_of(parse("Who?,Ann.\nWhere is it kept?,There.\n"))
+    assert short == "Who?\nAnn."
 
 
 def test_numbers_with_an_exponent_or_many_digits_are_not_lost() -> None:
