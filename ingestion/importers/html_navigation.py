@@ -119,10 +119,9 @@ def _holds_tabs(element: Tag) -> bool:
 def _holds_answers(element: Tag) -> bool:
     """Whether an element holds texts that open at a click, as lists of frequent questions do; menus hold links."""
     panels = [(panel, panel.find("summary")) for panel in element.find_all("details")]
-    for button in element.find_all("button"):
-        label = button.parent if button.parent is not None and button.parent.name in _HEADINGS else button
-        panel = label.find_next_sibling()
-        is_question = button.get_text().strip().endswith("?")
+    for label in element.find_all(_is_label):
+        panel = _next_beside(label, element)
+        is_question = (label.get_text() or str(label.get("value", ""))).strip().endswith("?")
         if panel is not None and (is_question or panel.has_attr("hidden") or panel.get("aria-hidden") == "true"):
             panels.append((panel, None))
     return any(
@@ -130,6 +129,23 @@ def _holds_answers(element: Tag) -> bool:
         and _letters(panel) - _linked(panel) - (_letters(label) if label else 0) >= _MIN_ANSWER
         for panel, label in panels
     )
+
+
+def _is_label(part: Tag) -> bool:
+    """Whether a click on an element may open another one, or an element is a heading."""
+    is_button = part.name == "button" or "button" in {part.get("role"), part.get("type")}
+    return is_button or part.name in _HEADINGS
+
+
+def _next_beside(label: Tag, within: Tag) -> Tag | None:
+    """Return the element that follows a label, or one of the two around it."""
+    for _ in range(3):
+        if (following := label.find_next_sibling()) is not None:
+            return following
+        if label.parent is None or label.parent is within:
+            return None
+        label = label.parent
+    return None
 
 
 def _has_short_labels(element: Tag) -> bool:

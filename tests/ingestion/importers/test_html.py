@@ -178,6 +178,9 @@ def test_two_hundred_damaged_pages_lose_no_words_in_silence() -> None:
         "<details><summary>How do I reset it?</summary><p>Hold the green key.</p></details>",
         "<button>How do I reset it?</button><div>Hold the green key.</div>",
         "<h3><button>Reset</button></h3><div hidden>Hold the green key.</div>",
+        "<dl><dt>How do I reset it?</dt><dd>Hold the green key.</dd></dl>",
+        "<div><p><span role=button>How do I reset it?</span></p><div>Hold the green key.</div></div>",
+        "<input type=button value='How do I reset it?'><div hidden>Hold the green key.</div>",
     ],
 )
 def test_questions_in_a_banner_are_kept_and_menus_that_open_are_not(holder: str, question: str) -> None:
