@@ -152,4 +152,4 @@ def test_a_low_limit_of_open_files_is_a_warning_only_if_the_number_of_connection
         ConnectionTable(Settings(releases=Path("releases"), **settings), Metrics())
     (record,) = caplog.records
     assert record.levelname == level
-    assert record.fields == {"max_connections": 10_000, "using": 8192 - 256}
+    assert record.__dict__["fields"] == {"max_connections": 10_000, "using": 8192 - 256}
