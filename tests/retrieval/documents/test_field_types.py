@@ -38,11 +38,11 @@ def test_lists_are_told_from_single_texts_and_a_field_without_values_is_none() -
 
 TYPES = FieldTypes.of(corpus({"year": 1999, "open": True, "tags": ["pump"], "any": 1}, {"any": "1"}))
 REFUSED: list[tuple[Filter, str]] = [
-    ((OneOf.of("year", "1999"),), "year holds numbers, and is compared with texts"),
-    ((OneOf.of("open", 1),), "open holds booleans, and is compared with numbers"),
-    ((Not((OneOf.of("tags", 5),)),), "tags holds texts, and is compared with numbers"),
-    ((Range("open", gt=0),), "open holds booleans, and is compared with numbers"),
-    ((OneOf.of("any", 1, True),), "any holds numbers and texts, and is compared with booleans"),
+    ((OneOf.of("year", "1999"),), "year holds numbers, but the filter compares it with texts"),
+    ((OneOf.of("open", 1),), "open holds booleans, but the filter compares it with numbers"),
+    ((Not((OneOf.of("tags", 5),)),), "tags holds texts, but the filter compares it with numbers"),
+    ((Range("open", gt=0),), "open holds booleans, but the filter compares it with numbers"),
+    ((OneOf.of("any", 1, True),), "any holds numbers and texts, but the filter compares it with booleans"),
 ]
 
 

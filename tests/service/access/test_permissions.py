@@ -290,7 +290,8 @@ def test_a_release_that_a_filter_does_not_fit_never_serves(releases: Path, tmp_p
     keys = write(tmp_path / "keys.json", [entry(A, "shop", "search", filter={"category": {"gt": 1}})])
     message = refusal("--releases", str(releases), TAUGATE_KEYS_FILE=str(keys))
     assert (
-        "the filter of the key shop does not fit the release: category holds texts, and is compared with num" in message
+        "the filter of the key shop does not fit the release: category holds texts, but the filter compares it with num"
+        in message
     )
 
 

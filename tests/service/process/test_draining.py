@@ -22,7 +22,7 @@ _PROBE = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _CLOSES = b"\r\nconnection: close\r\n"
 
 
-@pytest.fixture(params=["1", "2"])
+@pytest.fixture(params=["1", pytest.param("2", marks=pytest.mark.long)])
 def workers(request: pytest.FixtureRequest) -> str:
     """Number of worker processes, as TAUGATE_WORKERS has it."""
     number: str = request.param
