@@ -71,7 +71,7 @@ class FieldTypes:
             return "the documents have no metadata; leave it out"
         more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
         known = ", ".join(map(shown, names[:_MAX_LISTED])) + more
-        return f"no document has the field {shown(name)}; there is {known}"
+        return f"no document has the field {shown(name)}; the fields are {known}"
 
 
 class FieldTypesWriter:

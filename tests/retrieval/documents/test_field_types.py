@@ -58,6 +58,6 @@ def test_fields_are_listed_up_to_a_limit() -> None:
         FieldTypes().check((OneOf.of("a", 1),))
     many = FieldTypes.of(corpus({f"f{number:02}": 1 for number in range(18)} | {"a" * 50: 1}))
     with pytest.raises(
-        InputError, match=rf"^no document has the field x; there is {'a' * 40}…, f00, .*f14 and 3 more$"
+        InputError, match=rf"^no document has the field x; the fields are {'a' * 40}…, f00, .*f14 and 3 more$"
     ):
         many.check((OneOf.of("x", 1),))

@@ -265,7 +265,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "no condition": ({"filter": {}}, "entry 1: filter: permits all documents"),
     "null": ({"filter": None}, "entry 1: filter: permits all documents"),
     "no object": ({"filter": "a"}, "entry 1: filter: is not an object"),
-    "an empty list": ({"filter": {"tenant": []}}, "entry 1: filter: tenant: an empty list"),
+    "an empty list": ({"filter": {"tenant": []}}, "entry 1: filter: tenant: the list is empty"),
     "metrics": (
         {"filter": TENANT_A, "scopes": ["search", "metrics"]},
         "entry 1: a has a filter, and the scope metrics",

@@ -59,7 +59,7 @@ UNFIT: list[tuple[dict[str, Any], str]] = [
     ({"tags": {"lt": 3}}, "tags holds lists of strings, which have no order"),
     ({"day": {"lt": 3}}, "day holds dates, but the filter compares it with numbers"),
     ({"year": {"lt": "2001-01-01"}}, "year holds numbers, but the filter compares it with dates"),
-    ({"owner": "a"}, "no document has the field owner; there is category, checked, day, tags, year"),
+    ({"owner": "a"}, "no document has the field owner; the fields are category, checked, day, tags, year"),
 ]
 
 
