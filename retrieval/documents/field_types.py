@@ -61,7 +61,9 @@ class FieldTypes:
             if strange := compared - kinds:
                 shown_kinds = kinds - {TEXTS} if DATES in kinds else kinds
                 has = " and ".join(KINDS[kind] for kind in sorted(shown_kinds))
-                raise InputError(f"{shown(condition.field)} holds {has}, and is compared with {KINDS[min(strange)]}")
+                raise InputError(
+                    f"{shown(condition.field)} holds {has}, but the filter compares it with {KINDS[min(strange)]}"
+                )
 
     def _unknown(self, name: str) -> str:
         names = [*self.by_name]
@@ -69,7 +71,7 @@ class FieldTypes:
             return "the documents have no metadata; leave it out"
         more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
         known = ", ".join(map(shown, names[:_MAX_LISTED])) + more
-        return f"no document has the field {shown(name)}; there is {known}"
+        return f"no document has the field {shown(name)}; the fields are {known}"
 
 
 class FieldTypesWriter:

@@ -191,7 +191,7 @@ def _conditions(name: str, asked: Any) -> Filter:  # noqa: ANN401 (whatever JSON
     if not asked:
         _refuse(f"{shown(name)}: no operator; use {', '.join(_OPERATORS)}")
     if any(operator not in _OPERATORS for operator in asked):
-        _refuse(f"{shown(name)}: an unknown operator; use {', '.join(_OPERATORS)}")
+        _refuse(f"{shown(name)}: unknown operator; use {', '.join(_OPERATORS)}")
     bounds = {operator: asked[operator] for operator in _BOUNDS if operator in asked}
     conditions: list[Condition] = [_range(name, bounds)] if bounds else []
     if "ne" in asked:
@@ -208,7 +208,7 @@ def _conditions(name: str, asked: Any) -> Filter:  # noqa: ANN401 (whatever JSON
 def _one_of(name: str, asked: Any) -> OneOf:  # noqa: ANN401
     values = asked if isinstance(asked, list) else [asked]
     if not values:
-        _refuse(f"{shown(name)}: an empty list names no value; name one, or leave the field out")
+        _refuse(f"{shown(name)}: the list is empty; add a value, or leave the field out")
     if len(values) > MOST_VALUES:
         _refuse(f"{shown(name)}: {len(values)} values, at most {MOST_VALUES}")
     return OneOf.of(name, *(_value(name, each) for each in values))
@@ -220,7 +220,7 @@ def _range(name: str, bounds: Mapping[str, Any]) -> Range:
         numbers = {operator: _number(name, operator, bound) for operator, bound in bounds.items()}
         return Range(name, numbers.get("gt"), numbers.get("gte"), numbers.get("lt"), numbers.get("lte"))
     if not all(isinstance(bound, str) for bound in bounds.values()):
-        _refuse(f"{shown(name)}: numbers and dates beside each other; give bounds of one kind")
+        _refuse(f"{shown(name)}: bounds mix numbers and dates; use one kind")
     lower, upper = list[tuple[float, str]](), list[tuple[float, str]]()
     for operator, text in bounds.items():
         moment = dates.instant(text)
@@ -250,7 +250,7 @@ def _value(name: str, value: Any) -> Value:  # noqa: ANN401
         _refuse(f"{shown(name)}: a number must be finite")
     if not isinstance(value, _Scalar):
         what = "null" if value is None else "a list in a list" if isinstance(value, list) else "an object in a list"
-        _refuse(f"{shown(name)}: {what} is no value; use a string, number or boolean")
+        _refuse(f"{shown(name)}: {what} is not a value; use a string, number or boolean")
     return value if isinstance(value, str) else _as_read_from_corpus(value)
 
 

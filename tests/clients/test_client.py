@@ -113,7 +113,7 @@ def test_errors_carry_code_message_and_request_id(client: TaugateClient) -> None
         client.search(QUESTION, filter={"colour": "red"})
     error = refused.value
     assert (error.status, error.code, error.retry_after) == (422, "invalid", None)
-    assert "there is category" in error.message
+    assert "the fields are category" in error.message
     assert error.request_id and error.request_id in str(error)
     with pytest.raises(NotFound) as unknown:
         client.feedback("0" * 32, "x", relevant=True)

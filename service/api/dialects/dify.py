@@ -177,7 +177,7 @@ def _comparison(name: str, asked: MetadataComparison, fields: Fields) -> Filter:
         _refuse(name, f"{operator!r} needs {'a value' if value is None else 'one value, not a list'}")
     match operator:
         case "is" | "is not":
-            found = condition(name, value)
+            found = _equal(name, value, fields)
             return found if operator == "is" else negated(found)
         case "=" | "≠":
             found = condition(name, _number(name, operator, value))
@@ -189,6 +189,28 @@ def _comparison(name: str, asked: MetadataComparison, fields: Fields) -> Filter:
         case "before" | "after":
             return _time(name, operator, value, fields)
     return condition(name, {_BOUNDS[operator]: _number(name, operator, value)})
+
+
+def _equal(name: str, value: object, fields: Fields) -> Filter:
+    """Translate `is`: the value itself or, if the field holds dates, its day or moment.
+
+    value: for dates an ISO date, or the seconds since 1970 that Dify's form sends.
+    """
+    same = condition(name, value)
+    with suppress(ValueError, TypeError, OverflowError):
+        date = value if isinstance(value, str) and instant(value) is not None else written(float(str(value)))
+        alternatives = [each for each in (same, condition(name, {"gte": date, "lte": date})) if _fits(each, fields)]
+        return combined(alternatives or [same], any_of=True)
+    return same
+
+
+def _fits(comparison: Filter, fields: Fields) -> bool:
+    """Return True if the field can be compared in this way."""
+    try:
+        fields.check_kinds(comparison)
+    except InputError:
+        return False
+    return True
 
 
 def _time(name: str, operator: str, value: object, fields: Fields) -> Filter:

@@ -127,7 +127,7 @@ def test_a_search_within_a_stratum_has_its_threshold_and_is_calibrated(stratifie
     [
         ("kind", "give a field of the documents' metadata, as metadata.kind"),
         ("metadata.", "give a field of the documents' metadata, as metadata.FIELD"),
-        ("metadata.nothing", "--strata metadata.nothing: no document has the field nothing; there is kind"),
+        ("metadata.nothing", "--strata metadata.nothing: no document has the field nothing; the fields are kind"),
     ],
 )
 def test_a_field_that_is_none_is_named(

@@ -38,11 +38,11 @@ def test_lists_are_told_from_single_texts_and_a_field_without_values_is_none() -
 
 TYPES = FieldTypes.of(corpus({"year": 1999, "open": True, "tags": ["pump"], "any": 1}, {"any": "1"}))
 REFUSED: list[tuple[Filter, str]] = [
-    ((OneOf.of("year", "1999"),), "year holds numbers, and is compared with texts"),
-    ((OneOf.of("open", 1),), "open holds booleans, and is compared with numbers"),
-    ((Not((OneOf.of("tags", 5),)),), "tags holds texts, and is compared with numbers"),
-    ((Range("open", gt=0),), "open holds booleans, and is compared with numbers"),
-    ((OneOf.of("any", 1, True),), "any holds numbers and texts, and is compared with booleans"),
+    ((OneOf.of("year", "1999"),), "year holds numbers, but the filter compares it with texts"),
+    ((OneOf.of("open", 1),), "open holds booleans, but the filter compares it with numbers"),
+    ((Not((OneOf.of("tags", 5),)),), "tags holds texts, but the filter compares it with numbers"),
+    ((Range("open", gt=0),), "open holds booleans, but the filter compares it with numbers"),
+    ((OneOf.of("any", 1, True),), "any holds numbers and texts, but the filter compares it with booleans"),
 ]
 
 
@@ -58,6 +58,6 @@ def test_fields_are_listed_up_to_a_limit() -> None:
         FieldTypes().check((OneOf.of("a", 1),))
     many = FieldTypes.of(corpus({f"f{number:02}": 1 for number in range(18)} | {"a" * 50: 1}))
     with pytest.raises(
-        InputError, match=rf"^no document has the field x; there is {'a' * 40}…, f00, .*f14 and 3 more$"
+        InputError, match=rf"^no document has the field x; the fields are {'a' * 40}…, f00, .*f14 and 3 more$"
     ):
         many.check((OneOf.of("x", 1),))

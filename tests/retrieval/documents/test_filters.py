@@ -130,7 +130,7 @@ def test_large_integers_are_told_apart() -> None:
 
 
 def test_an_unknown_field_is_said_with_those_that_are_known(metadata: Metadata) -> None:
-    with pytest.raises(InputError, match="no document has the field color; there is any, fält, id, year"):
+    with pytest.raises(InputError, match="no document has the field color; the fields are any, fält, id, year"):
         metadata.where((OneOf.of("color", 1),))
     with pytest.raises(InputError, match="no metadata"):
         Metadata().check((OneOf.of("color", 1),))

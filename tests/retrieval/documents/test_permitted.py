@@ -160,7 +160,7 @@ def test_what_a_permission_does_not_fit_is_refused_and_not_open() -> None:
     ):
         with pytest.raises(InputError):
             METADATA.check_kinds(wanted)
-    with pytest.raises(InputError, match="level holds numbers, and is compared with texts"):
+    with pytest.raises(InputError, match="level holds numbers, but the filter compares it with texts"):
         METADATA.check_kinds((OneOf.of("level", "4"),))
     with pytest.raises(InputError, match="tenant holds booleans and numbers and texts|open holds booleans"):
         METADATA.check_kinds(all_of(OneOf.of("tenant", "nobody"), OneOf.of("open", "true")))

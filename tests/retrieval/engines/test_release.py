@@ -80,11 +80,11 @@ def test_a_filter_that_many_meet_is_approximate(both: tuple[Release, Release]) -
 
 def test_a_field_that_is_unknown_is_named(both: tuple[Release, Release]) -> None:
     for release in both:
-        with pytest.raises(InputError, match="no document has the field colour; there is .*category"):
+        with pytest.raises(InputError, match="no document has the field colour; the fields are .*category"):
             release.retriever.answer(
                 [Query("x", 1, filter=(OneOf.of("colour", "red"),))], release.retriever.vectors(["x"])
             )
-        with pytest.raises(InputError, match="no document has the field colour; there is .*category"):
+        with pytest.raises(InputError, match="no document has the field colour; the fields are .*category"):
             release.fields.check_kinds((OneOf.of("colour", "red"),))
 
 

@@ -265,7 +265,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "no condition": ({"filter": {}}, "entry 1: filter: permits all documents"),
     "null": ({"filter": None}, "entry 1: filter: permits all documents"),
     "no object": ({"filter": "a"}, "entry 1: filter: is not an object"),
-    "an empty list": ({"filter": {"tenant": []}}, "entry 1: filter: tenant: an empty list"),
+    "an empty list": ({"filter": {"tenant": []}}, "entry 1: filter: tenant: the list is empty"),
     "metrics": (
         {"filter": TENANT_A, "scopes": ["search", "metrics"]},
         "entry 1: a has a filter, and the scope metrics",
@@ -290,7 +290,8 @@ def test_a_release_that_a_filter_does_not_fit_never_serves(releases: Path, tmp_p
     keys = write(tmp_path / "keys.json", [entry(A, "shop", "search", filter={"category": {"gt": 1}})])
     message = refusal("--releases", str(releases), TAUGATE_KEYS_FILE=str(keys))
     assert (
-        "the filter of the key shop does not fit the release: category holds texts, and is compared with num" in message
+        "the filter of the key shop does not fit the release: category holds texts, but the filter compares it with num"
+        in message
     )
 
 

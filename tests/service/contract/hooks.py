@@ -29,8 +29,8 @@ _NOT_IN_A_SCHEMA = (
     re.compile(r"document_id: (the reply did|a search for this query does) not show it"),
     re.compile(r"filter: has \d+ (values, at most 256|conditions, at most 16)"),  # in all filters together
     re.compile(r"query: a query needs text$"),  # of nothing but characters that nobody sees
-    re.compile(r"filter: .{0,41} holds .+, and is compared with ", re.DOTALL),
-    re.compile(r"filter: .{0,41}: (numbers and dates beside each other|[gl]te? needs a finite number, or an ISO date)"),
+    re.compile(r"filter: .{0,41} holds .+, but the filter compares it with ", re.DOTALL),
+    re.compile(r"filter: .{0,41}: (bounds mix numbers and dates|[gl]te? needs a finite number, or an ISO date)"),
     re.compile(r"filters: .{0,40}: (eq|ne|n?in|[gl]te?) needs ", re.DOTALL),
     re.compile(r"knowledge_id: there is no such knowledge base; "),
     re.compile(

@@ -52,14 +52,14 @@ def test_each_kind_of_value_is_compared_as_in_the_process(
 
 
 UNFIT: list[tuple[dict[str, Any], str]] = [
-    ({"category": {"ne": 5}}, "category holds texts, and is compared with numbers"),
-    ({"year": "1999"}, "year holds numbers, and is compared with texts"),
-    ({"checked": {"nin": [True, 0]}}, "checked holds booleans, and is compared with numbers"),
-    ({"checked": {"gt": 0}}, "checked holds booleans, and is compared with numbers"),
+    ({"category": {"ne": 5}}, "category holds texts, but the filter compares it with numbers"),
+    ({"year": "1999"}, "year holds numbers, but the filter compares it with texts"),
+    ({"checked": {"nin": [True, 0]}}, "checked holds booleans, but the filter compares it with numbers"),
+    ({"checked": {"gt": 0}}, "checked holds booleans, but the filter compares it with numbers"),
     ({"tags": {"lt": 3}}, "tags holds lists of strings, which have no order"),
-    ({"day": {"lt": 3}}, "day holds dates, and is compared with numbers"),
-    ({"year": {"lt": "2001-01-01"}}, "year holds numbers, and is compared with dates"),
-    ({"owner": "a"}, "no document has the field owner; there is category, checked, day, tags, year"),
+    ({"day": {"lt": 3}}, "day holds dates, but the filter compares it with numbers"),
+    ({"year": {"lt": "2001-01-01"}}, "year holds numbers, but the filter compares it with dates"),
+    ({"owner": "a"}, "no document has the field owner; the fields are category, checked, day, tags, year"),
 ]
 
 

@@ -97,7 +97,7 @@ def test_a_key_sees_what_its_filter_lets_it(services: Services) -> None:
 WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {"filter": {"colour": "red"}},
-        "filter: no document has the field colour; there is category, checked, day, tags, year",
+        "filter: no document has the field colour; the fields are category, checked, day, tags, year",
     ),
     ({"filter": {"year": 2**53 + 1}}, "filter: year: an integer beyond 2⁵³, which an engine cannot compare"),
     ({"filter": {"$not": {"year": {"gt": -(2**60)}}}}, "filter: year: an integer beyond 2⁵³"),

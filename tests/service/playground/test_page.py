@@ -138,7 +138,7 @@ def test_a_filter_that_is_wrong_is_named(playground: Playground) -> None:
     playground["filter"].fill('{"categry": "tak"}')
     playground["question"].fill(QUESTION)
     playground["question"].press("Enter")
-    playground["filter-error"].get_by_text("no document has the field categry; there is category").wait_for()
+    playground["filter-error"].get_by_text("no document has the field categry; the fields are category").wait_for()
     playground["filter"].fill('{"category": ')
     playground["question"].press("Enter")
     playground["filter-error"].get_by_text("The filter is not JSON").wait_for()

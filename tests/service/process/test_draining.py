@@ -22,7 +22,7 @@ _PROBE = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _CLOSES = b"\r\nconnection: close\r\n"
 
 
-@pytest.fixture(params=["1", "2"])
+@pytest.fixture(params=["1", pytest.param("2", marks=pytest.mark.long)])
 def workers(request: pytest.FixtureRequest) -> str:
     """Number of worker processes, as TAUGATE_WORKERS has it."""
     number: str = request.param
@@ -183,6 +183,7 @@ def test_ctrl_c_at_a_terminal_ends_workers_within_seconds(releases: Path) -> Non
         assert "Traceback" not in service.log()
 
 
+@pytest.mark.long
 def test_one_worker_that_is_stopped_keeps_no_client_out(releases: Path) -> None:
     """The listening socket is that of the others as well."""
     with ServiceProcess(releases, TAUGATE_DRAIN_SECONDS="1", TAUGATE_WORKERS="2") as service:
@@ -235,9 +236,16 @@ def test_refused_handshakes_leave_established_connections_alone() -> None:
         assert outcome == ["ConnectionRefusedError"]
 
 
-@pytest.mark.parametrize(("library", "workers"), [("httpx", "1"), ("urllib3", "2")])
+@pytest.mark.parametrize(
+    ("library", "workers", "restarts"),
+    [
+        ("httpx", "1", 1),
+        pytest.param("httpx", "1", 2, marks=pytest.mark.long),
+        pytest.param("urllib3", "2", 2, marks=pytest.mark.long),
+    ],
+)
 def test_rolling_restarts_lose_no_request_of_clients_that_keep_connections(
-    releases: Path, workers: str, library: str
+    releases: Path, workers: str, library: str, restarts: int
 ) -> None:
     """The long version, with Go and nginx, is benchmarks/reliability/clients/rolling.py."""
     settings = {"TAUGATE_DRAIN_SECONDS": "2", "TAUGATE_WORKERS": workers}
@@ -248,7 +256,7 @@ def test_rolling_restarts_lose_no_request_of_clients_that_keep_connections(
         clients = KeepingClients(library, 8, [f"127.0.0.1:{replica.port}" for replica in replicas])
         clients.start()
         try:
-            for number in range(2):
+            for number in range(restarts):
                 time.sleep(1)
                 assert replicas[number].stop()[0] == 0
                 port = replicas[number].port
@@ -258,4 +266,4 @@ def test_rolling_restarts_lose_no_request_of_clients_that_keep_connections(
         finally:
             outcomes = clients.stop()
     assert (outcomes["lost"], outcomes["other"], outcomes["unready"]) == ([], [], 0)
-    assert clients.answered > 200
+    assert clients.answered > 100 * restarts

@@ -90,7 +90,7 @@ class _Connection:
             context = httpx2.create_ssl_context() if self._uses_tls else True
             self._open(headers=headers, timeout=timeout, proxy=self._route.proxy, verify=context, trust_env=False)
         except ImportError as error:
-            raise self._unusable("a SOCKS proxy takes pip install 'httpx2[socks]'") from error
+            raise self._unusable("a SOCKS proxy needs the extra: pip install 'httpx2[socks]'") from error
         except (httpx2.InvalidURL, ValueError, OSError) as error:
             raise self._unusable(str(error)) from error
 

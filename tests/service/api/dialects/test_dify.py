@@ -68,15 +68,15 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         compared({"name": "category", "comparison_operator": "before", "value": "2012-01-10"}),
-        "category holds texts, and is compared with dates",
+        "category holds texts, but the filter compares it with dates",
     ),
     (
         compared({"name": "category", "comparison_operator": "after", "value": 5}),
-        "category holds texts, and is compared with numbers",
+        "category holds texts, but the filter compares it with numbers",
     ),
     (
         compared({"name": "price", "comparison_operator": "is", "value": "sesame"}),
-        "price holds numbers, and is compared with texts",
+        "price holds numbers, but the filter compares it with texts",
     ),
     (compared({"name": "category", "comparison_operator": "is"}), "'is' needs a value"),
     (
@@ -131,6 +131,19 @@ def test_dify_before_and_after_find_what_a_filter_of_search_finds(
     found = search(speaking, filter={name: {"lt" if operator == "before" else "gt": bound}}, k=50)["results"]
     assert found
     assert [each["metadata"]["id"] for each in reply["records"]] == [each["id"] for each in found]
+
+
+@pytest.mark.parametrize("operator", ["is", "is not"])
+def test_dify_is_on_a_date_finds_its_documents_by_day_and_by_seconds(speaking: ServiceProcess, operator: str) -> None:
+    metadata = search(speaking)["results"][0]["metadata"]
+    created, seconds = metadata["created"], metadata["changed"]
+    wanted = {"created": created if operator == "is" else {"ne": created}}
+    expected = [each["id"] for each in search(speaking, filter=wanted, k=50)["results"]]
+    assert expected
+    for value in (created, seconds, str(seconds), f"{created}T00:00:00Z"):
+        comparison = {"name": "created", "comparison_operator": operator, "value": value}
+        reply = dify(speaking, retrieval_setting={"top_k": 50}, **compared(comparison))
+        assert [each["metadata"]["id"] for each in reply["records"]] == expected, value
 
 
 # What Dify sends before it saves an endpoint: nothing, or since July 2026 (langgenius/dify#39410) a search of a
