@@ -52,7 +52,8 @@ def route_to(url: str) -> Route:
     place = _parsed(str(route.proxy))
     if place is None or place.scheme not in _PROXY_SCHEMES:
         raise InvalidConfiguration(
-            f"cannot ask {route.place('')}: it is not a usable proxy URL; correct the variable, or add the host to NO_PROXY"
+            f"cannot ask {route.place('')}: it is not a usable proxy URL; correct the variable, or add the host to "
+            "NO_PROXY"
         )
     return route
 
