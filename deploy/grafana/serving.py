@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 
 from deploy.grafana.panels import NEUTRAL, Content, board, lines, number
-from deploy.grafana.promql import JOB, aggregated, each, means, quantiles, rates, selected
+from deploy.grafana.promql import JOB, aggregated, each, means, quantiles, rate, rates, selected
 
 _CONTENT: list[Content] = [
     Row("What users see"),
@@ -50,6 +50,12 @@ _CONTENT: list[Content] = [
         "Cache",
         "Queries a second, by what the cache did for them.",
         rates("taugate_cache_requests_total", "outcome"),
+    ),
+    lines(
+        "Truncated queries",
+        "Queries a second that are longer than the encoder reads; their replies are not calibrated.",
+        {"truncated": rate("taugate_queries_truncated_total")},
+        width=24,
     ),
     Row("Release"),
     lines(

@@ -119,7 +119,7 @@ def test_no_line_is_lost_while_others_write(release: Release, tmp_path: Path) ->
     hours = 0
     changed = 0
     until_then = time.monotonic() + 3
-    while time.monotonic() < until_then:
+    while hours < 4 or time.monotonic() < until_then:  # a busy machine gets through few rounds in three seconds
         changed += forget_old_texts(path, 1, NOW + hours * HOUR)
         hours += 1
     done.set()
