@@ -1,8 +1,8 @@
 #!/bin/sh
-# Test servers from the system's package manager. Asks for nothing; says what to do where it may not install.
+# Test servers, and curl for the commands of the pages, from the system's package manager. Asks for nothing; says what to do where it may not install.
 set -eu
 missing() {
-  for program in prometheus promtool prometheus-alertmanager amtool redis-server nginx; do
+  for program in prometheus promtool prometheus-alertmanager amtool redis-server nginx curl; do
     command -v "$program" >/dev/null || return 0
   done
   return 1
@@ -10,11 +10,11 @@ missing() {
 missing || exit 0
 [ "$(id -u)" = 0 ] && sudo= || sudo='sudo -n'
 if ! command -v apt-get >/dev/null; then
-  echo "Prometheus, Alertmanager, Redis or nginx is missing: install them with your package manager, then run make test again" >&2
+  echo "Prometheus, Alertmanager, Redis, nginx or curl is missing: install them with your package manager, then run make test again" >&2
   exit 1
 fi
 export DEBIAN_FRONTEND=noninteractive
 $sudo apt-get update -qq
 # Only their files: a test that needs a server starts one of its own, on a port of its own.
 $sudo apt-get install -y -qq --no-install-recommends -o DPkg::Options::=--force-confold \
-  prometheus prometheus-alertmanager redis-server nginx-light >/dev/null
+  prometheus prometheus-alertmanager redis-server nginx-light curl >/dev/null
