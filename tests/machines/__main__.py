@@ -15,7 +15,7 @@ from tests.containers.engine import ROOT, engine
 from tests.machines.pip_settings import container_options
 
 LOGS = ROOT / "build" / "machines"
-DEBIAN_PACKAGES = "make python3 python3-venv"  # as README says
+DEBIAN_PACKAGES = "make python3 python3-venv curl"  # as README says
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Machine:
 # Debian 12 has 3.11.2, the oldest patch release of 3.11 that a distribution has; Debian 13 has 3.13.
 MACHINES = (
     Machine("debian:12", "3.11", DEBIAN_PACKAGES),
-    Machine("python:3.12-slim", "3.12", "make"),
+    Machine("python:3.12-slim", "3.12", "make curl"),
     Machine("debian:13", "3.13", DEBIAN_PACKAGES),
-    Machine("python:3.14-slim", "3.14", "make"),
+    Machine("python:3.14-slim", "3.14", "make curl"),
 )
 
 
