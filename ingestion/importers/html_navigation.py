@@ -133,7 +133,7 @@ def _holds_answers(element: Tag) -> bool:
 
 def _is_label(part: Tag) -> bool:
     """Whether a click on an element may open another one, or an element is a heading."""
-    is_button = part.name == "button" or "button" in {part.get("role"), part.get("type")}
+    is_button = part.name == "button" or "button" in (part.get("role"), part.get("type"))
     return is_button or part.name in _HEADINGS
 
 
