@@ -18,9 +18,15 @@ class _LossyStderr(io.FileIO):
 
     def write(self, data: "io.ReadableBuffer", /) -> int:  # type: ignore[name-defined]  # of typeshed alone
         """Write bytes, and return how many there were."""
+        rest = memoryview(data).cast("B")
+        size = len(rest)
         with suppress(OSError):
-            super().write(data)
-        return len(data)
+            while rest:  # a signal may end a write to a full pipe in the middle of a line
+                written = super().write(rest)
+                if written is None:  # the stream does not block, and its reader is behind
+                    break
+                rest = rest[written:]
+        return size
 
 
 def prepare_streams() -> None:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,15 @@ def test_every_command_does_its_work_though_nobody_reads(names: str, tmp_path: P
         each for each in outcomes if each.status not in {each.run.status, READER_GONE} or "Traceback" in each.output
     ]
     assert [(each.run.command, each.status, each.output[-2000:]) for each in failed] == []
+
+
+def test_message_that_a_signal_interrupts_is_written_whole() -> None:
+    script = (
+        "import signal, sys; from taugate.cli.terminal.streams import prepare_streams; prepare_streams();"
+        "signal.signal(signal.SIGALRM, lambda *_: None); signal.setitimer(signal.ITIMER_REAL, 0.2);"
+        "sys.stderr.write('x' * 1_000_000 + 'end')"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE) as process:
+        time.sleep(1)  # the pipe is full by then, and the signal has come in the middle of a write
+        assert process.stderr is not None
+        assert process.stderr.read() == b"x" * 1_000_000 + b"end"
