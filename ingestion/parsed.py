@@ -1,8 +1,8 @@
 """What a parser returns: the text of a document in reading order, with the blocks that it is made of."""
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Literal
 
@@ -56,6 +56,20 @@ class ParsedFile:
     documents: list[ParsedDocument]
     source_text: str
     notes: tuple[str, ...] = ()
+
+
+def with_unique_keys(documents: Iterable[ParsedDocument]) -> list[ParsedDocument]:
+    """Return documents with different keys: a number is added to a key that is there already."""
+    keys: set[str] = set()
+    renamed = []
+    for document in documents:
+        key, number = document.key, 1
+        while key in keys:
+            number += 1
+            key = f"{document.key} ({number})"
+        keys.add(key)
+        renamed.append(replace(document, key=key))
+    return renamed
 
 
 def prose_document(text: str, title: str = "") -> ParsedDocument:

@@ -10,7 +10,7 @@ from email.message import EmailMessage, Message, MIMEPart
 from taugate.ingestion.importers.html import parse_html
 from taugate.ingestion.importers.plain_text import decode_text, parse_plain_text
 from taugate.ingestion.importers.word_share import count_words
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
+from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile, with_unique_keys
 from taugate.retrieval.documents.store import MetadataValue
 
 ReadPart = Callable[[str, bytes], ParsedFile]
@@ -57,7 +57,7 @@ def parse_email(raw: bytes, read_part: ReadPart, depth: int = 0) -> ParsedFile:
         ]
         source.append(attached.source_text)
         notes += [f"{note} (attached file {name})" for note in attached.notes]
-    return ParsedFile(_unique(documents), "\n".join(source), tuple(notes))
+    return ParsedFile(with_unique_keys(documents), "\n".join(source), tuple(notes))
 
 
 def parse_mailbox(raw: bytes, read_part: ReadPart) -> ParsedFile:
@@ -174,17 +174,3 @@ def _facts(message: EmailMessage) -> dict[str, MetadataValue]:
     except (AttributeError, ValueError, IndexError, TypeError):  # no date, or a damaged one
         return facts
     return facts
-
-
-def _unique(documents: list[ParsedDocument]) -> list[ParsedDocument]:
-    """Return documents with different keys: a number is added to a key that is there already."""
-    keys: set[str] = set()
-    renamed = []
-    for document in documents:
-        key, number = document.key, 1
-        while key in keys:
-            number += 1
-            key = f"{document.key} ({number})"
-        keys.add(key)
-        renamed.append(dataclasses.replace(document, key=key))
-    return renamed

@@ -23,7 +23,7 @@ from taugate.ingestion.importers.spreadsheet_source import (
 from taugate.ingestion.importers.table_rows import table_of, table_to_documents
 from taugate.ingestion.importers.word_parts import drawing_lines
 from taugate.ingestion.importers.word_share import count_words
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile
+from taugate.ingestion.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile, with_unique_keys
 
 Row = Sequence[object]
 
@@ -71,7 +71,7 @@ def parse_spreadsheet(raw: bytes) -> ParsedFile:
     texts = (_source_texts(package) if package else None) or (_line(row) for _, rows in sheets for row in rows)
     # Names of columns are counted with the values that they name.
     words = count_words(texts) - count_words(reading.column_names)
-    return ParsedFile(_unique(reading.found), " ".join(words.elements()), tuple(dict.fromkeys(reading.notes)))
+    return ParsedFile(with_unique_keys(reading.found), " ".join(words.elements()), tuple(dict.fromkeys(reading.notes)))
 
 
 def _sheet_names(workbook: calamine.CalamineWorkbook) -> list[str]:
@@ -182,17 +182,3 @@ def _source_texts(package: Package) -> list[str] | None:
         return None
     beside = [package.read(name) for name in package.matching(f"{_COMMENTS}|{_DRAWN}")]
     return [*cell_texts(package), dumb_text(beside, _NO_TEXT)]
-
-
-def _unique(documents: Sequence[ParsedDocument]) -> list[ParsedDocument]:
-    """Return documents with different keys: a number is added to a key that is there already."""
-    keys: set[str] = set()
-    renamed = []
-    for document in documents:
-        key, number = document.key, 1
-        while key in keys:
-            number += 1
-            key = f"{document.key} ({number})"
-        keys.add(key)
-        renamed.append(dataclasses.replace(document, key=key))
-    return renamed
