@@ -136,5 +136,5 @@ def test_within_a_filter_nothing_is_calibrated_and_the_threshold_is_in_force(
 
 
 def test_an_unknown_field_is_said(retrievers: dict[PolicyKind, Retriever]) -> None:
-    with pytest.raises(InputError, match="there is odd, row"):
+    with pytest.raises(InputError, match="the fields are odd, row"):
         retrievers["similarity"].search([Query("1", K, filter=(OneOf.of("even", True),))])
