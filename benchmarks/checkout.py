@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def python_path(root: Path = ROOT) -> str:
     """Return the PYTHONPATH by which a process imports a checkout's own `taugate` instead of the installed one.
 
-    root: the checkout. `src` holds the package since the rooms moved to the top; before that, `taugate.py` lay at the top.
+    root: the checkout. Old ones have `taugate.py` at the top and not below `src`.
     """
     return f"{root / 'src'}:{root}"
 

@@ -14,6 +14,8 @@ from taugate.service.settings import VARIABLES
 from taugate.service.settings.__main__ import page as settings_page
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "taugate"
+_PACKAGES = "|".join(sorted(folder.parent.name for folder in PACKAGE.glob("*/__init__.py")))
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 
 
@@ -72,9 +74,9 @@ def test_every_make_target_that_is_named_exists() -> None:
 def test_links_and_paths_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
-    paths = re.findall(r"`((?:retrieval|calibration|service|tests|deploy|docs)/[\w./-]+)`", text)
+    paths = re.findall(rf"`((?:{_PACKAGES}|tests|deploy|docs)/[\w./-]+)`", text)
     missing = [link for link in links if not (page.parent / link).exists()]
-    missing += [path for path in paths if not (ROOT / path).exists()]
+    missing += [path for path in paths if not (ROOT / path).exists() and not (PACKAGE / path).exists()]
     assert missing == []
 
 

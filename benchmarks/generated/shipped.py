@@ -10,7 +10,7 @@ from benchmarks.checkout import ROOT
 from benchmarks.generated.cases import Case
 from taugate.calibration.provisional.bias import MeasuredSet
 
-SHIPPED = ROOT / "calibration" / "provisional" / "bias.json"
+SHIPPED = ROOT / "src" / "taugate" / "calibration" / "provisional" / "bias.json"
 
 
 def measured_sets(cases: Sequence[Case]) -> list[MeasuredSet]:

@@ -20,11 +20,11 @@ Edges = dict[str, set[str]]
 
 def main() -> None:
     """Print the table."""
-    files = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+    files = [path for room in ROOMS for path in sorted((ROOT / "src" / "taugate" / room).rglob("*.py"))]
     lines = [len(path.read_text(encoding="utf-8").splitlines()) for path in files if path.name != "__init__.py"]
     modules = module_imports()
     folders = folder_imports(modules)
-    flat = {room: len([*(ROOT / room).glob("*.py")]) for room in ("service", "calibration", "retrieval")}
+    flat = {room: len([*(ROOT / "src" / "taugate" / room).glob("*.py")]) for room in ("service", "calibration", "retrieval")}
     rows: list[list[object]] = [
         ["files; median lines; longest", f"{len(lines)}; {median(lines):g}; {max(lines)}"],
         ["flat files in service, calibration, retrieval", " / ".join(str(count) for count in flat.values())],

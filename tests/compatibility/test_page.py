@@ -12,7 +12,8 @@ from taugate.service.settings import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
-DRIFT_KEYS = re.search(r'"taugate:drift:(\d+):', (ROOT / "service" / "drift" / "fleet.py").read_text(encoding="utf-8"))
+FLEET = ROOT / "src" / "taugate" / "service" / "drift" / "fleet.py"
+DRIFT_KEYS = re.search(r'"taugate:drift:(\d+):', FLEET.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(

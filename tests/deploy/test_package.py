@@ -15,7 +15,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "taugate"
-ROOMS = sorted(link.resolve().name for link in PACKAGE.iterdir() if link.is_symlink())
 FOLDERS = ["src", *re.findall(r"^graft (\S+)$", (ROOT / "MANIFEST.in").read_text(encoding="utf-8"), re.MULTILINE)]
 
 
@@ -57,36 +56,48 @@ def sdist(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("sdist", source, tmp_path_factory.mktemp("sdist"))
 
 
-def test_it_installs_taugate_and_nothing_beside_it(wheel: Path) -> None:
+def test_wheel_installs_only_taugate(wheel: Path) -> None:
     metadata = "-".join(wheel.name.split("-")[:2]) + ".dist-info"
     assert {PurePosixPath(name).parts[0] for name in names(wheel)} == {"taugate", metadata}
 
 
-def test_it_has_every_module_of_every_room(wheel: Path) -> None:
-    found = os.walk(PACKAGE, followlinks=True)
-    modules = {
-        f"taugate/{(Path(folder) / name).relative_to(PACKAGE).as_posix()}"
-        for folder, _, files in found
-        for name in files
-        if name.endswith(".py")
-    }
-    assert {f"taugate/{room}" for room in ROOMS} == {
-        name.rpartition("/")[0] for name in modules if name.count("/") == 2
-    }
-    assert {name for name in names(wheel) if name.endswith(".py")} == modules
+def package_files(*patterns: str) -> set[str]:
+    """Paths of the package's files that match a pattern, as a wheel names them."""
+    paths = (path for pattern in patterns for path in PACKAGE.rglob(pattern) if path.parent.name != "__pycache__")
+    return {f"taugate/{path.relative_to(PACKAGE).as_posix()}" for path in paths}
 
 
-def test_it_has_the_files_that_modules_read(wheel: Path) -> None:
-    read = {
-        f"taugate/{room}/{path.relative_to(ROOT / room).as_posix()}"
-        for room in ROOMS
-        for pattern in ("*.j2", "*.css", "*.json", "*.txt")
-        for path in (ROOT / room).rglob(pattern)
-    }
-    assert {name.rpartition(".")[2] for name in read} == {"j2", "css", "json", "txt"}
-    assert "taugate/ingestion/dataset/off_topic.txt" in read
-    general = {f"taugate/adaptation/general/{name}" for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")}
-    assert read | general | {"taugate/py.typed"} <= names(wheel)
+def test_wheel_has_every_module(wheel: Path) -> None:
+    assert {name for name in names(wheel) if name.endswith(".py")} == package_files("*.py")
+
+
+def test_wheel_has_data_files(wheel: Path) -> None:
+    data = package_files("*.j2", "*.css", "*.json", "*.txt", "*.jsonl", "*.tsv", "*.html", "*.js", "py.typed")
+    assert {name.rpartition(".")[2] for name in data} >= {"j2", "css", "json", "txt", "jsonl", "tsv", "typed"}
+    assert data <= names(wheel)
+
+
+def test_clone_without_links_imports_every_module(tmp_path: Path) -> None:
+    """Windows and some file systems have no symbolic links: Git writes a text file with the path of the target."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("an sdist, or a machine without Git, cannot be cloned")
+    clone = ["git", "clone", "-q", "--depth=1", "-c", "core.symlinks=false", ROOT.as_uri(), str(tmp_path / "clone")]
+    subprocess.run(clone, check=True)
+    assert (tmp_path / "clone" / "service").is_file()
+    program = """
+import importlib, pathlib, sys
+source = pathlib.Path("src").resolve()
+for path in sorted(source.rglob("*.py")):
+    parts = path.relative_to(source).with_suffix("").parts
+    if parts[-1] != "__main__":
+        importlib.import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+assert pathlib.Path(sys.modules["taugate"].__file__).is_relative_to(source)
+"""
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "clone" / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path / "clone", env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -109,12 +120,13 @@ def test_the_sdist_is_the_repository(unpacked: Path) -> None:
         check=True,
     )
     tracked = {name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()}
-    assert {name for name in tracked if not (unpacked / name).exists()} == set(), "MANIFEST.in leaves them out"
-    assert {path.name for path in (unpacked / "src" / "taugate").iterdir() if path.is_symlink()} == set(ROOMS)
-    files = [path for path in unpacked.rglob("*") if path.is_symlink() or path.is_file()]
-    found = {path.relative_to(unpacked).as_posix() for path in files}
-    made = {name for name in found if name.startswith("src/taugate.egg-info/")} | {"PKG-INFO", "setup.cfg"}
-    assert found - made - tracked == set()
+    linked = {name for name in tracked if (ROOT / name).is_symlink()}
+    entry_points = {"service", "calibration"}  # links to folders of src/taugate, for readers of the repository
+    assert {name for name in tracked - entry_points if not (unpacked / name).exists()} == set(), "see MANIFEST.in"
+    files = {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()}
+    generated = {name for name in files if name.startswith("src/taugate.egg-info/")} | {"PKG-INFO", "setup.cfg"}
+    copied = {name for name in files if any(name.startswith(f"{link}/") for link in linked)}
+    assert files - generated - copied - tracked == set()
 
 
 def test_the_sdist_builds_the_same_wheel(wheel: Path, unpacked: Path, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_where_private_parts_of_a_package_are_used_its_next_version_is_kept_out(
     for name, reason in bounded.items():
         path = next((word for word in reason.split() if "/" in word), "")
         assert (ROOT / path).exists(), f"{name}: {reason}"
-    sources = [path for room in (ROOT / "src" / "taugate").iterdir() for path in room.rglob("*.py")]
+    sources = (ROOT / "src" / "taugate").rglob("*.py")
     private = {
         name.split(".")[0]
         for path in sources

@@ -21,7 +21,7 @@ from tests.redis_process import RedisProcess
 from tests.service.inprocess import serving, status, until
 
 HOURS = 3600.0
-ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parents[2] / "src" / "taugate"
 # Where the time of day is meant, and why.
 TIME_OF_DAY = {
     "service/access/authorization.py": "a key expires at a date",
@@ -51,9 +51,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_nothing_else_reads_the_time_of_day() -> None:
     """Everything else that waits, paces or expires goes by time.monotonic() or the event loop's clock."""
     readers = {
-        str(path.relative_to(ROOT))
+        path.relative_to(PACKAGE).as_posix()
         for folder in ("service", "drift", "registry", "retrieval", "storage")
-        for path in (ROOT / folder).rglob("*.py")
+        for path in (PACKAGE / folder).rglob("*.py")
         if re.search(r"\btime\.time\(", path.read_text(encoding="utf-8"))
     }
     assert readers == {*TIME_OF_DAY}
