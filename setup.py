@@ -1,4 +1,4 @@
-"""Builds the long description from README.md, which pyproject.toml cannot: relative links are dead on a package index."""
+"""Builds the long description from README.md: relative links are dead on a package index."""
 
 import re
 import tomllib

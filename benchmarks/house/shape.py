@@ -24,7 +24,9 @@ def main() -> None:
     lines = [len(path.read_text(encoding="utf-8").splitlines()) for path in files if path.name != "__init__.py"]
     modules = module_imports()
     folders = folder_imports(modules)
-    flat = {room: len([*(ROOT / "src" / "taugate" / room).glob("*.py")]) for room in ("service", "calibration", "retrieval")}
+    flat = {
+        room: len([*(ROOT / "src" / "taugate" / room).glob("*.py")]) for room in ("service", "calibration", "retrieval")
+    }
     rows: list[list[object]] = [
         ["files; median lines; longest", f"{len(lines)}; {median(lines):g}; {max(lines)}"],
         ["flat files in service, calibration, retrieval", " / ".join(str(count) for count in flat.values())],
