@@ -21,7 +21,10 @@ from taugate.retrieval.index.flat import FlatIndex
 class IndexedSet:
     """One split of a data set with its vectors and a flat index.
 
-    dataset: documents and queries; encoded: their vectors; index: of the documents.
+    Attributes:
+        dataset: Documents and queries.
+        encoded: Their vectors.
+        index: Of the documents.
     """
 
     dataset: Dataset
@@ -32,8 +35,11 @@ class IndexedSet:
     def read(cls, folder: Path, split: str, encoder: str, spool: Path) -> Self:
         """Read and encode a data set, through the project's own cache; progress goes to stdout.
 
-        folder: of the data set; split: whose queries are read; encoder: what `--encoder` takes; spool: an empty folder,
-        which has to outlive the result.
+        Args:
+            folder: Of the data set.
+            split: Whose queries are read.
+            encoder: What `--encoder` takes.
+            spool: An empty folder, which has to outlive the result.
         """
         model = OnnxEncoder.load(exported_encoder(encoder))
         cache = EmbeddingCache.for_encoder(model.sha256, model.config.dimension)
@@ -47,7 +53,11 @@ class IndexedSet:
         return clusters(self.dataset.answerable + self.dataset.unanswerable)
 
     def calibrate(self, settings: CalibrationSettings) -> Findings:
-        """Choose a threshold as `taugate calibrate` does without a gate; settings: of the calibration."""
+        """Choose a threshold as `taugate calibrate` does without a gate.
+
+        Args:
+            settings: Of the calibration.
+        """
         units = SamplingUnits.from_labels(clusters(self.dataset.answerable))
         drawn = DrawnQueries.draw(units, len(self.dataset.documents), settings)
         return study(self.dataset, self.encoded, self.index, drawn, settings, Stopwatch())

@@ -20,8 +20,12 @@ _SECOND = "sre_embedding_model"  # PyPI: a fine-tuned MiniLM whose similarities 
 class Experiment:
     """The plan of one run.
 
-    data: the folder with the public data sets; sets: names that were asked for, empty for all; splits: random splits of a
-    table of coverages, of which tables of means take a part; seed: of every random choice; workers: processes for splits.
+    Attributes:
+        data: The folder with the public data sets.
+        sets: Names that were asked for, empty for all.
+        splits: Random splits of a table of coverages, of which tables of means take a part.
+        seed: Of every random choice.
+        workers: Processes for splits.
     """
 
     data: Path
@@ -37,7 +41,8 @@ class Experiment:
     def wanted(self, names: Iterable[str]) -> list[str]:
         """Choose the data sets that were asked for and exist; prints which are missing.
 
-        names: of folders, each with its split after a slash unless that is test.
+        Args:
+            names: Of folders, each with its split after a slash unless that is test.
         """
         asked = [name for name in names if not self.sets or name in self.sets or name.split("/")[0] in self.sets]
         for name in [name for name in asked if not self._folder(name).is_dir()]:
@@ -47,7 +52,9 @@ class Experiment:
     def encoded(self, name: str, encoder: str = DEFAULT_ENCODER) -> EncodedSplit:
         """Encode a data set, through the project's own cache.
 
-        name: of its folder, with its split after a slash unless that is test; encoder: a name or a folder of weights.
+        Args:
+            name: Of its folder, with its split after a slash unless that is test.
+            encoder: A name or a folder of weights.
         """
         return _encoded(self.data, name, encoder)
 
@@ -68,7 +75,11 @@ def second_encoder() -> str | None:
 def experiment_page(
     *, file: str, module: str, title: str, introduction: str, sections: Mapping[str, Section[Experiment]], splits: int
 ) -> Page[Experiment]:
-    """Declare a page whose sections are measured on random splits; splits: how many by default, the others as `Page`."""
+    """Declare a page whose sections are measured on random splits.
+
+    Args:
+        splits: How many by default, the others as `Page`.
+    """
     options = [
         Option("splits", splits, "random splits; slow tables take fewer"),
         Option("seed", 0, "of every random choice"),
@@ -79,7 +90,9 @@ def experiment_page(
 def measure(page: Page[Experiment], description: str | None) -> None:
     """Measure the sections asked for on the command line, each in the same workers, and write them to the page.
 
-    page: of `experiment_page`; description: for --help.
+    Args:
+        page: Of `experiment_page`.
+        description: For --help.
     """
     arguments = page.parse(page.parser(description))
     with threadpool_limits(limits=1), Workers() as workers:

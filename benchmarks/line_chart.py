@@ -20,7 +20,11 @@ def draw(
 ) -> str:
     """Draw lines and dots, each set of them named in the legend; returns the image as Markdown for a page.
 
-    path: of the file, whose stem names the drawing; axes: what is along x and y; lines: by what each is, four at most; dots: by what they are.
+    Args:
+        path: Of the file, whose stem names the drawing.
+        axes: What is along x and y.
+        lines: By what each is, four at most.
+        dots: By what they are.
     """
     xs = [x for points in lines.values() for x in points[0]] + [dot.x for each in dots.values() for dot in each]
     ys = [y for points in lines.values() for y in points[1]] + [dot.y for each in dots.values() for dot in each]
@@ -40,7 +44,9 @@ def draw(
 def image(path: Path, figure: Figure, title: str) -> str:
     """Write a figure as a file, in light colours; returns the image as Markdown for a page of docs/benchmarks.
 
-    path: of the file; title: what it shows, for those who do not see it.
+    Args:
+        path: Of the file.
+        title: What it shows, for those who do not see it.
     """
     path.parent.mkdir(exist_ok=True)
     path.write_text(standalone(figure, "light"), encoding="utf-8")

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Format a Markdown table.
 
-    header: one title a column; rows: as many cells each, formatted with `str`.
+    Args:
+        header: One title a column.
+        rows: As many cells each, formatted with `str`.
     """
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
@@ -16,7 +18,9 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def share(value: float, digits: int = 3) -> str:
     """Format a share without its leading zero: 0.25 becomes .250.
 
-    value: the share, which may be negative; digits: behind the point.
+    Args:
+        value: The share, which may be negative.
+        digits: Behind the point.
     """
     text = f"{value:.{digits}f}"
     return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
@@ -36,8 +40,12 @@ def verdict(*, reached: bool) -> str:
 class Target:
     """A bound that a measured figure should keep.
 
-    what: the figure in words; measured: its value; at_least, at_most: the bounds, None for none; unit: written behind
-    all three.
+    Attributes:
+        what: The figure in words.
+        measured: Its value.
+        at_least: The bounds, None for none.
+        at_most: The bounds, None for none.
+        unit: Written behind all three.
     """
 
     what: str

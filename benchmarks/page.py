@@ -26,7 +26,11 @@ class Section(Protocol[Plan_contra]):
         """Heading of the section."""
 
     def section(self, plan: Plan_contra, /) -> str:
-        """Measure the section and return its Markdown without the heading; plan: what this run was asked for."""
+        """Measure the section and return its Markdown without the heading.
+
+        Args:
+            plan: What this run was asked for.
+        """
         ...
 
 
@@ -34,8 +38,11 @@ class Section(Protocol[Plan_contra]):
 class Option:
     """An option of a page's command line, repeated in the line under each heading that depends on it.
 
-    name: the flag without its dashes; default: its value, whose type is that of the option; help: its description;
-    sections: names of the sections that depend on it, None for all, and nothing for one that no section repeats.
+    Attributes:
+        name: The flag without its dashes.
+        default: Its value, whose type is that of the option.
+        help: Its description.
+        sections: Names of the sections that depend on it, None for all, and nothing for one that no section repeats.
     """
 
     name: str
@@ -55,10 +62,15 @@ class Option:
 class Page(Generic[Plan]):
     """A page and what measures it.
 
-    file: its name in docs/benchmarks; module: what `python -m` runs; title: its first line, with the #; introduction:
-    the paragraph under it; sections: their modules by the names that --tables takes, in the order of the page;
-    options: of numbers and names, in the order of --help; needs_data: names of the sections that read TAUGATE_DATA, None for all;
-    has_sets: whether --sets chooses data sets.
+    Attributes:
+        file: Its name in docs/benchmarks.
+        module: What `python -m` runs.
+        title: Its first line, with the #.
+        introduction: The paragraph under it.
+        sections: Their modules by the names that --tables takes, in the order of the page.
+        options: Of numbers and names, in the order of --help.
+        needs_data: Names of the sections that read TAUGATE_DATA, None for all.
+        has_sets: Whether --sets chooses data sets.
     """
 
     file: str
@@ -73,7 +85,8 @@ class Page(Generic[Plan]):
     def parser(self, description: str | None) -> argparse.ArgumentParser:
         """Build the command line, to which a page may add what is its own.
 
-        description: the text above the options, usually the module's docstring.
+        Args:
+            description: The text above the options, usually the module's docstring.
         """
         parser = argparse.ArgumentParser(
             description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
@@ -90,7 +103,8 @@ class Page(Generic[Plan]):
     def parse(self, parser: argparse.ArgumentParser) -> argparse.Namespace:
         """Parse the command line; exits where a section is asked for whose data is not there.
 
-        parser: of this page, with the options that are its own.
+        Args:
+            parser: Of this page, with the options that are its own.
         """
         arguments = parser.parse_args()
         if "TAUGATE_DATA" not in os.environ and any(self._needs_data(name) for name in arguments.tables):
@@ -107,8 +121,11 @@ class Page(Generic[Plan]):
     ) -> None:
         """Measure one section and write it to the page, with the command that measures it again under its heading.
 
-        name: as --tables takes it; plan: handed to the section; arguments: as parsed; note: called when the section is
-        measured, returns Markdown that follows the command.
+        Args:
+            name: As --tables takes it.
+            plan: Handed to the section.
+            arguments: As parsed.
+            note: Called when the section is measured, returns Markdown that follows the command.
         """
         began = time.perf_counter()
         text = self.sections[name].section(plan)
@@ -122,7 +139,9 @@ class Page(Generic[Plan]):
     def join(self, pages: Sequence[Path], page: Path) -> None:
         """Put the sections that were measured on other machines in their places; a later page wins.
 
-        pages: written by `measure` there; page: to write. Exits where one of them is no such page.
+        Args:
+            pages: Written by `measure` there.
+            page: To write. Exits where one of them is no such page.
         """
         measured: dict[str, str] = {}
         for each in pages:
@@ -162,7 +181,12 @@ def stamp(command: str, seconds: float) -> str:
 def write(path: Path, title: str, introduction: str, order: Sequence[str], measured: Mapping[str, str]) -> None:
     """Put measured sections in their places; those that were not measured stay as they are on the page.
 
-    path: of the page; title, introduction: its beginning; order: all headings; measured: Markdown by heading.
+    Args:
+        path: Of the page.
+        title: Its beginning.
+        introduction: Its beginning.
+        order: All headings.
+        measured: Markdown by heading.
     """
     sections = _sections(path, title) | dict(measured)
     body = [f"## {heading}\n\n{sections[heading].strip()}\n" for heading in order if heading in sections]

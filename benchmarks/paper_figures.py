@@ -27,8 +27,12 @@ HEADER = ("accuracy", "NDCG", "COE", "ROE", "τ(ψ)", "accuracy at τ", "I_A", "
 class PaperFigures:
     """What the paper prints, of queries that are all answerable.
 
-    judged: the queries with their results; random: (q,) float32, S_rand; threshold: τ(ψ) by the paper's rule; metrics:
-    with 95 % intervals of the bootstraps; spread: isotropy of the documents.
+    Attributes:
+        judged: The queries with their results.
+        random: (q,) float32, S_rand.
+        threshold: τ(ψ) by the paper's rule.
+        metrics: With 95 % intervals of the bootstraps.
+        spread: Isotropy of the documents.
     """
 
     judged: JudgedQueries
@@ -48,8 +52,11 @@ class PaperFigures:
     ) -> Self:
         """Search and measure.
 
-        queries: q of them; vectors: (q, d) and documents: (N, d) float32; settings: K, m, l, the percentile of the
-        overlap, and the seed; parents: of the corpus.
+        Args:
+            queries: q of them.
+            vectors: (q, d) and documents: (N, d) float32.
+            settings: K, m, l, the percentile of the overlap, and the seed.
+            parents: Of the corpus.
         """
         judged = JudgedQueries.judge(queries, vectors, FlatIndex.build(documents), settings.k, parents)
         units = SamplingUnits.from_labels(np.arange(len(judged)))

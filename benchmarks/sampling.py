@@ -12,7 +12,9 @@ Figure = TypeVar("Figure")
 def sampled(read: Callable[[], Figure], seconds: float) -> Iterator[list[Figure]]:
     """Yield a list that grows during the block: one figure from before it, then one every so many seconds.
 
-    read: returns the figure now, called in a thread of its own; seconds: between two readings.
+    Args:
+        read: Returns the figure now, called in a thread of its own.
+        seconds: Between two readings.
     """
     figures, ended = [read()], threading.Event()
 

@@ -53,8 +53,11 @@ class EncodedSplit:
 class SearchedSplit:
     """The answerable queries, n of them, with what a split needs to fit, decide and measure.
 
-    judged: positions in it are rows of `documents`, (r, d), which holds those that any query retrieves and no others;
-    background: of the whole corpus, less what depends on the queries that fit; query_background: (n,) each.
+    Attributes:
+        judged: Positions in it are rows of `documents`, (r, d), which holds those that any query retrieves and no
+            others.
+        background: Of the whole corpus, less what depends on the queries that fit.
+        query_background: (n,) each.
     """
 
     name: str

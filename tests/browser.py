@@ -37,8 +37,11 @@ def opened(
 ) -> Iterator[Page]:
     """Open a page, every part of it unfolded, in a profile of its own.
 
-    page_at: its file, or its URL; width: of the window, in pixels; scheme: what the reader's system prefers; printed:
-    as on paper.
+    Args:
+        page_at: Its file, or its URL.
+        width: Of the window, in pixels.
+        scheme: What the reader's system prefers.
+        printed: As on paper.
     """
     # Without its own policy, as that lets no script in: axe is one.
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True)
@@ -51,13 +54,21 @@ def opened(
 
 
 def violations(page: Page) -> list[str]:
-    """Return what axe finds on a page, each with its rule and the first elements that break it; page: opened."""
+    """Return what axe finds on a page, each with its rule and the first elements that break it.
+
+    Args:
+        page: Opened.
+    """
     found = Axe().run(page).response["violations"]
     return [f"{each['id']}: {each['help']}: {[node['target'] for node in each['nodes'][:3]]}" for each in found]
 
 
 def cut_off(page: Page) -> list[str]:
-    """Return the parts of a page that are wider than the room they have; page: opened."""
+    """Return the parts of a page that are wider than the room they have.
+
+    Args:
+        page: Opened.
+    """
     script = """() => [document.documentElement, ...document.querySelectorAll("main *, header *")]
       .filter(each => each.scrollWidth > each.clientWidth + 1 && each.clientWidth > 0)
       .map(each => `${each.tagName} ${each.className} ${each.scrollWidth} > ${each.clientWidth}`)"""

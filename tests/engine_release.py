@@ -32,7 +32,10 @@ class Pair(NamedTuple):
 def write_pair(releases: Path, folder: Path, engine: Engine) -> Pair:
     """Copy the current release twice, with one background of the relevance model; the first is current.
 
-    releases: with a release that was calibrated in the process. folder: made, and filled. engine: gets the collection.
+    Args:
+        releases: With a release that was calibrated in the process.
+        folder: Made, and filled.
+        engine: Gets the collection.
     """
     source = load(find(releases))
     relevance = source.retriever.relevance

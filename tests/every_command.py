@@ -36,9 +36,14 @@ _SECONDS = 240.0  # longest run of a command, and longest wait for a server
 class CommandRun:
     """One run of a command.
 
-    command: its words without options, such as "release list". arguments: the rest of the command line. port: of the
-    server that it starts, 0 if it ends by itself. use: asks the server, which is then told to stop. text: goes to
-    stdin. settings: further variables of its environment. status: exit status if all is well.
+    Attributes:
+        command: Its words without options, such as "release list".
+        arguments: The rest of the command line.
+        port: Of the server that it starts, 0 if it ends by itself.
+        use: Asks the server, which is then told to stop.
+        text: Goes to stdin.
+        settings: Further variables of its environment.
+        status: Exit status if all is well.
     """
 
     command: str
@@ -54,8 +59,11 @@ class CommandRun:
 class CommandOutcome:
     """What came of a run.
 
-    status: exit status. output: stdout and stderr. home, temporary: files that it left in its home and in its folder
-    for temporary files, relative to these.
+    Attributes:
+        status: Exit status.
+        output: Stdout and stderr.
+        home: Files that it left in its home and in its folder for temporary files, relative to these.
+        temporary: Files that it left in its home and in its folder for temporary files, relative to these.
     """
 
     run: CommandRun
@@ -87,9 +95,11 @@ def run_every_command(
 ) -> Iterator[CommandOutcome]:
     """Run the commands one after the other, as each needs what earlier ones wrote, and yield what came of each.
 
-    folder: for data, releases and homes. wrap: turns a command line into the one that runs it. settings: further
-    variables of every environment, which has nothing else of this process's but PATH. serve_seconds: how long a service
-    runs after its first answer.
+    Args:
+        folder: For data, releases and homes.
+        wrap: Turns a command line into the one that runs it.
+        settings: Further variables of every environment, which has nothing else of this process's but PATH.
+        serve_seconds: How long a service runs after its first answer.
     """
     for number, run in enumerate(_runs(folder, serve_seconds)):
         place = folder / f"run-{number}"
@@ -138,7 +148,11 @@ def _wait(process: "subprocess.Popen[bytes]", run: CommandRun) -> int:
 
 
 def _wait_until_ready(process: "subprocess.Popen[bytes]", run: CommandRun) -> None:
-    """Wait until a server answers, with anything but 503. Raises RuntimeError if it ends before."""
+    """Wait until a server answers, with anything but 503.
+
+    Raises:
+        RuntimeError: If it ends before.
+    """
     deadline = time.monotonic() + _SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         with suppress(OSError):
@@ -252,7 +266,11 @@ def _search(port: int) -> None:
 
 
 def _ask(port: int, method: str, path: str, body: object = None) -> tuple[int, bytes]:
-    """Return status and body of a reply. Raises OSError."""
+    """Return status and body of a reply.
+
+    Raises:
+        OSError: .
+    """
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
         connection.request(method, path, json.dumps(body), {"Content-Type": "application/json"})

@@ -57,8 +57,13 @@ def send(handler: BaseHTTPRequestHandler, code: int, body: str, **headers: str) 
 class FakeModel:
     """A model that asks about the first words of a document.
 
-    url: base URL. faults: for the next requests, one each. requests: bodies of all requests so far. headers: of the
-    last one. answer: makes a reply from the document's text. times: when requests came.
+    Attributes:
+        url: Base URL.
+        faults: For the next requests, one each.
+        requests: Bodies of all requests so far.
+        headers: Of the last one.
+        times: When requests came.
+        answer: Makes a reply from the document's text.
     """
 
     url: str = ""

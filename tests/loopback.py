@@ -18,7 +18,8 @@ def free_port() -> int:
 class LoopbackHTTPServer:
     """An HTTP server on a port of its own, which listens inside the context.
 
-    handler: answers the requests, each connection in a thread.
+    Attributes:
+        handler: Answers the requests, each connection in a thread.
     """
 
     def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
@@ -42,7 +43,11 @@ class LoopbackTCPServer:
         self.port = int(self._listener.getsockname()[1])
 
     def serve(self, client: socket.socket) -> None:
-        """Serve one connection, in a thread of its own; client: the accepted socket, to be closed by `serve`."""
+        """Serve one connection, in a thread of its own.
+
+        Args:
+            client: The accepted socket, to be closed by `serve`.
+        """
         raise NotImplementedError
 
     def _accept(self) -> None:

@@ -39,7 +39,8 @@ def traced(folder: Path) -> Callable[[list[str]], list[str]]:
 def contacts(folder: Path) -> set[str]:
     """Return the names that the traced processes looked up, and the addresses of other hosts that they asked.
 
-    folder: of the traces. An address is written with its port, and a name as it was looked up.
+    Args:
+        folder: Of the traces. An address is written with its port, and a name as it was looked up.
     """
     return {
         contact
@@ -50,7 +51,11 @@ def contacts(folder: Path) -> set[str]:
 
 
 def contacts_of(line: str) -> Iterator[str]:
-    """Yield what a line of a trace asks for beyond this machine; line: one system call as strace writes it."""
+    """Yield what a line of a trace asks for beyond this machine.
+
+    Args:
+        line: One system call as strace writes it.
+    """
     for port, address in _ADDRESS.findall(line):
         if int(port) == _DNS_PORT or not _is_here(address):
             yield f"{address} port {port}"

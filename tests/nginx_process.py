@@ -19,7 +19,11 @@ _SECONDS = 20.0
 def nginx(replicas: Sequence[int], changes: Mapping[str, str] | None = None) -> Iterator[int]:
     """Run nginx in front of two replicas, and yield the port that it listens on.
 
-    changes: texts of the configuration to be replaced. Raises ValueError if the configuration lacks one of them.
+    Args:
+        changes: Texts of the configuration to be replaced.
+
+    Raises:
+        ValueError: If the configuration lacks one of them.
     """
     front = free_port()
     text = CONFIGURATION.read_text(encoding="utf-8")

@@ -18,7 +18,12 @@ class PostgresProcess:
     """A server that can be killed and started again; url: by which it is found."""
 
     def __init__(self, folder: Path, primary: "PostgresProcess | None" = None) -> None:
-        """Make its data and start it; folder: with a path short enough for a socket; primary: that it follows."""
+        """Make its data and start it.
+
+        Args:
+            folder: With a path short enough for a socket.
+            primary: That it follows.
+        """
         folder.mkdir()
         self._data = folder / "data"
         self._server = PostgresServer(self._data, cleanup_mode=None)
@@ -57,7 +62,11 @@ class PostgresProcess:
         info.process.wait(10)
 
     def pause(self, *, resume: bool = False) -> None:
-        """Stop all of it where it is, connections and all; resume: let it go on."""
+        """Stop all of it where it is, connections and all.
+
+        Args:
+            resume: Let it go on.
+        """
         info = PostmasterInfo.read_from_pgdata(self._data)
         assert info is not None
         assert info.process is not None

@@ -15,10 +15,18 @@ os.execvp(command[0], command)
 
 
 def unread(names: str, command: list[str]) -> list[str]:
-    """Return a command line that runs a command; names: descriptors that have no reader, such as "1,2"."""
+    """Return a command line that runs a command.
+
+    Args:
+        names: Descriptors that have no reader, such as "1,2".
+    """
     return [sys.executable, "-c", _UNREAD, names, *command]
 
 
 def redirected(redirection: str, command: list[str]) -> list[str]:
-    """Return a command line that runs a command; redirection: as of the shell, such as `2>&-`."""
+    """Return a command line that runs a command.
+
+    Args:
+        redirection: As of the shell, such as `2>&-`.
+    """
     return ["sh", "-c", f'exec "$@" {redirection}', "sh", *command]

@@ -42,7 +42,8 @@ def labels_of_another(source: Path, target: Path) -> None:
 def fewer_documents(source: Path, target: Path, count: int) -> None:
     """Copy a random sample of a corpus, with the queries that only documents of it answer.
 
-    count: documents of the sample, the same for the same corpus.
+    Args:
+        count: Documents of the sample, the same for the same corpus.
     """
     corpus = _read(source / CORPUS)
     kept = {each["_id"] for each in sorted(corpus, key=lambda each: sampling_key(each["_id"], 0))[:count]}

@@ -11,7 +11,10 @@ from taugate.retrieval.vectors.similarity import Float32
 def embed(encoder: str, texts: list[str], role: Role) -> Float32:
     """Encode texts; returns (n, d) float32 of unit length.
 
-    encoder: a name or a folder; texts: n of them; role: query or document.
+    Args:
+        encoder: A name or a folder.
+        texts: n of them.
+        role: Query or document.
     """
     model = OnnxEncoder.load(exported_encoder(encoder))
     cache = EmbeddingCache.for_encoder(model.sha256, model.config.dimension)

@@ -37,7 +37,12 @@ _WIDTHS = (0.02, 0.5)  # of the noise in a random map: from next to nothing to a
 
 @dataclass(frozen=True)
 class Known:
-    """One decision; admitted: by the gate; better: whether the encoder is, as far as anybody can know."""
+    """One decision.
+
+    Attributes:
+        admitted: By the gate.
+        better: Whether the encoder is, as far as anybody can know.
+    """
 
     admitted: bool
     better: bool
@@ -47,8 +52,11 @@ class Known:
 class EncodedSet:
     """A public data set, encoded by the default encoder.
 
-    dataset: with q answerable queries; documents: (N, d) float32; encoder: that embeds its queries, of which the cache
-    knows most; spool: keeps the documents.
+    Attributes:
+        dataset: With q answerable queries.
+        documents: (N, d) float32.
+        encoder: That embeds its queries, of which the cache knows most.
+        spool: Keeps the documents.
     """
 
     dataset: Dataset
@@ -78,7 +86,11 @@ class EncodedSet:
         return [queries[row] for row in order[:QUERIES]]
 
     def relabelled(self, asked: Sequence[LabelledQuery], seed: int, rng: np.random.Generator) -> list[LabelledQuery]:
-        """Give to some queries the labels of as many queries of this set; asked: of this set or of another."""
+        """Give to some queries the labels of as many queries of this set.
+
+        Args:
+            asked: Of this set or of another.
+        """
         labels = self.sample(seed, rng)
         return [
             replace(query, relevant=label.relevant, chunks=label.chunks)
@@ -86,7 +98,12 @@ class EncodedSet:
         ]
 
     def pairs(self, queries: list[LabelledQuery], seed: int) -> EncodedPairs:
-        """Divide queries as `taugate adapt` does; queries: labelled with documents of this set; seed: of the division."""
+        """Divide queries as `taugate adapt` does.
+
+        Args:
+            queries: Labelled with documents of this set.
+            seed: Of the division.
+        """
         dataset = replace(self.dataset, answerable=queries)
         divided = AdaptationQueries.collect(dataset, dataset, seed)
 
@@ -115,7 +132,10 @@ class EncodedSet:
 
         It is not 0. An encoder that finds few documents for all queries gains as soon as it finds those with labels.
 
-        asking: all of its queries are asked; labels: of this set, with one document each; learned: the map.
+        Args:
+            asking: All of its queries are asked.
+            labels: Of this set, with one document each.
+            learned: The map.
         """
         share = np.bincount([next(iter(each.relevant)) for each in labels], minlength=len(self.documents)) / len(labels)
         queries, found = asking._queries(asking.dataset.answerable), []
@@ -208,7 +228,13 @@ def random_signs(of: EncodedSet, learned: LearnedRecipes, seed: int) -> Known:
 
 
 def learn(pairs: EncodedPairs, seed: int, recipe: Recipe = "auto") -> LearnedRecipes:
-    """Try the recipes; pairs: to learn from; seed: of the draw; recipe: which."""
+    """Try the recipes.
+
+    Args:
+        pairs: To learn from.
+        seed: Of the draw.
+        recipe: Which.
+    """
     return LearnedRecipes.climb(pairs, recipe, seed, STEPS, lambda _: None)
 
 

@@ -29,7 +29,13 @@ _DRAWN = 100  # l, queries in each of the paper's bootstraps
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What one encoder finds; figures: as the paper prints them; accuracy, ndcg: (q,) float64, @5 and @10, by query."""
+    """What one encoder finds.
+
+    Attributes:
+        figures: As the paper prints them.
+        accuracy: (q,) float64, @5 and @10, by query.
+        ndcg: (q,) float64, @5 and @10, by query.
+    """
 
     figures: PaperFigures
     accuracy: NDArray[np.float64]
@@ -38,7 +44,11 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class JudgedSet:
-    """The queries of one data set, with what each encoder finds for them; labels: (q,) clusters that share documents."""
+    """The queries of one data set, with what each encoder finds for them.
+
+    Attributes:
+        labels: (q,) clusters that share documents.
+    """
 
     labels: Labels
     found: dict[str, Outcomes]
@@ -59,7 +69,8 @@ class JudgedSet:
     def difference(self, metric: str, better: str, worse: str) -> Interval:
         """Bootstrap the difference of two encoders in a mean, in points, by whole documents.
 
-        metric: accuracy, ndcg, or width, that of the paper's 95 % interval of accuracy.
+        Args:
+            metric: Accuracy, ndcg, or width, that of the paper's 95 % interval of accuracy.
         """
         one, other = (self._resampled(metric, name) for name in (better, worse))
         return Interval.of_bootstraps(100 * (one - other))
@@ -158,7 +169,11 @@ many queries has no other, so that a higher accuracy *a* above one half alone ma
 
 
 def verdict(found: Interval) -> str:
-    """Say whether a difference that should be above 0 is; found: with its 95 % interval."""
+    """Say whether a difference that should be above 0 is.
+
+    Args:
+        found: With its 95 % interval.
+    """
     if found.lower > 0:
         return "confirmed"
     return "**refuted**" if found.upper < 0 else "not shown"

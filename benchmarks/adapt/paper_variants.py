@@ -36,7 +36,11 @@ _NAMES = {"pt": "PT", "ft": "FT", "pt-ft": "PT-FT", "ft-merged": "FT, merged", "
 class Variants:
     """The encoders of one comparison, each made once and kept in the cache.
 
-    dataset, queries: of the domain; steps: of pre-training and of fine-tuning, each; seed: of every random choice.
+    Attributes:
+        dataset: Of the domain.
+        queries: Of the domain.
+        steps: Of pre-training and of fine-tuning, each.
+        seed: Of every random choice.
     """
 
     dataset: Dataset

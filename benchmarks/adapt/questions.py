@@ -32,7 +32,12 @@ _FEWEST = 30  # questions to learn from, as `taugate adapt` has it
 
 @dataclass(frozen=True)
 class Adapted:
-    """An adaptation by one kind of pairs; gain: of NDCG@10 of each unseen query, (q,); whitening: points, mean."""
+    """An adaptation by one kind of pairs.
+
+    Attributes:
+        whitening: Points, mean.
+        gain: Of NDCG@10 of each unseen query, (q,).
+    """
 
     queries: AdaptationQueries
     admitted: bool

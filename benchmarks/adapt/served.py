@@ -24,7 +24,11 @@ _RATIO = 0.98
 
 
 def section(plan: AdaptPlan) -> str:
-    """Adapt the default encoder to the sample, calibrate with both, and let two services take turns; plan: the seed."""
+    """Adapt the default encoder to the sample, calibrate with both, and let two services take turns.
+
+    Args:
+        plan: The seed.
+    """
     with tempfile.TemporaryDirectory(prefix="taugate-adapt-") as work:
         folder = Path(work)
         write_sample(folder / "sample")

@@ -27,10 +27,16 @@ STEPS = 64  # the most that a budget allows; a minute is enough for them on two 
 class AdaptPlan:
     """The data and the counts of one run.
 
-    data: the folder with the public data sets; splits: seeds tried of each; seed: of the first; minutes: of the long
-    budget; counted: steps of each of its recipes in place of the minutes, 0 for the minutes; runs: adaptations whose
-    truth is known; questions: documents that a language model is asked about; steps: of each training of the paper's
-    comparison; documents: passages of its sets, 0 for all.
+    Attributes:
+        data: The folder with the public data sets.
+        splits: Seeds tried of each.
+        seed: Of the first.
+        minutes: Of the long budget.
+        counted: Steps of each of its recipes in place of the minutes, 0 for the minutes.
+        runs: Adaptations whose truth is known.
+        questions: Documents that a language model is asked about.
+        steps: Of each training of the paper's comparison.
+        documents: Passages of its sets, 0 for all.
     """
 
     data: Path
@@ -46,7 +52,13 @@ class AdaptPlan:
 
 @dataclass(frozen=True)
 class Trial:
-    """One adaptation; record: of it; seconds: of the processor that it took, encoding included; minutes: by the clock."""
+    """One adaptation.
+
+    Attributes:
+        record: Of it.
+        seconds: Of the processor that it took, encoding included.
+        minutes: By the clock.
+    """
 
     record: AdaptationRecord
     seconds: float
@@ -69,9 +81,13 @@ def trials(
 ) -> list[Trial]:
     """Adapt to a data set once for each seed.
 
-    plan: of the run; name: of the data set, whose split test is divided by document; crops: learn from crops in place
-    of labels; encoder: the base; change: writes a changed copy of the data set, from its folder to another;
-    budget: for every recipe, as --budget takes it; None for linear maps alone, with STEPS.
+    Args:
+        plan: Of the run.
+        name: Of the data set, whose split test is divided by document.
+        crops: Learn from crops in place of labels.
+        encoder: The base.
+        change: Writes a changed copy of the data set, from its folder to another.
+        budget: For every recipe, as --budget takes it; None for linear maps alone, with STEPS.
     """
     base = OnnxEncoder.load(exported_encoder(encoder))
     found = []
@@ -100,7 +116,10 @@ def trials(
 def gain_target(name: str, found: Sequence[Trial], at_least: float) -> Target:
     """Compare the mean gain of the recipes that were chosen with a target.
 
-    name: of the row; found: its trials; at_least: points of NDCG@10.
+    Args:
+        name: Of the row.
+        found: Its trials.
+        at_least: Points of NDCG@10.
     """
     gains = [each.gain(each.record.recipe) or 0.0 for each in found]
     return Target(f"{name}, points of NDCG@10", statistics.mean(gains), at_least)
@@ -139,7 +158,11 @@ def _row(name: str, found: Sequence[Trial]) -> list[object]:
 
 
 def chosen_on(name: str) -> str:
-    """Say whether something was chosen on a data set; name: of the row, which begins with that of the set."""
+    """Say whether something was chosen on a data set.
+
+    Args:
+        name: Of the row, which begins with that of the set.
+    """
     return "yes" if name.partition(",")[0] in _CHOSEN_ON else "**no**"
 
 

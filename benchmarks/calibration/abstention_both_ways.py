@@ -47,7 +47,10 @@ _ASKED = (AbstentionRule(0.9, MAX_EMPTY), AbstentionRule(0.9, 0.3), AbstentionRu
 class World:
     """The queries on documents that had no say in any score: their clusters, (q,), numbered jointly, and scores.
 
-    has_answer: (q,) bool; scores: (q,) float32 of each score, by its name; chosen: the one that calibration chooses.
+    Attributes:
+        has_answer: (q,) bool.
+        scores: (q,) float32 of each score, by its name.
+        chosen: The one that calibration chooses.
     """
 
     labels: NDArray[np.int64]

@@ -56,8 +56,9 @@ class Asked:
     def read(cls, data: Path, name: str, gone: Sequence[int] | None = None) -> Self:
         """EncodedSplit through the project's own cache; progress goes to stdout.
 
-        gone: a seed, to leave half of the documents with a query out of the corpus; queries on them have no answer
-        then, and others that the set labels as unanswerable are left out.
+        Args:
+            gone: A seed, to leave half of the documents with a query out of the corpus; queries on them have no answer
+                then, and others that the set labels as unanswerable are left out.
         """
         encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
         cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)

@@ -19,7 +19,12 @@ _POLICIES: tuple[PolicyChoice, ...] = ("auto", "similarity")
 
 @dataclass(frozen=True)
 class LossesBySplit:
-    """Losses of one rule over all splits. lost: queries lost among those that judge; judges: how many judge; (splits,) each."""
+    """Losses of one rule over all splits.
+
+    Attributes:
+        lost: Queries lost among those that judge.
+        judges: How many judge; (splits,) each.
+    """
 
     lost: np.ndarray
     judges: np.ndarray

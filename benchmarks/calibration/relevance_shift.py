@@ -87,8 +87,11 @@ Lower than without a correction, of {len(tried)} rows: {better}.
 class SourceCalibration:
     """The result of a calibration on the source data set.
 
-    asked: (f, d) vectors of the queries that fit; unseen: positions of those that were held out; base: share of results
-    that are relevant, as the model says; taus: of a certified cut of each policy.
+    Attributes:
+        asked: (f, d) vectors of the queries that fit.
+        unseen: Positions of those that were held out.
+        base: Share of results that are relevant, as the model says.
+        taus: Of a certified cut of each policy.
     """
 
     model: Logistic
@@ -185,9 +188,12 @@ class Shifted:
 
 
 def _shift_of_classes(odds: np.ndarray, base: float) -> float:
-    """Estimate the shift of the log-odds of new results; base: share of the old ones that are relevant.
+    """Estimate the shift of the log-odds of new results.
 
     EM of Saerens et al., eq. 2.9: the new share is the mean probability under it, again and again.
+
+    Args:
+        base: Share of the old ones that are relevant.
     """
     shift = 0.0
     for _ in range(1000):

@@ -31,7 +31,9 @@ _LEGEND = {
 def draw(release: Path, folder: Path) -> list[Path]:
     """Write both pictures of a release whose policy is `similarity`, and return their paths.
 
-    release: folder of the release; folder: where the pictures go.
+    Args:
+        release: Folder of the release.
+        folder: Where the pictures go.
     """
     reference, tau = Reference.load(release / REFERENCE), verify(release).policy.tau
     threshold = None if tau is None else (tau, True)
@@ -46,7 +48,11 @@ def draw(release: Path, folder: Path) -> list[Path]:
 def sample_release(folder: Path) -> Path:
     """Calibrate the sample data set with the defaults; returns the folder of the release.
 
-    folder: an empty one, for the data and the release. Raises SystemExit with what was said where it fails.
+    Args:
+        folder: An empty one, for the data and the release.
+
+    Raises:
+        SystemExit: With what was said where it fails.
     """
     data, releases = folder / "zaragoza", folder / "releases"
     write_sample(data)

@@ -25,8 +25,12 @@ PLAIN = Setting(WINDOW)  # what is kept unless another setting is shown to be be
 class ComparedSet:
     """The results of one data set, q queries, under every chunk setting.
 
-    name: of the set. queries: q. rankings: by setting. values: by setting, (q, 2) float64, accuracy@5 and NDCG@10 of
-    each query. means: by setting, (b, 2), the means of b bootstraps, which draw the same clusters in every setting.
+    Attributes:
+        name: Of the set.
+        queries: q.
+        rankings: By setting.
+        values: By setting, (q, 2) float64, accuracy@5 and NDCG@10 of each query.
+        means: By setting, (b, 2), the means of b bootstraps, which draw the same clusters in every setting.
     """
 
     name: str
@@ -39,7 +43,12 @@ class ComparedSet:
     def measure(cls, name: str, study_set: StudySet, rankings: Rankings, seed: int, bootstraps: int) -> Self:
         """Rank in every setting, and bootstrap.
 
-        name: of the set. study_set: it. rankings: kept or computed. seed: of the bootstraps. bootstraps: how many.
+        Args:
+            name: Of the set.
+            study_set: It.
+            rankings: Kept or computed.
+            seed: Of the bootstraps.
+            bootstraps: How many.
         """
         ranked = {setting: rankings.ranking(name, study_set, setting) for setting in SETTINGS}
         values = {setting: per_query(study_set.queries, each.grades) for setting, each in ranked.items()}
@@ -50,7 +59,12 @@ class ComparedSet:
 
 
 def per_query(queries: Sequence[LabelledQuery], grades: NDArray[np.int8]) -> NDArray[np.float64]:
-    """Return accuracy@5 and NDCG@10 of each query, (q, 2). queries: q. grades: (q, K) of their best documents."""
+    """Return accuracy@5 and NDCG@10 of each query, (q, 2).
+
+    Args:
+        queries: q.
+        grades: (q, K) of their best documents.
+    """
     whole = grades.astype(np.int64)
     first, all_of_them = whole[:, :_ACCURATE], np.ones(whole.shape, dtype=np.bool_)
     ideal = np.array([ideal_dcg(query.relevant.values(), K) for query in queries])
@@ -65,7 +79,11 @@ def bootstrapped_means(
     `cluster_bootstrap` of the product draws alike, but for one column; here all columns have the same draws, so that
     their differences are paired.
 
-    values: (q, m). labels: (q,) clusters 0, 1, …, all used. rng: generator. bootstraps: how many.
+    Args:
+        values: (q, m).
+        labels: (q,) clusters 0, 1, …, all used.
+        rng: Generator.
+        bootstraps: How many.
     """
     sizes = np.bincount(labels)
     sums = np.zeros((len(sizes), values.shape[1]))
@@ -80,7 +98,11 @@ def bootstrapped_means(
 def difference(sets: Sequence[ComparedSet], setting: Setting, other: Setting, metric: int) -> Interval:
     """Return the mean over sets of a setting's metric less that of another one, with its 95 % interval.
 
-    sets: each counts alike. setting, other: of both. metric: its place in METRICS.
+    Args:
+        sets: Each counts alike.
+        setting: Of both.
+        other: Of both.
+        metric: Its place in METRICS.
     """
     observed = [(each.values[setting] - each.values[other])[:, metric].mean() for each in sets]
     drawn = np.mean([(each.means[setting] - each.means[other])[:, metric] for each in sets], axis=0)
@@ -92,7 +114,10 @@ def chosen(sets: Sequence[ComparedSet]) -> Setting:
     """Choose a setting: chunks that fill the window and do not overlap, unless another one is shown to be better.
 
     Better means a higher NDCG@10, in the mean over sets, by a difference whose 95 % interval is above 0. Of several
-    such settings, the one with the highest mean is taken. sets: on which to choose.
+    such settings, the one with the highest mean is taken.
+
+    Args:
+        sets: On which to choose.
     """
     better = {
         setting: gain.mean
@@ -105,12 +130,24 @@ def chosen(sets: Sequence[ComparedSet]) -> Setting:
 def measured(
     readers: Mapping[str, Callable[[Path], StudySet]], data: Path, rankings: Rankings, seed: int, bootstraps: int
 ) -> list[ComparedSet]:
-    """Measure several sets. readers: by name. data: folder of the public sets. rankings, seed, bootstraps: of `measure`."""
+    """Measure several sets.
+
+    Args:
+        readers: By name.
+        data: Folder of the public sets.
+        rankings: Of `measure`.
+        seed: Of `measure`.
+        bootstraps: Of `measure`.
+    """
     return [ComparedSet.measure(name, read(data), rankings, seed, bootstraps) for name, read in readers.items()]
 
 
 def table_of(sets: Sequence[ComparedSet], settings: Sequence[Setting] = SETTINGS) -> str:
-    """Format a row for each setting, with the mean over sets of every figure. sets: one, or several that count alike."""
+    """Format a row for each setting, with the mean over sets of every figure.
+
+    Args:
+        sets: One, or several that count alike.
+    """
     rows = []
     for setting in settings:
         chunks = np.mean([each.rankings[setting].chunks / each.rankings[WHOLE].chunks for each in sets])
@@ -134,6 +171,10 @@ def signed(value: Interval) -> str:
 
 
 def places(sets: Sequence[ComparedSet]) -> str:
-    """Say in a sentence which hardware encoded the texts. sets: those measured."""
+    """Say in a sentence which hardware encoded the texts.
+
+    Args:
+        sets: Those measured.
+    """
     found = sorted({ranking.place for each in sets for ranking in each.rankings.values()})
     return f"Documents were encoded by {' and '.join(found)}, and the rankings kept."

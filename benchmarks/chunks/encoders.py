@@ -18,7 +18,9 @@ from taugate.retrieval.vectors.similarity import Float32
 class StudyEncoder:
     """What turns texts into vectors.
 
-    place: what runs it, in words. embed: takes n texts and their role, and returns (n, d) float32 unit vectors.
+    Attributes:
+        place: What runs it, in words.
+        embed: Takes n texts and their role, and returns (n, d) float32 unit vectors.
     """
 
     place: str
@@ -39,7 +41,9 @@ def product_encoder() -> StudyEncoder:
 def torch_encoder(folder: Path, device: str) -> StudyEncoder:
     """Load the same weights in PyTorch, in float32; equal texts are encoded once.
 
-    folder: of the sentence-transformers model. device: of PyTorch, such as cuda.
+    Args:
+        folder: Of the sentence-transformers model.
+        device: Of PyTorch, such as cuda.
     """
     import torch
     from sentence_transformers import SentenceTransformer

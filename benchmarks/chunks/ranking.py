@@ -30,8 +30,9 @@ _PARALLEL = 2_000  # below so many documents, new processes would take longer th
 class Setting:
     """Size and overlap of chunks.
 
-    size: of a chunk in tokens, with its title and special tokens; None for whole documents, cut off at the window.
-    overlap: tokens that a chunk repeats from the one before it.
+    Attributes:
+        size: Of a chunk in tokens, with its title and special tokens; None for whole documents, cut off at the window.
+        overlap: Tokens that a chunk repeats from the one before it.
     """
 
     size: int | None = None
@@ -51,8 +52,10 @@ SETTINGS = [WHOLE, *(Setting(size, overlap) for size in SIZES for overlap in (0,
 class Ranking:
     """What the queries of a set find in one setting.
 
-    grades: (q, K) int8, the grade of each query's best documents, 0 where one is not relevant. chunks: how many were
-    searched. place: what encoded them.
+    Attributes:
+        grades: (q, K) int8, the grade of each query's best documents, 0 where one is not relevant.
+        chunks: How many were searched.
+        place: What encoded them.
     """
 
     grades: NDArray[np.int8]
@@ -63,8 +66,10 @@ class Ranking:
 class Rankings:
     """Rankings by set and setting, read from a file or computed and added to it.
 
-    path: of the safetensors file. load: loads the encoder, for what the file does not hold. tokenizer: the encoder's
-    own, which does not truncate.
+    Attributes:
+        path: Of the safetensors file.
+        load: Loads the encoder, for what the file does not hold.
+        tokenizer: The encoder's own, which does not truncate.
     """
 
     def __init__(self, path: Path, load: Callable[[], StudyEncoder], tokenizer: Tokenizer) -> None:
@@ -74,7 +79,13 @@ class Rankings:
         self._arrays = read_tensors(path) if path.exists() else {}
 
     def ranking(self, name: str, study_set: StudySet, setting: Setting) -> Ranking:
-        """Rank the documents of a set for its queries. name: of the set. study_set: it. setting: how it is cut."""
+        """Rank the documents of a set for its queries.
+
+        Args:
+            name: Of the set.
+            study_set: It.
+            setting: How it is cut.
+        """
         key = f"{name}/{setting}/"
         if f"{key}grades" not in self._arrays:
             texts, starts = chunk_texts(study_set.documents, setting, self._tokenizer)
@@ -94,7 +105,11 @@ class Rankings:
 
 
 def token_counts(documents: Sequence[ParsedDocument], tokenizer: Tokenizer) -> NDArray[np.int64]:
-    """Count the tokens of each document, with its title and the special tokens; (N,). tokenizer: does not truncate."""
+    """Count the tokens of each document, with its title and the special tokens; (N,).
+
+    Args:
+        tokenizer: Does not truncate.
+    """
     texts = [_encoded_text(document.title, document.text) for document in documents]
     return np.array([len(encoding.ids) for encoding in tokenizer.encode_batch(texts)])
 
@@ -104,8 +119,13 @@ def chunk_texts(
 ) -> tuple[list[str], NDArray[np.int64]]:
     """Cut documents as `taugate import` does.
 
-    documents: N of them. setting: how they are cut. tokenizer: the encoder's own, which does not truncate. Returns the
-    texts to encode, chunks of one document side by side, and (N,) where each document's chunks begin.
+    Args:
+        documents: N of them.
+        setting: How they are cut.
+        tokenizer: The encoder's own, which does not truncate.
+
+    Returns:
+        The texts to encode, chunks of one document side by side, and (N,) where each document's chunks begin.
     """
     if setting.size is None:
         return [_encoded_text(document.title, document.text) for document in documents], np.arange(len(documents))
@@ -122,8 +142,13 @@ def chunk_texts(
 def best_documents(queries: Float32, chunks: Float32, starts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Rank documents by the similarity of their best chunk; ties go to the lower position.
 
-    queries: (q, d) unit vectors. chunks: (c, d) unit vectors, those of one document side by side. starts: (N,) where
-    each document's chunks begin. Returns (q, min(K, N)) positions of documents, best first.
+    Args:
+        queries: (q, d) unit vectors.
+        chunks: (c, d) unit vectors, those of one document side by side.
+        starts: (N,) where each document's chunks begin.
+
+    Returns:
+        (q, min(K, N)) positions of documents, best first.
     """
     k = min(K, len(starts))
     ranked = np.empty((len(queries), k), dtype=np.int64)

@@ -21,8 +21,9 @@ _ONLY_IN_MIXED = {"medquad", "vaswani_npl", "cranfield", "msmarco_dl_mini", "ema
 class StudySet:
     """One data set of the chunk study.
 
-    documents: as an import reads them; the key of each is its id. queries: answerable ones, whose relevant documents
-    are positions in `documents`.
+    Attributes:
+        documents: As an import reads them; the key of each is its id.
+        queries: Answerable ones, whose relevant documents are positions in `documents`.
     """
 
     documents: Sequence[ParsedDocument]
@@ -30,13 +31,21 @@ class StudySet:
 
 
 def scifact(data: Path) -> StudySet:
-    """Read the abstracts with the claims of both splits, train and test. data: the folder of the public sets."""
+    """Read the abstracts with the claims of both splits, train and test.
+
+    Args:
+        data: The folder of the public sets.
+    """
     documents, queries = _read(data / "scifact", ("train", "test"))
     return StudySet(_parsed(documents), queries)
 
 
 def passages(name: str) -> Callable[[Path], StudySet]:
-    """Return a reader of a set whose documents are taken as they are. name: of its folder."""
+    """Return a reader of a set whose documents are taken as they are.
+
+    Args:
+        name: Of its folder.
+    """
 
     def read(data: Path) -> StudySet:
         documents, queries = _read(data / name)
@@ -49,21 +58,31 @@ def covidqa_articles(data: Path) -> StudySet:
     """Rebuild the full articles of COVID-QA from their passages.
 
     The ids allow it: `k012_003` is the fourth passage of the thirteenth article. The passages lie in the file in the
-    order of the article, do not overlap, and were cut between words, so a space joins them. data: the folder of the
-    public sets.
+    order of the article, do not overlap, and were cut between words, so a space joins them.
+
+    Args:
+        data: The folder of the public sets.
     """
     documents, queries = _read(data / "covidqa_chunks")
     return articles(documents, queries, lambda document: document.id.partition("_")[0], " ")
 
 
 def squad_articles(data: Path) -> StudySet:
-    """Rebuild the Wikipedia articles of SQuAD 2.0 from their paragraphs, by title. data: the folder of the public sets."""
+    """Rebuild the Wikipedia articles of SQuAD 2.0 from their paragraphs, by title.
+
+    Args:
+        data: The folder of the public sets.
+    """
     documents, queries = _read(data / "squad_v2_dev")
     return articles(documents, queries, lambda document: document.title or "", "\n\n")
 
 
 def mixed_large(data: Path) -> StudySet:
-    """Read the corpus of 14 sets, with the queries of those that the study has nowhere else. data: of the public sets."""
+    """Read the corpus of 14 sets, with the queries of those that the study has nowhere else.
+
+    Args:
+        data: Of the public sets.
+    """
     documents, queries = _read(data / "mixed_large")
     asked = [query for query in queries if query.id.partition(":")[0] in _ONLY_IN_MIXED]
     return StudySet(_parsed(documents), asked)
@@ -91,8 +110,11 @@ def articles(
 ) -> StudySet:
     """Join passages to the articles that they were cut from; an article has the highest grade of its passages.
 
-    documents: passages, those of one article side by side and in its order. queries: whose relevant documents are
-    positions of passages. article: names the article of a passage. separator: goes between two passages.
+    Args:
+        documents: Passages, those of one article side by side and in its order.
+        queries: Whose relevant documents are positions of passages.
+        article: Names the article of a passage.
+        separator: Goes between two passages.
     """
     joined: list[Document] = []
     article_of: list[int] = []

@@ -30,8 +30,13 @@ _CHECKED = "pubmedqa_labelled"  # the set that both encoders rank
 class ChunkPlan:
     """The plan of one run.
 
-    data: folder of the public sets. rankings: kept or computed. product: rankings by the product's own encoder.
-    tokenizer: the encoder's own, which does not truncate. seed: of the bootstraps. bootstraps: how many.
+    Attributes:
+        data: Folder of the public sets.
+        rankings: Kept or computed.
+        product: Rankings by the product's own encoder.
+        tokenizer: The encoder's own, which does not truncate.
+        seed: Of the bootstraps.
+        bootstraps: How many.
     """
 
     data: Path
@@ -48,7 +53,11 @@ class Lengths:
     HEADING = "How long the documents are"
 
     def section(self, plan: ChunkPlan) -> str:
-        """Count the tokens of every document; plan: of this run."""
+        """Count the tokens of every document.
+
+        Args:
+            plan: Of this run.
+        """
         rows = []
         for part, readers in (("chooses", CHOOSING), ("other", REPORTING)):
             for name, read in readers.items():
@@ -73,7 +82,11 @@ class Decision:
     HEADING = "What follows"
 
     def section(self, plan: ChunkPlan) -> str:
-        """Compare the settings that matter on both parts of the sets; plan: of this run."""
+        """Compare the settings that matter on both parts of the sets.
+
+        Args:
+            plan: Of this run.
+        """
         first, second = (
             measured(readers, plan.data, plan.rankings, plan.seed, plan.bootstraps) for readers in (CHOOSING, REPORTING)
         )
@@ -130,14 +143,20 @@ def _worst(sets: Sequence[ComparedSet], setting: Setting) -> str:
 class Compared:
     """A part of the sets in every setting.
 
-    HEADING: of the section. readers: of the sets.
+    Attributes:
+        HEADING: Of the section.
+        readers: Of the sets.
     """
 
     HEADING: str
     readers: Mapping[str, Callable[[Path], StudySet]]
 
     def section(self, plan: ChunkPlan) -> str:
-        """Measure every set in every setting; plan: of this run."""
+        """Measure every set in every setting.
+
+        Args:
+            plan: Of this run.
+        """
         sets = measured(self.readers, plan.data, plan.rankings, plan.seed, plan.bootstraps)
         each = "\n\n".join(f"### {one.name}\n\n{table_of([one])}" for one in sets)
         return f"{places(sets)} The mean over the {len(sets)} sets:\n\n{table_of(sets)}\n\n{each}"
@@ -149,7 +168,11 @@ class Agreement:
     HEADING = "The same set by the product's encoder"
 
     def section(self, plan: ChunkPlan) -> str:
-        """Rank one set by both encoders; plan: of this run."""
+        """Rank one set by both encoders.
+
+        Args:
+            plan: Of this run.
+        """
         study_set = REPORTING[_CHECKED](plan.data)
         rows = []
         for setting in (WHOLE, PLAIN, Setting(WINDOW, WINDOW // 4)):

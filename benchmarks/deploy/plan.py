@@ -8,7 +8,9 @@ from pathlib import Path
 class ContainerPlan:
     """The settings that a section of the page needs.
 
-    work: a folder that is removed afterwards; starts: how often the service is started, each time in a new container.
+    Attributes:
+        work: A folder that is removed afterwards.
+        starts: How often the service is started, each time in a new container.
     """
 
     work: Path

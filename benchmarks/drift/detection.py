@@ -30,9 +30,10 @@ After = Callable[[DriftWorld, DriftPlan, bool], tuple[Pool, Pattern]]
 class DriftChange:
     """A change of the traffic or the release that should raise an alarm.
 
-    median, latest: wanted of the median and of the 90th percentile; 0 where nothing is.
-
-    after: of a world and whether queries come in bursts, the pool from the change on and the order of its rows.
+    Attributes:
+        median: Wanted of the median and of the 90th percentile; 0 where nothing is.
+        latest: Wanted of the median and of the 90th percentile; 0 where nothing is.
+        after: Of a world and whether queries come in bursts, the pool from the change on and the order of its rows.
     """
 
     name: str
@@ -43,7 +44,12 @@ class DriftChange:
 
 @dataclass(frozen=True)
 class DetectionSetup:
-    """A pattern of traffic and who watches it. slower: the target for its delay over that of one process alone; runs: share of `DriftPlan.runs`."""
+    """A pattern of traffic and who watches it.
+
+    Attributes:
+        slower: The target for its delay over that of one process alone.
+        runs: Share of `DriftPlan.runs`.
+    """
 
     name: str
     in_bursts: bool

@@ -53,7 +53,8 @@ def kilobytes_of_the_alarms(here: DriftWorld) -> tuple[float, float]:
 def share_of_a_processor(here: DriftWorld, rate: int) -> tuple[float, float, float]:
     """Return the milliseconds of updating the alarms and of showing the window, and the share of a processor of both.
 
-    rate: queries a second, of which five seconds are added at a time.
+    Args:
+        rate: Queries a second, of which five seconds are added at a time.
     """
     release, ordinary = here.release, here.pool
     pipeline = SearchPipeline(release)

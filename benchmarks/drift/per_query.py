@@ -15,7 +15,11 @@ _QUANTILE = 3.39  # of the allowance for what a calibration may be off by
 
 
 class PerQuery:
-    """The four alarms of queries; theta: θ of the calibration, for ROE."""
+    """The four alarms of queries.
+
+    Attributes:
+        theta: θ of the calibration, for ROE.
+    """
 
     def __init__(self, reference: Reference, theta: float) -> None:
         ranks = sorted({0, reference.top.shape[1] - 1})

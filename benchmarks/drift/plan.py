@@ -8,7 +8,11 @@ from pathlib import Path
 class DriftPlan:
     """The settings of one run of the drift tables.
 
-    queries: of the simulation without drift; runs: of each scenario; seconds, rounds: of each load of a service.
+    Attributes:
+        queries: Of the simulation without drift.
+        runs: Of each scenario.
+        seconds: Of each load of a service.
+        rounds: Of each load of a service.
     """
 
     data: Path

@@ -10,7 +10,7 @@ from benchmarks.markdown import Target, table, targets
 from taugate.drift.alarm import Alarm, threshold
 from taugate.drift.blocks import FIFTHS, Fifth
 from taugate.drift.observations import Float64
-from taugate.drift.rules import AVERAGE_RUN_LENGTH, BLOCK, SMALLEST_EFFECT
+from taugate.drift.rules import AVERAGE_RUN_LENGTH, BLOCK, MIN_EFFECT
 from taugate.drift.signals import Bounds, shifted
 
 HEADING = "The theorem, where the truth is known"
@@ -19,7 +19,7 @@ _OF_A_FIFTH = BLOCK // FIFTHS
 _HORIZONS = (200, 400, 1000)
 _OFTEN = 2000.0  # queries to a false alarm, so that there is something to count: of 10⁹ there would be none
 _MEAN = 0.05
-_UPPER = float(shifted(np.array(_MEAN), SMALLEST_EFFECT))
+_UPPER = float(shifted(np.array(_MEAN), MIN_EFFECT))
 
 Stream = Callable[[np.random.Generator], Float64]
 
@@ -49,7 +49,7 @@ queries, so that there is something to count. Within N queries, at most a share 
 {table(["stream", *(f"false alarm within {horizon:,}, bound {horizon / _OFTEN:.0%}" for horizon in _HORIZONS), "mean queries to one, at least"], covered)}
 
 **Beyond the theorem**: these streams have the mean of the calibration, {_MEAN:g}, but bursts lift single blocks over the bound. Settings are the
-defaults: an effect of {SMALLEST_EFFECT:g}, which makes the bound {_UPPER:.3f}, and one false alarm in {AVERAGE_RUN_LENGTH:.0e} queries. "All 1 or all 0" is the strongest burst
+defaults: an effect of {MIN_EFFECT:g}, which makes the bound {_UPPER:.3f}, and one false alarm in {AVERAGE_RUN_LENGTH:.0e} queries. "All 1 or all 0" is the strongest burst
 possible: all of its queries are alike. Topics with a standard deviation of .05 differ about as much as those of the data sets.
 
 {table(["stream", f"streams of {_STREAMS:,} with an alarm"], beyond)}
@@ -62,9 +62,7 @@ def _first_alarms(stream: Stream, average_run_length: float, seed: int) -> Float
     """Count the queries to the first alarm of each stream, or all of them where there is none."""
     rng = np.random.default_rng(seed)
     bounds = Bounds(np.zeros(1), np.array([_UPPER]))
-    wide = (
-        bounds if average_run_length == _OFTEN else Bounds(np.zeros(1), shifted(np.array([_MEAN]), 2 * SMALLEST_EFFECT))
-    )
+    wide = bounds if average_run_length == _OFTEN else Bounds(np.zeros(1), shifted(np.array([_MEAN]), 2 * MIN_EFFECT))
     times = []
     for _ in range(_STREAMS):
         alarm = Alarm("watched", bounds, wide, threshold(average_run_length, 1, BLOCK))

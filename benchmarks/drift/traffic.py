@@ -28,7 +28,11 @@ _BATCH = 32
 
 @dataclass(frozen=True)
 class Pool:
-    """Make the monitor's observations of n different queries. first_key: number of the first key."""
+    """Make the monitor's observations of n different queries.
+
+    Attributes:
+        first_key: Number of the first key.
+    """
 
     top: Float32
     random: Float32

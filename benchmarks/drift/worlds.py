@@ -24,7 +24,7 @@ from taugate.retrieval.release.reader import Release
 from taugate.retrieval.retriever import Retriever
 
 SETS = ("squad_v2_dev", "covidqa_chunks", "cosqa", "squadshifts_new_wiki", "squadshifts_reddit")
-_TOPICS, _LEAST_OF_A_TOPIC = 30, 50  # fewer topics where one would have fewer queries
+_TOPICS, _MIN_PER_TOPIC = 30, 50  # fewer topics where one would have fewer queries
 # What the corpus is replaced by; and whose queries are off-topic: those of ood_queries, but for the conversations of
 # reddit, which the questions of bank customers resemble: their similarities there are those of ordinary queries.
 _ANOTHER = dict.fromkeys(SETS, "squadshifts_new_wiki") | {"squadshifts_new_wiki": "squad_v2_dev"}
@@ -36,7 +36,11 @@ _ALTERED = 0.03  # share of the encoder's weights whose highest byte is altered:
 class DriftWorld:
     """A release and everything that may be asked of it.
 
-    pool: held-out queries; topics, articles: of each of them; strange: queries that the corpus does not answer.
+    Attributes:
+        pool: Held-out queries.
+        topics: Of each of them.
+        articles: Of each of them.
+        strange: Queries that the corpus does not answer.
     """
 
     name: str
@@ -134,7 +138,7 @@ def _folder(release: Release) -> Path:
 
 
 def _clusters(vectors: np.ndarray) -> Rows:
-    count = max(2, min(_TOPICS, len(vectors) // _LEAST_OF_A_TOPIC))
+    count = max(2, min(_TOPICS, len(vectors) // _MIN_PER_TOPIC))
     _, groups = kmeans2(vectors.astype(np.float64), count, seed=0, minit="++")
     return np.unique(groups, return_inverse=True)[1]  # an empty one has no number
 

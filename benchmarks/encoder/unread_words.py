@@ -20,7 +20,12 @@ _UNKNOWN = "🏗"
 
 
 def main(data: Path, folder: Path) -> None:
-    """Print the table. data: in the BEIR layout. folder: of the encoder."""
+    """Print the table.
+
+    Args:
+        data: In the BEIR layout.
+        folder: Of the encoder.
+    """
     encoder = OnnxEncoder.load(folder)
     corpus = [json.loads(line) for line in (data / "corpus.jsonl").open(encoding="utf-8")]
     queries = {each["_id"]: each["text"] for each in map(json.loads, (data / "queries.jsonl").open(encoding="utf-8"))}

@@ -29,7 +29,10 @@ class UploadTimes:
 def uploaded(engine: Engine, corpus: TiledCorpus, vectors: ShardedVectors) -> tuple[EngineRecord, UploadTimes | None]:
     """Upload a corpus unless the engine has it; returns its record, and the upload times where they are known.
 
-    engine: that is to have it. corpus, vectors: that are uploaded.
+    Args:
+        engine: That is to have it.
+        corpus: That are uploaded.
+        vectors: That are uploaded.
     """
     took = corpus.folder / f"{engine.kind}-upload.json"
     record = _described(engine.kind, corpus, vectors)

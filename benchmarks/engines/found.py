@@ -46,7 +46,14 @@ _WANTED_ROWS, _WANTED_RECALL = 0.99, 0.995
 
 @dataclass(frozen=True)
 class _Asked:
-    """A data set. rows: its documents. queries, vectors: those that are searched for. parents: of its chunks."""
+    """A data set.
+
+    Attributes:
+        rows: Its documents.
+        queries: Those that are searched for.
+        vectors: Those that are searched for.
+        parents: Of its chunks.
+    """
 
     rows: Rows
     queries: Sequence[LabelledQuery]

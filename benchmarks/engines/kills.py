@@ -93,7 +93,11 @@ def _primary_killed(plan: EnginePlan) -> str:
 
 @contextmanager
 def _serving(kind: EngineKind, writes: str, urls: Sequence[str]) -> Iterator[tuple[ServiceProcess, Engine, str]]:
-    """Yield a service over an engine, the engine, and the collection; writes: URL of the server that is written to."""
+    """Yield a service over an engine, the engine, and the collection.
+
+    Args:
+        writes: URL of the server that is written to.
+    """
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "sample").mkdir()
         releases, engine = write_sample_release(Path(folder) / "sample"), connect(kind, [writes])
@@ -115,7 +119,11 @@ class _FirstAnswer:
         self._thread = threading.Thread(target=self._ask)
 
     def wait(self) -> float:
-        """Return when it answered, of `time.monotonic()`. Raises TimeoutError where it never does."""
+        """Return when it answered, of `time.monotonic()`.
+
+        Raises:
+            TimeoutError: Where it never does.
+        """
         self._thread.join(_PATIENCE)
         if self._at is None:
             raise TimeoutError(f"the engine does not answer within {_PATIENCE:g} s")

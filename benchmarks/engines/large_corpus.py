@@ -35,8 +35,12 @@ _CHOOSING, _MARGIN = 500, 0.005  # as benchmarks.serving.tiled_release chooses t
 class LargeCorpus:
     """A corpus and the queries for it.
 
-    tiled: its files. vectors: (N, d). texts, asked: the queries, and their vectors. sample: release whose encoder and
-    policy are served.
+    Attributes:
+        tiled: Its files.
+        vectors: (N, d).
+        texts: The queries, and their vectors.
+        asked: The queries, and their vectors.
+        sample: Release whose encoder and policy are served.
     """
 
     tiled: TiledCorpus
@@ -91,7 +95,10 @@ def _index(corpus: LargeCorpus) -> tuple[AnyIndex, IndexRecord]:
 def over_engine(corpus: LargeCorpus, record: EngineRecord, found: float, index: EngineIndex) -> Path:
     """Write a release over the collection, where there is none; returns its directory.
 
-    record: of the collection. found: recall of its searches. index: that searches it.
+    Args:
+        record: Of the collection.
+        found: Recall of its searches.
+        index: That searches it.
     """
     releases = corpus.tiled.folder / f"over-{record.kind}-{record.breadth}"
     if not (releases / "current").is_file():

@@ -28,14 +28,17 @@ from taugate.retrieval.encoder.encoder import OnnxEncoder
 
 HEADING = "Memory of a calibration"
 _POLL = 0.02  # seconds: a peak may last for less than a tenth of one
-_MOST_GROWTH = 0.1  # of the vectors that are added, which a calibration in the process holds at least once
+_MAX_GROWTH = 0.1  # of the vectors that are added, which a calibration in the process holds at least once
 
 
 @dataclass(frozen=True)
 class _Run:
-    """One calibration; anonymous, resident: peak bytes of what it allocated, and with the files that it has mapped.
+    """One calibration.
 
-    reading: peak bytes of reading its corpus alone.
+    Attributes:
+        anonymous: Peak bytes of what it allocated, and with the files that it has mapped.
+        resident: Peak bytes of what it allocated, and with the files that it has mapped.
+        reading: Peak bytes of reading its corpus alone.
     """
 
     documents: int
@@ -57,7 +60,7 @@ def section(plan: EnginePlan) -> str:
         for each in (small, large)
     ]
     growth = (large.anonymous - small.anonymous) / added
-    goals = [Target("growth, as a share of the vectors added", growth, at_most=_MOST_GROWTH)]
+    goals = [Target("growth, as a share of the vectors added", growth, at_most=_MAX_GROWTH)]
     return (
         f"{DATA}, tiled and jittered, {QUERIES:,} queries, pgvector, vectors given with `--embeddings`. *Allocated* is "
         "the peak of anonymous memory (RssAnon). *Resident* has the pages of mapped files too, the texts among them, "

@@ -10,14 +10,23 @@ from taugate.retrieval.engines.engine import EngineKind
 class EnginePlan:
     """Where the data sets are, and how much of which is measured.
 
-    data: folder of the data sets. sets: their names. queries: how many queries of each, 0 for all. server: what
-    answers at TAUGATE_ENGINE_URL, in words. small, large: documents of the two corpora whose calibrations are compared.
-
-    kinds: of the engines that are started, or of the one at `url`, which is empty where they are started. milvus_python:
-    interpreter of the environment that has the package `milvus`. service_python: of one that has what a service needs.
-    work: folder of what is kept for the next run. documents, characters: of the large collection, and of each of its
-    texts, 0 for all. breadth: of its searches. rounds: in which the services over it take turns. seconds: of each load.
-    switches: of releases under load.
+    Attributes:
+        data: Folder of the data sets.
+        sets: Their names.
+        queries: How many queries of each, 0 for all.
+        server: What answers at TAUGATE_ENGINE_URL, in words.
+        small: Documents of the two corpora whose calibrations are compared.
+        large: Documents of the two corpora whose calibrations are compared.
+        kinds: Of the engines that are started, or of the one at `url`, which is empty where they are started.
+        milvus_python: Interpreter of the environment that has the package `milvus`.
+        service_python: Of one that has what a service needs.
+        work: Folder of what is kept for the next run.
+        documents: Of the large collection, and of each of its texts, 0 for all.
+        characters: Of the large collection, and of each of its texts, 0 for all.
+        breadth: Of its searches.
+        rounds: In which the services over it take turns.
+        seconds: Of each load.
+        switches: Of releases under load.
     """
 
     data: Path

@@ -34,7 +34,11 @@ READ_MS, SEARCH_LIST, BEAM = 0.1, 100, 4  # a read of an SSD (assumed), and Disk
 
 @dataclass(frozen=True)
 class Processor:
-    """What encodes: passages a second, and an assumed price of an hour in dollars; source: of the speed."""
+    """What encodes: passages a second, and an assumed price of an hour in dollars.
+
+    Attributes:
+        source: Of the speed.
+    """
 
     name: str
     passages_per_second: float

@@ -42,7 +42,11 @@ _NOT_FACTS = {"schema_version", "release_id", "created_at", "parent", "files"}
 
 @dataclass(frozen=True)
 class Source:
-    """A release whose encoder and policy others take over; folder: of the release."""
+    """A release whose encoder and policy others take over.
+
+    Attributes:
+        folder: Of the release.
+    """
 
     folder: Path
 
@@ -51,7 +55,12 @@ class Source:
         return OnnxEncoder.load(self.folder / ENCODER_FOLDER)
 
     def golden(self, index: Searchable, documents: Sequence[Document]) -> list[GoldenQuery]:
-        """Return its golden queries with the answers of another corpus; index, documents: of that."""
+        """Return its golden queries with the answers of another corpus.
+
+        Args:
+            index: Of that.
+            documents: Of that.
+        """
         asked = golden.read(self.folder / GOLDEN)
         vectors = self.encoder().encode([query.text for query in asked], "query")
         top = index.search(vectors, verify(self.folder).policy.k)
@@ -65,7 +74,10 @@ class Source:
     ) -> tuple[Relevance, Relevance]:
         """Return its model of relevance over another corpus, for a release in the process and for one over an engine.
 
-        vectors: (N, d) of the corpus. asked: (q, d) of queries. read: its documents by position.
+        Args:
+            vectors: (N, d) of the corpus.
+            asked: (q, d) of queries.
+            read: Its documents by position.
         """
         manifest = verify(self.folder)
         documents = manifest.data.documents
@@ -85,8 +97,13 @@ class Source:
     ) -> str:
         """Write a release whose corpus is in an engine; returns its id.
 
-        releases: directory to write to. record: of the collection. recall: of its searches. queries: golden ones.
-        relevance: its model. tau: its threshold; None for that of the source.
+        Args:
+            releases: Directory to write to.
+            record: Of the collection.
+            recall: Of its searches.
+            queries: Golden ones.
+            relevance: Its model.
+            tau: Its threshold; None for that of the source.
         """
         index = IndexRecord(
             kind="hnsw", metric="cosine", documents=record.rows, breadth=record.breadth, recall=recall, depth=_DEPTH
@@ -105,8 +122,12 @@ class Source:
     ) -> str:
         """Write a release that holds its corpus; returns its id.
 
-        releases: directory to write to. index: of the vectors, described by `record`. spool: the documents, as
-        DocumentWriter wrote them. queries, relevance: as of `over_engine`.
+        Args:
+            releases: Directory to write to.
+            index: Of the vectors, described by `record`.
+            spool: The documents, as DocumentWriter wrote them.
+            queries: As of `over_engine`.
+            relevance: As of `over_engine`.
         """
 
         def fill(release: Path) -> None:

@@ -21,7 +21,11 @@ _BUILD_MEMORY = "3GB"
 
 
 class Killable(Protocol):
-    """A server; url: by which it is found."""
+    """A server.
+
+    Attributes:
+        url: By which it is found.
+    """
 
     url: str
 

@@ -104,7 +104,11 @@ def main() -> None:
 
 
 def _check_there(option: str, python: Path, target: str) -> None:
-    """Exit where an interpreter is missing; target: of the Makefile that makes it."""
+    """Exit where an interpreter is missing.
+
+    Args:
+        target: Of the Makefile that makes it.
+    """
     if not python.is_file():
         sys.exit(f"{python}: not there; run `make {target}`, or give {option}")
 

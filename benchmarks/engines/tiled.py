@@ -30,8 +30,10 @@ _JITTER = 0.02  # of each component, in the copies of a document
 class TiledCorpus:
     """Where a tiled corpus is.
 
-    data: the data set, with the first queries of the original. spool: its documents, as DocumentWriter wrote them.
-    encoded: its vectors, as `taugate encode` writes them.
+    Attributes:
+        data: The data set, with the first queries of the original.
+        spool: Its documents, as DocumentWriter wrote them.
+        encoded: Its vectors, as `taugate encode` writes them.
     """
 
     folder: Path
@@ -60,8 +62,10 @@ class TiledCorpus:
 def tiled(source: Path, folder: Path, count: int, characters: int = 0) -> TiledCorpus:
     """Return a corpus of `count` documents, written where it is not there yet.
 
-    source: folder of the data sets. folder: of the corpus. characters: of each text that are kept, 0 for all; vectors
-    are those of the whole texts.
+    Args:
+        source: Folder of the data sets.
+        folder: Of the corpus.
+        characters: Of each text that are kept, 0 for all; vectors are those of the whole texts.
     """
     corpus = TiledCorpus(folder)
     if (corpus.encoded / RECORD).is_file():  # which is written last

@@ -22,8 +22,11 @@ Scores = dict[str, float]  # of queries, by their ids
 class LabelledSet:
     """A data set in the layout of BEIR.
 
-    name: of its folder; corpus: title and text of each document by its id; queries: texts by id, of those that `qrels`
-    names, in the order of their file; qrels: the grade, 1 or more, of each relevant document, by query.
+    Attributes:
+        name: Of its folder.
+        corpus: Title and text of each document by its id.
+        queries: Texts by id, of those that `qrels` names, in the order of their file.
+        qrels: The grade, 1 or more, of each relevant document, by query.
     """
 
     name: str
@@ -44,7 +47,12 @@ class LabelledSet:
         return cls(folder.name, corpus, queries, qrels)
 
     def part(self, most: int, seed: int) -> "LabelledSet":
-        """Draw a part of the queries, in the order of their file. most: of them; seed: of the draw."""
+        """Draw a part of the queries, in the order of their file.
+
+        Args:
+            most: Of them.
+            seed: Of the draw.
+        """
         drawn = {*random.Random(seed).sample([*self.queries], min(most, len(self.queries)))}  # noqa: S311
         queries = {query: text for query, text in self.queries.items() if query in drawn}
         return replace(self, queries=queries, qrels={query: self.qrels[query] for query in queries})
@@ -65,7 +73,9 @@ class LabelledSet:
 class ReleaseOutcomes:
     """NDCG@K of each query as `outcomes.safetensors` has it.
 
-    uncut: of all K results; kept: of those that pass the threshold.
+    Attributes:
+        uncut: Of all K results.
+        kept: Of those that pass the threshold.
     """
 
     uncut: Scores
@@ -75,9 +85,14 @@ class ReleaseOutcomes:
     def read(cls, release: Path, queries: dict[str, str], k: int) -> Self:
         """Read those of a release that held nothing out.
 
-        queries: their texts by id, in the order of their file, as the release has them. A release knows only digests of
-        texts, and two queries may have the same text: so it is by their order that they are told apart. k: K. Raises
-        ValueError where the release was made of other queries.
+        Args:
+            queries: Their texts by id, in the order of their file, as the release has them. A release knows only
+                digests of texts, and two queries may have the same text: so it is by their order that they are told
+                apart.
+            k: K.
+
+        Raises:
+            ValueError: Where the release was made of other queries.
         """
         found = Outcomes.load(release / OUTCOMES, k)
         if found.query.tolist() != [_digest(text) for text in queries.values()]:

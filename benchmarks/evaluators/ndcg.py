@@ -36,7 +36,13 @@ class EvaluatorsPlan:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Figures of one evaluator. own: what the evaluator says; scores: its queries'; wanted: those of the release."""
+    """Figures of one evaluator.
+
+    Attributes:
+        own: What the evaluator says.
+        scores: Its queries'.
+        wanted: Those of the release.
+    """
 
     evaluator: str
     searched: str
@@ -90,7 +96,12 @@ fall from rank to rank, and leaves it nothing to break. Of the uncut results of 
 def agreements(data: LabelledSet, work: Path) -> tuple[list[Agreement], Run]:
     """Evaluate a data set.
 
-    data: what is asked; work: has its folder `data`, and gets the releases. Returns the figures, and the uncut results.
+    Args:
+        data: What is asked.
+        work: Has its folder `data`, and gets the releases.
+
+    Returns:
+        The figures, and the uncut results.
     """
     found: list[Agreement] = []
     with _served(data, work, "calibrated", []) as (outcomes, url), TaugateClient(url, timeout=60) as client:

@@ -31,7 +31,12 @@ class HttpSearch:
         """Do nothing: the release has its index."""
 
     def search(self, queries: Sequence[Mapping[str, Any]], *, top_k: int, **_: object) -> Run:
-        """Search for every query. queries: rows with `id` and `text`; top_k: results of each, at most."""
+        """Search for every query.
+
+        Args:
+            queries: Rows with `id` and `text`.
+            top_k: Results of each, at most.
+        """
         found: Run = {}
         rows = [*queries]
         for start in range(0, len(rows), _BATCH):

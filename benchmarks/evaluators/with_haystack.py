@@ -8,7 +8,13 @@ from benchmarks.evaluators.labelled import LabelledSet, Scores
 def ndcg(data: LabelledSet, url: str, k: int) -> tuple[float, Scores]:
     """Evaluate through a pipeline's components.
 
-    data: queries and qrels; url: of the service; k: K. Returns Haystack's figure, and NDCG@K of each query.
+    Args:
+        data: Queries and qrels.
+        url: Of the service.
+        k: K.
+
+    Returns:
+        Haystack's figure, and NDCG@K of each query.
     """
     os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # read when haystack is imported
     from haystack import Document

@@ -19,8 +19,13 @@ def model_meta() -> object:
 def ndcg(data: LabelledSet, search: HttpSearch, k: int) -> tuple[float, Scores, Run]:
     """Evaluate with `mteb.evaluate`.
 
-    data: the task; search: the model; k: K. Returns mteb's figure, which it rounds to five digits, NDCG@K of each query,
-    and what was found.
+    Args:
+        data: The task.
+        search: The model.
+        k: K.
+
+    Returns:
+        mteb's figure, which it rounds to five digits, NDCG@K of each query, and what was found.
     """
     import datasets  # pyright: ignore[reportMissingImports] (mteb brings it)
     import mteb  # pyright: ignore[reportMissingImports]

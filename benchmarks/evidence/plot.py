@@ -26,7 +26,9 @@ def lines(
 ) -> str:
     """Write name.svg, with a line for each series and a dashed level; returns the image and its key as Markdown.
 
-    axes: what is along x and y; drawn: xs and ys of each series, three at most, by what it is.
+    Args:
+        axes: What is along x and y.
+        drawn: Xs and ys of each series, three at most, by what it is.
     """
     xs, ys = (
         Axis.around([each for pair in drawn.values() for each in pair[at]] + extra, axes[at])

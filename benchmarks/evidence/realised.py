@@ -56,7 +56,12 @@ class Done:
 
 @dataclass(frozen=True)
 class Row:
-    """One set, policy and δ over all splits; before: empty where there is none; anew: shares above δ, now and before."""
+    """One set, policy and δ over all splits.
+
+    Attributes:
+        before: Empty where there is none.
+        anew: Shares above δ, now and before.
+    """
 
     name: str
     policy: str

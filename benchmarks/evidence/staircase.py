@@ -22,9 +22,10 @@ _REACH = 4.0  # times the largest δ: no cut that loses more is certified
 class Staircase:
     """The loss of every possible cut of one policy on one data set.
 
-    decisions: (n, K) of a policy; best: (n,) of the best relevant result, inf of a query that no cut here can lose.
-
-    whole: no query that a higher cut could lose was left out.
+    Attributes:
+        decisions: (n, K) of a policy.
+        best: (n,) of the best relevant result, inf of a query that no cut here can lose.
+        whole: No query that a higher cut could lose was left out.
     """
 
     decisions: Float32

@@ -60,8 +60,10 @@ def structures(experiment: Experiment) -> list[Structure]:
 class Fall:
     """The way in which a mean loss falls on documents.
 
-    whole: share of it that falls on whole documents, the rest on single queries; gains: queries gained for each that
-    is lost on balance; on: all documents, the largest ones, or as the bound for queries has it at worst.
+    Attributes:
+        whole: Share of it that falls on whole documents, the rest on single queries.
+        gains: Queries gained for each that is lost on balance.
+        on: All documents, the largest ones, or as the bound for queries has it at worst.
     """
 
     name: str
@@ -72,7 +74,11 @@ class Fall:
     def draw(
         self, rng: np.random.Generator, structure: Structure, mean: float, statement: Statement, trials: int
     ) -> "Drawn":
-        """So many trials with the sizes as they are; mean: of the average document's or of the average query's loss."""
+        """So many trials with the sizes as they are.
+
+        Args:
+            mean: Of the average document's or of the average query's loss.
+        """
         chances = np.broadcast_to(self._whole(structure.sizes, mean, statement), len(structure.sizes))
         places = np.broadcast_to(np.arange(len(chances)), (trials, len(chances)))
         return self._draw(rng, structure.sizes, chances, mean, places)

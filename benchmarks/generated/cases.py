@@ -16,7 +16,7 @@ from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.study import Findings
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN
-from taugate.ingestion.queries.generate import MOST_QUERIES, generate_crops
+from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.release.evidence import Interval
 
@@ -27,7 +27,9 @@ MAX_LOSS = 0.05
 class Effect:
     """The effect of a threshold on a group of queries, as means with 95 % intervals by document.
 
-    lost: share of the queries that have an answer in their top K, and none after the cut; kept: share of the results.
+    Attributes:
+        lost: Share of the queries that have an answer in their top K, and none after the cut.
+        kept: Share of the results.
     """
 
     lost: Interval
@@ -38,7 +40,10 @@ class Effect:
 class Cut:
     """A threshold with its effect on human queries that had no say in it.
 
-    kind: of the policy; tau: None where nothing can be certified, and all results are kept; human: the effect.
+    Attributes:
+        kind: Of the policy.
+        tau: None where nothing can be certified, and all results are kept.
+        human: The effect.
     """
 
     kind: PolicyKind
@@ -48,7 +53,11 @@ class Cut:
 
 @dataclass(frozen=True)
 class CroppedCut(Cut):
-    """A threshold from cropped queries; generated: its effect on the cropped queries that were held out."""
+    """A threshold from cropped queries.
+
+    Attributes:
+        generated: Its effect on the cropped queries that were held out.
+    """
 
     generated: Effect
 
@@ -57,11 +66,18 @@ class CroppedCut(Cut):
 class Case:
     """A data set with one encoder.
 
-    name: of the set; encoder: its name in the tables; documents, generated, human: how many documents, cropped queries
-    and answerable human queries there are; relevant: relevant documents of a human query, on average;
-    accuracy_generated, accuracy_human: share of the queries with a relevant document in their top K; default,
-    certified: thresholds from cropped queries, by the rule of `taugate calibrate` and by that of `--max-loss 0.05`;
-    own: the default threshold from human queries.
+    Attributes:
+        name: Of the set.
+        encoder: Its name in the tables.
+        documents: How many documents, cropped queries and answerable human queries there are.
+        generated: How many documents, cropped queries and answerable human queries there are.
+        human: How many documents, cropped queries and answerable human queries there are.
+        relevant: Relevant documents of a human query, on average.
+        accuracy_generated: Share of the queries with a relevant document in their top K.
+        accuracy_human: Share of the queries with a relevant document in their top K.
+        default: Thresholds from cropped queries, by the rule of `taugate calibrate` and by that of `--max-loss 0.05`.
+        certified: Thresholds from cropped queries, by the rule of `taugate calibrate` and by that of `--max-loss 0.05`.
+        own: The default threshold from human queries.
     """
 
     name: str
@@ -90,13 +106,16 @@ class Case:
     def measure(cls, data: Path, public: PublicSet, encoder: tuple[str, str], seed: int) -> Self:
         """Crop queries as `taugate queries` does, calibrate as `taugate calibrate` does, and judge by human queries.
 
-        data: folder of the data sets; public: the set; encoder: its name in the tables, and what `--encoder` takes;
-        seed: of crops, calibrations and intervals.
+        Args:
+            data: Folder of the data sets.
+            public: The set.
+            encoder: Its name in the tables, and what `--encoder` takes.
+            seed: Of crops, calibrations and intervals.
         """
         title, source = encoder
         with tempfile.TemporaryDirectory() as scratch:
             folder = public.copy(data, Path(scratch))
-            generate_crops(folder, MOST_QUERIES, seed)
+            generate_crops(folder, MAX_QUERIES, seed)
             generated, human = (
                 _Group.read(folder, split, source, Path(scratch) / split, seed) for split in (GENERATED, HUMAN)
             )
@@ -135,7 +154,11 @@ class Case:
 
 @dataclass(frozen=True)
 class _Group:
-    """The queries of one split, searched; judged: all answerable ones."""
+    """The queries of one split, searched.
+
+    Attributes:
+        judged: All answerable ones.
+    """
 
     indexed: IndexedSet
     judged: JudgedQueries

@@ -37,7 +37,11 @@ independent, so their mean is one bias. Below, each set is left out in turn: doe
 
 
 def _figure(name: str, cases: Sequence[Case], tried: Sequence[tuple[float, Interval]], stated: Interval) -> str:
-    """Return the table of one figure; tried: of each case its bias with the interval from the other sets."""
+    """Return the table of one figure.
+
+    Args:
+        tried: Of each case its bias with the interval from the other sets.
+    """
     inside = sum(_holds(*each) for each in tried)
     rows = [
         [case.name, case.encoder, share(bias), _limits(interval), "yes" if _holds(bias, interval) else "**no**"]

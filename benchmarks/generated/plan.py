@@ -15,8 +15,11 @@ from taugate.retrieval.release.evidence import Interval
 class GeneratedPlan:
     """The plan of one run.
 
-    data: folder of the data sets; sets: those to measure; encoders: of each its name in the tables and what
-    `--encoder` takes; seed: of crops, calibrations and intervals.
+    Attributes:
+        data: Folder of the data sets.
+        sets: Those to measure.
+        encoders: Of each its name in the tables and what `--encoder` takes.
+        seed: Of crops, calibrations and intervals.
     """
 
     data: Path

@@ -15,8 +15,11 @@ from taugate.ingestion.dataset.judgements import HEADER, HUMAN, qrels_of
 class PublicSet:
     """A data set of which the human queries are known.
 
-    name: in the tables; folder: in TAUGATE_DATA; part: the prefix of its ids, where the folder holds several sets; large:
-    measured with the first encoder alone, as the documents take half an hour to encode.
+    Attributes:
+        name: In the tables.
+        folder: In TAUGATE_DATA.
+        part: The prefix of its ids, where the folder holds several sets.
+        large: Measured with the first encoder alone, as the documents take half an hour to encode.
     """
 
     name: str
@@ -27,7 +30,12 @@ class PublicSet:
     def copy(self, data: Path, to: Path) -> Path:
         """Copy the set to where queries may be added to it; the judgements of all its splits become the split `human`.
 
-        data: folder of the data sets; to: an existing folder. Returns the folder of the copy.
+        Args:
+            data: Folder of the data sets.
+            to: An existing folder.
+
+        Returns:
+            The folder of the copy.
         """
         source, copy = data / self.folder, to / self.name
         (copy / "qrels").mkdir(parents=True)

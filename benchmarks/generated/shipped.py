@@ -14,7 +14,11 @@ SHIPPED = ROOT / "src" / "taugate" / "calibration" / "provisional" / "bias.json"
 
 
 def measured_sets(cases: Sequence[Case]) -> list[MeasuredSet]:
-    """Return the rows of the table; their losses are those of the default threshold. cases: sets with encoders."""
+    """Return the rows of the table; their losses are those of the default threshold.
+
+    Args:
+        cases: Sets with encoders.
+    """
     return [
         MeasuredSet(
             set=case.name,
@@ -29,6 +33,11 @@ def measured_sets(cases: Sequence[Case]) -> list[MeasuredSet]:
 
 
 def write_shipped(cases: Sequence[Case], path: Path = SHIPPED) -> None:
-    """Write the table. cases: every set with every encoder; path: of the file."""
+    """Write the table.
+
+    Args:
+        cases: Every set with every encoder.
+        path: Of the file.
+    """
     rows = (b"  " + orjson.dumps(asdict(row)) for row in measured_sets(cases))
     path.write_bytes(b"[\n" + b",\n".join(rows) + b"\n]\n")

@@ -15,7 +15,12 @@ def autocut(scores: Float32, jumps: int = 1) -> NDArray[np.bool_]:
     list ends before the result at the jump that was asked for, and stays whole where there are fewer jumps. All sums
     are float32, as they are there. Stretching makes distances and similarities equal, so either may be given.
 
-    scores: (n, K) float32, best first; jumps: at which jump to cut, from 1. Returns (n, K) bool, a prefix of each row.
+    Args:
+        scores: (n, K) float32, best first.
+        jumps: At which jump to cut, from 1.
+
+    Returns:
+        (n, K) bool, a prefix of each row.
     """
     n, k = scores.shape
     if k <= 1:

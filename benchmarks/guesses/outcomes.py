@@ -26,9 +26,11 @@ _BOOTSTRAPS = 1000
 class RuleOutcome:
     """Figures of one rule, each a mean over queries with its 95 % interval by document.
 
-    kept: share of the top-K results passed on, for answerable queries; lost: points of top-K accuracy lost, as a share
-    of the answerable queries; wrong: share of the answerable queries that get results, none of them relevant;
-    unanswerable: share of the unanswerable queries that get results, None where the set has none.
+    Attributes:
+        kept: Share of the top-K results passed on, for answerable queries.
+        lost: Points of top-K accuracy lost, as a share of the answerable queries.
+        wrong: Share of the answerable queries that get results, none of them relevant.
+        unanswerable: Share of the unanswerable queries that get results, None where the set has none.
     """
 
     kept: Interval
@@ -41,9 +43,14 @@ class RuleOutcome:
 class SetOutcome:
     """A data set searched with one encoder, and the outcome of every rule on the queries that were held out.
 
-    name: of the set, with its split after a slash unless that is test; encoder: its name in the tables; accuracy: share
-    of the held-out queries with a relevant document in their top K; heldout, unanswerable: how many queries judge;
-    policy: the certified cut as its manifest would have it; rules: by name, in the order of the tables.
+    Attributes:
+        name: Of the set, with its split after a slash unless that is test.
+        encoder: Its name in the tables.
+        accuracy: Share of the held-out queries with a relevant document in their top K.
+        heldout: How many queries judge.
+        unanswerable: How many queries judge.
+        policy: The certified cut as its manifest would have it.
+        rules: By name, in the order of the tables.
     """
 
     name: str
@@ -58,8 +65,11 @@ class SetOutcome:
     def measure(cls, data: Path, name: str, encoder: tuple[str, str], seed: int) -> Self:
         """Calibrate as `taugate calibrate DATA --max-loss 0.02 --seed SEED` does, and judge on what it holds out.
 
-        data: folder of the data sets; name: of the set, with its split after a slash unless that is test; encoder: its
-        name in the tables, and what `--encoder` takes; seed: of the calibration and of the intervals.
+        Args:
+            data: Folder of the data sets.
+            name: Of the set, with its split after a slash unless that is test.
+            encoder: Its name in the tables, and what `--encoder` takes.
+            seed: Of the calibration and of the intervals.
         """
         folder, _, split = name.partition("/")
         title, source = encoder
@@ -83,8 +93,10 @@ class SetOutcome:
 class Judges:
     """The queries that judge every rule: q answerable ones that were held out, and all u unanswerable ones.
 
-    judged: results of the answerable ones; labels: (q,) and unanswerable_labels: (u,) clusters of queries that share a
-    document; seed: of the intervals.
+    Attributes:
+        judged: Results of the answerable ones.
+        labels: (q,) and unanswerable_labels: (u,) clusters of queries that share a document.
+        seed: Of the intervals.
     """
 
     judged: JudgedQueries
@@ -95,7 +107,9 @@ class Judges:
     def outcome(self, kept: NDArray[np.bool_], unanswerable: NDArray[np.bool_]) -> RuleOutcome:
         """Measure a rule.
 
-        kept: (q, K) results of answerable queries that it passes on; unanswerable: (u, K) those of unanswerable ones.
+        Args:
+            kept: (q, K) results of answerable queries that it passes on.
+            unanswerable: (u, K) those of unanswerable ones.
         """
         answered: NDArray[np.bool_] = np.any(unanswerable, axis=1)
         answered_wrongly = kept.any(axis=1) & (self.judged.accuracy(kept) == 0)
@@ -111,7 +125,9 @@ class Judges:
     def interval(self, per_query: NDArray[np.float64], labels: Labels) -> Interval:
         """Return the mean of a metric over queries with its 95 % interval by document.
 
-        per_query: (n,) float64; labels: (n,) cluster of each query.
+        Args:
+            per_query: (n,) float64.
+            labels: (n,) cluster of each query.
         """
         numbered = np.unique(labels, return_inverse=True)[1]
         drawn = cluster_bootstrap(per_query, numbered, np.random.default_rng(self.seed), _BOOTSTRAPS)

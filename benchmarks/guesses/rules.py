@@ -15,8 +15,10 @@ from taugate.retrieval.vectors.similarity import Float32
 class GuessedRule:
     """A rule that was set without looking at the data.
 
-    name: as in the tables; keeps: takes (n, K) similarities, best first, and returns which results are passed on;
-    source: Markdown that says who sets it, and where.
+    Attributes:
+        name: As in the tables.
+        keeps: Takes (n, K) similarities, best first, and returns which results are passed on.
+        source: Markdown that says who sets it, and where.
     """
 
     name: str

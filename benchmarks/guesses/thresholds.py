@@ -17,8 +17,11 @@ SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", 
 class GuessesPlan:
     """The plan of one run.
 
-    data: folder of the data sets; sets: their names, each with its split after a slash unless that is test; encoders:
-    of each its name in the tables and what `--encoder` takes; seed: of calibrations and intervals.
+    Attributes:
+        data: Folder of the data sets.
+        sets: Their names, each with its split after a slash unless that is test.
+        encoders: Of each its name in the tables and what `--encoder` takes.
+        seed: Of calibrations and intervals.
     """
 
     data: Path
@@ -67,7 +70,8 @@ many results are asked for: here 5.
 def summary(outcomes: Sequence[SetOutcome]) -> str:
     """Format the table that the README repeats: the range of each figure over all cases, in percent.
 
-    outcomes: one for each set and encoder.
+    Args:
+        outcomes: One for each set and encoder.
     """
     header = ["rule", "results kept", "answers lost", "only wrong results", "unanswerable, yet answered"]
     names = [*outcomes[0].rules]

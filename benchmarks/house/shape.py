@@ -59,7 +59,11 @@ def in_circles(edges: Edges) -> set[str]:
 
 
 def longest_chain(edges: Edges) -> int:
-    """Count the modules of the longest chain in which each imports the next; edges: without circles."""
+    """Count the modules of the longest chain in which each imports the next.
+
+    Args:
+        edges: Without circles.
+    """
     length: dict[str, int] = {}
 
     def measure(node: str) -> int:

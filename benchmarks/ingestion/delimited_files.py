@@ -65,7 +65,11 @@ _USUAL = 6
 
 
 def section(plan: ImportPlan) -> str:
-    """Write and read the files, and return the tables; plan: how many files a corpus and dialect has."""
+    """Write and read the files, and return the tables.
+
+    Args:
+        plan: How many files a corpus and dialect has.
+    """
     data = Path(os.environ["TAUGATE_DATA"])
     corpora = {name: _texts(data / name) for name in CORPORA}
     rng = random.Random(plan.seed)  # noqa: S311 (no secret is made of it)

@@ -29,8 +29,13 @@ class Part:
 class Generator:
     """How a generator writes a page.
 
-    page: the frame, with {content}. part: the markup of a part, with {heading}, {prose}, {items}, {table}, {code} and
-    {note}. item, row, cell: of its lists and tables. separator: between parts.
+    Attributes:
+        page: The frame, with {content}.
+        part: The markup of a part, with {heading}, {prose}, {items}, {table}, {code} and {note}.
+        item: Of its lists and tables.
+        row: Of its lists and tables.
+        cell: Of its lists and tables.
+        separator: Between parts.
     """
 
     page: str

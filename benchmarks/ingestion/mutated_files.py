@@ -24,7 +24,11 @@ Texts = Sequence[str]
 
 
 def section(plan: ImportPlan) -> str:
-    """Damage files and read them, and return the table; plan: how many of a kind, and where."""
+    """Damage files and read them, and return the table.
+
+    Args:
+        plan: How many of a kind, and where.
+    """
     data = Path(os.environ["TAUGATE_DATA"])
     corpora = [_texts(data / name) for name in _CORPORA]
     rng = random.Random(plan.seed)  # noqa: S311 (no secret is made of it)

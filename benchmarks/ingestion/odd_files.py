@@ -21,7 +21,11 @@ _SHOWN = 20  # reasons
 
 
 def section(plan: ImportPlan) -> str:
-    """Make the folder, import it twice, and return the table; plan: how many files, and where."""
+    """Make the folder, import it twice, and return the table.
+
+    Args:
+        plan: How many files, and where.
+    """
     source, data = plan.work / "source", plan.work / "data"
     present = make_odd_folder(source, plan.files, plan.seed)
     found, seconds, peak = _imported(source, data)

@@ -29,8 +29,10 @@ _ENCODINGS = ("utf-16", "utf-32", "shift_jis", "gb18030", "koi8-r", "cp1252", "u
 def make_odd_folder(root: Path, files: int, seed: int) -> list[str]:
     """Make the folder; returns the paths that an import has to read or to name.
 
-    root: a folder that does not exist. files: so many plain files, 100 at least, two of them closed; links and a pipe come
-    on top. seed: of what is garbled.
+    Args:
+        root: A folder that does not exist.
+        files: So many plain files, 100 at least, two of them closed; links and a pipe come on top.
+        seed: Of what is garbled.
     """
     rng = random.Random(seed)  # noqa: S311 (no secret is made of it)
     odd, sound = _odd_files(rng), _sound_files()

@@ -25,7 +25,13 @@ def archive(parts: Mapping[str, str]) -> bytes:
 
 
 def _package(main: str, kind: str, parts: Mapping[str, str], targets: Mapping[str, tuple[str, str]]) -> bytes:
-    """Pack an Open XML file. main: the name of its main part; kind: of that. targets: of the main part, by id."""
+    """Pack an Open XML file.
+
+    Args:
+        main: The name of its main part.
+        kind: Of that.
+        targets: Of the main part, by id.
+    """
     folder, _, name = main.rpartition("/")
     types = (
         f'<Types xmlns="{_SCHEMAS}/package/2006/content-types"><Default Extension="rels" ContentType="application/'

@@ -8,8 +8,12 @@ from pathlib import Path
 class ImportPlan:
     """What a run was asked for.
 
-    work: an empty folder. files: how many odd files. seed: of what is garbled in them, and of what is sampled.
-    delimited_files: of a corpus and dialect. mutated_files: of a kind.
+    Attributes:
+        work: An empty folder.
+        files: How many odd files.
+        seed: Of what is garbled in them, and of what is sampled.
+        delimited_files: Of a corpus and dialect.
+        mutated_files: Of a kind.
     """
 
     work: Path

@@ -11,10 +11,10 @@ from benchmarks.label_checks.plan import LabelCheckPlan, had_a_say, spool_in
 from benchmarks.markdown import Target, share, table, targets
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.query_set.warnings import COPYING, wording_warnings
-from taugate.calibration.query_set.wording import FEWEST_WORDS, Wording, compare_wording, words
+from taugate.calibration.query_set.wording import MIN_WORDS, Wording, compare_wording, words
 from taugate.ingestion.dataset.beir import CORPUS
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN
-from taugate.ingestion.queries.generate import MOST_QUERIES, generate_crops
+from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 
 HEADING = "Copied questions and repeated answers"
 _PLANTED = 100  # documents of a set that are put into it once more
@@ -26,11 +26,11 @@ def section(plan: LabelCheckPlan) -> str:
     rows, unseen_human, unseen_crops, found = [], [], [], []
     for public in plan.sets:
         with plan.copied(public) as folder:
-            generate_crops(folder, MOST_QUERIES, plan.seed)
+            generate_crops(folder, MAX_QUERIES, plan.seed)
             people, of_people = _compared(folder, HUMAN)
             crops, of_crops = _compared(folder, GENERATED)
             planted = _planted(folder, public, plan.seed)
-        long = [len(words(query.text)) >= FEWEST_WORDS for query in crops.dataset.answerable]
+        long = [len(words(query.text)) >= MIN_WORDS for query in crops.dataset.answerable]
         copying, copied = len(of_people.copies) / len(people.dataset.answerable), len(of_crops.copies) / sum(long)
         queries = people.dataset.answerable
         found.append(planted)
@@ -59,7 +59,7 @@ def section(plan: LabelCheckPlan) -> str:
         Target("crops that count as copies, smallest share of an unseen set", min(unseen_crops), at_least=0.9),
         Target("queries about planted copies that are found, smallest share", min(found), at_least=0.95),
     ]
-    header = ["set", "limits", "human queries", "copies among them", f"among crops of {FEWEST_WORDS} words or more"]
+    header = ["set", "limits", "human queries", "copies among them", f"among crops of {MIN_WORDS} words or more"]
     header += [
         "among all crops",
         "repeated answers",
@@ -69,7 +69,7 @@ def section(plan: LabelCheckPlan) -> str:
     ]
     return f"""\
 A query *copies* its document when at least 60 % of its three-word sequences stand there. Human queries should not count as copies, and
-crops should. A crop of fewer than {FEWEST_WORDS} words never counts: people, too, take a name or a phrase from a document. The warning needs
+crops should. A crop of fewer than {MIN_WORDS} words never counts: people, too, take a name or a phrase from a document. The warning needs
 {100 * COPYING:.0f} % of the queries.
 
 An answer is *repeated* when another document shares 80 % of its three-word sequences. What is found in the public sets is real: their

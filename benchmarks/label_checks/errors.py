@@ -14,7 +14,7 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.label_errors import cross_fitted, doubtful_labels
-from taugate.calibration.report.label_errors import MOST_DOUBTFUL
+from taugate.calibration.report.label_errors import MAX_DOUBTFUL
 from taugate.ingestion.dataset.judgements import HUMAN
 from taugate.retrieval.policy.background import Float64
 
@@ -30,8 +30,11 @@ _MOVES: tuple[Move, ...] = ("to another result", "far away")
 class _Draw:
     """The outcome of one draw, as shares.
 
-    irrelevant, missing: of the labels listed of each kind, those that were moved; plain: the same of twenty labels in the
-    order of their own probability; chance: of the same number of labels of each kind, drawn at random.
+    Attributes:
+        irrelevant: Of the labels listed of each kind, those that were moved.
+        missing: Of the labels listed of each kind, those that were moved.
+        plain: The same of twenty labels in the order of their own probability.
+        chance: Of the same number of labels of each kind, drawn at random.
     """
 
     irrelevant: float
@@ -49,7 +52,7 @@ class _Draw:
         if estimated is None:
             return None
         probabilities = cross_fitted(estimated, roles)
-        found = doubtful_labels(probabilities, judged, MOST_DOUBTFUL // 2)
+        found = doubtful_labels(probabilities, judged, MAX_DOUBTFUL // 2)
         return cls(
             _share([(each.row, each.rank) for each in found.irrelevant], wrong),
             _share([(each.row, each.rank) for each in found.missing], wrong),
@@ -71,7 +74,7 @@ def _moved(grades: NDArray[np.int64], move: Move, rng: np.random.Generator) -> N
 
 def _plain(probabilities: Float64, judged: JudgedQueries, wrong: NDArray[np.bool_]) -> tuple[float, float]:
     """Return the shares of moved labels among the ten of each kind with the lowest probability of their own label."""
-    most = MOST_DOUBTFUL // 2
+    most = MAX_DOUBTFUL // 2
 
     def lowest(labels: NDArray[np.bool_], own: Float64) -> float:
         order = np.argsort(np.where(labels, own, np.inf), axis=None, kind="stable")[:most]

@@ -19,7 +19,11 @@ CHOSEN_ON = frozenset({"cosqa", "covidqa_chunks", "pubmedqa_labelled", "scifact"
 class LabelCheckPlan:
     """The plan of one run.
 
-    data: folder of the data sets; sets: those to measure; draws: of labels that are moved; seed: of every random choice.
+    Attributes:
+        data: Folder of the data sets.
+        sets: Those to measure.
+        draws: Of labels that are moved.
+        seed: Of every random choice.
     """
 
     data: Path
@@ -40,7 +44,11 @@ def had_a_say(name: str) -> str:
 
 
 def spool_in(folder: Path, name: str) -> Path:
-    """Make an empty folder beside a data set; name: of the folder."""
+    """Make an empty folder beside a data set.
+
+    Args:
+        name: Of the folder.
+    """
     spool = folder.parent / f"spool-{name}"
     shutil.rmtree(spool, ignore_errors=True)
     spool.mkdir()

@@ -21,8 +21,11 @@ HEADING = "Accuracy on public sets"
 class _Row:
     """One set, machine and number of labels.
 
-    truth: accuracy of all queries; said: what the machine alone says; powered: share of resamples in which the machine
-    had a say; possible: the ratio that R² and the number of unjudged queries allow; the others as on the page.
+    Attributes:
+        truth: Accuracy of all queries.
+        said: What the machine alone says.
+        powered: Share of resamples in which the machine had a say.
+        possible: The ratio that R² and the number of unjudged queries allow; the others as on the page.
     """
 
     name: str

@@ -23,7 +23,7 @@ from taugate.calibration.progress import Stopwatch
 from taugate.calibration.relevance.model import estimate_relevance
 from taugate.ingestion.dataset.beir import CORPUS, QUERIES, Dataset, read_dataset
 from taugate.ingestion.dataset.judgements import GENERATED
-from taugate.ingestion.queries.generate import MOST_QUERIES, generate_crops
+from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
@@ -44,14 +44,16 @@ K = 5
 CROPS = "model fitted on crops"
 # Stands for a language model: says of each result whether it is relevant, and is wrong about this share of them.
 JUDGES = {"judge, 3 % wrong": 0.03, "judge, 6 % wrong": 0.06, "judge, 10 % wrong": 0.1}
-_MOST_UNJUDGED = 2000  # queries of a log
+_MAX_UNJUDGED = 2000  # queries of a log
 
 
 @dataclass(frozen=True)
 class Outcomes:
     """The hits or the losses of all q queries of a set, with the machines' scores.
 
-    true: (q, c) float64, 0 or 1; scores: by machine, (q, c) float64 each.
+    Attributes:
+        true: (q, c) float64, 0 or 1.
+        scores: By machine, (q, c) float64 each.
     """
 
     true: Float64
@@ -67,7 +69,10 @@ class Outcomes:
 class Resample:
     """Queries of documents that were drawn anew: which of them people judged, and which nobody did.
 
-    judged: (n,) and unjudged: (N,) positions in the set; judged_documents, unjudged_documents: number of each draw.
+    Attributes:
+        judged: (n,) and unjudged: (N,) positions in the set.
+        judged_documents: Number of each draw.
+        unjudged_documents: Number of each draw.
     """
 
     judged: NDArray[np.int64]
@@ -76,7 +81,12 @@ class Resample:
     unjudged_documents: Labels
 
     def samples(self, outcomes: Outcomes, machine: str) -> tuple[JudgedSample, UnjudgedSample]:
-        """Return what an estimate takes; outcomes: of all queries of the set; machine: whose scores."""
+        """Return what an estimate takes.
+
+        Args:
+            outcomes: Of all queries of the set.
+            machine: Whose scores.
+        """
         scores = outcomes.scores[machine]
         return (
             JudgedSample(outcomes.true[self.judged], scores[self.judged], self.judged_documents),
@@ -88,8 +98,13 @@ class Resample:
 class AskedSet:
     """The q answerable queries of a set with their results, and crops of its documents with theirs.
 
-    decisions: (q, K) float32 similarities; relevant: (q, K); documents: (q,) clusters; machines: (q, K) probability
-    that a result is relevant, by the machine that says so; crop_decisions, crop_relevant: those of the crops.
+    Attributes:
+        decisions: (q, K) float32 similarities.
+        relevant: (q, K).
+        documents: (q,) clusters.
+        machines: (q, K) probability that a result is relevant, by the machine that says so.
+        crop_decisions: Those of the crops.
+        crop_relevant: Those of the crops.
     """
 
     name: str
@@ -104,8 +119,10 @@ class AskedSet:
     def read(cls, data: Path, name: str, seed: int) -> Self:
         """Search the set, crop its documents, and fit the model of relevance on the crops.
 
-        data: folder of the public sets; name: of the set, with its split after a slash unless that is test; seed: of
-        crops, of the parts of them that fit, and of the judges' mistakes.
+        Args:
+            data: Folder of the public sets.
+            name: Of the set, with its split after a slash unless that is test.
+            seed: Of crops, of the parts of them that fit, and of the judges' mistakes.
         """
         folder, _, split = name.partition("/")
         people, asked = _encoded(data / folder, split or "test", name)
@@ -113,7 +130,7 @@ class AskedSet:
             copy = Path(place)
             (copy / CORPUS).symlink_to(data / folder / CORPUS)
             (copy / QUERIES).write_bytes((data / folder / QUERIES).read_bytes())
-            generate_crops(copy, MOST_QUERIES, seed)
+            generate_crops(copy, MAX_QUERIES, seed)
             cropped, crops = _encoded(copy, GENERATED, f"{name}, crops")
         index = FlatIndex.build(asked.documents)
         judged = JudgedQueries.judge(people.answerable, asked.answerable, index, K)
@@ -155,7 +172,11 @@ class AskedSet:
         return candidate_thresholds(self.decisions)
 
     def losses(self, thresholds: Float32) -> Outcomes:
-        """Losses at each threshold; thresholds: (c,)."""
+        """Losses at each threshold.
+
+        Args:
+            thresholds: (c,).
+        """
         scores = {name: loss_scores(said, self.decisions, thresholds) for name, said in self.machines.items()}
         return Outcomes(losses(self.relevant, self.decisions, thresholds), scores)
 
@@ -174,7 +195,7 @@ class AskedSet:
             queries = np.concatenate([members[document] for document in drawn])
             draw = np.repeat(np.arange(len(drawn)), sizes[drawn])
             mixed = rng.permutation(len(queries))
-            rest = mixed[max(SIZES) : max(SIZES) + _MOST_UNJUDGED]
+            rest = mixed[max(SIZES) : max(SIZES) + _MAX_UNJUDGED]
             yield {n: Resample(queries[mixed[:n]], queries[rest], draw[mixed[:n]], draw[rest]) for n in SIZES}
 
 

@@ -16,15 +16,19 @@ _JUDGE = "judge, 3 % wrong"
 _TAU = 0.2  # quantile of the best scores that τ is
 # Share of the queries, by their best score, that lie below, near and above τ, and share of the judged ones.
 _QUERIES, _JUDGED = (0.1, 0.3, 0.6), (0.2, 0.5, 0.3)
-_MOST_ASKED = 2100  # queries of a log, judged or not
+_MAX_ASKED = 2100  # queries of a log, judged or not
 
 
 @dataclass(frozen=True)
 class _Row:
     """One set, outcome, machine and number of labels.
 
-    alone, both: coverage with weights; unweighted: coverage of both where the weights are left out; ratio: of mean
-    widths; largest: ratio in any resample.
+    Attributes:
+        alone: Coverage with weights.
+        both: Coverage with weights.
+        unweighted: Coverage of both where the weights are left out.
+        ratio: Of mean widths.
+        largest: Ratio in any resample.
     """
 
     name: str
@@ -116,7 +120,7 @@ def _asked(asked: AskedSet, rng: np.random.Generator) -> tuple[np.ndarray, np.nd
     drawn = rng.integers(0, len(sizes), len(sizes))
     queries = np.concatenate([members[document] for document in drawn])
     draws = np.repeat(np.arange(len(drawn)), sizes[drawn])
-    some = rng.permutation(len(queries))[:_MOST_ASKED]
+    some = rng.permutation(len(queries))[:_MAX_ASKED]
     return queries[some], draws[some]
 
 

@@ -14,8 +14,8 @@ from taugate.calibration.labels.shares import Float64, JudgedSample, UnjudgedSam
 HEADING = "Simulated queries: the method was chosen here"
 _SHARES = (0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
 _UNJUDGED = 1000
-_MOST_TRIALS = 2000
-_LEAST_COVERAGE, _MOST_RATIO, _GOOD_R_SQUARED, _RATIO_WHERE_GOOD = 0.93, 1.05, 0.4, 0.8
+_MAX_TRIALS = 2000
+_MIN_COVERAGE, _MAX_RATIO, _GOOD_R_SQUARED, _RATIO_WHERE_GOOD = 0.93, 1.05, 0.4, 0.8
 
 Draw = Callable[[np.random.Generator, float, tuple[int, int]], tuple[Float64, Float64]]
 
@@ -35,13 +35,13 @@ class _Row:
 
 def section(experiment: Experiment) -> str:
     """Draw judged and unjudged queries again and again, and count how often the interval holds the true share."""
-    trials = min(_MOST_TRIALS, 4 * experiment.splits)
+    trials = min(_MAX_TRIALS, 4 * experiment.splits)
     rows = list(_measured(trials, experiment.seed))
     good = [row for row in rows if row.labels == 50 and row.r_squared >= _GOOD_R_SQUARED]
     balanced = [row for row in good if 0.35 <= row.share <= 0.65]
     wanted = [
-        Target("smallest coverage", min(row.coverage for row in rows), at_least=_LEAST_COVERAGE),
-        Target("largest ratio of widths", max(row.ratio for row in rows), at_most=_MOST_RATIO),
+        Target("smallest coverage", min(row.coverage for row in rows), at_least=_MIN_COVERAGE),
+        Target("largest ratio of widths", max(row.ratio for row in rows), at_most=_MAX_RATIO),
         Target(
             "largest ratio with 50 labels and R² ≥ .4, share between .35 and .65",
             max(row.ratio for row in balanced),

@@ -25,9 +25,12 @@ _MACHINES = (CROPS, _JUDGE)
 class _Row:
     """One set, limit δ, source of τ and number of labels.
 
-    loss: really incurred, mean; above: share of resamples with a loss above δ; kept: mean share of results; held: share
-    of resamples whose interval of τ holds the true one; span: mean share of candidates in that interval. The last two
-    are nothing for crops.
+    Attributes:
+        loss: Really incurred, mean.
+        above: Share of resamples with a loss above δ.
+        kept: Mean share of results.
+        held: Share of resamples whose interval of τ holds the true one.
+        span: Mean share of candidates in that interval. The last two are nothing for crops.
     """
 
     name: str

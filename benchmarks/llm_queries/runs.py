@@ -18,8 +18,11 @@ SETS = ("pubmedqa_labelled", "squad_v2_dev")
 class QueriesPlan:
     """The plan of one run.
 
-    data: folder of the data sets; documents: of each set that the local model is asked about; requests: documents that
-    the endpoint is asked about; seed: of all random choices.
+    Attributes:
+        data: Folder of the data sets.
+        documents: Of each set that the local model is asked about.
+        requests: Documents that the endpoint is asked about.
+        seed: Of all random choices.
     """
 
     data: Path
@@ -38,7 +41,11 @@ def command(data: Path, *options: str) -> list[str]:
 
 
 def queries(data: Path, *options: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Run `taugate queries` and return what it prints; environment: variables beside those of this process."""
+    """Run `taugate queries` and return what it prints.
+
+    Args:
+        environment: Variables beside those of this process.
+    """
     words, variables = command(data, *options), {**os.environ, **(environment or {})}
     done = subprocess.run(words, env=variables, stdout=subprocess.PIPE, check=True)
     result: dict[str, Any] = json.loads(done.stdout)

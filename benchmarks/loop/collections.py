@@ -15,8 +15,11 @@ BEFORE, ADDED = "squad_v2_dev", "squadshifts_reddit"
 class Versions:
     """A collection before and after half of its documents are replaced.
 
-    before, after: folders of data sets of the same name; asked_before, asked_after: texts of questions about each,
-    none of them labelled.
+    Attributes:
+        before: Folders of data sets of the same name.
+        after: Folders of data sets of the same name.
+        asked_before: Texts of questions about each, none of them labelled.
+        asked_after: Texts of questions about each, none of them labelled.
     """
 
     before: Path
@@ -38,8 +41,12 @@ class _Part:
 def write_versions(data: Path, work: Path, documents: int, labelled: int, seed: int) -> Versions:
     """Write both versions: squad, then half of it with as many passages of reddit.
 
-    data: folder with the public sets; work: an empty folder; documents: of each version; labelled: questions of each
-    version that have labels; seed: of the choice.
+    Args:
+        data: Folder with the public sets.
+        work: An empty folder.
+        documents: Of each version.
+        labelled: Questions of each version that have labels.
+        seed: Of the choice.
     """
     rng = random.Random(seed)  # noqa: S311 (no secret)
     half = documents // 2

@@ -8,9 +8,13 @@ from pathlib import Path
 class LoopPlan:
     """Data, folders and counts.
 
-    data: the folder with the public data sets; work: an empty folder that is removed afterwards; documents: of each
-    version of the collection; labelled: questions of each version that have labels; rate: questions a second; seed: of
-    every random choice.
+    Attributes:
+        data: The folder with the public data sets.
+        work: An empty folder that is removed afterwards.
+        documents: Of each version of the collection.
+        labelled: Questions of each version that have labels.
+        rate: Questions a second.
+        seed: Of every random choice.
     """
 
     data: Path

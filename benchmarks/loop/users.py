@@ -16,8 +16,11 @@ import numpy as np
 class Asked:
     """Questions that were answered, and those that failed.
 
-    at: when each that was answered was due, seconds of time.monotonic(); seconds: that each took; failed: what was
-    wrong with each that failed; failed_at: when those were due.
+    Attributes:
+        at: When each that was answered was due, seconds of time.monotonic().
+        seconds: That each took.
+        failed: What was wrong with each that failed.
+        failed_at: When those were due.
     """
 
     at: list[float] = field(default_factory=list)

@@ -34,9 +34,12 @@ _MAX_LOSS, _RULE = "0.05", "answerable empty not higher by more than 0.05"
 class _Walked:
     """One walk through the loop, as it was observed.
 
-    found: what `taugate recalibrate --json` printed; times: seconds since the corpus was replaced, by event; alarms:
-    most that were on at once with the new release; asked: questions of the users; began: when the corpus was replaced,
-    seconds of time.monotonic().
+    Attributes:
+        found: What `taugate recalibrate --json` printed.
+        times: Seconds since the corpus was replaced, by event.
+        alarms: Most that were on at once with the new release.
+        asked: Questions of the users.
+        began: When the corpus was replaced, seconds of time.monotonic().
     """
 
     found: dict[str, Any]

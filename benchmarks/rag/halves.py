@@ -14,7 +14,11 @@ SPLIT = "calibration"  # of the data set that `write` makes
 
 @dataclass(frozen=True)
 class Question:
-    """A question to ask; relevant: the id of the paragraph that answers it, None where none does."""
+    """A question to ask.
+
+    Attributes:
+        relevant: The id of the paragraph that answers it, None where none does.
+    """
 
     text: str
     relevant: str | None
@@ -34,7 +38,12 @@ class Halves:
 
     @classmethod
     def of(cls, data: Path, seed: int) -> Self:
-        """Draw the halves. data: the folder with the public data sets; seed: of the draw."""
+        """Draw the halves.
+
+        Args:
+            data: The folder with the public data sets.
+            seed: Of the draw.
+        """
         lines = (data / SET / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()[1:]
         judged = [(query, paragraph, int(score)) for query, paragraph, score in (line.split("\t") for line in lines)]
         paragraphs = sorted({paragraph for _, paragraph, _ in judged})
@@ -49,7 +58,8 @@ class Halves:
     def write(self, folder: Path) -> None:
         """Write the data set that calibrates: the whole corpus, and the questions about one half of it.
 
-        folder: is made.
+        Args:
+            folder: Is made.
         """
         (folder / "qrels").mkdir(parents=True)
         for name in ("corpus.jsonl", "queries.jsonl"):
@@ -60,7 +70,9 @@ class Halves:
     def questions(self, most: int, seed: int) -> dict[str, list[Question]]:
         """Draw questions of three kinds: answerable, unanswerable, and about other topics (`ood_queries`).
 
-        most: of each kind; seed: of the draw.
+        Args:
+            most: Of each kind.
+            seed: Of the draw.
         """
         texts = _texts(self.data / SET)
         of_kind = {

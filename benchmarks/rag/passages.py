@@ -54,7 +54,11 @@ result, which `--max-loss` may choose, always keeps that result. It makes prompt
 
 
 def searched(plan: RagPlan, most: int) -> dict[str, Found]:
-    """Search for all questions with every policy, by its name. most: questions of each kind."""
+    """Search for all questions with every policy, by its name.
+
+    Args:
+        most: Questions of each kind.
+    """
     halves, data = Halves.of(plan.data, plan.seed), plan.work / "data"
     if not data.exists():
         halves.write(data)

@@ -39,7 +39,10 @@ POLICIES = (
 def served(options: tuple[str, ...], data: Path, work: Path) -> Iterator[TaugateClient]:
     """Calibrate, unless that was done before, and serve.
 
-    options: of the calibration; data: the data set; work: for releases.
+    Args:
+        options: Of the calibration.
+        data: The data set.
+        work: For releases.
     """
     releases = work / ("-".join(options).replace("--", "") or "plain")
     if not releases.exists():

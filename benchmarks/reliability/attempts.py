@@ -20,7 +20,10 @@ _WORKER = ("-m", "benchmarks.reliability.open_releases")
 class Attempt:
     """The result of opening one release in another process.
 
-    outcome: refused, served, crashed or hung; said: the message; peak: resident bytes.
+    Attributes:
+        outcome: Refused, served, crashed or hung.
+        said: The message.
+        peak: Resident bytes.
     """
 
     outcome: str

@@ -22,7 +22,8 @@ NO_RELEASE = -1
 class CheckedClients:
     """Clients in a closed loop that check each reply against the release it names.
 
-    releases: by name, its place, its τ and its document ids. Each reply is a row: sent, done, status, place, fault.
+    Attributes:
+        releases: By name, its place, its τ and its document ids. Each reply is a row: sent, done, status, place, fault.
     """
 
     def __init__(self, port: int, queries: list[str], releases: dict[str, tuple[int, float | None, set[str]]]) -> None:

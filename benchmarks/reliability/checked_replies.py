@@ -22,7 +22,10 @@ Window = tuple[float, float]
 class Replies:
     """The replies of one checked load, as columns.
 
-    n replies: when asked and when there, in seconds of time.monotonic; status; place of the release; fault: 1 or 0.
+    n replies: when asked and when there, in seconds of time.monotonic; status; place of the release.
+
+    Attributes:
+        fault: 1 or 0.
     """
 
     sent: NDArray[np.float64]
@@ -59,7 +62,10 @@ class Replies:
 class CheckedLoad:
     """Clients in a process of their own that check every reply.
 
-    `with CheckedLoad(…) as load: …`, and `load.replies` afterwards. releases: folders that may answer.
+    `with CheckedLoad(…) as load: …`, and `load.replies` afterwards.
+
+    Attributes:
+        releases: Folders that may answer.
     """
 
     def __init__(self, port: int, clients: int, queries: list[str], releases: list[Path]) -> None:

@@ -27,9 +27,13 @@ _SET, _KNOWN = "squad_v2_dev", 500
 class ConnectionFigures:
     """Figures of one service without idle connections and with them.
 
-    before, during: what the clients saw; resident: bytes of the service before, and the most while they were open.
-
-    opened: idle connections in all; open: those the service had at the end; refusals: by reason.
+    Attributes:
+        before: What the clients saw.
+        during: What the clients saw.
+        resident: Bytes of the service before, and the most while they were open.
+        opened: Idle connections in all.
+        open: Those the service had at the end.
+        refusals: By reason.
     """
 
     before: LoadSample

@@ -40,7 +40,11 @@ random requests, both allowed and forbidden, with and without the key. It also c
 
 
 def measure(examples: int = EXAMPLES, seed: int = 0) -> list[tuple[int, int, int, int, int, str]]:
-    """Measure one row, as HEADER says; examples: of each operation and phase of schemathesis."""
+    """Measure one row, as HEADER says.
+
+    Args:
+        examples: Of each operation and phase of schemathesis.
+    """
     with tempfile.TemporaryDirectory(prefix="taugate-contract-") as folder:
         work = Path(folder)
         releases = write_sample_release(work)

@@ -13,15 +13,17 @@ from benchmarks.reliability.forged_files import forge_file
 
 HEADING = "Corrupted releases"
 _CORRUPTIONS = (flipped, truncated, swapped, mistyped)
-_MOST_MEMORY = 1 << 30  # bytes, resident
+_MAX_MEMORY = 1 << 30  # bytes, resident
 
 
 @dataclass(frozen=True)
 class CorruptionRow:
     """Counts for one kind of damage: releases served, refused at load or when a document was read, and so on.
 
-    unnamed: refused by a message without the name of a file that was damaged (of a forged release: of any file, as what
-    does not fit is said of one of two); peak: most resident bytes.
+    Attributes:
+        unnamed: Refused by a message without the name of a file that was damaged (of a forged release: of any file, as
+            what does not fit is said of one of two).
+        peak: Most resident bytes.
     """
 
     kind: str
@@ -36,7 +38,7 @@ class CorruptionRow:
     @property
     def sound(self) -> bool:
         """True if nothing crashed, every message had a name and memory stayed within its bound."""
-        return not self.crashed and not self.unnamed and self.peak <= _MOST_MEMORY
+        return not self.crashed and not self.unnamed and self.peak <= _MAX_MEMORY
 
 
 def corrupted(releases: Sequence[Path], count: int, work: Path, seed: int = 0) -> list[CorruptionRow]:

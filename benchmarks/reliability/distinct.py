@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from benchmarks.markdown import Target, table, targets
-from benchmarks.reliability.attacks.memory import BATCH, FULL, MOST_GROWTH, resident
+from benchmarks.reliability.attacks.memory import BATCH, FULL, MAX_GROWTH, resident
 from benchmarks.reliability.plan import ReliabilityPlan
 from benchmarks.serving.servers import Server
 from benchmarks.serving.services import taugate
@@ -32,5 +32,5 @@ full.
 
 {table(["queries", "MiB", "compared"], rows)}
 
-{targets([Target(f"largest change after {FULL:,} queries", 100 * growth, at_most=100 * MOST_GROWTH, unit=" %")])}
+{targets([Target(f"largest change after {FULL:,} queries", 100 * growth, at_most=100 * MAX_GROWTH, unit=" %")])}
 """

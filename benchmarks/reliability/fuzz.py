@@ -42,7 +42,11 @@ inside orjson, pydantic and safetensors.
 def measure(
     seconds: int = SECONDS, seed: int = 1, names: list[str] | None = None
 ) -> list[tuple[str, str, int, int, int]]:
-    """Fuzz each reader and return a row for each and one for all, as HEADER says; seconds: of all together, in one process at a time."""
+    """Fuzz each reader and return a row for each and one for all, as HEADER says.
+
+    Args:
+        seconds: Of all together, in one process at a time.
+    """
     with tempfile.TemporaryDirectory(prefix="taugate-fuzz-") as folder:
         releases = write_sample_release(Path(folder))
         (Path(folder) / "scratch").mkdir()

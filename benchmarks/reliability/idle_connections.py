@@ -16,7 +16,11 @@ _LOOK = 0.05  # seconds
 
 
 class IdleConnections:
-    """Idle connections to a port of this machine. number: how many are held open."""
+    """Idle connections to a port of this machine.
+
+    Attributes:
+        number: How many are held open.
+    """
 
     def __init__(self, port: int, number: int) -> None:
         self.opened = 0

@@ -28,7 +28,9 @@ _END_SECONDS = 10.0  # in which a process that was killed leaves its group
 class ResourceLimits:
     """Limits on processor time and memory for commands and all that they start.
 
-    processors: share of one; most_bytes: of memory, 0 for any. kind: "cgroup v1", "cgroup v2" or "signals".
+    Attributes:
+        processors: Share of one.
+        most_bytes: Of memory, 0 for any. kind: "cgroup v1", "cgroup v2" or "signals".
     """
 
     def __init__(self, processors: float, most_bytes: int) -> None:
@@ -61,7 +63,11 @@ class ResourceLimits:
         return 0
 
     def write(self, name: str) -> None:
-        """Make control groups of this name. Raises OSError where that may not be done."""
+        """Make control groups of this name.
+
+        Raises:
+            OSError: Where that may not be done.
+        """
         quota = round(self.processors * _MICROSECONDS)
         if (_ROOT / "cgroup.controllers").exists():
             self._group(_ROOT / name, {"cpu.max": f"{quota} {_MICROSECONDS}", "memory.max": self.most_bytes or "max"})

@@ -148,7 +148,9 @@ def _planted(service: ServiceUnderTest, **environment: str) -> ServiceUnderTest:
 def _measured(service: ServiceUnderTest, pairs: Pairs, seed: int, others: Sequence[str] = ()) -> Floats:
     """Milliseconds of both of each pair, (n, 2), asked with the key that has a filter.
 
-    others: what the key without one asks before; then the first reply to each is timed, else the fastest of several.
+    Args:
+        others: What the key without one asks before; then the first reply to each is timed, else the fastest of
+            several.
     """
     rng = Random(seed)  # noqa: S311 (no secret)
     milliseconds = np.empty((len(pairs), 2))

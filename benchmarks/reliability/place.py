@@ -20,7 +20,8 @@ from tests.fake_encoder import write_fake_encoder
 class CalibrationSite:
     """A data set, an encoder and a releases directory for calibrations run as processes.
 
-    seconds: that a calibration takes until it is promoted, and its part from the first file of the release on.
+    Attributes:
+        seconds: That a calibration takes until it is promoted, and its part from the first file of the release on.
     """
 
     data: Path

@@ -8,10 +8,22 @@ from pathlib import Path
 class ReliabilityPlan:
     """The durations and counts of one run.
 
-    data: the folder with the public data sets; kept: releases of these, for the next time; work: a folder that is
-    removed afterwards; kills: of all commands together; swaps: promotions under load; restarts: of each replica;
-    seconds, rounds: of each load; hung_seconds: that Redis does not answer; distinct: queries that never come again; fuzz_seconds: of
-    all readers together; corrupted: releases; pairs: of queries whose times are compared; examples: of each operation and phase; seed: of every random choice.
+    Attributes:
+        data: The folder with the public data sets.
+        kept: Releases of these, for the next time.
+        work: A folder that is removed afterwards.
+        kills: Of all commands together.
+        swaps: Promotions under load.
+        restarts: Of each replica.
+        seconds: Of each load.
+        rounds: Of each load.
+        hung_seconds: That Redis does not answer.
+        distinct: Queries that never come again.
+        fuzz_seconds: Of all readers together.
+        corrupted: Releases.
+        pairs: Of queries whose times are compared.
+        examples: Of each operation and phase.
+        seed: Of every random choice.
     """
 
     data: Path

@@ -33,7 +33,12 @@ _START_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Phase:
-    """One attack as the client with the key saw it; client: its requests; resident: peak memory in bytes."""
+    """One attack as the client with the key saw it.
+
+    Attributes:
+        client: Its requests.
+        resident: Peak memory in bytes.
+    """
 
     name: str
     client: SteadyClient

@@ -222,8 +222,11 @@ def open_files(process: int) -> Iterator[tuple[str, bytes]]:
 def observe(releases: Path, work: Path, words: Sequence[Words], **environment_of_service: str) -> Written:
     """Run the servers, send the words, and collect everything that was written.
 
-    releases: a releases directory with a current release, and perhaps a shadow; work: an empty folder; words: to send;
-    environment_of_service: further variables of the service.
+    Args:
+        releases: A releases directory with a current release, and perhaps a shadow.
+        work: An empty folder.
+        words: To send.
+        environment_of_service: Further variables of the service.
     """
     written = Written()
     log = work / "log" / "queries.jsonl"

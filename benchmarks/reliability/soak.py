@@ -31,8 +31,8 @@ _ATTACK_SECONDS = 15.0
 _SWAP_SECONDS, _REDIS_SECONDS, _LOOK_SECONDS = 20.0, 30.0, 5.0
 _QUIET_SECONDS = 20.0  # between two rounds, in which files, threads and memory are counted: connections have ended
 _ROUND_SECONDS = 120.0
-_MOST_503 = 0.001
-_MOST_GROWTH = 1.05  # of memory; of files and threads: none beyond a handful of either
+_MAX_503 = 0.001
+_MAX_GROWTH = 1.05  # of memory; of files and threads: none beyond a handful of either
 _SPARE = 8
 
 
@@ -139,11 +139,11 @@ def _report(usage: list[ResourceUsage], clients: list[SteadyClient], swaps: int)
     rows = [[f"{each.at:,.0f}", each.files, each.threads, f"{each.resident / 1e6:,.0f}"] for each in usage]
     first, last = usage[(len(usage) - 1) // 4], usage[-1]
     leaks = last.files > first.files + _SPARE or last.threads > first.threads + _SPARE
-    grew = last.resident > _MOST_GROWTH * first.resident
+    grew = last.resident > _MAX_GROWTH * first.resident
     told = ", ".join(f"{status or 'no reply'}: {count:,}" for status, count in sorted(statuses.items()))
     print(f"{len(asked):,} requests with a key ({told}), {swaps} swaps.\n")
     print(table(["seconds", "open files", "threads", "memory MB"], rows))
-    sys.exit(1 if broken or unavailable > _MOST_503 or leaks or grew else 0)
+    sys.exit(1 if broken or unavailable > _MAX_503 or leaks or grew else 0)
 
 
 if __name__ == "__main__":

@@ -116,7 +116,14 @@ def _change(server: Server, name: str) -> Window:
 
 
 def until_served(server: Server, name: str) -> None:
-    """Wait until a release is in service; name: its id. Raises TimeoutError."""
+    """Wait until a release is in service.
+
+    Args:
+        name: Its id.
+
+    Raises:
+        TimeoutError: .
+    """
     began = time.monotonic()
     while orjson.loads(server.get("/readyz"))["release"] != name:
         if time.monotonic() > began + _PATIENCE:

@@ -10,7 +10,11 @@ _SHARE = 0.9  # of queries with the first document of the first service: int8 an
 
 
 def check(services: Sequence[ServiceUnderTest], queries: Sequence[str]) -> None:
-    """Ask every service some queries. Raises ValueError where one of them finds something else than the first does."""
+    """Ask every service some queries.
+
+    Raises:
+        ValueError: Where one of them finds something else than the first does.
+    """
     first: list[str] | None = None
     for service in services:
         with Server(service) as server:

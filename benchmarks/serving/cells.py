@@ -17,8 +17,10 @@ _HITS = 'taugate_cache_requests_total{outcome="hit"}'
 class LoadCell:
     """One measured load: the sample of its clients, and what the server used.
 
-    cpu: processor seconds of the server during the load; resident: bytes after it; batch: queries encoded together, mean,
-    where the server says so.
+    Attributes:
+        cpu: Processor seconds of the server during the load.
+        resident: Bytes after it.
+        batch: Queries encoded together, mean, where the server says so.
     """
 
     sample: LoadSample
@@ -45,9 +47,13 @@ def measure(
     *,
     refusals: bool = False,
 ) -> LoadCell:
-    """Load a server; processors: of the load generator.
+    """Load a server.
 
-    Raises ValueError where anything but 200 came back in a closed loop without `refusals`.
+    Args:
+        processors: Of the load generator.
+
+    Raises:
+        ValueError: Where anything but 200 came back in a closed loop without `refusals`.
     """
     before, batches, hits = server.cpu_seconds, _batches(server), _metric(server, _HITS)
     sample = load.run(job, requests, processors)

@@ -17,7 +17,8 @@ Answered = Callable[["LoadConnection", int, bytes], None]
 class LoadConnection(asyncio.Protocol):
     """A kept connection that carries at most one request at a time.
 
-    answered: is told the connection, the status and the body of each reply; LOST where the connection was closed.
+    Attributes:
+        answered: Is told the connection, the status and the body of each reply; LOST where the connection was closed.
     """
 
     def __init__(self, answered: Answered) -> None:

@@ -29,7 +29,8 @@ Turns = dict[tuple[str, int], list[LoadCell]]  # by service and clients, one cel
 class ClosedLoopFigures:
     """Figures of the closed loops, and the ceilings that the encoder sets.
 
-    ceilings: queries/s of the encoder alone, one table a round, for each of taugate's two services.
+    Attributes:
+        ceilings: queries/s of the encoder alone, one table a round, for each of taugate's two services.
     """
 
     cells: Turns

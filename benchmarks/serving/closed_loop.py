@@ -50,7 +50,8 @@ async def closed_loop(
 ) -> list[Row]:
     """Rows of a sample; ends after `seconds`, or when `order` has no more requests.
 
-    Raises ConnectionError when the server hangs up, TimeoutError when it does not answer the last requests.
+    Raises:
+        ConnectionError: When the server hangs up, TimeoutError when it does not answer the last requests.
     """
     shared: _Clients | None = None
 

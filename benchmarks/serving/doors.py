@@ -52,7 +52,11 @@ memory, in the form of its door, so that HTTP and the validation of the body are
 
 
 def doors(releases: ServiceUnderTest) -> list[ServiceUnderTest]:
-    """Return the same service by each of its doors; releases: as it is asked on /search."""
+    """Return the same service by each of its doors.
+
+    Args:
+        releases: As it is asked on /search.
+    """
     spoken = replace(releases, environment=releases.environment | {"TAUGATE_DIALECTS": "openai,dify"})
     return [
         spoken,
@@ -74,7 +78,11 @@ def _dify(text: str) -> Call:
 
 
 def _take_turns(plan: ServingPlan, prepared: Prepared, *, cache: bool) -> Turns:
-    """Measure all doors of one process, round after round. Raises ValueError where two of them find something else."""
+    """Measure all doors of one process, round after round.
+
+    Raises:
+        ValueError: Where two of them find something else.
+    """
     cells: Turns = defaultdict(list)
     through = doors(taugate(prepared.releases, "auto", cache=cache))
     requests = {_path(door): [door.request(text) for text in prepared.queries] for door in through}

@@ -27,7 +27,9 @@ _WARM = 20  # texts
 class Floor:
     """The speed of the encoder without any service around it.
 
-    rates: queries a second at most, by how many are encoded together; milliseconds: of one query alone, p50.
+    Attributes:
+        rates: Queries a second at most, by how many are encoded together.
+        milliseconds: Of one query alone, p50.
     """
 
     rates: dict[int, float]

@@ -29,8 +29,11 @@ _SPARE = 240.0  # seconds beyond those of the load: connecting, the last replies
 class LoadJob:
     """A load: which requests are sent to which port, and how.
 
-    order: positions in `requests`, again from its start when it ends, unless `once`; clients: of a closed loop, or 0; rate: requests a
-    second of an open loop, on at most `connections`; seconds: for which requests are sent.
+    Attributes:
+        order: Positions in `requests`, again from its start when it ends, unless `once`.
+        seconds: For which requests are sent.
+        clients: Of a closed loop, or 0.
+        rate: Requests a second of an open loop, on at most `connections`.
     """
 
     port: int
@@ -44,7 +47,12 @@ class LoadJob:
 
 
 def run(job: LoadJob, requests: Sequence[bytes], processors: set[int] | None = None) -> LoadSample:
-    """Make the load in another process, on some of the processors. Raises CalledProcessError, TimeoutExpired."""
+    """Make the load in another process, on some of the processors.
+
+    Raises:
+        CalledProcessError: .
+        TimeoutExpired: .
+    """
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "sample.npz"
         given = asdict(job) | {"requests": [request.decode("latin-1") for request in requests], "target": str(target)}

@@ -111,7 +111,11 @@ class _Arrivals:
 async def open_loop(
     port: int, requests: Sequence[bytes], order: Iterator[int], due: np.ndarray, connections: int
 ) -> list[Row]:
-    """Rows of a sample. Raises TimeoutError when the last requests are not answered."""
+    """Rows of a sample.
+
+    Raises:
+        TimeoutError: When the last requests are not answered.
+    """
     arrivals = _Arrivals(port, requests, order, connections)
     try:
         for at in due.tolist():

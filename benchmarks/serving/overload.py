@@ -18,7 +18,7 @@ from taugate.service.settings import VARIABLES
 HEADING = "Overload"
 SET = "squad_v2_dev"
 _TIMES, _PAUSE, _REFUSED = 3, 5.0, 429
-_CLIENTS, _MOST_CLIENTS = 16, 64
+_CLIENTS, _MAX_CLIENTS = 16, 64
 _CONNECTIONS = 900  # both sides of them within the usual limit of 1,024 open files a process
 _GROWTH, _AS_FAST = 1.05, 0.95  # flat, and as fast as before, within what two runs of the same differ by
 _SETTLED = 0.1  # share of the time after which memory is to be flat
@@ -84,7 +84,7 @@ def section(plan: ServingPlan) -> str:
     ]
     header += ["sent late, p99 ms", "memory", f"{_CLIENTS} clients before → after, /s", "p99 ms"]
     return f"""\
-First {_MOST_CLIENTS} clients in a closed loop show what the service can do. Then requests come at {_TIMES} times that rate for {plan.overload_seconds:g} s, in an open loop on at most {_CONNECTIONS:,}
+First {_MAX_CLIENTS} clients in a closed loop show what the service can do. Then requests come at {_TIMES} times that rate for {plan.overload_seconds:g} s, in an open loop on at most {_CONNECTIONS:,}
 connections, from the same cores. {_PAUSE:g} s later, {_CLIENTS} clients ask once more. The queries of {SET} are distinct, there is no cache, and settings are
 the defaults (TAUGATE_DEADLINE_MS {deadline}). Times count from when a request was due, so a late load generator makes them longer.
 
@@ -98,9 +98,9 @@ def _overload(plan: ServingPlan, prepared: Prepared, service: ServiceUnderTest) 
     requests = [service.request(text) for text in prepared.queries]
     order = list(range(len(requests)))
     with Server(service) as server:
-        measure(server, requests, plan.warm_up(server, len(order), _MOST_CLIENTS))
+        measure(server, requests, plan.warm_up(server, len(order), _MAX_CLIENTS))
         before = measure(server, requests, plan.closed(server, order, _CLIENTS))
-        most = measure(server, requests, plan.closed(server, order, _MOST_CLIENTS))
+        most = measure(server, requests, plan.closed(server, order, _MAX_CLIENTS))
         job = LoadJob(
             server.port,
             order,

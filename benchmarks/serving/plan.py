@@ -15,7 +15,10 @@ _WARM_REQUESTS = 200  # of a warm-up that is not measured
 class ServingPlan:
     """The settings of one run of the serving tables.
 
-    rounds: of services taking turns; seconds: of each load; documents: of the section with a million of them.
+    Attributes:
+        rounds: Of services taking turns.
+        seconds: Of each load.
+        documents: Of the section with a million of them.
     """
 
     data: Path

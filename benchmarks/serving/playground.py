@@ -42,7 +42,11 @@ class User:
         self._page.get_by_label(label, exact=True).press_sequentially(text, delay=_LETTER_MILLISECONDS)
 
     def press(self, key: str, *, until: str) -> None:
-        """Press a key, and wait for what it brings; until: a selector of that."""
+        """Press a key, and wait for what it brings.
+
+        Args:
+            until: A selector of that.
+        """
         self._step()
         self._page.keyboard.press(key)
         self._page.locator(until).first.wait_for()

@@ -27,7 +27,12 @@ Precision = Literal["float32", "int8"]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A data set in every form. queries: distinct texts, shuffled; txtai_python: interpreter that has txtai, or None."""
+    """A data set in every form.
+
+    Attributes:
+        queries: Distinct texts, shuffled.
+        txtai_python: Interpreter that has txtai, or None.
+    """
 
     name: str
     folder: Path

@@ -14,9 +14,14 @@ class LoadSample:
 
     n requests, in the order of their replies.
 
-    due: seconds from the start until a request was to be sent; sent: until it was; done: until its reply was whole;
-    status: of the reply, 0 for none; bytes: of the body; seconds: for which load was made; own_cpu: processor seconds
-    of the load generator. (n,) each, float64 and int64.
+    Attributes:
+        due: Seconds from the start until a request was to be sent.
+        sent: Until it was.
+        done: Until its reply was whole.
+        status: Of the reply, 0 for none.
+        bytes: Of the body.
+        seconds: For which load was made.
+        own_cpu: Processor seconds of the load generator. (n,) each, float64 and int64.
     """
 
     due: NDArray[np.float64]

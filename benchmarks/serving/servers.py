@@ -25,8 +25,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Server:
     """A running service; leaving the context ends it. startup: seconds from its start to its first answered query.
 
-    processors: those that it may use, all by default; port: one that is free by default; patience: seconds that it may
-    take until its first answer.
+    Attributes:
+        processors: Those that it may use, all by default.
+        port: One that is free by default.
+        patience: Seconds that it may take until its first answer.
     """
 
     def __init__(
@@ -83,7 +85,12 @@ class Server:
         return resident_bytes(self._process.pid)
 
     def ask(self, text: str) -> bytes:
-        """The reply to one query. Raises OSError or HTTPException where there is none, ValueError where it is no 200."""
+        """The reply to one query.
+
+        Raises:
+            OSError: Where there is none, ValueError where it is no 200.
+            HTTPException: Where there is none, ValueError where it is no 200.
+        """
         return self._exchange(*self.service.call(text))
 
     def get(self, path: str) -> bytes:

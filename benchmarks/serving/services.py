@@ -20,7 +20,11 @@ Call = tuple[str, str, bytes | None]  # method, path, body
 class ServiceUnderTest:
     """A service to be measured: how it is started and how one query is put to it.
 
-    command: of a port; call: of a query text; found: ids of the documents in a reply; headers: of each request.
+    Attributes:
+        command: Of a port.
+        call: Of a query text.
+        found: Ids of the documents in a reply.
+        headers: Of each request.
     """
 
     name: str
@@ -44,7 +48,10 @@ def taugate(
 ) -> ServiceUnderTest:
     """The service itself with its default settings.
 
-    cache, drains: False turns the cache off, and the drain period after SIGTERM; python: that runs it.
+    Args:
+        cache: False turns the cache off, and the drain period after SIGTERM.
+        drains: False turns the cache off, and the drain period after SIGTERM.
+        python: That runs it.
     """
     start = [str(python), "-m", "taugate", "serve", "--releases", str(releases)]
     environment = {"PYTHONPATH": python_path(), "TAUGATE_PRECISION": precision}
@@ -58,7 +65,11 @@ def taugate(
 
 
 def usual(corpus: Path, model: Path, threads: int | None = None) -> ServiceUnderTest:
-    """FastAPI, SentenceTransformer and faiss, in peers/usual.py; threads: of a query, PyTorch's default where None."""
+    """FastAPI, SentenceTransformer and faiss, in peers/usual.py.
+
+    Args:
+        threads: Of a query, PyTorch's default where None.
+    """
     environment = {"PYTHONPATH": python_path(), "USUAL_CORPUS": str(corpus), "USUAL_MODEL": str(model)} | _OFFLINE
     if threads is not None:
         environment["OMP_NUM_THREADS"] = str(threads)
@@ -82,7 +93,11 @@ def txtai(index: Path, python: str) -> ServiceUnderTest:
 
 
 def echo(reply_bytes: int) -> ServiceUnderTest:
-    """Describe a bare endpoint in peers/echo.py; reply_bytes: size of its replies."""
+    """Describe a bare endpoint in peers/echo.py.
+
+    Args:
+        reply_bytes: Size of its replies.
+    """
     environment = {"PYTHONPATH": python_path(), "ECHO_BYTES": str(reply_bytes)}
     start = _uvicorn(sys.executable, f"{PEERS}.echo:app", "--http", "h11")  # the server that taugate is on as well
     return ServiceUnderTest("bare FastAPI", start, _posted, lambda _: [], environment)

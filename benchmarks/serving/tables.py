@@ -31,7 +31,7 @@ from benchmarks.serving.plan import ServingPlan
 from benchmarks.serving.processes import Others
 from taugate.storage.folders import cache_folder
 
-_MOST_OTHERS = 0.05  # of the processors
+_MAX_OTHERS = 0.05  # of the processors
 PAGE = Page[ServingPlan](
     file="serving.md",
     module="benchmarks.serving.tables",
@@ -93,7 +93,7 @@ def _server() -> str:
 def _idle(others: Others) -> str:
     """Say what else the machine did: where that is more than a little, even the ratios are worth nothing."""
     busy = others.share()
-    doubt = " **too much: measure again on an idle machine**" if busy > _MOST_OTHERS else ""
+    doubt = " **too much: measure again on an idle machine**" if busy > _MAX_OTHERS else ""
     return f"*Other processes took {busy:.0%} of the processors{doubt}.*"
 
 

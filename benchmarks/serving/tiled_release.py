@@ -34,8 +34,10 @@ _DEPTH = 10  # at which the gate looks
 def tiled_release(source: Path, vectors: np.ndarray, queries: np.ndarray, count: int, releases: Path) -> None:
     """Write and promote a release of `count` documents.
 
-    source: a release with a similarity policy; vectors: of its documents, (N, d) float32; queries: some that choose the
-    breadth of the index, (q, d) float32, as the release's encoder gives them.
+    Args:
+        source: A release with a similarity policy.
+        vectors: Of its documents, (N, d) float32.
+        queries: Some that choose the breadth of the index, (q, d) float32, as the release's encoder gives them.
     """
     manifest = verify(source)
     documents = _tiled(vectors, np.random.default_rng(manifest.bootstrap.seed))[:count]

@@ -26,8 +26,13 @@ _LOST_BEFORE = 0.3  # share of hits that the threshold in force loses: it has to
 class _Trial:
     """One split of a set into users' queries and unseen ones.
 
-    labels: queries that `taugate traffic` labelled; before, weighted, unweighted: loss on unseen queries at the τ in
-    force, and at the τ from the labels with and without their weights; kept: share of results that these three keep.
+    Attributes:
+        labels: Queries that `taugate traffic` labelled.
+        before: Loss on unseen queries at the τ in force, and at the τ from the labels with and without their weights.
+        weighted: Loss on unseen queries at the τ in force, and at the τ from the labels with and without their weights.
+        unweighted: Loss on unseen queries at the τ in force, and at the τ from the labels with and without their
+            weights.
+        kept: Share of results that these three keep.
     """
 
     labels: int
@@ -88,7 +93,11 @@ def _trials(searched: SearchedSet, explored: float, experiment: Experiment) -> I
 
 
 def _threshold(searched: SearchedSet, traffic: Traffic, candidates: Float32, *, weighted: bool) -> float:
-    """Return the safe threshold, the lowest candidate where none is; weighted: whether the weights are used."""
+    """Return the safe threshold, the lowest candidate where none is.
+
+    Args:
+        weighted: Whether the weights are used.
+    """
     outcomes = losses(traffic.relevant, searched.decisions[traffic.rows], candidates)
     weights = traffic.weights if weighted else None
     judged = JudgedSample(outcomes, np.zeros_like(outcomes), clusters(traffic.labelled), weights=weights)

@@ -38,8 +38,14 @@ _JUDGES_FIRST = 0.4
 class SearchedSet:
     """A public set, searched once.
 
-    folder: of the set; retriever: without a threshold; queries: q texts; vectors: (q, d) of these; decisions: (q, K)
-    similarities; relevant: (q, K); documents: (q,) clusters.
+    Attributes:
+        folder: Of the set.
+        retriever: Without a threshold.
+        queries: q texts.
+        vectors: (q, d) of these.
+        decisions: (q, K) similarities.
+        relevant: (q, K).
+        documents: (q,) clusters.
     """
 
     folder: Path
@@ -52,7 +58,12 @@ class SearchedSet:
 
     @classmethod
     def read(cls, data: Path, name: str) -> Self:
-        """Search the answerable queries of a set; data: folder of the public sets; name: of the set."""
+        """Search the answerable queries of a set.
+
+        Args:
+            data: Folder of the public sets.
+            name: Of the set.
+        """
         with tempfile.TemporaryDirectory() as spool:
             found = IndexedSet.read(data / name, "test", DEFAULT_ENCODER, Path(spool))
             asked, vectors = found.dataset.answerable, found.encoded.answerable
@@ -78,8 +89,10 @@ class SearchedSet:
 class Traffic:
     """Labels from judged traffic.
 
-    labelled: the answerable queries as `taugate traffic` writes them; rows: their places in the set; relevant: (n, K),
-    what users say of their results.
+    Attributes:
+        labelled: The answerable queries as `taugate traffic` writes them.
+        rows: Their places in the set.
+        relevant: (n, K), what users say of their results.
     """
 
     labelled: list[LabelledQuery]
@@ -102,8 +115,11 @@ def judged_traffic(
 ) -> Traffic:
     """Let users ask and judge, write what the service would log, and learn from the log.
 
-    queries: that users ask, (n,) places in the set; tau: in force; share: of exploration; rng: draws who asks
-    what, and what is judged.
+    Args:
+        queries: That users ask, (n,) places in the set.
+        tau: In force.
+        share: Of exploration.
+        rng: Draws who asks what, and what is judged.
     """
     retriever = Retriever(searched.retriever.encoder, searched.retriever.index, Policy("similarity", tau, K))
     exploration = Exploration(share, "release") if share else None
@@ -166,7 +182,11 @@ def _request(number: int, text: str, key: str, answer: Answer, names: list[str])
 def _judgements(
     number: int, key: str, answer: Answer, names: list[str], relevant: NDArray[np.bool_], rng: np.random.Generator
 ) -> list[bytes]:
-    """Judge what is shown, the first places most often; relevant: (K,) of the uncut list."""
+    """Judge what is shown, the first places most often.
+
+    Args:
+        relevant: (K,) of the uncut list.
+    """
     lines = []
     for place, (position, rank, score) in enumerate(zip(answer.positions, answer.ranks, answer.scores, strict=True), 1):
         if rng.random() < _JUDGES_FIRST / place**0.5:

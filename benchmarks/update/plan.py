@@ -8,8 +8,11 @@ from pathlib import Path
 class UpdatePlan:
     """The data, the folders and the counts of one run.
 
-    data: the folder with the public data sets; work: a folder that is removed afterwards; kills: of updates; seed: of
-    every random choice.
+    Attributes:
+        data: The folder with the public data sets.
+        work: A folder that is removed afterwards.
+        kills: Of updates.
+        seed: Of every random choice.
     """
 
     data: Path

@@ -87,8 +87,10 @@ def number(
 ) -> stat.Panel:
     """The latest value, in large digits.
 
-    Colours have no default: Grafana's is red from 80 on, whatever is counted. texts: what is shown in place of numbers
-    that stand for a state.
+    Colours have no default: Grafana's is red from 80 on, whatever is counted.
+
+    Args:
+        texts: What is shown in place of numbers that stand for a state.
     """
     steps = [Threshold(value, colour) for value, colour in colours.items()]
     panel = (
@@ -119,7 +121,11 @@ def _query(expression: str, legend: str) -> prometheus.Dataquery:
 
 
 def board(title: str, uid: str, meaning: str, content: Sequence[Content]) -> dashboard.Dashboard:
-    """A dashboard that asks which Prometheus, and which jobs of it; content: its rows and panels, in their order."""
+    """A dashboard that asks which Prometheus, and which jobs of it.
+
+    Args:
+        content: Its rows and panels, in their order.
+    """
     built = (
         dashboard.Dashboard(title)
         .uid(uid)

@@ -9,7 +9,10 @@ Queries = Mapping[str, str]  # legend: expression
 def rate(metric: str, *labels: str, where: str = JOB) -> str:
     """Return the sum of a counter's rates, a second.
 
-    metric: the counter. labels: that the sum keeps apart; one sum of all without any. where: selects the series.
+    Args:
+        metric: The counter.
+        where: Selects the series.
+        labels: That the sum keeps apart; one sum of all without any.
     """
     kept = f" by ({', '.join(labels)})" if labels else ""
     return f"sum{kept} (rate({metric}{{{where}}}[$__rate_interval]))"
@@ -33,7 +36,11 @@ def means(histogram: str, label: str) -> Queries:
 def quantiles(histogram: str, legends: Mapping[float, str], *labels: str, where: str = JOB) -> Queries:
     """Ask for quantiles of a histogram's values.
 
-    histogram: its name. legends: by quantile, 0…1. labels: that the quantiles keep apart. where: selects the series.
+    Args:
+        histogram: Its name.
+        legends: By quantile, 0…1.
+        where: Selects the series.
+        labels: That the quantiles keep apart.
     """
     buckets = rate(f"{histogram}_bucket", "le", *labels, where=where)
     return {legend: f"histogram_quantile({quantile}, {buckets})" for quantile, legend in legends.items()}

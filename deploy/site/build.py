@@ -50,8 +50,9 @@ def main() -> int:
 def stage() -> Path:
     """Copy every page to where the site is built from, and return that folder.
 
-    Raises SiteError where the navigation lacks a page or names one that does not exist, and where a link leads to a
-    file that does not exist; PlotError where a page lacks the table of a plot.
+    Raises:
+        SiteError: Where the navigation lacks a page or names one that does not exist, and where a link leads to a file
+            that does not exist; PlotError where a page lacks the table of a plot.
     """
     configuration = read_configuration()
     folder = ROOT / str(configuration["docs_dir"])
@@ -76,7 +77,9 @@ def read_configuration() -> dict[str, Any]:
 def check_navigation(pages: set[str], listed: list[str]) -> None:
     """Raise SiteError unless the navigation lists each page once.
 
-    pages: places of all pages on the site; listed: those in the navigation, in its order.
+    Args:
+        pages: Places of all pages on the site.
+        listed: Those in the navigation, in its order.
     """
     faults = [f"{page}: is not in the navigation; add it to `nav` in mkdocs.yml" for page in sorted(pages - {*listed})]
     faults += [f"{page}: is in the navigation, and there is no such page" for page in listed if page not in pages]
@@ -88,8 +91,14 @@ def check_navigation(pages: set[str], listed: list[str]) -> None:
 def rewritten(text: str, source: str, place: str, folder: Path) -> str:
     """Return a page whose links fit the site.
 
-    text: the page; source: its path in the repository; place: its path on the site; folder: where the site is built
-    from, which gets a copy of each file that is linked and is no page. Raises SiteError for a link to nothing.
+    Args:
+        text: The page.
+        source: Its path in the repository.
+        place: Its path on the site.
+        folder: Where the site is built from, which gets a copy of each file that is linked and is no page.
+
+    Raises:
+        SiteError: For a link to nothing.
     """
 
     def link(found: re.Match[str]) -> str:

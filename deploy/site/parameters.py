@@ -15,7 +15,11 @@ class ParameterList(griffe.Extension):
     """Rewrites the docstrings of functions and classes."""
 
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:  # noqa: ANN401 (Griffe's own signature)
-        """Rewrite the docstring of a function; func: that was read."""
+        """Rewrite the docstring of a function.
+
+        Args:
+            func: That was read.
+        """
         if func.docstring:
             func.docstring.value = listed(func.docstring.value, {parameter.name for parameter in func.parameters})
 
@@ -26,7 +30,11 @@ class ParameterList(griffe.Extension):
 
 
 def listed(docstring: str, names: Collection[str]) -> str:
-    """Return a docstring whose paragraph of parameters is a list; names: of the parameters."""
+    """Return a docstring whose paragraph of parameters is a list.
+
+    Args:
+        names: Of the parameters.
+    """
     if not names:
         return docstring
     name = "|".join(map(re.escape, names))

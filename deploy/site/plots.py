@@ -35,9 +35,13 @@ class Table:
 class Plot:
     """A plot of one table.
 
-    page: place of the page on the site; columns: the first columns of the table, the first such table of the page is
-    meant; title: what is drawn; x, y: labels of the axes; series: takes the table and returns xs and ys of each line by
-    its name, six at most.
+    Attributes:
+        page: Place of the page on the site.
+        columns: The first columns of the table, the first such table of the page is meant.
+        title: What is drawn.
+        x: Labels of the axes.
+        y: Labels of the axes.
+        series: Takes the table and returns xs and ys of each line by its name, six at most.
     """
 
     page: str
@@ -138,7 +142,14 @@ PLOTS = (
 
 
 def with_plots(text: str, page: str) -> str:
-    """Return a page with its plots; page: its place on the site. Raises PlotError where a table is missing."""
+    """Return a page with its plots.
+
+    Args:
+        page: Its place on the site.
+
+    Raises:
+        PlotError: Where a table is missing.
+    """
     for plot in PLOTS:
         if plot.page == page:
             text = plot.insert(text)

@@ -15,7 +15,10 @@ class Group(BaseModel):
 def value(default: Any, description: str, **bounds: Any) -> Any:  # noqa: ANN401 (as pydantic's own Field)
     """Declare a value, or a group of a kind that is there several times.
 
-    default: of the value; description: goes into values.yaml, the schema and the README; bounds: as pydantic's Field.
+    Args:
+        default: Of the value.
+        description: Goes into values.yaml, the schema and the README.
+        bounds: As pydantic's Field.
     """
     return Field(default=default, description=description, **bounds)
 
@@ -23,7 +26,8 @@ def value(default: Any, description: str, **bounds: Any) -> Any:  # noqa: ANN401
 def group(default: Group) -> Any:  # noqa: ANN401 (as pydantic's own Field)
     """Declare a group that is there once, and is described by its docstring.
 
-    default: the group with its defaults.
+    Args:
+        default: The group with its defaults.
     """
     return Field(default=default, description=default.__doc__)
 

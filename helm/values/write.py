@@ -39,7 +39,8 @@ def settings_json() -> str:
 def readme(before: str) -> str:
     """The chart's README with the table of all values between its two marks.
 
-    before: the README as it is.
+    Args:
+        before: The README as it is.
     """
     rows = [
         f"| **{path}** | | {text} |"

@@ -33,7 +33,11 @@ class ReleaseError(TaugateError):
 
 
 class NotPromoted(ReleaseError):
-    """A release that verifies, and that the evidence in its manifest does not allow to become current; rule: which."""
+    """A release that verifies, and that the evidence in its manifest does not allow to become current.
+
+    Attributes:
+        rule: Which.
+    """
 
     def __init__(self, message: str, rule: str) -> None:
         super().__init__(message)

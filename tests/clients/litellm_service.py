@@ -49,7 +49,11 @@ class MockModel(BaseHTTPRequestHandler):
 
 
 def main(python: str) -> int:
-    """Run `litellm_calls.py`; returns its exit status. python: of LiteLLM's environment."""
+    """Run `litellm_calls.py`; returns its exit status.
+
+    Args:
+        python: Of LiteLLM's environment.
+    """
     key = {"name": "litellm", "sha256": hashlib.sha256(KEY.encode()).hexdigest(), "scopes": ["search", "feedback"]}
     model = ThreadingHTTPServer(("127.0.0.1", 0), MockModel)
     Thread(target=model.serve_forever, daemon=True).start()

@@ -22,7 +22,12 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def stdio(url: str, **more: str) -> StdioServerParameters:
-    """What the SDK's client starts. url: of the service; more: environment variables."""
+    """What the SDK's client starts.
+
+    Args:
+        url: Of the service.
+        more: Environment variables.
+    """
     return StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:], "--url", url], env=environment(**more))
 
 

@@ -95,7 +95,12 @@ assert pathlib.Path(sys.modules["taugate"].__file__).is_relative_to(source)
 """
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "clone" / "src")}
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path / "clone", env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program],
+        cwd=tmp_path / "clone",
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 

@@ -116,7 +116,11 @@ TORCH = next(pin for name, pin in pins().items() if name == "torch")
 
 
 def installed_with(pip: str, tmp_path: Path) -> tuple[list[str], str]:
-    """The commands that calibration.sh gives to pip, and what it writes to stderr. pip: the script that stands in."""
+    """The commands that calibration.sh gives to pip, and what it writes to stderr.
+
+    Args:
+        pip: The script that stands in.
+    """
     log = tmp_path / "log"
     (tmp_path / "pip").write_text(f'#!/bin/sh\necho "$@" >>{log}\n{pip}\n')
     (tmp_path / "pip").chmod(0o755)

@@ -107,7 +107,11 @@ class PageRun:
         }
 
     def run(self, block: CodeBlock) -> None:
-        """Run a block, or check it where it cannot be run. Raises AssertionError with what went wrong."""
+        """Run a block, or check it where it cannot be run.
+
+        Raises:
+            AssertionError: With what went wrong.
+        """
         if block.left_out or block.language in ("", "text"):
             return
         match block.language:

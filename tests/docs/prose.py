@@ -26,7 +26,11 @@ class Finding:
 
 
 def findings(pages: Sequence[Path], ignored: Sequence[str]) -> list[Finding]:
-    """Check pages with Harper; ignored: names of its rules that do not fit these pages."""
+    """Check pages with Harper.
+
+    Args:
+        ignored: Names of its rules that do not fit these pages.
+    """
     command = [sys.executable, "-m", "harper", "lint", "--format", "json", "--quiet", "--no-color", "--dialect", "gb"]
     command += ["--user-dict-path", str(DICTIONARY)]
     command += [argument for rule in ignored for argument in ("--ignore", rule)]

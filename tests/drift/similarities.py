@@ -53,7 +53,11 @@ def judged(rng: np.random.Generator, correct: np.ndarray) -> Judgements:
 
 
 def bursts(rng: np.random.Generator, queries: int, length: int, apart: float) -> Observations:
-    """Each of so many queries on one topic; apart: of the topics' means. All queries together are as at calibration."""
+    """Each of so many queries on one topic.
+
+    Args:
+        apart: Of the topics' means. All queries together are as at calibration.
+    """
     topics = rng.normal(0.6, apart, size=queries // length + 2)
     first = rng.integers(length)  # the bursts begin anywhere in a block
     means = np.repeat(topics, length)[first : first + queries]

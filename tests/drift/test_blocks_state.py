@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taugate.drift.blocks import Blocks
-from taugate.drift.rules import MOST_IN_BLOCK
+from taugate.drift.rules import MAX_IN_BLOCK
 from tests.drift.repeated import NEUTRAL, zipf
 from tests.drift.similarities import keys
 
@@ -114,7 +114,7 @@ HOSTILE: dict[str, Callable[[Packed], Packed]] = {
     "two sizes": replaced("size", lambda size: np.concatenate([size, size])),
     "a size that is no array": replaced("size", lambda size: np.array(200)),
     "a size too small": replaced("size", lambda size: size * 0 + 24),
-    "a size too large": replaced("size", lambda size: size * 0 + MOST_IN_BLOCK + 1),
+    "a size too large": replaced("size", lambda size: size * 0 + MAX_IN_BLOCK + 1),
     "a size below 0": replaced("size", lambda size: -size),
     "another size": replaced("size", lambda size: size * 2),
     "another variable": replaced("sum", lambda total: np.append(total, 0)),

@@ -117,7 +117,11 @@ def evidence_of_each(evidence: EDetectors, runs: int) -> np.ndarray:
 
 
 def blocks_until(c: float, evidence: EDetectors, draw: Callable[[np.ndarray], np.ndarray], longest: int) -> np.ndarray:
-    """How many blocks each stream takes, at most `longest`; draw: means of all variables from the evidence so far."""
+    """How many blocks each stream takes, at most `longest`.
+
+    Args:
+        draw: Means of all variables from the evidence so far.
+    """
     times = np.full(RUNS, longest)
     running = np.ones(RUNS, dtype=bool)
     now = np.ones(RUNS)

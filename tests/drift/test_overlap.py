@@ -7,7 +7,7 @@ import pytest
 
 from taugate.drift.observations import Judgements, calibration_observations
 from taugate.drift.overlap import live_overlap
-from taugate.drift.rules import FEWEST_IN_WINDOW
+from taugate.drift.rules import MIN_IN_WINDOW
 from taugate.registry.catalog import find
 from taugate.retrieval.release.manifest import BootstrapRecord
 from taugate.retrieval.release.reader import load
@@ -56,10 +56,8 @@ def test_what_has_drifted_shows() -> None:
 def test_too_few_are_not_measured() -> None:
     calibration = reference(np.random.default_rng(0))
     rng = np.random.default_rng(1)
-    few = live_overlap(traffic(rng, FEWEST_IN_WINDOW - 1), judged(rng, np.ones(500)), calibration, DRAWN)
+    few = live_overlap(traffic(rng, MIN_IN_WINDOW - 1), judged(rng, np.ones(500)), calibration, DRAWN)
     assert (few.coe, few.expected_coe, few.roe) == (None, None, None)
-    nobody = live_overlap(
-        traffic(rng, FEWEST_IN_WINDOW), judged(rng, np.ones(FEWEST_IN_WINDOW - 1)), calibration, DRAWN
-    )
+    nobody = live_overlap(traffic(rng, MIN_IN_WINDOW), judged(rng, np.ones(MIN_IN_WINDOW - 1)), calibration, DRAWN)
     assert nobody.coe is None
     assert nobody.roe is not None

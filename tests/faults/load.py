@@ -19,7 +19,11 @@ NOT_CACHED = {"TAUGATE_CACHE_BYTES": "0"}
 
 @dataclass(frozen=True)
 class Told:
-    """What a client was told, and when; status: None where the connection broke."""
+    """What a client was told, and when.
+
+    Attributes:
+        status: None where the connection broke.
+    """
 
     at: float
     seconds: float
@@ -39,7 +43,11 @@ def answers(service: ServiceProcess) -> dict[str, dict[str, Any]]:
 
 
 class Load:
-    """`with Load(port, expected) as load: …`; load.told afterwards, and while it goes on. expected: see `answers`."""
+    """`with Load(port, expected) as load: …`; load.told afterwards, and while it goes on.
+
+    Attributes:
+        expected: See `answers`.
+    """
 
     def __init__(
         self, port: int, expected: dict[str, dict[str, Any]], clients: int = CLIENTS, *, keep: bool = False

@@ -12,8 +12,9 @@ from tests.loopback import HOST, LoopbackTCPServer
 class RedisProxy(LoopbackTCPServer):
     """A proxy in front of a Redis.
 
-    port: of the Redis. Attributes to set at any time: delay, returns the seconds that an answer is held back; answer,
-    bytes that are sent in place of the server's, None for its own.
+    Attributes:
+        port: Of the Redis. Attributes to set at any time: delay, returns the seconds that an answer is held back;
+            answer, bytes that are sent in place of the server's, None for its own.
     """
 
     def __init__(self, port: int) -> None:

@@ -21,9 +21,14 @@ _REACHED = re.compile(r"cov: (\d+) ft: (\d+)")
 
 @dataclass(frozen=True)
 class Fuzzed:
-    """executions; reached: edges of the code; features: what tells runs apart; memory: MiB at most.
+    """Executions.
 
-    finding: what ended it before its time, empty where nothing did; inputs: that did.
+    Attributes:
+        reached: Edges of the code.
+        features: What tells runs apart.
+        memory: MiB at most.
+        finding: What ended it before its time, empty where nothing did.
+        inputs: That did.
     """
 
     reader: str
@@ -36,7 +41,11 @@ class Fuzzed:
 
 
 def fuzz(reader: str, releases: Path, seconds: int, seed: int = 1) -> Fuzzed:
-    """Fuzz one reader for so many seconds; releases: a directory with one release."""
+    """Fuzz one reader for so many seconds.
+
+    Args:
+        releases: A directory with one release.
+    """
     with TemporaryDirectory(prefix="taugate-fuzz-", dir="/dev/shm") as folder:
         work = Path(folder)
         for name in ("scratch", "corpus"):

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from taugate.calibration.replay.log import read_log
 from taugate.drift.monitor import Monitor
-from taugate.drift.rules import FEWEST_IN_BLOCK, Rules
+from taugate.drift.rules import MIN_IN_BLOCK, Rules
 from taugate.drift.signals import theta_of
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import read_dataset
@@ -119,7 +119,7 @@ _CALIBRATION, _TRAFFIC = reference(_RNG, 200), traffic(_RNG, 120)
 
 def _monitor(seen: int = 0) -> Monitor:
     """With blocks that are small, as reading them should be fast."""
-    monitor = Monitor(_CALIBRATION, theta_of(_CALIBRATION, 5), Rules(block=FEWEST_IN_BLOCK))
+    monitor = Monitor(_CALIBRATION, theta_of(_CALIBRATION, 5), Rules(block=MIN_IN_BLOCK))
     monitor.update(_TRAFFIC.take(slice(seen)))
     return monitor
 

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 _NUMBERS = [b"-1", b"0", b"1e999", b"9" * 30, b"0.5", b"null", b"true", b"[]", b"{}", b'""', b"NaN", b'"\\ud800"']
-_MOST_BYTES = 1 << 16
+_MAX_BYTES = 1 << 16
 
 
 def mutations(seeds: Sequence[bytes], words: Sequence[bytes], count: int) -> Iterator[bytes]:
@@ -15,7 +15,7 @@ def mutations(seeds: Sequence[bytes], words: Sequence[bytes], count: int) -> Ite
         yield from (seed[: len(seed) * part // 16] for part in range(16))
         yield seed + seed
     for _ in range(count):
-        yield mutated(rng.choice(seeds), words, rng)[:_MOST_BYTES]
+        yield mutated(rng.choice(seeds), words, rng)[:_MAX_BYTES]
 
 
 def mutated(content: bytes, words: Sequence[bytes], rng: random.Random) -> bytes:

@@ -20,7 +20,11 @@ LONG = " ".join(f"word{number}" for number in range(40))
 def read(
     folder: Path, *, corpus: str = CORPUS, queries: str = QUERIES, qrels: str = "q1\td1\t1\nq2\td2\t1\n"
 ) -> Dataset:
-    """Write a data set and read it; qrels: without the header."""
+    """Write a data set and read it.
+
+    Args:
+        qrels: Without the header.
+    """
     data, spool = folder / "data", folder / "spool"
     (data / "qrels").mkdir(parents=True)
     spool.mkdir()

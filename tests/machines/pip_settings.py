@@ -22,7 +22,8 @@ def container_options() -> list[str]:
 def environment(listed: str) -> dict[str, str]:
     """Return the lines of `pip config list` as variables that pip reads; variables of this process come last.
 
-    listed: lines such as `global.extra-index-url='file:///packages/simple'`.
+    Args:
+        listed: Lines such as `global.extra-index-url='file:///packages/simple'`.
     """
     lines = [line.partition("=") for line in listed.splitlines() if "=" in line]
     values = {}

@@ -4,12 +4,12 @@ from typing import get_args
 
 import numpy as np
 
-from taugate.retrieval.index.build import FEWEST_FOR_CODES
+from taugate.retrieval.index.build import MIN_FOR_CODES
 from taugate.retrieval.index.kinds import Kind
 from tests.vectors import unit
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-N, D, K = FEWEST_FOR_CODES, 26, 10  # a dimension that codes of four components do not divide
+N, D, K = MIN_FOR_CODES, 26, 10  # a dimension that codes of four components do not divide
 
 
 def clustered() -> np.ndarray:

@@ -27,7 +27,7 @@ _QUERIES = [f"Who pays for the repair of roof {number}?" for number in range(20)
 _TIMEOUT = "1000"  # ms: the attack is not to be saved by a slow machine
 _LOOKS_SECONDS = 12.0  # the service looks at what replicas share every five
 _REPLY_BYTES, _REPLY_SECONDS, _GROWTH = 3_000_000_000, 20.0, 64.0
-_MOST_SIMILAR = 1.001  # a cosine in float32
+_MAX_SIMILAR = 1.001  # a cosine in float32
 _BEYOND = 10**19
 
 
@@ -140,7 +140,7 @@ def _within_contract(reply: dict[str, Any], right: dict[str, Any]) -> bool:
 
 def _is_result(result: dict[str, Any]) -> bool:
     score = result["score"]
-    return isinstance(result["text"], str) and isinstance(score, float) and abs(score) <= _MOST_SIMILAR
+    return isinstance(result["text"], str) and isinstance(score, float) and abs(score) <= _MAX_SIMILAR
 
 
 def _raise_counters(redis: Redis) -> None:

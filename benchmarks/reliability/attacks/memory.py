@@ -10,7 +10,7 @@ from benchmarks.serving.servers import Server
 
 FULL = 50_000  # queries after which every cache is full: the process cache holds about 12,000
 BATCH = 64  # queries in a request, the default of TAUGATE_MAX_BATCH
-MOST_GROWTH = 0.05
+MAX_GROWTH = 0.05
 
 
 def distinct(setting: AttackSetting) -> AttackResult:
@@ -22,12 +22,16 @@ def distinct(setting: AttackSetting) -> AttackResult:
         f"{before / 1e6:.0f} MB after {first:,}, {after / 1e6:.0f} MB after {last:,}: "
         f"{(after - before) / (last - first) / 1000:.2f} kB a query"
     )
-    limit = f"± {MOST_GROWTH:.0%} after {FULL:,}"
-    return AttackResult("distinct queries", measured, limit, abs(after - before) <= MOST_GROWTH * before)
+    limit = f"± {MAX_GROWTH:.0%} after {FULL:,}"
+    return AttackResult("distinct queries", measured, limit, abs(after - before) <= MAX_GROWTH * before)
 
 
 def resident(server: Server, queries: int, every: int) -> dict[int, int]:
-    """Ask distinct queries, and return resident bytes after every `every`. Raises ValueError for a refusal."""
+    """Ask distinct queries, and return resident bytes after every `every`.
+
+    Raises:
+        ValueError: For a refusal.
+    """
     seen: dict[int, int] = {}
     connection = http.client.HTTPConnection(HOST, server.port, timeout=60)
     headers = {"Content-Type": "application/json"} | server.service.headers

@@ -35,10 +35,12 @@ class AttackResult:
 class AttackSetting:
     """A checkout under attack, with releases and keys of its own.
 
-    root: the checkout that is attacked; releases: a releases directory made by it; size: distinct queries to ask.
-
-    keys: secrets by name. `good` is the client whom nobody may disturb, `other` the key of another client, `slow` one with
-    a rate of one query a second, `admin` and `metrics` have these scopes.
+    Attributes:
+        root: The checkout that is attacked.
+        releases: A releases directory made by it.
+        size: Distinct queries to ask.
+        keys: Secrets by name. `good` is the client whom nobody may disturb, `other` the key of another client, `slow`
+            one with a rate of one query a second, `admin` and `metrics` have these scopes.
     """
 
     root: Path
@@ -57,8 +59,12 @@ class AttackSetting:
     ) -> Iterator[Server]:
         """Run the checkout's service until the block ends.
 
-        arguments: further ones of `taugate serve`; keys: whether it has API keys; wrap: turns its command into the one
-        that runs it; patience: seconds until its first answer; settings: values of TAUGATE_* by the rest of the name.
+        Args:
+            keys: Whether it has API keys.
+            wrap: Turns its command into the one that runs it.
+            patience: Seconds until its first answer.
+            settings: Values of TAUGATE_* by the rest of the name.
+            arguments: Further ones of `taugate serve`.
         """
         plain = taugate(self.releases, "float32", cache=True)
         variables = {
@@ -100,7 +106,11 @@ class AttackSetting:
         )
 
     def run(self, *arguments: str) -> "subprocess.Popen[str]":
-        """Start a command of the checkout's own taugate; arguments: its command line."""
+        """Start a command of the checkout's own taugate.
+
+        Args:
+            arguments: Its command line.
+        """
         return subprocess.Popen(
             [sys.executable, "-m", "taugate", *arguments],
             cwd=self.root,

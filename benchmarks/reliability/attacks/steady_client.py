@@ -31,7 +31,9 @@ class SteadyClient:
 
     `with SteadyClient(port, key, rate) as client: …`, then `client.asked`. Each request has a connection of its own.
 
-    known: asks the same query each time; otherwise each is new. patience: seconds after which a request is lost.
+    Attributes:
+        known: Asks the same query each time; otherwise each is new.
+        patience: Seconds after which a request is lost.
     """
 
     def __init__(self, port: int, key: str | None, rate: float, *, known: bool = True, patience: float = 10.0) -> None:

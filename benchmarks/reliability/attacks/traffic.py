@@ -53,7 +53,11 @@ def connected(port: int, timeout: float = 10.0) -> socket.socket:
 
 
 def request(method: str, path: str, body: bytes = b"", key: str | None = None, *more: str) -> bytes:
-    """Build a whole request; more: further header lines."""
+    """Build a whole request.
+
+    Args:
+        more: Further header lines.
+    """
     lines = [f"{method} {path} HTTP/1.1", f"Host: {HOST}", *([f"X-API-Key: {key}"] if key else []), *more]
     if method == "POST":
         lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]

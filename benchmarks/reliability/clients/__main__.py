@@ -27,7 +27,9 @@ _SECONDS = 120.0  # Java and Go compile first
 class Client:
     """A kind of HTTP client, run as its own program.
 
-    program: that it needs; answered: of a URL, a key and a scratch folder, how many of 100 POSTs were answered.
+    Attributes:
+        program: That it needs.
+        answered: Of a URL, a key and a scratch folder, how many of 100 POSTs were answered.
     """
 
     name: str
@@ -115,7 +117,11 @@ def main() -> None:
 
 
 def _said(command: list[str]) -> str:
-    """Standard output of a client, whatever its exit status. Raises TimeoutExpired."""
+    """Standard output of a client, whatever its exit status.
+
+    Raises:
+        TimeoutExpired: .
+    """
     return subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False).stdout.strip()
 
 

@@ -38,9 +38,12 @@ _NGINX_CHANGES = {
 class ClientOutcomes:
     """Requests of the clients of one kind.
 
-    answered: with 200; unready: with 503, by a replica that is starting, to which nginx sends requests without looking;
-    other: statuses of the other replies; refused: no replica accepted a connection, so nothing was sent; lost: why each request
-    that was sent has no reply.
+    Attributes:
+        answered: With 200.
+        unready: With 503, by a replica that is starting, to which nginx sends requests without looking.
+        other: Statuses of the other replies.
+        refused: No replica accepted a connection, so nothing was sent.
+        lost: Why each request that was sent has no reply.
     """
 
     name: str
@@ -75,7 +78,10 @@ class RollingFigures:
 def measure(releases: Path, restarts: int, settings: Mapping[str, str] | None = None) -> RollingFigures:
     """Restart two replicas in turn under load.
 
-    releases: what they serve; restarts: of both together; settings: environment variables of the replicas.
+    Args:
+        releases: What they serve.
+        restarts: Of both together.
+        settings: Environment variables of the replicas.
     """
     plain = taugate(releases, "float32", drains=True)
     service = replace(plain, environment=plain.environment | dict(settings or {}))

@@ -31,9 +31,13 @@ _RECALL_DEPTH = 100
 class Admission:
     """The gate's decision.
 
-    gate: a record of each recipe tried; chosen: the record of the one that is kept; admitted: whether it is; reason:
-    why not, and what would help, None where it is; recall: recall@100 of the unseen queries; trials: their search by
-    the base encoder, under "base", and through each recipe tried.
+    Attributes:
+        gate: A record of each recipe tried.
+        chosen: The record of the one that is kept.
+        admitted: Whether it is.
+        reason: Why not, and what would help, None where it is.
+        recall: recall@100 of the unseen queries.
+        trials: Their search by the base encoder, under "base", and through each recipe tried.
     """
 
     gate: list[GateRecord]
@@ -52,7 +56,9 @@ class Admission:
     def decide(cls, pairs: EncodedPairs, learned: LearnedRecipes) -> "Admission":
         """Search the whole corpus for each unseen query, with the base encoder and with each recipe, and judge.
 
-        pairs: queries and documents, encoded by the base encoder; learned: recipes.
+        Args:
+            pairs: Queries and documents, encoded by the base encoder.
+            learned: Recipes.
         """
         queries = pairs.queries.unseen
         units = SamplingUnits.from_labels(clusters(queries))
@@ -76,8 +82,10 @@ def judge_adapted(
 ) -> list[GateRecord]:
     """Judge what every recipe that was tried finds, together, and return a record for each.
 
-    base: outcomes of the q unseen queries with the base encoder; tried: name of each recipe, and its outcomes of the
-    same queries; units: what counts as one draw among them.
+    Args:
+        base: Outcomes of the q unseen queries with the base encoder.
+        tried: Name of each recipe, and its outcomes of the same queries.
+        units: What counts as one draw among them.
     """
     level = 1 - (1 - CONFIDENCE) / len(tried)
     gate = GateSettings(default_margin(MARGIN, least_loss(units, level)), CONFIDENCE)

@@ -10,7 +10,7 @@ from taugate.adaptation.recipes import LearnedRecipes
 from taugate.adaptation.settings import AdaptationSettings, Recipe
 from taugate.adaptation.training.plan import (
     BATCHES,
-    FEWEST_STEPS,
+    MIN_STEPS,
     NothingToLearn,
     Purse,
     StagePlan,
@@ -50,9 +50,17 @@ def plan_within(
 ) -> TrainingPlan:
     """Fix the steps of every recipe.
 
-    settings: with recipe and budget; shop: that trains; linear: the linear recipes, tried; linear_seconds: that they
-    took; work: digest of what decides on the result; untrainable: why no weights can be trained, None where they can.
-    Raises EncoderError or NothingToLearn where the one recipe that was asked for cannot be trained.
+    Args:
+        settings: With recipe and budget.
+        shop: That trains.
+        linear: The linear recipes, tried.
+        linear_seconds: That they took.
+        work: Digest of what decides on the result.
+        untrainable: Why no weights can be trained, None where they can.
+
+    Raises:
+        EncoderError: Where the one recipe that was asked for cannot be trained.
+        NothingToLearn: Where the one recipe that was asked for cannot be trained.
     """
     recipes, left_out = list(_STAGES[settings.recipe]), dict[str, str]()
     merges = settings.recipe in {"auto", "merge"}
@@ -76,7 +84,7 @@ def plan_within(
         purse = Purse.of(left, after)
         for recipe in recipes:
             # A recipe is dearer than the one before it, and one that would be left out anyway need not be timed.
-            if not purse.pays(_TIMING_SECONDS + FEWEST_STEPS * _batches(recipe, shop)[-1] * example):
+            if not purse.pays(_TIMING_SECONDS + MIN_STEPS * _batches(recipe, shop)[-1] * example):
                 purse.leave_out(recipe)
                 continue
             began = time.perf_counter()
@@ -110,7 +118,8 @@ def _example_seconds(
 ) -> tuple[float, bool]:
     """Time a few steps of a recipe; returns the seconds per example, and whether to train in bfloat16.
 
-    bfloat16: None to try both, and take the faster.
+    Args:
+        bfloat16: None to try both, and take the faster.
     """
     seconds = shop.step_seconds(recipe, linear.chosen, _TIMED, bfloat16=bool(bfloat16))
     if bfloat16 is None:

@@ -26,10 +26,15 @@ def climb(
 ) -> LearnedRecipes:
     """Try the recipes that are asked for, as far as the budget allows.
 
-    shop: pairs, base encoder, and the folder of the unfinished work; settings: of the adaptation; untrainable: why the
-    base has no weights to train, None where it has; say: told a line of progress at a time. Raises EncoderError where
-    a loss is no number, InputError where the folder of the work is of another command or cannot be written, or there is
-    nothing to learn from.
+    Args:
+        shop: Pairs, base encoder, and the folder of the unfinished work.
+        settings: Of the adaptation.
+        untrainable: Why the base has no weights to train, None where it has.
+        say: Told a line of progress at a time.
+
+    Raises:
+        EncoderError: Where a loss is no number, InputError where the folder of the work is of another command or cannot
+            be written, or there is nothing to learn from.
     """
     work = _digest(shop, settings)
     plan = TrainingPlan.read(shop.work, work)
@@ -53,8 +58,11 @@ def climb(
 def why_untrainable(model: Path, base: str, recipe: Recipe) -> str | None:
     """Say why weights cannot be trained; None where they can, or where a linear recipe is asked for.
 
-    model: folder of the base; base: its name, for messages; recipe: that is asked for. Only `auto` does without
-    training. For the other recipes, raises what `check_trainable` does.
+    Args:
+        model: Folder of the base.
+        base: Its name, for messages.
+        recipe: That is asked for. Only `auto` does without training. For the other recipes, raises what
+            `check_trainable` does.
     """
     if recipe in LINEAR:
         return None

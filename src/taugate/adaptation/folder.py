@@ -27,7 +27,11 @@ from taugate.storage.folders import staging_folder
 def check_target(target: Path) -> None:
     """Find out, before the work, what would keep the encoder from being written.
 
-    target: the folder to be. Raises InputError where something is there already, or it cannot be made.
+    Args:
+        target: The folder to be.
+
+    Raises:
+        InputError: Where something is there already, or it cannot be made.
     """
     try:
         if target.is_symlink() or target.exists():
@@ -50,10 +54,16 @@ def write_encoder(
 ) -> None:
     """Write the encoder and its record, either both or neither.
 
-    base: folder of the base encoder; name: of the base, for messages; learned: the map, None for
-    none; record: for adaptation.json; target: the folder to make; exported: the graph of the base, which goes beside a
-    map that keeps documents. Raises EncoderError where the base has modules that
-    cannot be served, InputError where the folder cannot be written.
+    Args:
+        base: Folder of the base encoder.
+        name: Of the base, for messages.
+        learned: The map, None for none.
+        record: For adaptation.json.
+        target: The folder to make.
+        exported: The graph of the base, which goes beside a map that keeps documents.
+
+    Raises:
+        EncoderError: Where the base has modules that cannot be served, InputError where the folder cannot be written.
     """
     if learned is not None and is_exported(base):
         write = _folded(base, learned, record)

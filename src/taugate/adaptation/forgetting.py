@@ -26,7 +26,9 @@ _FOLDER = Path(__file__).with_name("general")
 class GeneralSet:
     """The general set that comes with Taugate (adaptation/general/README.md).
 
-    passages: texts of its documents; queries: each with the passage that answers it.
+    Attributes:
+        passages: Texts of its documents.
+        queries: Each with the passage that answers it.
     """
 
     passages: Sequence[str]
@@ -34,7 +36,11 @@ class GeneralSet:
 
     @classmethod
     def read(cls, folder: Path = _FOLDER) -> Self:
-        """Read the set; folder: a data set in the BEIR layout, without chunks."""
+        """Read the set.
+
+        Args:
+            folder: A data set in the BEIR layout, without chunks.
+        """
         with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
             dataset = read_dataset(folder, "test", Path(spool))
             return cls([document.encoded_text for document in dataset.documents], dataset.answerable)
@@ -42,7 +48,8 @@ class GeneralSet:
     def judge(self, passages: Float32, questions: Float32) -> RankingOutcomes:
         """Search each question, and return accuracy@1 and NDCG@10.
 
-        passages: (N, d) and questions: (q, d) float32, by one encoder, in the order of the set.
+        Args:
+            passages: (N, d) and questions: (q, d) float32, by one encoder, in the order of the set.
         """
         return SearchTrial.build(self.queries, questions, passages, 1).outcomes()
 
@@ -75,7 +82,9 @@ def _change(before: PerQuery, after: PerQuery, units: SamplingUnits) -> PairedCh
 def forgetting_words(record: ForgettingRecord, *, unmerged: bool) -> str:
     """Say in one line what became of general questions, and what helps where they are worse.
 
-    record: of the change; unmerged: whether trained weights are in the encoder that merging could mix with the base's.
+    Args:
+        record: Of the change.
+        unmerged: Whether trained weights are in the encoder that merging could mix with the base's.
     """
     change = record.ndcg.change
     said = (

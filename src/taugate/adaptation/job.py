@@ -35,9 +35,11 @@ from taugate.retrieval.release.evidence import IsotropyRecord
 class Adaptation:
     """The result of an adaptation.
 
-    learned: the map that was chosen, None for none; transformer: folder of the trained model below it, None where its
-    weights are those of the base; record: of the adaptation, with the evidence; comparison: of all encoders that were
-    tried.
+    Attributes:
+        learned: The map that was chosen, None for none.
+        transformer: Folder of the trained model below it, None where its weights are those of the base.
+        record: Of the adaptation, with the evidence.
+        comparison: Of all encoders that were tried.
     """
 
     learned: LinearMap | None
@@ -48,7 +50,12 @@ class Adaptation:
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where weights are trained; base: name or folder of the base model; work: folder of the unfinished work."""
+    """Where weights are trained.
+
+    Attributes:
+        base: Name or folder of the base model.
+        work: Folder of the unfinished work.
+    """
 
     base: str
     work: Path
@@ -65,11 +72,20 @@ def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and how)
 ) -> AdaptationRecord:
     """Adapt an encoder to a data set, judge it, and write it with its record, admitted or not.
 
-    data: folder of the data set, or its URL; base: name or folder of a sentence-transformers model, or folder of an
-    exported encoder; target: folder to make for the adapted one; settings: of the adaptation; say: told one line of
-    progress or warning at a time; watch: stopwatch whose stages grow; writer: of paraphrases, None for rules. Raises
-    InputError or EncoderError, and OSError where the writer does not answer; then the target has not been written, and
-    what was trained is kept beside it for the next attempt.
+    Args:
+        data: Folder of the data set, or its URL.
+        base: Name or folder of a sentence-transformers model, or folder of an exported encoder.
+        target: Folder to make for the adapted one.
+        settings: Of the adaptation.
+        say: Told one line of progress or warning at a time.
+        watch: Stopwatch whose stages grow.
+        writer: Of paraphrases, None for rules.
+
+    Raises:
+        InputError: , and OSError where the writer does not answer; then the target has not been written, and what was
+            trained is kept beside it for the next attempt.
+        EncoderError: , and OSError where the writer does not answer; then the target has not been written, and what was
+            trained is kept beside it for the next attempt.
     """
     from taugate.adaptation.folder import check_target, write_encoder  # imports PyTorch
 
@@ -112,10 +128,18 @@ def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and how)
 ) -> Adaptation:
     """Encode, try the recipes and judge them; no encoder is written.
 
-    dataset: its documents; queries: of the three parts; encoder: the base; settings, say, watch: as for `adapt`; steps:
-    gradient steps of the adapter, None for as many as the budget allows; place: where weights are trained, None for
-    linear recipes alone. Raises EncoderError where the base cannot be trained, InputError where the work cannot be
-    written.
+    Args:
+        dataset: Its documents.
+        queries: Of the three parts.
+        encoder: The base.
+        settings: As for `adapt`.
+        say: As for `adapt`.
+        watch: As for `adapt`.
+        steps: Gradient steps of the adapter, None for as many as the budget allows.
+        place: Where weights are trained, None for linear recipes alone.
+
+    Raises:
+        EncoderError: Where the base cannot be trained, InputError where the work cannot be written.
     """
     model = None if place is None else model_folder(place.base)
     # Before the corpus is encoded, which takes minutes.

@@ -44,7 +44,12 @@ _STREAM = 5  # of the seed, for random documents and bootstraps
 
 @dataclass(frozen=True)
 class ParaphrasedQueries:
-    """Queries with paraphrases of each; source, writer: as of FamiliarityRecord."""
+    """Queries with paraphrases of each.
+
+    Attributes:
+        source: As of FamiliarityRecord.
+        writer: As of FamiliarityRecord.
+    """
 
     queries: Sequence[str]
     paraphrases: Sequence[tuple[str, ...]]
@@ -61,8 +66,14 @@ class ParaphrasedQueries:
     ) -> "ParaphrasedQueries":
         """Draw ten queries and write three paraphrases of each.
 
-        queries: to draw from; seed: of the draw and of the model; model: that writes, None for rules; advance: called
-        after each reply of the model. Raises InputError where it writes too few, OSError where it does not answer.
+        Args:
+            queries: To draw from.
+            seed: Of the draw and of the model.
+            model: That writes, None for rules.
+            advance: Called after each reply of the model.
+
+        Raises:
+            InputError: Where it writes too few, OSError where it does not answer.
         """
         drawn = sorted(queries, key=lambda query: sampling_key(query.id, seed))[:QUERIES]
         texts = [query.text for query in drawn]
@@ -76,8 +87,10 @@ class ParaphrasedQueries:
 class OtherTexts:
     """Vectors, by one encoder, of texts that are neither documents nor queries; all float32 of unit length.
 
-    passages: (G, d) and questions: (G, d), of the general set; queries: (m, d), drawn ones; paraphrases: (m, n, d), of
-    these.
+    Attributes:
+        passages: (G, d) and questions: (G, d), of the general set.
+        queries: (m, d), drawn ones.
+        paraphrases: (m, n, d), of these.
     """
 
     passages: Float32
@@ -87,7 +100,12 @@ class OtherTexts:
 
     @classmethod
     def encode(cls, asked: ParaphrasedQueries, encode: Encode) -> "OtherTexts":
-        """Encode them, which takes a second or two; asked: drawn queries with paraphrases; encode: any texts."""
+        """Encode them, which takes a second or two.
+
+        Args:
+            asked: Drawn queries with paraphrases.
+            encode: Any texts.
+        """
         general = general_set()
         questions = [query.text for query in general.queries]
         rephrased = [text for each in asked.paraphrases for text in each]
@@ -101,7 +119,9 @@ class OtherTexts:
     ) -> "OtherTexts":
         """Return their vectors through a map, without encoding them again.
 
-        apply: maps (n, d) vectors; apply_to_documents: maps those of documents, None for the same.
+        Args:
+            apply: Maps (n, d) vectors.
+            apply_to_documents: Maps those of documents, None for the same.
         """
         flat = self.paraphrases.reshape(-1, self.paraphrases.shape[2])
         paraphrases = apply(flat).reshape(self.paraphrases.shape)
@@ -118,8 +138,11 @@ class OtherTexts:
 class EncoderComparison:
     """The encoders that are compared, on the corpus and its unseen queries.
 
-    queries: unseen ones; trials: their search by the base encoder, under "base", and by each recipe tried, under its
-    name; k: K; seed: of the draws.
+    Attributes:
+        queries: Unseen ones.
+        trials: Their search by the base encoder, under "base", and by each recipe tried, under its name.
+        k: K.
+        seed: Of the draws.
     """
 
     queries: Sequence[LabelledQuery]
@@ -130,8 +153,11 @@ class EncoderComparison:
     def measure(self, chosen: str, asked: ParaphrasedQueries, before: OtherTexts, after: OtherTexts) -> MeasuresRecord:
         """Measure all that the papers do.
 
-        chosen: name of the recipe that is kept; asked: queries with paraphrases; before, after: vectors of these and of
-        the general set, by the base encoder and by the chosen one.
+        Args:
+            chosen: Name of the recipe that is kept.
+            asked: Queries with paraphrases.
+            before: Vectors of these and of the general set, by the base encoder and by the chosen one.
+            after: Vectors of these and of the general set, by the base encoder and by the chosen one.
         """
         general = general_set()
         first, second = self.trials[BASE].documents, self.trials[chosen].documents
@@ -158,7 +184,9 @@ class EncoderComparison:
     def row(self, name: str, trial: SearchTrial) -> EncoderRow:
         """Measure one encoder as calibration would: bootstraps, papers' τ, COE and ROE.
 
-        name: of the row; trial: its search of the unseen queries.
+        Args:
+            name: Of the row.
+            trial: Its search of the unseen queries.
         """
         settings = CalibrationSettings(k=self.k, seed=self.seed)
         units = SamplingUnits.from_labels(clusters(self.queries))
@@ -190,7 +218,12 @@ class EncoderComparison:
 
 
 def separation_record(before: tuple[Float32, Float32], after: tuple[Float32, Float32]) -> SeparationRecord:
-    """Measure Δ_M of the corpus; before, after: (N, d) documents and (G, d) general passages by each encoder."""
+    """Measure Δ_M of the corpus.
+
+    Args:
+        before: (N, d) documents and (G, d) general passages by each encoder.
+        after: (N, d) documents and (G, d) general passages by each encoder.
+    """
     found = [separation(*each) for each in (before, after)]
     records = [
         Distances(
@@ -204,7 +237,11 @@ def separation_record(before: tuple[Float32, Float32], after: tuple[Float32, Flo
 
 
 def power_law_record(documents: Float32, seed: int) -> PowerLawRecord | None:
-    """Fit the power law of documents, (N, d) float32; seed: of its p-value. None where they vary too little."""
+    """Fit the power law of documents, (N, d) float32.
+
+    Args:
+        seed: Of its p-value. None where they vary too little.
+    """
     eigenvalues = spectrum(documents)
     law = power_law(eigenvalues)
     if law is None:

@@ -23,7 +23,11 @@ _STREAM = 2  # of the seed, apart from those of calibration/metrics/splits.py
 
 @dataclass(frozen=True)
 class CorpusParts:
-    """The part of each passage; part: (N,) int64, TRAIN, VALIDATION or UNSEEN."""
+    """The part of each passage.
+
+    Attributes:
+        part: (N,) int64, TRAIN, VALIDATION or UNSEEN.
+    """
 
     part: NDArray[np.int64]
 
@@ -42,8 +46,12 @@ class CorpusParts:
         ask for stay unseen. Those that both ask for, or neither, are divided. With the same queries on both sides, that
         is every document. Without training queries, unseen documents are those with evaluation queries first.
 
-        passages: N; parents: of the corpus; train: labelled queries to learn from, empty where crops will do;
-        evaluation: queries that decide on admission; seed: of the division.
+        Args:
+            passages: N.
+            parents: Of the corpus.
+            train: Labelled queries to learn from, empty where crops will do.
+            evaluation: Queries that decide on admission.
+            seed: Of the division.
         """
         groups = _groups(passages, parents, [*train, *evaluation])
         trains, evaluates = (_queries_of(groups, queries) for queries in (train, evaluation))

@@ -33,8 +33,13 @@ _STREAM = 3  # of the seed, for the pairs of the adapter
 class EncodedPairs:
     """Documents and queries, encoded.
 
-    queries: the queries of each part; documents: (N, d); train, validation, unseen: (n, d) float32 vectors of the
-    queries; corpus: the documents themselves.
+    Attributes:
+        queries: The queries of each part.
+        documents: (N, d).
+        train: (n, d) float32 vectors of the queries.
+        validation: (n, d) float32 vectors of the queries.
+        unseen: (n, d) float32 vectors of the queries.
+        corpus: The documents themselves.
     """
 
     queries: AdaptationQueries
@@ -55,8 +60,12 @@ class EncodedPairs:
     ) -> Self:
         """Encode documents and queries, or read their embeddings from a cache.
 
-        corpus: the documents; queries: of the three parts; encoder: that embeds; cache: of this encoder; watch: shows
-        the progress.
+        Args:
+            corpus: The documents.
+            queries: Of the three parts.
+            encoder: That embeds.
+            cache: Of this encoder.
+            watch: Shows the progress.
         """
 
         def of_queries(asked: Sequence[LabelledQuery]) -> Float32:
@@ -73,7 +82,11 @@ class EncodedPairs:
         return self.corpus.parents
 
     def paired_texts(self, learned: LinearMap | None) -> PairedTexts:
-        """Return the training queries and documents through a map; learned: the map."""
+        """Return the training queries and documents through a map.
+
+        Args:
+            learned: The map.
+        """
         allowed = self.queries.parts.passages(TRAIN)
         return PairedTexts(
             self.train if learned is None else learned.apply(self.train),
@@ -84,7 +97,11 @@ class EncodedPairs:
         )
 
     def validate(self, learned: LinearMap | None) -> PerQuery:
-        """Return NDCG@10 of each validation query in the whole corpus; learned: None for the base encoder."""
+        """Return NDCG@10 of each validation query in the whole corpus.
+
+        Args:
+            learned: None for the base encoder.
+        """
         trial = search_trial(self.queries.validation, self.validation, self.documents, learned, DEPTH, self.parents)
         return trial.outcomes().ndcg
 
@@ -99,8 +116,12 @@ def search_trial(
 ) -> SearchTrial:
     """Prepare queries and documents to be searched through a map.
 
-    queries: q of them; vectors: (q, d) and documents: (N, d) float32, by the base encoder; learned: None for the base
-    encoder itself; k: results asked for; parents: of the corpus.
+    Args:
+        queries: q of them.
+        vectors: (q, d) and documents: (N, d) float32, by the base encoder.
+        learned: None for the base encoder itself.
+        k: Results asked for.
+        parents: Of the corpus.
     """
     if learned is not None:
         vectors, documents = learned.apply(vectors), learned.apply_to_documents(documents)
@@ -111,9 +132,14 @@ def search_trial(
 class TriedRecipe:
     """A recipe at its best on the validation queries.
 
-    name: of the recipe; learned: its map, all recipes before it included, None for none; per_query: (v,) float64,
-    NDCG@10 of each validation query; whitening: in the map; pairs: encoded by its transformer; transformer: folder of a
-    model whose weights were trained, None where they are those of the base; merge_weight: of the trained weights.
+    Attributes:
+        name: Of the recipe.
+        learned: Its map, all recipes before it included, None for none.
+        per_query: (v,) float64, NDCG@10 of each validation query.
+        whitening: In the map.
+        pairs: Encoded by its transformer.
+        transformer: Folder of a model whose weights were trained, None where they are those of the base.
+        merge_weight: Of the trained weights.
     """
 
     name: RecipeName
@@ -140,9 +166,13 @@ class TriedRecipe:
 class LearnedRecipes:
     """What came of the recipes.
 
-    tried: in order; chosen: of these, the one that is kept; steps: gradient steps of the adapter that the budget
-    allowed; base: NDCG@10 of the base encoder on the validation queries; curve: of every candidate; training: of what
-    went through the encoder, None where nothing was to.
+    Attributes:
+        tried: In order.
+        chosen: Of these, the one that is kept.
+        steps: Gradient steps of the adapter that the budget allowed.
+        base: NDCG@10 of the base encoder on the validation queries.
+        curve: Of every candidate.
+        training: Of what went through the encoder, None where nothing was to.
     """
 
     tried: list[TriedRecipe]
@@ -165,10 +195,17 @@ class LearnedRecipes:
     ) -> Self:
         """Whiten, and learn the adapter on top of that, as far as the recipe and the time allow.
 
-        pairs: encoded queries and documents; recipe: what is asked for; seed: of the pairs; steps: gradient steps of
-        the adapter, or a function that returns the seconds that are left, which then decide; say: told a line of
-        progress at a time; keep_documents: learn the adapter for queries alone, without whitening. Raises InputError
-        where that leaves nothing.
+        Args:
+            pairs: Encoded queries and documents.
+            recipe: What is asked for.
+            seed: Of the pairs.
+            steps: Gradient steps of the adapter, or a function that returns the seconds that are left, which then
+                decide.
+            say: Told a line of progress at a time.
+            keep_documents: Learn the adapter for queries alone, without whitening.
+
+        Raises:
+            InputError: Where that leaves nothing.
         """
         before = pairs.validate(None)
         base = float(before.mean())
@@ -197,7 +234,11 @@ class LearnedRecipes:
 
 
 def _why_none(steps: int) -> str:
-    """Say why there is no adapter; steps: that the budget allowed."""
+    """Say why there is no adapter.
+
+    Args:
+        steps: That the budget allowed.
+    """
     return "its loss is no number" if steps else "the budget is spent; give a larger --budget"
 
 
@@ -237,7 +278,8 @@ def _adapt(
 ) -> tuple[TriedRecipe | None, int]:
     """Learn the adapter on top of a map; returns it at its best step, and how many steps were allowed.
 
-    start: with the map, a whitening or the identity, which says whether documents pass the adapter.
+    Args:
+        start: With the map, a whitening or the identity, which says whether documents pass the adapter.
     """
     from taugate.adaptation.linear.adapter import ContrastivePairs, fit, steps_within  # imports PyTorch
 

@@ -13,7 +13,7 @@ Recipe = Literal["auto", "whitening", "adapter", "layers", "ft", "pt", "pt-ft", 
 LINEAR = ("whitening", "adapter")  # recipes that need neither a transformer nor the extra `adaptation`
 TRAIN = "train"  # the split whose queries are learned from, where a data set has one
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-_LARGEST_SEED = 2**32 - 1  # that the trainers take
+_MAX_SEED = 2**32 - 1  # that the trainers take
 _BUDGET = re.compile(r"([1-9][0-9]{0,5})([smh]|steps?)")
 
 
@@ -46,8 +46,8 @@ class AdaptationSettings(Options):
         default=None,
         description="split that decides on admission (default: test where there is one, else human, else generated)",
     )
-    seed: Annotated[int, Advice(f"give a whole number from 0 to {_LARGEST_SEED}")] = Field(
-        default=0, ge=0, le=_LARGEST_SEED, description="seed of every random choice"
+    seed: Annotated[int, Advice(f"give a whole number from 0 to {_MAX_SEED}")] = Field(
+        default=0, ge=0, le=_MAX_SEED, description="seed of every random choice"
     )
     keep_documents: bool = Field(
         default=False,

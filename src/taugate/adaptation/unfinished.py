@@ -18,8 +18,12 @@ def sole_worker(work: Path, say: Callable[[str], None]) -> Iterator[None]:
 
     After an error or Ctrl-C it stays if anything has been trained, or if it was there before.
 
-    work: the folder; say: told where the work is kept. Raises InputError where another process has it, or it cannot be
-    made.
+    Args:
+        work: The folder.
+        say: Told where the work is kept.
+
+    Raises:
+        InputError: Where another process has it, or it cannot be made.
     """
     was_there = work.exists()
     try:
@@ -52,7 +56,8 @@ def sole_worker(work: Path, say: Callable[[str], None]) -> Iterator[None]:
 def writing_to(folder: Path) -> Iterator[None]:
     """Raise InputError where files of the unfinished work cannot be written.
 
-    folder: that is written to inside the `with` block.
+    Args:
+        folder: That is written to inside the `with` block.
     """
     try:
         yield

@@ -42,8 +42,14 @@ RATES = {"layers": 1e-4, "ft": 2e-5, "pt": 5e-5}
 class Workshop:
     """What training through the encoder needs.
 
-    pairs: queries and documents, encoded by the base encoder; encoder: that; base: its name, for messages; model: its
-    folder; work: the folder of the unfinished work; seed: of every random choice; watch: shows what is under way.
+    Attributes:
+        pairs: Queries and documents, encoded by the base encoder.
+        encoder: That.
+        base: Its name, for messages.
+        model: Its folder.
+        work: The folder of the unfinished work.
+        seed: Of every random choice.
+        watch: Shows what is under way.
     """
 
     pairs: EncodedPairs
@@ -64,7 +70,11 @@ class Workshop:
         return max(1, min(_TOGETHER, len(asked) // len(np.unique(np.concatenate(asked)))))
 
     def load(self, start: TriedRecipe | None = None) -> "SentenceTransformer":
-        """Load a model with the weights of a recipe; start: None for the base."""
+        """Load a model with the weights of a recipe.
+
+        Args:
+            start: None for the base.
+        """
         return self._load((start.transformer if start else None) or self.model)
 
     def _load(self, folder: Path) -> "SentenceTransformer":
@@ -77,9 +87,15 @@ class Workshop:
     ) -> tuple["SentenceTransformer", list[StageRecord]]:
         """Train a recipe, or read what a killed run has of it; returns the model and the record of each stage.
 
-        recipe: that goes through the encoder; start: where it begins, but for pre-training, which begins at the base;
-        made: steps of each stage; bfloat16: whether products are computed in it. Raises EncoderError where the base
-        cannot be trained or a loss is no number, InputError where the folder cannot be written.
+        Args:
+            recipe: That goes through the encoder.
+            start: Where it begins, but for pre-training, which begins at the base.
+            made: Steps of each stage.
+            bfloat16: Whether products are computed in it.
+
+        Raises:
+            EncoderError: Where the base cannot be trained or a loss is no number, InputError where the folder cannot be
+                written.
         """
         from taugate.adaptation.training.run import TrainingRun
 
@@ -122,7 +138,9 @@ class Workshop:
     def lower_layers_seconds(self, texts: Sequence[str], *, bfloat16: bool) -> float:
         """Return the mean time per text of the frozen layers, in seconds.
 
-        texts: that are timed, distinct or not; bfloat16: whether products are computed in it.
+        Args:
+            texts: That are timed, distinct or not.
+            bfloat16: Whether products are computed in it.
         """
         from taugate.adaptation.training.upper_layers import LAYERS, LowerStates
 
@@ -179,8 +197,15 @@ class Workshop:
     ) -> TriedRecipe:
         """Encode everything with a trained model, and choose its map: none, the one it had, or one that is fitted anew.
 
-        name: of the recipe; model: trained; folder: of its files, within the work; before: whose map it was trained
-        with, None for none; steps: of the adapter. Raises InputError where the folder cannot be written.
+        Args:
+            name: Of the recipe.
+            model: Trained.
+            folder: Of its files, within the work.
+            before: Whose map it was trained with, None for none.
+            steps: Of the adapter.
+
+        Raises:
+            InputError: Where the folder cannot be written.
         """
         transformer, pairs = self._encode(model, self.work / folder)
         fitted = LearnedRecipes.climb(pairs, "auto", self.seed, steps, lambda _: None).chosen
@@ -214,7 +239,12 @@ class Workshop:
 def check_trainable(model: Path, base: str) -> None:
     """Find out whether the weights of a base can be trained.
 
-    model: its folder; base: its name, for messages. Raises InputError without the extra, EncoderError for the base.
+    Args:
+        model: Its folder.
+        base: Its name, for messages.
+
+    Raises:
+        InputError: Without the extra, EncoderError for the base.
     """
     if missing := [name for name in ("accelerate", "datasets") if find_spec(name) is None]:
         raise InputError(
@@ -233,5 +263,9 @@ def check_trainable(model: Path, base: str) -> None:
 
 
 def graph_of(transformer: Path) -> Path:
-    """Return the folder of the exported graph of a trained model; transformer: folder of the model."""
+    """Return the folder of the exported graph of a trained model.
+
+    Args:
+        transformer: Folder of the model.
+    """
     return transformer.parent / "onnx"

@@ -28,8 +28,12 @@ _DOING = {
 class Task:
     """Work that is under way, for whoever shows it.
 
-    name: what is being done; total: units of it, None where nobody can say; done: units that are finished; known: those
-    of them that took no time, as they were finished by an earlier run; began: `time.perf_counter` at its start.
+    Attributes:
+        name: What is being done.
+        total: Units of it, None where nobody can say.
+        done: Units that are finished.
+        known: Those of them that took no time, as they were finished by an earlier run.
+        began: `time.perf_counter` at its start.
     """
 
     name: str
@@ -61,7 +65,9 @@ class Stopwatch:
     def task(self, name: str, total: int | None = None) -> Iterator[Task]:
         """Make a task the current one inside a `with` block, which counts what is done of it.
 
-        name: what is being done, in words; total: units of work, None where nobody can say.
+        Args:
+            name: What is being done, in words.
+            total: Units of work, None where nobody can say.
         """
         task = Task(name, total)
         self._tasks.append(task)
@@ -101,9 +107,15 @@ def speeds(
 
     Medians of rounds in which the two take turns: the machine's moods are the same for both.
 
-    baseline, candidate: answer a batch of queries; batch: queries answered together; lone: batches of one query each.
-    Returns `queries_per_second` of the batch and `milliseconds` of a query alone; of the baseline with `baseline_` in
-    front.
+    Args:
+        baseline: Answer a batch of queries.
+        candidate: Answer a batch of queries.
+        batch: Queries answered together.
+        lone: Batches of one query each.
+
+    Returns:
+        `queries_per_second` of the batch and `milliseconds` of a query alone; of the baseline with `baseline_` in
+        front.
     """
     ways = {"baseline_": baseline, "": candidate}
     batched: dict[str, list[float]] = {name: [] for name in ways}

@@ -56,8 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Adapt, and report.
 
-    arguments: the parsed command line. Returns 0, or 4 where the encoder is not admitted. Raises TaugateError for what
-    keeps it from being written.
+    Args:
+        arguments: The parsed command line.
+
+    Returns:
+        0, or 4 where the encoder is not admitted.
+
+    Raises:
+        TaugateError: For what keeps it from being written.
     """
     # What this needs comes with the extra `calibration`, which the other subcommands do without.
     from taugate.cli.terminal.display import ProgressDisplay
@@ -76,7 +82,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _writer(arguments: argparse.Namespace, settings: AdaptationSettings) -> "LanguageModel | None":
-    """Return the language model that paraphrases, None for rules. Raises InputError."""
+    """Return the language model that paraphrases, None for rules.
+
+    Raises:
+        InputError: .
+    """
     if settings.paraphrases != "rules":
         return language_model("--paraphrases", settings.paraphrases, arguments.endpoint, arguments.model)
     for name in ("endpoint", "model"):

@@ -107,9 +107,16 @@ def _add_engine_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, *, with_next_steps: bool = True) -> int:
     """Calibrate, promote, and report.
 
-    arguments: the parsed command line; with_next_steps: end with where the report is and what to do next, which a
-    command that goes on from here says itself. Returns the exit code. Raises TaugateError for what keeps a release from
-    being written.
+    Args:
+        arguments: The parsed command line.
+        with_next_steps: End with where the report is and what to do next, which a command that goes on from here says
+            itself.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        TaugateError: For what keeps a release from being written.
     """
     # What this needs comes with the extra `calibration`, which the other subcommands do without.
     from taugate.cli.terminal.display import ProgressDisplay

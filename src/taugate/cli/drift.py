@@ -7,9 +7,9 @@ from taugate.cli.terminal.options import add_action, variable_help
 from taugate.drift.rules import (
     AVERAGE_RUN_LENGTH,
     BLOCK,
-    FEWEST_IN_BLOCK,
-    MOST_IN_BLOCK,
-    SMALLEST_EFFECT,
+    MAX_IN_BLOCK,
+    MIN_EFFECT,
+    MIN_IN_BLOCK,
     BlockRule,
     Rules,
 )
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--smallest-effect",
         metavar="X",
         type=float,
-        default=SMALLEST_EFFECT,
+        default=MIN_EFFECT,
         help=variable_help("drift_smallest_effect"),
     )
     action.add_argument(
@@ -87,10 +87,14 @@ def _learn_baseline(arguments: argparse.Namespace) -> int:
 
 
 def _parse_block(text: str) -> BlockRule:
-    """Parse --block: `auto`, or a number of queries. Raises InputError for any other text."""
+    """Parse --block: `auto`, or a number of queries.
+
+    Raises:
+        InputError: For any other text.
+    """
     if text == "auto":
         return "auto"
-    block = int(text) if text.isdecimal() and len(text) <= len(str(MOST_IN_BLOCK)) else 0
-    if not FEWEST_IN_BLOCK <= block <= MOST_IN_BLOCK:
-        raise InputError(f"--block is auto, or from {FEWEST_IN_BLOCK} to {MOST_IN_BLOCK} queries")
+    block = int(text) if text.isdecimal() and len(text) <= len(str(MAX_IN_BLOCK)) else 0
+    if not MIN_IN_BLOCK <= block <= MAX_IN_BLOCK:
+        raise InputError(f"--block is auto, or from {MIN_IN_BLOCK} to {MAX_IN_BLOCK} queries")
     return block

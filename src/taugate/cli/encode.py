@@ -43,7 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Encode, and say what was done. arguments: the parsed command line. Returns 0. Raises TaugateError."""
+    """Encode, and say what was done.
+
+    Args:
+        arguments: The parsed command line. Returns 0.
+
+    Raises:
+        TaugateError: .
+    """
     # What this needs comes with the extra `calibration`, which other subcommands do without.
     from taugate.calibration.encoding.encode import Workers, encode_corpus
     from taugate.cli.terminal.display import ProgressDisplay

@@ -23,8 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Explain, and print the reason; the numbers go to stderr, or with --json everything to stdout.
 
-    arguments: the parsed command line. Returns the exit code. Raises InputError for a blank query or an unknown
-    document.
+    Args:
+        arguments: The parsed command line.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        InputError: For a blank query or an unknown document.
     """
     from taugate.errors import InputError
     from taugate.retrieval.documents.visible_text import has_visible_text

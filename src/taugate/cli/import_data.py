@@ -57,7 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Import, and say what was read and what was not. arguments: the parsed command line. Returns the exit code."""
+    """Import, and say what was read and what was not.
+
+    Args:
+        arguments: The parsed command line. Returns the exit code.
+    """
     from taugate.calibration.encoding.source import exported_encoder
     from taugate.calibration.progress import Stopwatch
     from taugate.cli.terminal.display import ProgressDisplay
@@ -134,7 +138,11 @@ def _list_files(heading: str, sentences: list[str]) -> None:
 
 
 def _size(chunks: str) -> int | Literal["auto"]:
-    """Parse `--chunks` as a number of tokens or auto. Raises InputError."""
+    """Parse `--chunks` as a number of tokens or auto.
+
+    Raises:
+        InputError: .
+    """
     if chunks == "auto":
         return "auto"
     if not chunks.isdecimal() or int(chunks) < 1:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from taugate.ingestion.labels.verdicts import Verdicts
 
 _NAME = re.compile(r"[\w-][\w.-]{0,63}")  # of a judge, and of a split: both become names of files
-_MOST_LISTED = 20
+_MAX_LISTED = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Let somebody judge, then say how much is judged and how far the judges agree. Returns the exit code.
 
-    arguments: the parsed command line. Raises InputError or ReleaseError.
+    Args:
+        arguments: The parsed command line.
+
+    Raises:
+        InputError: .
+        ReleaseError: .
     """
     from taugate.cli.judging.terminal import judge_in_terminal
     from taugate.ingestion.labels.judging import SampleRequest, Sources, judging, sample_to_judge
@@ -111,7 +116,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _write(work: "Judging") -> "Verdicts":
-    """Write the labels at the end. Raises DatasetBusy where another command is still writing to the data set."""
+    """Write the labels at the end.
+
+    Raises:
+        DatasetBusy: Where another command is still writing to the data set.
+    """
     from taugate.ingestion.labels.judging import PATIENCE_SECONDS
 
     try:
@@ -125,7 +134,10 @@ def _write(work: "Judging") -> "Verdicts":
 def summary(data: Path, split: str, verdicts: "Verdicts") -> list[str]:
     """Say what was judged, how far the judges agree, and what they disagree about.
 
-    data: folder of the data set. split: that the judgements go to. verdicts: of all judges.
+    Args:
+        data: Folder of the data set.
+        split: That the judgements go to.
+        verdicts: Of all judges.
     """
     sample, judged = verdicts.sample, verdicts.judged
     if not judged:
@@ -147,10 +159,10 @@ def summary(data: Path, split: str, verdicts: "Verdicts") -> list[str]:
     lines += [
         f"  {each.document} for “{each.text}”: relevant to {', '.join(each.relevant)}, not to "
         f"{', '.join(each.irrelevant)}"
-        for each in disputed[:_MOST_LISTED]
+        for each in disputed[:_MAX_LISTED]
     ]
-    if len(disputed) > _MOST_LISTED:
-        lines.append(f"  and {len(disputed) - _MOST_LISTED:,} more; --json lists all")
+    if len(disputed) > _MAX_LISTED:
+        lines.append(f"  and {len(disputed) - _MAX_LISTED:,} more; --json lists all")
     return lines
 
 

@@ -58,7 +58,8 @@ _PACKAGE_OF = {
 def main(arguments: list[str] | None = None) -> int:
     """Run one subcommand and return its exit code.
 
-    arguments: the command line without the program's name, None for that of this process.
+    Args:
+        arguments: The command line without the program's name, None for that of this process.
     """
     words = sys.argv[1:] if arguments is None else arguments
     # A calibration that is told to end clears away what it spooled, as after Ctrl-C. The service has its own handlers.
@@ -99,7 +100,8 @@ def _explain(error: Exception) -> int:
 def build_parser(words: list[str] | None) -> argparse.ArgumentParser:
     """Build the parser of a command line: all subcommands by name, and the arguments of the one that is asked for.
 
-    words: the command line, None for the arguments of every subcommand.
+    Args:
+        words: The command line, None for the arguments of every subcommand.
     """
     parser = CommandParser(prog="taugate", description="Retrieval with a calibrated similarity threshold.")
     parser.add_argument("--version", action=_VersionAction, nargs=0, help="show the version and exit")

@@ -21,7 +21,7 @@ from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.queries.accounting import Losses
 from taugate.ingestion.queries.generate import (
-    MOST_QUERIES,
+    MAX_QUERIES,
     GeneratedQueries,
     check_request,
     generate_crops,
@@ -62,8 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max",
         metavar="N",
         type=int,
-        default=MOST_QUERIES,
-        help=f"make queries from at most N passages, a seeded sample of the corpus (default: {MOST_QUERIES})",
+        default=MAX_QUERIES,
+        help=f"make queries from at most N passages, a seeded sample of the corpus (default: {MAX_QUERIES})",
     )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of every random choice (default: 0)")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
@@ -107,7 +107,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the queries, and say how many there are. arguments: the parsed command line. Returns the exit code."""
+    """Make the queries, and say how many there are.
+
+    Args:
+        arguments: The parsed command line. Returns the exit code.
+    """
     started = time.monotonic()
     value = _crops(arguments) if arguments.method == "crop" else _questions(arguments)
     if arguments.json:
@@ -201,7 +205,11 @@ def _questions(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _round_trip(text: str | None) -> int | None:
-    """Parse --round-trip: K, or None for off. Raises InputError."""
+    """Parse --round-trip: K, or None for off.
+
+    Raises:
+        InputError: .
+    """
     if text is None:
         return int(CalibrationSettings.fields()["k"].default)
     if text == "off":
@@ -212,7 +220,11 @@ def _round_trip(text: str | None) -> int | None:
 
 
 def _model(arguments: argparse.Namespace) -> "LanguageModel":
-    """Return the model that was asked for. Raises InputError, or ModuleNotFoundError without the extra `generate`."""
+    """Return the model that was asked for.
+
+    Raises:
+        InputError: , or ModuleNotFoundError without the extra `generate`.
+    """
     for name in ("price_in", "price_out"):
         price = getattr(arguments, name)
         if price is not None and not 0 <= price < float("inf"):
@@ -221,7 +233,11 @@ def _model(arguments: argparse.Namespace) -> "LanguageModel":
 
 
 def _confirm(arguments: argparse.Namespace, prompts: list["Prompt"]) -> None:
-    """Say what will be sent where and what it costs, and ask whether to go on. Raises InputError where not."""
+    """Say what will be sent where and what it costs, and ask whether to go on.
+
+    Raises:
+        InputError: Where not.
+    """
     from taugate.ingestion.queries.questions import estimated_tokens
 
     read, written = estimated_tokens(prompts)
@@ -271,7 +287,11 @@ def _say_questions(
     questions: "Questions",
     spent: tuple[float, float | None],
 ) -> None:
-    """Say what was written and what was lost; spent: seconds that a reply took, and what this run cost."""
+    """Say what was written and what was lost.
+
+    Args:
+        spent: Seconds that a reply took, and what this run cost.
+    """
     sampled = len(plan.prompts)
     source = f"its {sampled:,}" if sampled == plan.documents else f"{sampled:,} of its {plan.documents:,}"
     lost = _listed(questions.lost, _QUESTIONS_LOST)

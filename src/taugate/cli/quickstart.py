@@ -30,8 +30,11 @@ _READY_SECONDS = 60  # loading the sample release takes about one; a machine tha
 class QuestionOutcome:
     """What a question got.
 
-    results: similarity and text of each result kept, best first; considered: results there were before the threshold;
-    best: similarity of the first of them; reason: why none is kept, None if some are.
+    Attributes:
+        results: Similarity and text of each result kept, best first.
+        considered: Results there were before the threshold.
+        best: Similarity of the first of them.
+        reason: Why none is kept, None if some are.
     """
 
     results: Sequence[tuple[float, str]]
@@ -44,8 +47,11 @@ class QuestionOutcome:
 class _Tour:
     """What the quickstart asks and says about a data set.
 
-    question: one that the corpus answers; introduction: printed before it; options: of `taugate calibrate`, beside
-    those that every data set needs; next_step: the end of a sentence that begins with "Next,".
+    Attributes:
+        question: One that the corpus answers.
+        introduction: Printed before it.
+        options: Of `taugate calibrate`, beside those that every data set needs.
+        next_step: The end of a sentence that begins with "Next,".
     """
 
     question: str
@@ -84,7 +90,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Make a data set, calibrate on it, then serve until interrupted, or with --no-serve ask the questions and stop.
 
-    arguments: the parsed command line. Returns the exit code. Raises TaugateError as `calibrate` and `serve` do.
+    Args:
+        arguments: The parsed command line.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        TaugateError: As `calibrate` and `serve` do.
     """
     if arguments.folder is None:
         from taugate.ingestion.dataset.sample import check_installed
@@ -158,7 +171,7 @@ def _prepare_folder(folder: Path, data: Path, releases: Path) -> _Tour:
     from taugate.ingestion.dataset.beir import CORPUS, QUERIES
     from taugate.ingestion.dataset.judgements import HUMAN, TEST, qrels_of, splits_in
     from taugate.ingestion.dataset.lines import read_objects
-    from taugate.retrieval.release.records import FEWEST_QUERIES
+    from taugate.retrieval.release.records import MIN_QUERIES
 
     existed = data.parent.exists()
     try:
@@ -174,7 +187,7 @@ def _prepare_folder(folder: Path, data: Path, releases: Path) -> _Tour:
         queries.run(_parse(queries, [str(data), "--method", "crop"]))
         next_step += (
             " Its threshold is provisional: the queries behind it were cut from your files.\nOnce people have asked "
-            f"{FEWEST_QUERIES} questions or more, write them to {data / QUERIES} and the\npassages that answer them to "
+            f"{MIN_QUERIES} questions or more, write them to {data / QUERIES} and the\npassages that answer them to "
             f"{data / qrels_of(HUMAN)}, and calibrate again:\n{_calibrate(data, releases)} --split {HUMAN}"
         )
     titles = [record.get("title") or record["text"] for _, record in read_objects(data / CORPUS)]

@@ -86,8 +86,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Recalibrate, and report.
 
-    Returns 0, 3 where no safe threshold was found, or 4 where the new release is not promoted. Raises TaugateError for
-    what keeps a release from being written or compared.
+    Returns:
+        0, 3 where no safe threshold was found, or 4 where the new release is not promoted.
     """
     # What this needs comes with the extra `calibration`, which the other subcommands do without.
     from taugate.cli.terminal.display import ProgressDisplay

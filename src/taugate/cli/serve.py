@@ -24,8 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Serve until told to stop.
 
-    arguments: the parsed command line. Returns the exit code. Raises InputError for settings that cannot be used and
-    ReleaseError where there is no release to serve.
+    Args:
+        arguments: The parsed command line.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        InputError: For settings that cannot be used and ReleaseError where there is no release to serve.
     """
     from taugate.service.lifecycle.loading import current_release  # loads faiss and onnxruntime: help does without
 
@@ -38,8 +44,12 @@ def run(arguments: argparse.Namespace) -> int:
 def serve(settings: Settings, listener: socket.socket) -> None:
     """Run the service in as many processes as the settings say, until it is told to stop.
 
-    settings: of the service; listener: a listening TCP socket, as of `listen`. Raises ReleaseError where the release
-    cannot be loaded.
+    Args:
+        settings: Of the service.
+        listener: A listening TCP socket, as of `listen`.
+
+    Raises:
+        ReleaseError: Where the release cannot be loaded.
     """
     from taugate.service.process.server import serve_here
     from taugate.service.process.workers import serve_in_workers
@@ -52,7 +62,8 @@ def serve(settings: Settings, listener: socket.socket) -> None:
 def listen(settings: Settings) -> socket.socket:
     """Bind a TCP socket to the host and port of the settings, and listen.
 
-    Raises InputError where the address cannot be bound, and where other machines would reach it without API keys.
+    Raises:
+        InputError: Where the address cannot be bound, and where other machines would reach it without API keys.
     """
     from taugate.service.access.keys import check_access
     from taugate.service.runtime.traces import check_installed

@@ -24,7 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the settings in force.
 
-    arguments: the parsed command line. Returns the exit code. Raises InputError for a value that cannot be used.
+    Args:
+        arguments: The parsed command line.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        InputError: For a value that cannot be used.
     """
     found = settings_in_force(**given_settings(arguments))
     unknown = unknown_variables(os.environ)

@@ -10,7 +10,7 @@ import orjson
 
 from taugate.cli.terminal.output import say
 from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC, splits_in
-from taugate.ingestion.labels.raters import FEWEST_VOTES, MOST_BY_KEY
+from taugate.ingestion.labels.raters import MAX_BY_KEY, MIN_VOTES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,22 +33,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--votes",
         metavar="N",
         type=int,
-        default=FEWEST_VOTES,
-        help=f"users who have to judge a result before it counts; more where users err (default: {FEWEST_VOTES})",
+        default=MIN_VOTES,
+        help=f"users who have to judge a result before it counts; more where users err (default: {MIN_VOTES})",
     )
     parser.add_argument(
         "--most-by-key",
         metavar="N",
         type=int,
-        default=MOST_BY_KEY,
-        help=f"take at most so many judgements of one API key, a sample (default: {MOST_BY_KEY})",
+        default=MAX_BY_KEY,
+        help=f"take at most so many judgements of one API key, a sample (default: {MAX_BY_KEY})",
     )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Learn from the logs, and say what was left out. arguments: the parsed command line. Returns the exit code."""
+    """Learn from the logs, and say what was left out.
+
+    Args:
+        arguments: The parsed command line. Returns the exit code.
+    """
     from taugate.ingestion.labels.traffic import REASONS, learn_from_traffic
 
     started = time.monotonic()

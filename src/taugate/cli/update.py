@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Update, and report.
 
-    Returns 0, or 4 where the threshold is not shown to hold. Raises TaugateError for what keeps a release from being
-    written.
+    Returns:
+        0, or 4 where the threshold is not shown to hold.
     """
     # What this needs comes with the extra `calibration`, which the other subcommands do without.
     from taugate.cli.terminal.display import ProgressDisplay

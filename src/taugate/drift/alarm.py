@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from taugate.drift.blocks import FIFTHS, ROUNDING, Fifth
 from taugate.drift.observations import Float64
-from taugate.drift.rules import BLOCK, DEFAULT_RULES, FEWEST_IN_BLOCK, Rules
+from taugate.drift.rules import BLOCK, DEFAULT_RULES, MIN_IN_BLOCK, Rules
 from taugate.drift.signals import Bounds, Signal
 
 # A fifth of a block may be off by twice as much: its mean varies √5 times as much, and bursts move it more.
@@ -43,7 +43,10 @@ _MIN_PROBABILITY = 1e-12  # of which a logarithm is taken
 class Change:
     """The beginning or end of an alarm.
 
-    signal: its name. row: of the query or judgement that caused it, in the batch. on: whether the alarm began.
+    Attributes:
+        signal: Its name.
+        row: Of the query or judgement that caused it, in the batch.
+        on: Whether the alarm began.
     """
 
     signal: str
@@ -54,8 +57,11 @@ class Change:
 class EDetectors:
     """The e-detectors of V means, `logs`: natural logarithms of M, (bounds watched, stakes).
 
-    lower, upper: (V,) float64 bounds of the means in 0…1. A lower bound of 0 and an upper one of 1 cannot be crossed,
-    and are not watched.
+    Attributes:
+        lower: (V,) float64 bounds of the means in 0…1. A lower bound of 0 and an upper one of 1 cannot be crossed, and
+            are not watched.
+        upper: (V,) float64 bounds of the means in 0…1. A lower bound of 0 and an upper one of 1 cannot be crossed, and
+            are not watched.
     """
 
     def __init__(self, lower: Float64, upper: Float64) -> None:
@@ -91,7 +97,9 @@ class EDetectors:
 
         Exact where variables are 0 or 1, so that a block has a binomial number of ones; others vary less.
 
-        means: (V,) float64, the true means. queries: in a block.
+        Args:
+            means: (V,) float64, the true means.
+            queries: In a block.
         """
         mean = means[self._columns, None]
         ones = np.arange(queries + 1)
@@ -105,8 +113,11 @@ class EDetectors:
 class Alarm:
     """The alarm of one signal with V variables; `on` tells whether it is on.
 
-    signal: its name. bounds: of the means of blocks. wide: of the means of their fifths. threshold: natural logarithm
-    of the evidence that an alarm takes, as `threshold` returns it.
+    Attributes:
+        signal: Its name.
+        bounds: Of the means of blocks.
+        wide: Of the means of their fifths.
+        threshold: Natural logarithm of the evidence that an alarm takes, as `threshold` returns it.
     """
 
     def __init__(self, signal: str, bounds: Bounds, wide: Bounds, threshold: float) -> None:
@@ -130,7 +141,9 @@ class Alarm:
     def update(self, fifth: Fifth, means: slice) -> bool:
         """Add a fifth of a block, and the block with its last fifth; returns whether the alarm has begun or ended.
 
-        fifth: with the means of several signals. means: the columns that are this signal's.
+        Args:
+            fifth: With the means of several signals.
+            means: The columns that are this signal's.
         """
         self._fifths.update(fifth.mean[means])
         if fifth.block is not None:
@@ -159,7 +172,10 @@ class Alarm:
 
         It is computed for independent queries, whatever was seen so far.
 
-        means: (V,) float64, the true means. blocks: how many. size: queries in a block.
+        Args:
+            means: (V,) float64, the true means.
+            blocks: How many.
+            size: Queries in a block.
         """
         logs = [-np.inf]
         for detectors, times, queries, more in (
@@ -183,7 +199,11 @@ class Alarm:
         }
 
     def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
-        """Take over a state from `pack`. Raises ValueError for anything else, and nothing has changed then."""
+        """Take over a state from `pack`.
+
+        Raises:
+            ValueError: For anything else, and nothing has changed then.
+        """
         own = self.pack()
         if (
             {*packed} != {*own}
@@ -208,7 +228,7 @@ def _is_consistent(on: bool, peak: float, since: Float64) -> bool:
         return peak == 0 and not len(since)
     return (
         1 <= peak <= _MAX_SHOWN
-        and len(since) <= _QUIET_QUERIES // FEWEST_IN_BLOCK
+        and len(since) <= _QUIET_QUERIES // MIN_IN_BLOCK
         and bool(((since >= -ROUNDING) & (since <= 1 + ROUNDING)).all())
     )
 
@@ -218,8 +238,10 @@ def alarms_of(
 ) -> list[Alarm]:
     """Make the alarms of a release, one for each signal.
 
-    signals: all of the release's, as the evidence that an alarm takes grows with their number. rules: when there is an
-    alarm. ordinary: bounds of a baseline by signal, which widen those of the calibration.
+    Args:
+        signals: All of the release's, as the evidence that an alarm takes grows with their number.
+        rules: When there is an alarm.
+        ordinary: Bounds of a baseline by signal, which widen those of the calibration.
     """
     needed = threshold(rules.average_run_length, len(signals), BLOCK if rules.block == "auto" else rules.block)
     alarms = []
@@ -238,7 +260,10 @@ def threshold(average_run_length: float, alarms: int, block: int) -> float:
     While every block, and every fifth of one, is expected within its bounds, whatever came before, the probability that
     any of the alarms goes on within N distinct queries is at most N / average_run_length.
 
-    average_run_length: distinct queries. alarms: how many there are. block: distinct queries in the smallest block.
+    Args:
+        average_run_length: Distinct queries.
+        alarms: How many there are.
+        block: Distinct queries in the smallest block.
     """
     # Within n blocks the evidence of blocks reaches c with probability n / c at most, and within 5n fifths that of
     # fifths reaches 5c with the same; of each alarm either may, and N queries are N / block blocks.

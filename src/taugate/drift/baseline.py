@@ -24,8 +24,8 @@ from taugate.storage.files import atomic_write, read_bounded
 from taugate.storage.folders import staging_folder
 
 # A week has a weekend; without it the first Sunday could be an alarm.
-FEWEST_DAYS = 7
-FEWEST_BLOCKS = 20  # of fewer, neighbours say nothing
+MIN_DAYS = 7
+MIN_BLOCKS = 20  # of fewer, neighbours say nothing
 _MEDIAN_OF_A_SQUARE = NormalDist().inv_cdf(0.75) ** 2  # of a standard normal variable
 _BYTES = 1 << 20  # a hundred times as many as any has
 
@@ -35,7 +35,9 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class OrdinaryRange(BaseModel):
     """The ordinary range of one signal's block means.
 
-    lower, upper: of each variable, in 0…1.
+    Attributes:
+        lower: Of each variable, in 0…1.
+        upper: Of each variable, in 0…1.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -47,9 +49,15 @@ class OrdinaryRange(BaseModel):
 class Baseline(BaseModel):
     """The ordinary range of all signals, as `taugate drift baseline` writes it.
 
-    release: id of the release whose traffic it is of. first, last: times of the first and last query, ISO 8601 in UTC.
-    days: with queries. queries: how many. block: distinct queries in a block. blocks: how many. signals: the range of
-    each.
+    Attributes:
+        release: Id of the release whose traffic it is of.
+        first: Times of the first and last query, ISO 8601 in UTC.
+        last: Times of the first and last query, ISO 8601 in UTC.
+        days: With queries.
+        queries: How many.
+        block: Distinct queries in a block.
+        blocks: How many.
+        signals: The range of each.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -68,16 +76,21 @@ class Baseline(BaseModel):
     def learn(cls, release: str, queries: Observations, monitor: Monitor) -> Self:
         """Learn the baseline of a release from its query log.
 
-        release: its id. queries: of the log. monitor: at the settings of the service, and with nothing seen yet. Raises
-        InputError where the log has too few days or too few blocks.
+        Args:
+            release: Its id.
+            queries: Of the log.
+            monitor: At the settings of the service, and with nothing seen yet.
+
+        Raises:
+            InputError: Where the log has too few days or too few blocks.
         """
         stream = monitor.queries
         means = [result.fifth.block for result in monitor.process(queries) if result.fifth.block is not None]
         days = len({int(at // 86400) for at in queries.at.tolist()})
-        if days < FEWEST_DAYS or len(means) < FEWEST_BLOCKS:
+        if days < MIN_DAYS or len(means) < MIN_BLOCKS:
             raise InputError(
                 f"the log has queries of {days} days (UTC) and {len(means)} blocks of {stream.blocks.size} distinct "
-                f"queries; a baseline needs {FEWEST_DAYS} days and {FEWEST_BLOCKS} blocks"
+                f"queries; a baseline needs {MIN_DAYS} days and {MIN_BLOCKS} blocks"
             )
         first, last = (datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") for at in queries.at[[0, -1]])
         return cls(
@@ -100,7 +113,11 @@ class Baseline(BaseModel):
         }
 
     def save(self, path: Path) -> None:
-        """Write the file in one step; what was there before stays whole until then. Raises OSError."""
+        """Write the file in one step; what was there before stays whole until then.
+
+        Raises:
+            OSError: .
+        """
         sealed = _BaselineFile(baseline=self, sha256=self.digest)
         with staging_folder(path.parent, STAGING_PREFIX) as staging:
             atomic_write(path, sealed.model_dump_json(indent=1).encode() + b"\n", folder=staging)
@@ -123,8 +140,13 @@ class _BaselineFile(BaseModel):
 def load_baseline(path: Path, release: str, monitor: Monitor) -> Baseline:
     """Read what `Baseline.save` wrote.
 
-    path: the file. release: id of the release that it has to be of. monitor: whose signals it has to have. Raises
-    InputError, in one sentence, where it is damaged, or of another release.
+    Args:
+        path: The file.
+        release: Id of the release that it has to be of.
+        monitor: Whose signals it has to have.
+
+    Raises:
+        InputError: , in one sentence, where it is damaged, or of another release.
     """
     remedy = "make it again with `taugate drift baseline`"
     try:
@@ -141,8 +163,8 @@ def load_baseline(path: Path, release: str, monitor: Monitor) -> Baseline:
         raise InputError(f"{path}: damaged, its digest does not fit; {remedy}")
     if found.release != release:
         raise InputError(f"{path}: belongs to release {found.release[:80]!r}, not to {release}; {remedy}")
-    if found.days < FEWEST_DAYS:
-        raise InputError(f"{path}: covers {found.days} days, and a baseline needs {FEWEST_DAYS}; {remedy}")
+    if found.days < MIN_DAYS:
+        raise InputError(f"{path}: covers {found.days} days, and a baseline needs {MIN_DAYS}; {remedy}")
     widths = {alarm.signal: len(alarm.bounds.lower) for alarm in monitor.queries.alarms}
     if {*found.signals} != {*widths} or any(
         name not in widths

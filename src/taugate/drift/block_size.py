@@ -12,8 +12,8 @@ from taugate.drift.observations import Float64
 from taugate.drift.rules import BLOCK
 
 _STEP = 40  # queries that one value of the series is the mean of: a fifth of the smallest block
-_MOST_STEPS = 500  # the series: the last 20,000 queries
-_FEWEST_STEPS = 50
+_MAX_STEPS = 500  # the series: the last 20,000 queries
+_MIN_STEPS = 50
 _LARGEST = 16 * BLOCK  # what lasts longer than 1,600 queries is no burst; a baseline is for that
 
 
@@ -23,7 +23,8 @@ def autocorrelation_time(series: Float64) -> float:
     It is summed over lags by Geyer's initial positive sequence ("Practical Markov chain Monte Carlo", Statistical
     Science 7, 1992).
 
-    series: (n, V) float64, whose V variables are taken together.
+    Args:
+        series: (n, V) float64, whose V variables are taken together.
     """
     centred = series - series.mean(axis=0)
     variance = float((centred**2).sum())
@@ -41,15 +42,20 @@ def autocorrelation_time(series: Float64) -> float:
 class BlockSize:
     """Chooses the size of the next block from the traffic before it.
 
-    variables: V, how many means are observed.
+    Attributes:
+        variables: V, how many means are observed.
     """
 
     def __init__(self, variables: int) -> None:
-        self._steps: deque[Float64] = deque(maxlen=_MOST_STEPS)
+        self._steps: deque[Float64] = deque(maxlen=_MAX_STEPS)
         self._sum, self._count = np.zeros(variables), 0
 
     def observe(self, mean: Float64, queries: int) -> None:
-        """Add the mean, (V,) float64, of some more distinct queries; queries: how many."""
+        """Add the mean, (V,) float64, of some more distinct queries.
+
+        Args:
+            queries: How many.
+        """
         self._sum = self._sum + mean * queries
         self._count += queries
         # A fifth of a long block is several steps with one mean: steps are as long whatever the block is.
@@ -61,7 +67,7 @@ class BlockSize:
     @property
     def size(self) -> int:
         """Distinct queries in the next block, a multiple of BLOCK."""
-        if len(self._steps) < _FEWEST_STEPS:
+        if len(self._steps) < _MIN_STEPS:
             return BLOCK
         queries = 2 * _STEP * autocorrelation_time(np.array(self._steps))
         return int(np.clip(BLOCK * np.ceil(queries / BLOCK), BLOCK, _LARGEST))
@@ -71,7 +77,11 @@ class BlockSize:
         return {"steps": np.array(self._steps).reshape(-1, len(self._sum)), "rest": np.append(self._sum, self._count)}
 
     def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
-        """Take over a state from `pack`. Raises ValueError for anything else, and nothing has changed then."""
+        """Take over a state from `pack`.
+
+        Raises:
+            ValueError: For anything else, and nothing has changed then.
+        """
         variables = len(self._sum)
         if {*packed} != {"steps", "rest"} or any(
             array.dtype != np.float64 or not np.isfinite(array).all() for array in packed.values()
@@ -80,7 +90,7 @@ class BlockSize:
         steps, rest = packed["steps"], packed["rest"]
         if (
             steps.shape[1:] != (variables,)
-            or len(steps) > _MOST_STEPS
+            or len(steps) > _MAX_STEPS
             or rest.shape != (variables + 1,)
             or not 0 <= rest[-1] < _STEP
             or rest[-1] % 1
@@ -88,5 +98,5 @@ class BlockSize:
             or not ((rest >= -ROUNDING) & (rest <= rest[-1] + ROUNDING)).all()
         ):
             raise ValueError("no state of a block size")
-        self._steps = deque(steps[-_MOST_STEPS:].copy(), maxlen=_MOST_STEPS)
+        self._steps = deque(steps[-_MAX_STEPS:].copy(), maxlen=_MAX_STEPS)
         self._sum, self._count = rest[:-1].copy(), int(rest[-1])

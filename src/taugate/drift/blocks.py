@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.drift.observations import Float64, Keys
-from taugate.drift.rules import BLOCK, FEWEST_IN_BLOCK, MOST_IN_BLOCK
+from taugate.drift.rules import BLOCK, MAX_IN_BLOCK, MIN_IN_BLOCK
 
 FIFTHS = 5  # parts of a block, each tested on its own for changes that are too large to wait for
 ROUNDING = 1e-9  # by which a sum of shares may be off
-_MOST_ASKED = 2**53  # times, so that a count is exact as a float and has room to grow; nobody asks as often
+_MAX_ASKED = 2**53  # times, so that a count is exact as a float and has room to grow; nobody asks as often
 _REMEMBERED = 4000  # distinct queries of recent blocks whose counts are kept: 64 kB
 
 
@@ -30,8 +30,11 @@ _REMEMBERED = 4000  # distinct queries of recent blocks whose counts are kept: 6
 class Fifth:
     """A fifth of a block that is complete.
 
-    row: of its last query in the batch. mean: (V,) float64 means. queries: distinct ones in it. block: (V,) float64
-    means of the whole block where this is its last fifth, else None.
+    Attributes:
+        row: Of its last query in the batch.
+        mean: (V,) float64 means.
+        queries: Distinct ones in it.
+        block: (V,) float64 means of the whole block where this is its last fifth, else None.
     """
 
     row: int
@@ -43,7 +46,9 @@ class Fifth:
 class Blocks:
     """Collects queries into blocks, fifth by fifth.
 
-    neutral: (V,) float64 means at calibration. size: distinct queries in a block; it may be set between two blocks.
+    Attributes:
+        neutral: (V,) float64 means at calibration.
+        size: Distinct queries in a block; it may be set between two blocks.
     """
 
     def __init__(self, neutral: Float64, size: int = BLOCK) -> None:
@@ -59,7 +64,9 @@ class Blocks:
     def feed(self, keys: Keys, values: Float64) -> Iterator[Fifth]:
         """Add n queries in their order; yields every fifth that they complete.
 
-        keys: (n,) uint64, equal for equal queries. values: (n, V) float64 variables in 0…1.
+        Args:
+            keys: (n,) uint64, equal for equal queries.
+            values: (n, V) float64 variables in 0…1.
         """
         new: list[int] = []  # rows of queries that the block did not hold
         lighter: list[tuple[int, float]] = []  # which of them weigh less than 1
@@ -138,7 +145,11 @@ class Blocks:
         }
 
     def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
-        """Take over a state from `pack`. Raises ValueError for anything else, and nothing has changed then."""
+        """Take over a state from `pack`.
+
+        Raises:
+            ValueError: For anything else, and nothing has changed then.
+        """
         if not _is_valid(packed, len(self._neutral)):
             raise ValueError("no state of blocks")
         ends = packed["lengths"].cumsum()
@@ -163,15 +174,15 @@ def _is_valid(packed: Mapping[str, NDArray[Any]], variables: int) -> bool:
     if not (
         keys.ndim == lengths.ndim == 1
         and size.shape == (1,)
-        and FEWEST_IN_BLOCK <= size[0] <= MOST_IN_BLOCK
-        and 0 < len(lengths) <= _REMEMBERED // FEWEST_IN_BLOCK + 2
-        and (lengths[:-1] >= FEWEST_IN_BLOCK).all()
-        and (lengths[:-1] <= MOST_IN_BLOCK).all()
+        and MIN_IN_BLOCK <= size[0] <= MAX_IN_BLOCK
+        and 0 < len(lengths) <= _REMEMBERED // MIN_IN_BLOCK + 2
+        and (lengths[:-1] >= MIN_IN_BLOCK).all()
+        and (lengths[:-1] <= MAX_IN_BLOCK).all()
         and 0 <= lengths[-1] < size[0]
         and lengths.sum() == len(keys)  # no more than that, so that it does not wrap around
         and (len(lengths) <= 2 or lengths[:-1].sum() <= _REMEMBERED)
         and counts.shape == keys.shape
-        and ((counts > 0) & (counts <= _MOST_ASKED)).all()
+        and ((counts > 0) & (counts <= _MAX_ASKED)).all()
         and fifths.shape[1:] == packed["sum"].shape == (variables,)
     ):
         return False

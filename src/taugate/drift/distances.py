@@ -12,7 +12,8 @@ _MIN_SHARE = 1e-4  # share of a bin that nothing is in: its logarithm would be i
 def kolmogorov_smirnov(live: Float32, reference: Float32) -> float:
     """Return the largest distance between the two empirical distribution functions, in 0…1.
 
-    live: (n,) and reference: (m,) float32 similarities, n, m ≥ 1.
+    Args:
+        live: (n,) and reference: (m,) float32 similarities, n, m ≥ 1.
     """
     everywhere = np.sort(np.concatenate([live, reference]))  # in order, looking them up takes a tenth of the time
     return float(np.abs(_ecdf(live, everywhere) - _ecdf(reference, everywhere)).max())
@@ -21,7 +22,8 @@ def kolmogorov_smirnov(live: Float32, reference: Float32) -> float:
 def wasserstein(live: Float32, reference: Float32) -> float:
     """Return the 1-Wasserstein distance, in units of similarity: the area between the two distribution functions.
 
-    live: (n,) and reference: (m,) float32 similarities, n, m ≥ 1.
+    Args:
+        live: (n,) and reference: (m,) float32 similarities, n, m ≥ 1.
     """
     everywhere = np.sort(np.concatenate([live, reference]))
     apart = np.abs(_ecdf(live, everywhere) - _ecdf(reference, everywhere))
@@ -33,7 +35,8 @@ def population_stability(live: Float32, reference: Float32) -> float:
 
     By convention, 0.1 is a moderate shift and 0.25 a large one.
 
-    live: (n,) and reference: (m,) float32 similarities, n, m ≥ 1.
+    Args:
+        live: (n,) and reference: (m,) float32 similarities, n, m ≥ 1.
     """
     edges = np.percentile(reference, np.linspace(0, 100, _BINS + 1)[1:-1]).astype(np.float32)
     p, q = (_shares(sample, edges) for sample in (live, reference))

@@ -48,7 +48,10 @@ class _State(Protocol):
 class Stream(Generic[Sample]):
     """Signals of the same queries, or of the same judgements, in the same blocks.
 
-    signals: what is watched. alarms: one for each signal. rules: when there is an alarm.
+    Attributes:
+        signals: What is watched.
+        alarms: One for each signal.
+        rules: When there is an alarm.
     """
 
     def __init__(self, signals: list[Signal[Sample]], alarms: list[Alarm], rules: Rules) -> None:
@@ -62,7 +65,9 @@ class Stream(Generic[Sample]):
     def process(self, keys: Keys, seen: Sample) -> Iterator[FifthResult]:
         """Add n observations; yields every fifth of a block that they complete.
 
-        keys: (n,) uint64, equal for the same query or judgement. seen: the observations.
+        Args:
+            keys: (n,) uint64, equal for the same query or judgement.
+            seen: The observations.
         """
         values = np.concatenate([signal.variables(seen) for signal in self.signals], axis=1)
         for fifth in self.blocks.feed(keys, values):
@@ -86,7 +91,11 @@ class Stream(Generic[Sample]):
         return {f"{part}.{name}": array for part, own in self._parts().items() for name, array in own.pack().items()}
 
     def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
-        """Take over a state from `pack`. Raises ValueError for anything else."""
+        """Take over a state from `pack`.
+
+        Raises:
+            ValueError: For anything else.
+        """
         if {*packed} != {*self.pack()} or (self._auto is None and packed["blocks.size"].tolist() != [self.blocks.size]):
             raise ValueError("no state of these signals")
         for part, own in self._parts().items():
@@ -97,8 +106,11 @@ class Stream(Generic[Sample]):
 class Monitor:
     """The alarms of one release.
 
-    reference: similarities of the calibration queries. theta: θ of the calibration, see `theta_of`. rules: when there
-    is an alarm. ordinary: bounds of a baseline by signal, which widen those of the calibration.
+    Attributes:
+        reference: Similarities of the calibration queries.
+        theta: θ of the calibration, see `theta_of`.
+        rules: When there is an alarm.
+        ordinary: Bounds of a baseline by signal, which widen those of the calibration.
     """
 
     def __init__(
@@ -155,7 +167,11 @@ class Monitor:
         return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
 
     def restore(self, packed: bytes) -> None:
-        """Take over a state from `pack`. Raises ValueError for anything else; the monitor is then of no use."""
+        """Take over a state from `pack`.
+
+        Raises:
+            ValueError: For anything else; the monitor is then of no use.
+        """
         try:
             arrays = load(packed)
         except (SafetensorError, KeyError, TypeError, AttributeError) as error:

@@ -19,8 +19,9 @@ Keys = NDArray[np.uint64]
 class Columns:
     """Columns with a row for each of n queries or judgements.
 
-    at: (n,) float64 Unix times in seconds, none earlier than the one before. key: (n,) uint64, equal for the same
-    query, or the same judgement, sent again.
+    Attributes:
+        at: (n,) float64 Unix times in seconds, none earlier than the one before.
+        key: (n,) uint64, equal for the same query, or the same judgement, sent again.
     """
 
     at: Float64
@@ -49,8 +50,12 @@ class Columns:
 class Observations(Columns):
     """Observations of n queries, K the number of results that the release was calibrated at.
 
-    at, key: as in Columns. top: (n, K) float32 similarities of the top-K before the cut, best first. random: (n, r)
-    float32 similarities with random documents. kept: (n,) float32, how many of the K the calibrated threshold keeps.
+    At, key: as in Columns.
+
+    Attributes:
+        top: (n, K) float32 similarities of the top-K before the cut, best first.
+        random: (n, r) float32 similarities with random documents.
+        kept: (n,) float32, how many of the K the calibrated threshold keeps.
     """
 
     top: Float32
@@ -69,7 +74,10 @@ def calibration_observations(reference: Reference) -> Observations:
 class Judgements(Columns):
     """Judgements that a document that was shown is relevant.
 
-    at, key: as in Columns. correct: (n,) float32 similarities of the queries with these documents.
+    At, key: as in Columns.
+
+    Attributes:
+        correct: (n,) float32 similarities of the queries with these documents.
     """
 
     correct: Float32

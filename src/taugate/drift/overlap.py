@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.drift.observations import Float64, Judgements, Observations
-from taugate.drift.rules import FEWEST_IN_WINDOW
+from taugate.drift.rules import MIN_IN_WINDOW
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.manifest import BootstrapRecord
 from taugate.retrieval.release.query_arrays import Reference
@@ -20,7 +20,10 @@ from taugate.retrieval.vectors.similarity import Float32
 def overlap_thresholds(top_scores: Float32, rows: NDArray[np.int64], percentile: float) -> NDArray[np.float64]:
     """Return θ_j of each bootstrap j, (m,) float64: a percentile of the top-K similarities of its queries.
 
-    top_scores: (q, K) float32. rows: (m, l) int64 positions of queries. percentile: 0…100.
+    Args:
+        top_scores: (q, K) float32.
+        rows: (m, l) int64 positions of queries.
+        percentile: 0…100.
     """
     pooled = top_scores[rows].reshape(len(rows), -1)
     return np.percentile(pooled, percentile, axis=1).astype(np.float64)
@@ -31,7 +34,9 @@ def share_above(sample: Float32, thresholds: NDArray[np.float64]) -> NDArray[np.
 
     With S_corr this is COE at each θ_j, with S_rand it is ROE.
 
-    sample: (s,) float32, s ≥ 1. thresholds: (m,) float64.
+    Args:
+        sample: (s,) float32, s ≥ 1.
+        thresholds: (m,) float64.
     """
     below_or_equal = np.searchsorted(np.sort(sample).astype(np.float64), thresholds, side="right")
     return 1.0 - below_or_equal / len(sample)
@@ -41,8 +46,11 @@ def share_above(sample: Float32, thresholds: NDArray[np.float64]) -> NDArray[np.
 class LiveOverlap:
     """COE and ROE of live traffic; each None where too little was seen.
 
-    coe: of documents that were judged relevant. expected_coe: of the correct documents of the calibration, against the
-    live θ, which is what is known of COE where nobody judges. roe: of random documents.
+    Attributes:
+        coe: Of documents that were judged relevant.
+        expected_coe: Of the correct documents of the calibration, against the live θ, which is what is known of COE
+            where nobody judges.
+        roe: Of random documents.
     """
 
     coe: Interval | None
@@ -55,15 +63,18 @@ def live_overlap(
 ) -> LiveOverlap:
     """Measure COE and ROE of a window of traffic.
 
-    queries: of the window. judged: the judgements of the window. reference: similarities of the calibration queries.
-    drawn: how the release was bootstrapped: m rows of l queries, the seed, and which percentile θ is.
+    Args:
+        queries: Of the window.
+        judged: The judgements of the window.
+        reference: Similarities of the calibration queries.
+        drawn: How the release was bootstrapped: m rows of l queries, the seed, and which percentile θ is.
     """
-    if len(queries) < FEWEST_IN_WINDOW:
+    if len(queries) < MIN_IN_WINDOW:
         return LiveOverlap(None, None, None)
     rows = np.random.default_rng(drawn.seed).integers(0, len(queries), size=(drawn.bootstraps, drawn.sample_size))
     thetas = overlap_thresholds(queries.top, rows, drawn.overlap_percentile)
     return LiveOverlap(
-        coe=None if len(judged) < FEWEST_IN_WINDOW else Interval.of_bootstraps(_coe(judged.correct, reference, thetas)),
+        coe=None if len(judged) < MIN_IN_WINDOW else Interval.of_bootstraps(_coe(judged.correct, reference, thetas)),
         expected_coe=Interval.of_bootstraps(share_above(reference.correct, thetas)),
         roe=Interval.of_bootstraps(share_above(queries.random.ravel(), thetas)),
     )

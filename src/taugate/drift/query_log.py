@@ -21,7 +21,7 @@ VERSION = 2
 _LATEST = 253_370_764_799.0  # the last second of 9998: what is drawn may end a little later
 _LARGEST = float(np.finfo(np.float32).max)  # similarities are float32
 # A query has some thousand characters at most, and a reply some hundred results.
-_MOST_LINE_BYTES = 64 << 20
+_MAX_LINE_BYTES = 64 << 20
 _HASHED = re.compile(r"[0-9a-f]{16}")
 _REMEDY = "the line is not as the service wrote it; remove it"
 _MISSING = "the service writes one if TAUGATE_QUERY_LOG names it"
@@ -41,8 +41,11 @@ _Rank = Annotated[int, Field(strict=True, ge=1)]
 class ShownResult:
     """A result in a reply.
 
-    id: of the passage. rank: its place among all that were considered, from 1. score: its similarity. propensity: the
-    probability that a reply to this query shows it, 1 for what the policy keeps.
+    Attributes:
+        id: Of the passage.
+        rank: Its place among all that were considered, from 1.
+        score: Its similarity.
+        propensity: The probability that a reply to this query shows it, 1 for what the policy keeps.
     """
 
     id: _Text
@@ -55,14 +58,25 @@ class ShownResult:
 class LoggedQuery:
     """A line for a query that was answered.
 
-    at: Unix time in seconds. query_id: of the reply. query: its text, or 16 hexadecimal digits where the service writes
-    no texts. key: name of the API key, None without keys. collection: name of the data set of the release. release: id
-    of the release. filter: of the request, as JSON, or its hash where the service writes no texts; the filter of the
-    key is not in it. k: how many results were considered. threshold: of the request, in place of the calibrated one.
-    group_by: of the request. kept: how many of the calibration's K results the policy keeps. topk: their similarities,
-    best first. random: similarities with random documents. Both are empty where a filter, of the request or of the key,
-    was in force, and if the query was not read whole. shown: the results in the reply, in its order. truncated: the
-    encoder read only the beginning of the query. unreadable: it does not know most of the query's text.
+    Attributes:
+        at: Unix time in seconds.
+        query_id: Of the reply.
+        query: Its text, or 16 hexadecimal digits where the service writes no texts.
+        key: Name of the API key, None without keys.
+        collection: Name of the data set of the release.
+        release: Id of the release.
+        filter: Of the request, as JSON, or its hash where the service writes no texts; the filter of the key is not in
+            it.
+        k: How many results were considered.
+        threshold: Of the request, in place of the calibrated one.
+        group_by: Of the request.
+        kept: How many of the calibration's K results the policy keeps.
+        topk: Their similarities, best first.
+        random: Similarities with random documents. Both are empty where a filter, of the request or of the key, was in
+            force, and if the query was not read whole.
+        shown: The results in the reply, in its order.
+        truncated: The encoder read only the beginning of the query.
+        unreadable: It does not know most of the query's text.
     """
 
     v: Literal[2] = 2
@@ -108,11 +122,18 @@ class LoggedQuery:
 class LoggedJudgement:
     """A line for a judgement by a user.
 
-    at: Unix time in seconds. query_id: of the reply that was judged, whose own line has the text; None where the
-    judgement names the query itself. query: its text or hash where there is no query_id, else None. document_id: of the
-    passage. relevant: whether it answers the query. rank: its place among the results, from 1, where it is known.
-    score: its similarity with the query. key: name of the API key of whoever judged, None without keys. collection,
-    release: as of LoggedQuery.
+    Attributes:
+        at: Unix time in seconds.
+        query_id: Of the reply that was judged, whose own line has the text; None where the judgement names the query
+            itself.
+        query: Its text or hash where there is no query_id, else None.
+        document_id: Of the passage.
+        relevant: Whether it answers the query.
+        rank: Its place among the results, from 1, where it is known.
+        score: Its similarity with the query.
+        key: Name of the API key of whoever judged, None without keys.
+        collection: As of LoggedQuery.
+        release: As of LoggedQuery.
     """
 
     v: Literal[2] = 2
@@ -154,7 +175,11 @@ def line_bytes(record: LoggedQuery | LoggedJudgement) -> bytes:
 
 
 def hashed_filter(wanted: dict[str, Any]) -> str:
-    """Return the hash of a filter, 16 hexadecimal digits, equal for equal filters; wanted: the filter as JSON."""
+    """Return the hash of a filter, 16 hexadecimal digits, equal for equal filters.
+
+    Args:
+        wanted: The filter as JSON.
+    """
     return hashed(orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS).decode())
 
 
@@ -164,8 +189,12 @@ def read_query_log(paths: Sequence[Path]) -> Iterator[LogLine]:
     The last line of a file is passed over where it has no line break and cannot be read: the service was writing it, or
     was killed then.
 
-    paths: the files. Raises InputError where a file is missing or named twice, and where a line is of an earlier
-    version or not of a query log.
+    Args:
+        paths: The files.
+
+    Raises:
+        InputError: Where a file is missing or named twice, and where a line is of an earlier version or not of a query
+            log.
     """
     for path in paths:
         if path.suffix in _NO_LOGS:
@@ -186,7 +215,11 @@ def read_query_log(paths: Sequence[Path]) -> Iterator[LogLine]:
 
 
 def parse(line: bytes) -> LoggedQuery | LoggedJudgement:
-    """Read one line. Raises ValueError where it is not of a query log, InputError where it is of an earlier version."""
+    """Read one line.
+
+    Raises:
+        ValueError: Where it is not of a query log, InputError where it is of an earlier version.
+    """
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -210,14 +243,18 @@ def parse(line: bytes) -> LoggedQuery | LoggedJudgement:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield number, from 1, and bytes of each line. Raises InputError."""
+    """Yield number, from 1, and bytes of each line.
+
+    Raises:
+        InputError: .
+    """
     try:
         with path.open("rb") as file:
             number = 0
-            while line := file.readline(_MOST_LINE_BYTES + 1):
+            while line := file.readline(_MAX_LINE_BYTES + 1):
                 number += 1
-                if len(line) > _MOST_LINE_BYTES:
-                    raise _fault(path, number, f"longer than {_MOST_LINE_BYTES >> 20} MiB")
+                if len(line) > _MAX_LINE_BYTES:
+                    raise _fault(path, number, f"longer than {_MAX_LINE_BYTES >> 20} MiB")
                 yield number, line
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; {_MISSING}") from error

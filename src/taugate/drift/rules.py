@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 # Half of what Cohen calls a small effect: a share of 50 % that becomes 55 %, one of 5 % that becomes 7.4 %.
-SMALLEST_EFFECT = 0.1
+MIN_EFFECT = 0.1
 # Distinct queries between false alarms: while all means are just within their bounds, a false alarm of any signal
 # within N queries has at most the probability N over this: one in four for a hundred queries a second all month.
 # Further inside there are none.
@@ -12,9 +12,9 @@ AVERAGE_RUN_LENGTH = 1e9
 # Distinct queries in a block unless the settings say otherwise. Bursts of 200 queries on one topic then raise no alarm,
 # and a wrong corpus is found within 1,500 queries (docs/benchmarks/drift.md).
 BLOCK = 200
-FEWEST_IN_BLOCK, MOST_IN_BLOCK = 25, 10_000  # at least five queries in each fifth; 10,000 take 160 kB
+MIN_IN_BLOCK, MAX_IN_BLOCK = 25, 10_000  # at least five queries in each fifth; 10,000 take 160 kB
 # As many queries as a bootstrap draws by default (the paper's l): of fewer, an interval of COE or ROE says little.
-FEWEST_IN_WINDOW = 100
+MIN_IN_WINDOW = 100
 
 BlockRule = int | Literal["auto"]
 
@@ -23,12 +23,13 @@ BlockRule = int | Literal["auto"]
 class Rules:
     """When there is an alarm.
 
-    smallest_effect: Cohen's h by which a mean has to leave the bounds of the calibration. average_run_length: distinct
-    queries between false alarms, see `drift.alarm.threshold`. block: distinct queries in a block, or `auto` for as many
-    as the bursts ask for.
+    Attributes:
+        smallest_effect: Cohen's h by which a mean has to leave the bounds of the calibration.
+        average_run_length: Distinct queries between false alarms, see `drift.alarm.threshold`.
+        block: Distinct queries in a block, or `auto` for as many as the bursts ask for.
     """
 
-    smallest_effect: float = SMALLEST_EFFECT
+    smallest_effect: float = MIN_EFFECT
     average_run_length: float = AVERAGE_RUN_LENGTH
     block: BlockRule = BLOCK
 

@@ -19,14 +19,16 @@ from taugate.retrieval.release.query_arrays import Reference
 
 WITHIN = 10_000  # queries
 _STEPS = 40  # of a bisection: beyond the digits of a float32
-_LARGEST_EFFECT = float(np.pi)
-_LARGEST_SIMILARITY = 2.0
+_MAX_EFFECT = float(np.pi)
+_MAX_SIMILARITY = 2.0
 
 
 def sensitivity(reference: Reference, percentile: float) -> DriftRecord:
     """Compute the smallest shifts that the alarms of a release find at the default settings.
 
-    reference: similarities of the calibration queries. percentile: that θ is of their top-K similarities, 0…100.
+    Args:
+        reference: Similarities of the calibration queries.
+        percentile: That θ is of their top-K similarities, 0…100.
     """
     theta = theta_of(reference, percentile)
     topk, *shares = [*query_signals(reference, theta), feedback_signal(reference, theta)]
@@ -48,7 +50,7 @@ def sensitivity(reference: Reference, percentile: float) -> DriftRecord:
 
 def _shift_of_share(alarm: Alarm, means: Float64, direction: int) -> Shift | None:
     """Return the smallest shift of a share, such as COE, in one direction: −1 or 1."""
-    h = _smallest(lambda size: _is_found(alarm, shifted(means, direction * size)), _LARGEST_EFFECT)
+    h = _smallest(lambda size: _is_found(alarm, shifted(means, direction * size)), _MAX_EFFECT)
     if h is None:
         return None
     points = shifted(means, direction * h) - means
@@ -65,7 +67,7 @@ def _shift_of_similarity(
         shifted_means: Float64 = signal.variables(replace(calibration, top=top)).mean(axis=0)
         return shifted_means
 
-    size = _smallest(lambda size: _is_found(alarm, means(size)), _LARGEST_SIMILARITY)
+    size = _smallest(lambda size: _is_found(alarm, means(size)), _MAX_SIMILARITY)
     if size is None:
         return None
     effects = cohens_h(means(size), signal.means)

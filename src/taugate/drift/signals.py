@@ -17,7 +17,7 @@ _PERCENTILES = (0.1, 5, 50, 95, 99.9)
 # Probability that by sampling alone any variable's mean at calibration is further from the truth than is allowed for:
 # as with every interval of a release.
 _UNLUCKY = 0.05
-_MOST_VARIABLES = 2 * len(_PERCENTILES) + 4
+_MAX_VARIABLES = 2 * len(_PERCENTILES) + 4
 
 Sample = TypeVar("Sample")  # Observations, or similarities of judged documents
 
@@ -25,7 +25,9 @@ Sample = TypeVar("Sample")  # Observations, or similarities of judged documents
 def cohens_h(share: Float64, reference: Float64) -> Float64:
     """Return the effect size Cohen's h of two shares, positive where `share` is the larger one.
 
-    share, reference: in 0…1, of shapes that broadcast.
+    Args:
+        share: In 0…1, of shapes that broadcast.
+        reference: In 0…1, of shapes that broadcast.
     """
     return 2 * (np.arcsin(np.sqrt(share)) - np.arcsin(np.sqrt(reference)))
 
@@ -33,7 +35,9 @@ def cohens_h(share: Float64, reference: Float64) -> Float64:
 def shifted(reference: Float64, effects: Float64 | float) -> Float64:
     """Return the share that is a given effect away from a reference; 0 or 1 where there is none that far.
 
-    reference: shares in 0…1. effects: Cohen's h, negative for a smaller share.
+    Args:
+        reference: Shares in 0…1.
+        effects: Cohen's h, negative for a smaller share.
     """
     return np.sin(np.clip(np.arcsin(np.sqrt(reference)) + effects / 2, 0, np.pi / 2)) ** 2
 
@@ -41,7 +45,9 @@ def shifted(reference: Float64, effects: Float64 | float) -> Float64:
 class Bounds(NamedTuple):
     """The range of V means that counts as no drift.
 
-    lower, upper: (V,) float64 in 0…1.
+    Attributes:
+        lower: (V,) float64 in 0…1.
+        upper: (V,) float64 in 0…1.
     """
 
     lower: Float64
@@ -64,8 +70,11 @@ class Bounds(NamedTuple):
 class Signal(Generic[Sample]):
     """A signal with V variables.
 
-    name: as metrics have it. variables: computes the variables of n observations, (n, V) float64 in 0…1. means: (V,)
-    float64, their means at calibration. queries: how many calibration queries these are means of.
+    Attributes:
+        name: As metrics have it.
+        variables: Computes the variables of n observations, (n, V) float64 in 0…1.
+        means: (V,) float64, their means at calibration.
+        queries: How many calibration queries these are means of.
     """
 
     name: str
@@ -79,7 +88,7 @@ class Signal(Generic[Sample]):
 
         The mean of q queries is off by 1/√q in Cohen's h (standard deviation).
         """
-        quantile = NormalDist().inv_cdf(1 - _UNLUCKY / (2 * _MOST_VARIABLES))
+        quantile = NormalDist().inv_cdf(1 - _UNLUCKY / (2 * _MAX_VARIABLES))
         return Bounds(self.means, self.means).shifted(float(quantile / np.sqrt(self.queries)))
 
 
@@ -91,7 +100,9 @@ def theta_of(reference: Reference, percentile: float) -> float:
 def query_signals(reference: Reference, theta: float) -> list[Signal[Observations]]:
     """Return the signals of queries.
 
-    reference: similarities of the calibration queries. theta: θ of the calibration, see `theta_of`.
+    Args:
+        reference: Similarities of the calibration queries.
+        theta: θ of the calibration, see `theta_of`.
     """
     ranks = sorted({0, reference.top.shape[1] - 1})
     levels = np.percentile(reference.top[:, ranks], _PERCENTILES, axis=0).astype(np.float32)
@@ -125,7 +136,9 @@ def feedback_signal(reference: Reference, theta: float) -> Signal[Float32]:
 
     Only documents that were shown are judged, so it is compared with correct documents that the policy keeps.
 
-    reference: similarities of the calibration queries. theta: θ of the calibration, see `theta_of`.
+    Args:
+        reference: Similarities of the calibration queries.
+        theta: θ of the calibration, see `theta_of`.
     """
 
     def coe(correct: Float32) -> Float64:

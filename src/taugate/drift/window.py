@@ -14,7 +14,9 @@ Batch = TypeVar("Batch", bound=Columns)
 class SlidingWindow(Generic[Batch]):
     """Batches in the order in which they came.
 
-    most: how many rows are kept. seconds: how old a row may be.
+    Attributes:
+        most: How many rows are kept.
+        seconds: How old a row may be.
     """
 
     def __init__(self, most: int, seconds: float) -> None:
@@ -32,7 +34,11 @@ class SlidingWindow(Generic[Batch]):
         self._drop(self._count - self._most)
 
     def at(self, now: float) -> list[Batch]:
-        """Return the batches in the window, oldest first; now: Unix time in seconds."""
+        """Return the batches in the window, oldest first.
+
+        Args:
+            now: Unix time in seconds.
+        """
         self._clip_to(now)
         while self._batches and (old := int(np.searchsorted(self._batches[0].at, now - self._seconds))):
             self._drop(old)

@@ -7,7 +7,10 @@ from urllib.parse import urlsplit
 def is_on_loopback(url: str) -> bool:
     """Return whether a URL names a loopback address.
 
-    A proxy would look for it on its own machine, and would read what is sent. url: http:// or https://.
+    A proxy would look for it on its own machine, and would read what is sent.
+
+    Args:
+        url: Http:// or https://.
     """
     host = (urlsplit(url).hostname or "").rstrip(".")
     if host == "localhost" or host.endswith(".localhost"):

@@ -15,9 +15,12 @@ BlockKind = Literal["heading", "prose", "table", "code"]
 class Block:
     """A paragraph, list, table, code listing or heading of a document.
 
-    start, end: its characters in the document's text. kind: what it is; tables and code are kept whole where they fit
-    in a chunk. headings: the headings above it, outermost first; a heading ends with itself. page: its page, from 1, in
-    files that have pages.
+    Attributes:
+        start: Its characters in the document's text.
+        end: Its characters in the document's text.
+        kind: What it is; tables and code are kept whole where they fit in a chunk.
+        headings: The headings above it, outermost first; a heading ends with itself.
+        page: Its page, from 1, in files that have pages.
     """
 
     start: int
@@ -31,9 +34,12 @@ class Block:
 class ParsedDocument:
     """A file, or one record of a file, as text.
 
-    key: tells the records of a file apart; empty where the file is one document. title: its own title, empty where it
-    has none. text: its words in reading order. blocks: in order, without overlap. metadata: what the file says about
-    itself, such as dates and tags.
+    Attributes:
+        key: Tells the records of a file apart; empty where the file is one document.
+        title: Its own title, empty where it has none.
+        text: Its words in reading order.
+        blocks: In order, without overlap.
+        metadata: What the file says about itself, such as dates and tags.
     """
 
     key: str
@@ -47,10 +53,13 @@ class ParsedDocument:
 class ParsedFile:
     """What a parser makes of a file.
 
-    documents: of the file, in its order. source_text: every word of the file, as a dumb reading of the same bytes finds
-    them: without markup, but with no idea of layout. What a reader of the file would not miss, such as scripts and the
-    navigation of a page, is left out. The documents are compared with it. notes: what the user has to know about how
-    the file was read, each as the rest of a sentence about the file, such as "is read as windows-1252".
+    Attributes:
+        documents: Of the file, in its order.
+        source_text: Every word of the file, as a dumb reading of the same bytes finds them: without markup, but with no
+            idea of layout. What a reader of the file would not miss, such as scripts and the navigation of a page, is
+            left out. The documents are compared with it.
+        notes: What the user has to know about how the file was read, each as the rest of a sentence about the file,
+            such as "is read as windows-1252".
     """
 
     documents: list[ParsedDocument]
@@ -75,7 +84,9 @@ def with_unique_keys(documents: Iterable[ParsedDocument]) -> list[ParsedDocument
 def prose_document(text: str, title: str = "") -> ParsedDocument:
     """Return a text as a document, exactly as it is written; its blocks are its paragraphs.
 
-    text: with empty lines between paragraphs. title: its own, empty where it has none.
+    Args:
+        text: With empty lines between paragraphs.
+        title: Its own, empty where it has none.
     """
     return ParsedDocument("", title, text, tuple(Block(start, end, "prose") for start, end in _paragraphs(text)))
 

@@ -21,7 +21,11 @@ _SHORTEST = 4  # characters that name a release, as in git: fewer may be a slip
 def release_ids(releases: Path) -> list[str]:
     """Return the ids of all releases, oldest first; entries without a release's name are passed over.
 
-    releases: the releases directory. Raises ReleaseError where there is no such directory.
+    Args:
+        releases: The releases directory.
+
+    Raises:
+        ReleaseError: Where there is no such directory.
     """
     if not releases.is_dir():
         raise ReleaseError(f"{releases}: no such directory; `taugate calibrate DATA --releases {releases}` makes it")
@@ -31,8 +35,12 @@ def release_ids(releases: Path) -> list[str]:
 def find(releases: Path, name: str | None = None) -> Path:
     """Return the folder of a release, whose name is the release's id.
 
-    releases: the releases directory. name: the release's id, or the beginning of one as in `match_id`; None for the
-    current release. Raises ReleaseError where there is no such release, or more than one.
+    Args:
+        releases: The releases directory.
+        name: The release's id, or the beginning of one as in `match_id`; None for the current release.
+
+    Raises:
+        ReleaseError: Where there is no such release, or more than one.
     """
     if name is None:
         name = current_id(releases)
@@ -50,8 +58,13 @@ def find(releases: Path, name: str | None = None) -> Path:
 def match_id(ids: Sequence[str], text: str, where: str) -> str:
     """Return the one id that begins with a text, or whose digest does.
 
-    ids: of all releases, oldest first. text: from a user, four characters or more. where: the place that has them, for
-    the error. Raises ReleaseError, which names the candidates, where none or several fit, or the text is too short.
+    Args:
+        ids: Of all releases, oldest first.
+        text: From a user, four characters or more.
+        where: The place that has them, for the error.
+
+    Raises:
+        ReleaseError: , which names the candidates, where none or several fit, or the text is too short.
     """
     if len(text) < _SHORTEST:
         raise ReleaseError(
@@ -68,7 +81,8 @@ def match_id(ids: Sequence[str], text: str, where: str) -> str:
 def newest(ids: Sequence[str]) -> str:
     """List the newest releases in words, and how many older ones there are.
 
-    ids: oldest first.
+    Args:
+        ids: Oldest first.
     """
     if not ids:
         return "no releases"
@@ -79,7 +93,11 @@ def newest(ids: Sequence[str]) -> str:
 def current_id(releases: Path) -> str | None:
     """Return the id of the promoted release, or None before the first promotion.
 
-    releases: the releases directory. Raises ReleaseError where the pointer names no release that is there.
+    Args:
+        releases: The releases directory.
+
+    Raises:
+        ReleaseError: Where the pointer names no release that is there.
     """
     return _existing_id(releases, CURRENT, "promote one that is")
 
@@ -87,7 +105,11 @@ def current_id(releases: Path) -> str | None:
 def shadow_id(releases: Path) -> str | None:
     """Return the id of the release that is tried beside the current one, or None.
 
-    releases: the releases directory. Raises ReleaseError where the pointer names no release that is there.
+    Args:
+        releases: The releases directory.
+
+    Raises:
+        ReleaseError: Where the pointer names no release that is there.
     """
     return _existing_id(releases, SHADOW, "name one that is with `taugate release shadow`, or give --none")
 
@@ -95,7 +117,9 @@ def shadow_id(releases: Path) -> str | None:
 def pointed_id(releases: Path, pointer: str) -> str | None:
     """Return the id that a pointer names, whether there is such a release or not; None where it names none.
 
-    releases: the releases directory. pointer: CURRENT or SHADOW.
+    Args:
+        releases: The releases directory.
+        pointer: CURRENT or SHADOW.
     """
     try:
         name = read_bounded(releases / pointer, POINTER_BYTES).decode("ascii").strip()
@@ -122,8 +146,9 @@ def _existing_id(releases: Path, pointer: str, remedy: str) -> str | None:
 def parent_of(releases: Path, name: str | None) -> str | None:
     """Return the id of the release that was current when a release was written.
 
-    releases: the releases directory. name: the release's id; for None, and where its manifest does not say, the answer
-    is None.
+    Args:
+        releases: The releases directory.
+        name: The release's id; for None, and where its manifest does not say, the answer is None.
     """
     found = unverified_manifest(releases, name).get("parent")
     return found if isinstance(found, str) and is_release_id(found) else None
@@ -132,7 +157,9 @@ def parent_of(releases: Path, name: str | None) -> str | None:
 def erasure_source(releases: Path, name: str | None) -> str | None:
     """Return the id of the release that a release was made of by erasing documents; None where it was not.
 
-    releases: the releases directory. name: the release's id, or None.
+    Args:
+        releases: The releases directory.
+        name: The release's id, or None.
     """
     record = unverified_manifest(releases, name).get("erasure")
     found = record.get("release") if isinstance(record, dict) else None
@@ -142,7 +169,9 @@ def erasure_source(releases: Path, name: str | None) -> str | None:
 def encoder_record(releases: Path, name: str | None) -> dict[str, Any]:
     """Return the manifest's record of a release's float32 encoder of queries; empty where none can be read.
 
-    releases: the releases directory. name: the release's id, or None.
+    Args:
+        releases: The releases directory.
+        name: The release's id, or None.
     """
     manifest = unverified_manifest(releases, name)
     found = manifest.get("float32_encoder") or manifest.get("query_encoder") or manifest.get("encoder")
@@ -154,7 +183,9 @@ def calibration_state(releases: Path, name: str | None) -> State | None:
 
     A manifest from before there was such a record counts as calibrated.
 
-    releases: the releases directory. name: the release's id, or None.
+    Args:
+        releases: The releases directory.
+        name: The release's id, or None.
     """
     manifest = unverified_manifest(releases, name)
     if not manifest:
@@ -166,7 +197,9 @@ def calibration_state(releases: Path, name: str | None) -> State | None:
 def unverified_manifest(releases: Path, name: str | None) -> dict[str, Any]:
     """Read a manifest as plain JSON, without any check; empty where that cannot be done.
 
-    releases: the releases directory. name: the release's id, or None.
+    Args:
+        releases: The releases directory.
+        name: The release's id, or None.
     """
     if name is None:
         return {}

@@ -37,9 +37,15 @@ def prune_collections(
 
     No calibration runs in any of the directories meanwhile, as it may be about to name one.
 
-    engine: that holds the collections. directories: every releases directory whose releases are in this engine.
-    dry_run: decide, and drop nothing. now: seconds since 1970; by default the clock's. Raises ReleaseError where a
-    release cannot be read or a calibration is under way, before anything is dropped, and EngineUnavailable.
+    Args:
+        engine: That holds the collections.
+        directories: Every releases directory whose releases are in this engine.
+        dry_run: Decide, and drop nothing.
+        now: Seconds since 1970; by default the clock's.
+
+    Raises:
+        ReleaseError: Where a release cannot be read or a calibration is under way, before anything is dropped, and
+            EngineUnavailable.
     """
     with ExitStack() as locks:
         if not dry_run:

@@ -7,7 +7,7 @@ import numpy as np
 
 from taugate.retrieval.release.manifest import Manifest
 
-FEWEST_RELEASES = 3  # two points always correlate perfectly
+MIN_RELEASES = 3  # two points always correlate perfectly
 
 _PAIRS = (
     ("accuracy", "coe"),
@@ -30,9 +30,13 @@ _ADAPTED_PAIRS = (
 class Correlations:
     """Pearson correlations between pairs of measures, over the releases of one data set and K.
 
-    data: name of the data set. k: K. releases: how many, each of another encoder. adapted: how many of them have what
-    `taugate adapt` measures. values: by pair of measures; None where one of the two never changes. Pairs with such a
-    measure are over those releases alone, and missing where they are fewer than three.
+    Attributes:
+        data: Name of the data set.
+        k: K.
+        releases: How many, each of another encoder.
+        adapted: How many of them have what `taugate adapt` measures.
+        values: By pair of measures; None where one of the two never changes. Pairs with such a measure are over those
+            releases alone, and missing where they are fewer than three.
     """
 
     data: str
@@ -48,8 +52,11 @@ def correlations(manifests: Sequence[Manifest]) -> list[Correlations]:
     The measures are bootstrapped means of the calibration queries, and τ(ψ) of the papers' rule whether or not it is in
     force. Of several releases with one encoder the last counts: they differ in nothing that is compared here.
 
-    manifests: of the releases, oldest first. Returns one result for each data set, K and way to measure with three
-    encoders or more.
+    Args:
+        manifests: Of the releases, oldest first.
+
+    Returns:
+        One result for each data set, K and way to measure with three encoders or more.
     """
     groups: dict[str, dict[str, Manifest]] = {}
     for manifest in manifests:
@@ -63,7 +70,7 @@ def correlations(manifests: Sequence[Manifest]) -> list[Correlations]:
             _correlate(list(group.values())),
         )
         for group in groups.values()
-        if len(group) >= FEWEST_RELEASES and (first := next(iter(group.values())))
+        if len(group) >= MIN_RELEASES and (first := next(iter(group.values())))
     ]
 
 
@@ -77,7 +84,7 @@ def _comparison_key(manifest: Manifest) -> tuple[object, ...]:
 def _correlate(manifests: Sequence[Manifest]) -> dict[tuple[str, str], float | None]:
     found = _pairs([_row(manifest) for manifest in manifests], _PAIRS)
     adapted = [_row(manifest) | _adapted_row(manifest) for manifest in manifests if _measured(manifest)]
-    if len(adapted) >= FEWEST_RELEASES:
+    if len(adapted) >= MIN_RELEASES:
         found |= _pairs(adapted, _ADAPTED_PAIRS)
     return found
 

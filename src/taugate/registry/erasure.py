@@ -59,8 +59,10 @@ here: it shows texts.</p>
 class Erasure:
     """The outcome of an erasure.
 
-    manifest: of the new release. answered: how many golden queries have another answer now. dropped: how many golden
-    queries are gone, as they asked for erased documents alone.
+    Attributes:
+        manifest: Of the new release.
+        answered: How many golden queries have another answer now.
+        dropped: How many golden queries are gone, as they asked for erased documents alone.
     """
 
     manifest: Manifest
@@ -71,10 +73,16 @@ class Erasure:
 def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | None = None) -> Erasure:
     """Write a new release without some documents of another one. It is not promoted.
 
-    releases: the releases directory. name: id of the release that it is made of. ids: of the documents to leave out,
-    as in the corpus. trusted: keys of which one must have signed the release that it is made of; None asks for no
-    signature. Raises InputError for a release over an engine, for an id that the release does not have, and where too
-    little would be left; ReleaseError, EncoderError or OSError. Then nothing has been written.
+    Args:
+        releases: The releases directory.
+        name: Id of the release that it is made of.
+        ids: Of the documents to leave out, as in the corpus.
+        trusted: Keys of which one must have signed the release that it is made of; None asks for no signature. Then
+            nothing has been written.
+
+    Raises:
+        InputError: For a release over an engine, for an id that the release does not have, and where too little would
+            be left; ReleaseError, EncoderError or OSError.
     """
     source = find(releases, name)
     _check_in_process(source)
@@ -110,7 +118,11 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
 
 
 def _check_in_process(source: Path) -> None:
-    """Raise InputError for a release over an engine, where a collection is never changed; source: its folder."""
+    """Raise InputError for a release over an engine, where a collection is never changed.
+
+    Args:
+        source: Its folder.
+    """
     record = unverified_manifest(source.parent, source.name).get("engine")
     if isinstance(record, dict):
         kind = "pgvector" if record.get("kind") == "pgvector" else "milvus"
@@ -124,7 +136,9 @@ def _check_in_process(source: Path) -> None:
 class _DocumentView(Sequence[Document]):
     """The documents at some positions of a store, none of them held in memory.
 
-    documents: the store. positions: (M,) int64 positions in it.
+    Attributes:
+        documents: The store.
+        positions: (M,) int64 positions in it.
     """
 
     def __init__(self, documents: Documents, positions: NDArray[np.int64]) -> None:

@@ -30,10 +30,14 @@ POINTERS: Mapping[str, str] = {"promote": CURRENT, "rollback": CURRENT, "shadow"
 class Event(BaseModel):
     """One line of the history.
 
-    at: ISO 8601 time, UTC. action: an Action, or one that a later version knows. release: the id that the pointer was
-    to name, or that was pruned; None for a pointer that was removed. previous: the id that the pointer named before.
-    by: user and host. forced: the rules that were set aside. rule: the rule that the release had to meet to be
-    promoted; None where there was none.
+    Attributes:
+        at: ISO 8601 time, UTC.
+        action: An Action, or one that a later version knows.
+        release: The id that the pointer was to name, or that was pruned; None for a pointer that was removed.
+        previous: The id that the pointer named before.
+        by: User and host.
+        forced: The rules that were set aside.
+        rule: The rule that the release had to meet to be promoted; None where there was none.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -49,7 +53,11 @@ class Event(BaseModel):
 
 @dataclass(frozen=True)
 class History:
-    """The events of a directory, oldest first; unreadable: numbers, from 1, of lines that are torn or no events."""
+    """The events of a directory, oldest first.
+
+    Attributes:
+        unreadable: Numbers, from 1, of lines that are torn or no events.
+    """
 
     events: Sequence[Event]
     unreadable: Sequence[int]
@@ -58,7 +66,8 @@ class History:
 def read(releases: Path) -> History:
     """Read the history of a releases directory; empty where nothing was recorded.
 
-    Raises ReleaseError where the file cannot be read.
+    Raises:
+        ReleaseError: Where the file cannot be read.
     """
     path = releases / HISTORY
     try:
@@ -89,8 +98,11 @@ def record(
 ) -> None:
     """Append an event and wait until it is on the disk; the caller has the change lock.
 
-    releases: the releases directory. The other parameters are the fields of Event. Raises OSError; then nothing may be
-    moved.
+    Args:
+        releases: The releases directory. The other parameters are the fields of Event.
+
+    Raises:
+        OSError: ; then nothing may be moved.
     """
     event = Event(
         at=_now(),
@@ -116,7 +128,9 @@ def record(
 def took_effect(events: Sequence[Event], pointers: Mapping[str, str | None]) -> list[bool]:
     """Tell of each event whether its pointer moved; an event that moves no pointer counts as one that did.
 
-    events: oldest first. pointers: the release id that each pointer names now.
+    Args:
+        events: Oldest first.
+        pointers: The release id that each pointer names now.
     """
     after = dict(pointers)
     done = []

@@ -27,8 +27,11 @@ _PRUNE_SECONDS = 5
 def change_lock(releases: Path) -> Iterator[None]:
     """Take the right to change `current`, `shadow` and the history, and to remove releases; wait for whoever has it.
 
-    releases: the releases directory. Raises ReleaseError where that takes more than half a minute, or where the
-    directory cannot be written to.
+    Args:
+        releases: The releases directory.
+
+    Raises:
+        ReleaseError: Where that takes more than half a minute, or where the directory cannot be written to.
     """
     with exclusive_lock(releases / CHANGE_LOCK, _CHANGE_SECONDS) as holder:
         if holder is not None:
@@ -43,8 +46,11 @@ def change_lock(releases: Path) -> Iterator[None]:
 def calibration_lock(releases: Path) -> Iterator[None]:
     """Take the right to calibrate into a directory; of the lock nothing is left afterwards.
 
-    releases: the releases directory, which is made where needed, and removed again where it stays empty. Raises
-    ReleaseError at once while another calibration runs there.
+    Args:
+        releases: The releases directory, which is made where needed, and removed again where it stays empty.
+
+    Raises:
+        ReleaseError: At once while another calibration runs there.
     """
     made = [folder for folder in (releases, *releases.parents) if not folder.exists()]
     releases.mkdir(parents=True, exist_ok=True)
@@ -68,7 +74,8 @@ def calibration_lock(releases: Path) -> Iterator[None]:
 class ReadLock:
     """A shared lock on a release: prune leaves the release alone until `close`, or until the process ends.
 
-    descriptor: of its manifest, open and locked; the lock owns it from now on.
+    Attributes:
+        descriptor: Of its manifest, open and locked; the lock owns it from now on.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -94,7 +101,11 @@ def lock_for_reading(release: Path) -> ReadLock:
 
     It needs no right to write. Where the file system has no locks, it succeeds: serving goes before pruning.
 
-    release: the release's folder. Raises ReleaseError where the release is not there, or is being pruned.
+    Args:
+        release: The release's folder.
+
+    Raises:
+        ReleaseError: Where the release is not there, or is being pruned.
     """
     path = release / MANIFEST
     try:
@@ -117,7 +128,8 @@ def try_lock_for_removal(release: Path) -> Iterator[bool]:
 
     While it is locked, nobody can open the release. Where the file system has no locks, it fails.
 
-    release: the release's folder.
+    Args:
+        release: The release's folder.
     """
     try:
         descriptor = _open_to_lock(release / MANIFEST)

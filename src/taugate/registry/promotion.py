@@ -24,8 +24,9 @@ NOT_ADMITTED = "encoder not admitted"
 class SatisfiedRule:
     """A rule that a release was found to meet in a comparison with the current one.
 
-    rule: the rule and the finding, in words. over: id of the release that it was compared with; None where none was
-    current.
+    Attributes:
+        rule: The rule and the finding, in words.
+        over: Id of the release that it was compared with; None where none was current.
     """
 
     rule: str
@@ -43,15 +44,20 @@ def promote(
 ) -> Manifest:
     """Make a release the current one; returns its manifest.
 
-    releases: the releases directory. name: the release's id, or the beginning of one. trusted: keys of which one must
-    have signed the release; None asks for no signature. force: promote also a release whose policy is none, which drops
-    nothing, one whose accuracy is not shown to be above chance, a provisional one in the place of a calibrated one, and
-    one of an adapted encoder that `taugate adapt` did not admit.
-    new_encoder: promote also a release of another encoder than the current one's. rule: the rule that the release was
-    found to meet, for the history; it holds for the one current release that it names.
+    Args:
+        releases: The releases directory.
+        name: The release's id, or the beginning of one.
+        trusted: Keys of which one must have signed the release; None asks for no signature.
+        force: Promote also a release whose policy is none, which drops nothing, one whose accuracy is not shown to be
+            above chance, a provisional one in the place of a calibrated one, and one of an adapted encoder that
+            `taugate adapt` did not admit.
+        new_encoder: Promote also a release of another encoder than the current one's.
+        rule: The rule that the release was found to meet, for the history; it holds for the one current release that it
+            names.
 
-    Raises NotPromoted where the release's evidence is against it, ReleaseError where it does not verify or another rule
-    is against it, OSError where the directory cannot be written to; then nothing has changed.
+    Raises:
+        NotPromoted: Where the release's evidence is against it, ReleaseError where it does not verify or another rule
+            is against it, OSError where the directory cannot be written to; then nothing has changed.
     """
     release = find(releases, name)
     name, manifest = release.name, verify_with_collection(release, trusted)
@@ -84,7 +90,9 @@ def promote(
 def check_evidence(releases: Path, manifest: Manifest) -> None:
     """Raise NotPromoted or ReleaseError, as `promote` would, where the evidence of a release is against it.
 
-    releases: the releases directory. manifest: of the release.
+    Args:
+        releases: The releases directory.
+        manifest: Of the release.
     """
     if objections := _objections(manifest, releases):
         raise next(iter(objections.values()))
@@ -93,9 +101,13 @@ def check_evidence(releases: Path, manifest: Manifest) -> None:
 def rollback(releases: Path, name: str | None = None, trusted: TrustedKeys | None = None) -> str:
     """Make a release current again that was current before; returns its id.
 
-    releases: the releases directory. name: the release's id, or the beginning of one; by default that of the one before
-    the current one. trusted: as in `promote`. Raises ReleaseError where there is none, or where it does not verify;
-    OSError as `promote`.
+    Args:
+        releases: The releases directory.
+        name: The release's id, or the beginning of one; by default that of the one before the current one.
+        trusted: As in `promote`.
+
+    Raises:
+        ReleaseError: Where there is none, or where it does not verify; OSError as `promote`.
     """
     name = None if name is None else find(releases, name).name
     target = _target(releases, name)
@@ -112,8 +124,13 @@ def rollback(releases: Path, name: str | None = None, trusted: TrustedKeys | Non
 def shadow(releases: Path, name: str | None, trusted: TrustedKeys | None = None) -> None:
     """Name the release that is tried beside the current one.
 
-    releases: the releases directory. name: the release's id, or the beginning of one; None ends the trial. trusted: as
-    in `promote`. Raises ReleaseError where the release does not verify or is the current one, OSError as `promote`.
+    Args:
+        releases: The releases directory.
+        name: The release's id, or the beginning of one; None ends the trial.
+        trusted: As in `promote`.
+
+    Raises:
+        ReleaseError: Where the release does not verify or is the current one, OSError as `promote`.
     """
     if name is not None:
         release = find(releases, name)
@@ -132,7 +149,11 @@ def rollback_targets(releases: Path) -> list[str]:
     A rollback undoes the promotions after the release that it went to, so that a second one goes further back and not
     forth. Beyond the history, and without one, the parents that the manifests name stand in.
 
-    releases: the releases directory. Raises ReleaseError where there is no directory, or its history cannot be read.
+    Args:
+        releases: The releases directory.
+
+    Raises:
+        ReleaseError: Where there is no directory, or its history cannot be read.
     """
     current = pointed_id(releases, CURRENT)
     stack = _promotion_stack(_moves_of_current(releases))
@@ -176,7 +197,9 @@ def _objections(manifest: Manifest, releases: Path) -> dict[str, ReleaseError]:
 def encoder_differs(releases: Path, sha256: str) -> bool:
     """Tell whether the current release has another float32 encoder; it has not where no release is current.
 
-    releases: the releases directory. sha256: digest of the encoder to compare with, as of `float32_encoder`.
+    Args:
+        releases: The releases directory.
+        sha256: Digest of the encoder to compare with, as of `float32_encoder`.
     """
     return bool(encoder_record(releases, pointed_id(releases, CURRENT)).get("sha256", sha256) != sha256)
 
@@ -220,9 +243,15 @@ def _move_pointer(
 
     A reader sees the old id or the new one, never less.
 
-    releases: the releases directory. action: promote, rollback or shadow. name: the release's id; None removes the
-    pointer. forced: the rules that were set aside. rule: the rule that the release had to meet, None for none. Raises
-    OSError; then the pointer is as it was.
+    Args:
+        releases: The releases directory.
+        action: Promote, rollback or shadow.
+        name: The release's id; None removes the pointer.
+        forced: The rules that were set aside.
+        rule: The rule that the release had to meet, None for none.
+
+    Raises:
+        OSError: ; then the pointer is as it was.
     """
     pointer = releases / POINTERS[action]
     history.record(releases, action, name, pointed_id(releases, pointer.name), forced, rule)

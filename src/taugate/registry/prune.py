@@ -22,7 +22,9 @@ _OPEN = "a service has it open, or that cannot be known"
 class PruneDecision:
     """What became of a release that is not among the newest.
 
-    name: its id. kept: why it stays, None where it is removed.
+    Attributes:
+        name: Its id.
+        kept: Why it stays, None where it is removed.
     """
 
     name: str
@@ -35,9 +37,14 @@ def prune(releases: Path, keep: int = KEEP, *, dry_run: bool = False) -> Iterato
     Releases that are needed stay, however old. Decisions come oldest first, without those on a release that another
     prune removes meanwhile.
 
-    releases: the releases directory. keep: how many of the newest releases stay in any case. dry_run: decide, and
-    change nothing. Raises ReleaseError or OSError where the directory cannot be changed; a release is then there as a
-    whole or not at all.
+    Args:
+        releases: The releases directory.
+        keep: How many of the newest releases stay in any case.
+        dry_run: Decide, and change nothing.
+
+    Raises:
+        ReleaseError: Where the directory cannot be changed; a release is then there as a whole or not at all.
+        OSError: Where the directory cannot be changed; a release is then there as a whole or not at all.
     """
     if not dry_run:
         _clear(releases)
@@ -90,9 +97,12 @@ def _why_kept(releases: Path, name: str) -> str | None:
 
 
 def _needed(releases: Path) -> dict[str | None, str]:
-    """Return why releases are needed, by id. Raises ReleaseError where a pointer cannot be believed.
+    """Return why releases are needed, by id.
 
     Behind an erasure nothing is needed: whatever was current before may have what was erased.
+
+    Raises:
+        ReleaseError: Where a pointer cannot be believed.
     """
     current = current_id(releases)
     back: dict[str | None, str] = {}

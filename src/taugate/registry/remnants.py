@@ -21,7 +21,9 @@ _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tgz")
 class Remnants:
     """What a search for remnants found.
 
-    found: one line for each file and what it has. files: how many files were looked through.
+    Attributes:
+        found: One line for each file and what it has.
+        files: How many files were looked through.
     """
 
     found: Sequence[str]
@@ -33,9 +35,13 @@ def find_remnants(places: Sequence[Path], ids: Collection[str], texts: Sequence[
 
     A compressed file counts as found, as nobody can tell what is in it.
 
-    places: files and folders. ids: of documents; searched for in JSON Lines, where a line says that it is about a
-    document. texts: searched for in every file, as they are and as JSON and HTML write them. Raises OSError for a place
-    that is not there, or a file that cannot be read.
+    Args:
+        places: Files and folders.
+        ids: Of documents; searched for in JSON Lines, where a line says that it is about a document.
+        texts: Searched for in every file, as they are and as JSON and HTML write them.
+
+    Raises:
+        OSError: For a place that is not there, or a file that cannot be read.
     """
     found, count = [], 0
     for path in _files(places):

@@ -27,7 +27,11 @@ TRUSTED_KEYS = "TAUGATE_TRUSTED_KEYS"
 def read_private_key(path: Path) -> "Ed25519PrivateKey":
     """Read an Ed25519 private key from a PEM file; TAUGATE_SIGNING_PASSPHRASE opens an encrypted one.
 
-    path: the PEM file. Raises InputError.
+    Args:
+        path: The PEM file.
+
+    Raises:
+        InputError: .
     """
     require_cryptography()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -52,8 +56,12 @@ def sign(release: Path, key: "Ed25519PrivateKey") -> str:
 
     An older signature by the same key is replaced, those by others stay.
 
-    release: the release's folder. key: the private key to sign with. Raises ReleaseError where the release does not
-    verify, OSError.
+    Args:
+        release: The release's folder.
+        key: The private key to sign with.
+
+    Raises:
+        ReleaseError: Where the release does not verify, OSError.
     """
     _, manifest = verified(release)
     signer = key_id(key.public_key())
@@ -66,7 +74,11 @@ def sign(release: Path, key: "Ed25519PrivateKey") -> str:
 def trusted_keys(path: Path | None = None) -> TrustedKeys | None:
     """Load the trusted public keys; None where none are named.
 
-    path: a PEM file or a folder of them; by default what TAUGATE_TRUSTED_KEYS names. Raises InputError.
+    Args:
+        path: A PEM file or a folder of them; by default what TAUGATE_TRUSTED_KEYS names.
+
+    Raises:
+        InputError: .
     """
     chosen = path or os.environ.get(TRUSTED_KEYS)
     return TrustedKeys.load(Path(chosen)) if chosen else None
@@ -75,8 +87,13 @@ def trusted_keys(path: Path | None = None) -> TrustedKeys | None:
 def signing_key(path: Path | None, *, promoting: bool) -> "Ed25519PrivateKey | None":
     """Read the key to sign a new release with; None where none was asked for.
 
-    path: the PEM file of the key, or None. promoting: whether the release is to become current; where
-    TAUGATE_TRUSTED_KEYS is set, that takes a key which it holds. Raises InputError.
+    Args:
+        path: The PEM file of the key, or None.
+        promoting: Whether the release is to become current; where TAUGATE_TRUSTED_KEYS is set, that takes a key which
+            it holds.
+
+    Raises:
+        InputError: .
     """
     key = None if path is None else read_private_key(path)
     trusted = trusted_keys() if promoting else None

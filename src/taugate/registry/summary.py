@@ -15,9 +15,16 @@ from taugate.registry.catalog import calibration_state, unverified_manifest
 class ReleaseSummary:
     """The main facts of a release; each is None where its manifest does not have it.
 
-    release: its id; created: when it was written; state: calibrated or provisional; data, split: name of the data set
-    and of the qrels file; policy: kind of the rule that keeps results; tau: its threshold; k: number of documents
-    retrieved for a query; accuracy: mean accuracy at K without a cut, of the held-out queries where there are any.
+    Attributes:
+        release: Its id.
+        created: When it was written.
+        state: Calibrated or provisional.
+        data: Name of the data set and of the qrels file.
+        split: Name of the data set and of the qrels file.
+        policy: Kind of the rule that keeps results.
+        tau: Its threshold.
+        k: Number of documents retrieved for a query.
+        accuracy: Mean accuracy at K without a cut, of the held-out queries where there are any.
     """
 
     release: str
@@ -33,7 +40,8 @@ class ReleaseSummary:
     def age(self, now: datetime) -> str:
         """Return the time since the release was written, in its largest unit, such as "3 h"; "–" where it is unknown.
 
-        now: with a time zone.
+        Args:
+            now: With a time zone.
         """
         if self.created is None:
             return "–"
@@ -47,7 +55,9 @@ class ReleaseSummary:
 def summarize(releases: Path, name: str) -> ReleaseSummary:
     """Summarize a release; a manifest that cannot be read leaves all but the id and the time empty.
 
-    releases: the releases directory; name: the release's id, which holds the time.
+    Args:
+        releases: The releases directory.
+        name: The release's id, which holds the time.
     """
     manifest = unverified_manifest(releases, name)
     heldout = _number(manifest, "metrics", "heldout", "accuracy", "mean")

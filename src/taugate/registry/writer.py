@@ -49,10 +49,15 @@ def write(
 
     The release is staged beside the others, synced, then renamed.
 
-    releases: the releases directory, which is made where needed. facts: the manifest less schema_version, release_id,
-    created_at, parent and files. fill: writes every file of the release into the empty folder that it is given. now:
-    returns the time of creation, UTC; by default the clock's, in whole seconds. parent: id of the release that it
-    comes after; by default the current one. Raises OSError; nothing is left behind then.
+    Args:
+        releases: The releases directory, which is made where needed.
+        facts: The manifest less schema_version, release_id, created_at, parent and files.
+        fill: Writes every file of the release into the empty folder that it is given.
+        now: Returns the time of creation, UTC; by default the clock's, in whole seconds.
+        parent: Id of the release that it comes after; by default the current one.
+
+    Raises:
+        OSError: ; nothing is left behind then.
     """
     try:
         with staging_folder(releases, STAGING_PREFIX) as staging:
@@ -73,10 +78,13 @@ class CorpusContents:
 
     A calibration and an erasure write them alike.
 
-    index: of the documents' vectors; None where they are in an engine. metadata: of the documents; without columns it
-    has no file. relevance: the model behind the probability that a result is relevant; None for no model. answer_score:
-    by which queries are refused as a whole; None where none are. golden: the golden queries. report: the HTML page for
-    people.
+    Attributes:
+        index: Of the documents' vectors; None where they are in an engine.
+        metadata: Of the documents; without columns it has no file.
+        relevance: The model behind the probability that a result is relevant; None for no model.
+        answer_score: By which queries are refused as a whole; None where none are.
+        golden: The golden queries.
+        report: The HTML page for people.
     """
 
     index: Index | None
@@ -87,7 +95,11 @@ class CorpusContents:
     report: str
 
     def write(self, release: Path) -> None:
-        """Write the files into the folder of a release. Raises OSError."""
+        """Write the files into the folder of a release.
+
+        Raises:
+            OSError: .
+        """
         if self.index is not None:
             files.save(_built(self.index), release)
         if self.metadata.columns:
@@ -110,7 +122,12 @@ def _built(index: Index) -> AnyIndex:
 def copy_encoder(source: Path, target: Path) -> None:
     """Copy the files of an exported encoder, and nothing else.
 
-    source: the encoder's folder. target: the folder to make. Raises OSError.
+    Args:
+        source: The encoder's folder.
+        target: The folder to make.
+
+    Raises:
+        OSError: .
     """
     target.mkdir()
     for name in encoder.FILES:

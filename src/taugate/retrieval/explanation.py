@@ -38,18 +38,27 @@ class UnknownDocument(InputError):
 class Explanation:
     """What a search does with one document.
 
-    document_id: of the document. rule: what became of it. why: the same in a sentence, with how near it was. kept:
-    whether the search returns it. filtered: whether a filter leaves it out. id: of the passage that is explained: the
-    first of the document that the search returns, else its most similar one. rank: its place among all passages that
-    the filters leave, from 1, or where results are grouped that of its document; exact, whatever the kind of index, but
-    where the passages are in an engine its place in the list of the search. ranked: how many passages or documents have
-    a rank; None where an engine evaluates a filter. score: its similarity. relevance: the probability that it is
-    relevant; None where the release has no model of it. compared: what the policy compares with `threshold`. threshold:
-    in force for this query; None where none is. truncated: whether its text is longer than the encoder's window, so
-    that the end of it cannot be found. query_truncated: whether the encoder reads only the beginning of the query.
-
     If the key's filter hides the document, the explanation says that and nothing else. If the request's own filter
     leaves it out, it has no rank and no score.
+
+    Attributes:
+        document_id: Of the document.
+        rule: What became of it.
+        why: The same in a sentence, with how near it was.
+        kept: Whether the search returns it.
+        filtered: Whether a filter leaves it out.
+        id: Of the passage that is explained: the first of the document that the search returns, else its most similar
+            one.
+        rank: Its place among all passages that the filters leave, from 1, or where results are grouped that of its
+            document; exact, whatever the kind of index, but where the passages are in an engine its place in the list
+            of the search.
+        ranked: How many passages or documents have a rank; None where an engine evaluates a filter.
+        score: Its similarity.
+        relevance: The probability that it is relevant; None where the release has no model of it.
+        compared: What the policy compares with `threshold`.
+        threshold: In force for this query; None where none is.
+        truncated: Whether its text is longer than the encoder's window, so that the end of it cannot be found.
+        query_truncated: Whether the encoder reads only the beginning of the query.
     """
 
     document_id: str
@@ -80,9 +89,15 @@ def explain(retriever: Retriever, documents: Documents, query: Query, document_i
 
     It runs the search, and then compares the query with every document to find the rank.
 
-    retriever: of the release. documents: of the release, by position. query: the search. document_id: id of a passage,
-    or of a document, which stands for its passages. Raises UnknownDocument where there is none, and InputError for a
-    filter on a field that no document has, and for a document in an engine that the search does not list.
+    Args:
+        retriever: Of the release.
+        documents: Of the release, by position.
+        query: The search.
+        document_id: Id of a passage, or of a document, which stands for its passages.
+
+    Raises:
+        UnknownDocument: Where there is none, and InputError for a filter on a field that no document has, and for a
+            document in an engine that the search does not list.
     """
     passages = documents.positions(document_id)
     if not len(passages):
@@ -102,7 +117,11 @@ def _within(retriever: Retriever, wanted: Filter, passages: NDArray[np.int64]) -
 
 
 def _filtered(retriever: Retriever, documents: Documents, query: Query, passages: NDArray[np.int64]) -> Explanation:
-    """Explain a document that the filter of the request leaves out; passages: of it, which the query may see."""
+    """Explain a document that the filter of the request leaves out.
+
+    Args:
+        passages: Of it, which the query may see.
+    """
     document = documents[int(passages[0])]
     missed = [
         _shown_field(document, next(on_fields((condition,))).field)
@@ -144,7 +163,11 @@ class _Search:
         self._scope = both(query.permitted, query.filter or ())
 
     def explain(self, passages: NDArray[np.int64]) -> Explanation:
-        """Explain one document; passages: its positions within the filters, (p ≥ 1,) int64 ascending."""
+        """Explain one document.
+
+        Args:
+            passages: Its positions within the filters, (p ≥ 1,) int64 ascending.
+        """
         position, score = self._choose(passages)
         passage_rank, rank, ranked = self._ranks(position, score)
         relevance, compared = self._measure(position, score, passage_rank)
@@ -190,7 +213,11 @@ class _Search:
         return len(better) + 1, rank, count_documents(parents, members)
 
     def _listed_rank(self, position: int) -> int:
-        """Return the place of a passage in the list of the search. Raises InputError where it is not there."""
+        """Return the place of a passage in the list of the search.
+
+        Raises:
+            InputError: Where it is not there.
+        """
         found = self._passages.found
         places = [] if found is None else np.flatnonzero(found == position).tolist()
         if not places:
@@ -203,7 +230,8 @@ class _Search:
     def _measure(self, position: int, score: np.float32, rank: int) -> tuple[float | None, float]:
         """Return the relevance of a passage and what the policy compares, as the list of passages gives them.
 
-        rank: its place among all passages, for one that is further down than the list.
+        Args:
+            rank: Its place among all passages, for one that is further down than the list.
         """
         found = self._passages.found
         assert found is not None  # noqa: S101 (for the type checker: that search is not grouped)

@@ -10,12 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_EXPLORED = 0.1  # of the results that the threshold drops: more would undo it
+MAX_EXPLORED = 0.1  # of the results that the threshold drops: more would undo it
 
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """Which dropped results are shown. share: the probability of each, in 0…1. release: id of the release, the seed."""
+    """Which dropped results are shown.
+
+    Attributes:
+        share: The probability of each, in 0…1.
+        release: Id of the release, the seed.
+    """
 
     share: float
     release: str
@@ -23,7 +28,9 @@ class Exploration:
     def draw(self, text: str, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Draw for each dropped result of a query whether it is shown, (n,) bool.
 
-        text: of the query. positions: (n,) int64 positions of the results, which a release never changes.
+        Args:
+            text: Of the query.
+            positions: (n,) int64 positions of the results, which a release never changes.
         """
         seed = hashlib.sha256(f"{self.release}\n{text}".encode())
         return np.fromiter((self._shows(seed, each) for each in positions.tolist()), dtype=np.bool_)

@@ -22,14 +22,19 @@ GroupBy = Literal["document"]
 class Query:
     """One search.
 
-    text: what is asked. k: how many results are considered. group_by: `document` counts documents, and returns the best
-    passage of each; None counts passages. threshold: overrides τ, and answers a query that would be refused; None takes
-    the policy's. min_results: so many are returned even where they score below the threshold, or the query is refused.
-    filter: the documents that are searched; None, or a filter without a condition, is all. permitted: the documents
-    that whoever asks may see, within which the filter holds. No query is refused there for lack of an answer, as the
-    words of all documents have a say in that. exploration: shows a few of the results that τ drops; None shows none.
-    truncated: the encoder reads only the beginning of the text. unreadable: the encoder does not know most of the text,
-    so that the query is refused. Both are False until the text is tokenized, see `as_read`.
+    Attributes:
+        text: What is asked.
+        k: How many results are considered.
+        threshold: Overrides τ, and answers a query that would be refused; None takes the policy's.
+        min_results: So many are returned even where they score below the threshold, or the query is refused.
+        filter: The documents that are searched; None, or a filter without a condition, is all.
+        permitted: The documents that whoever asks may see, within which the filter holds. No query is refused there for
+            lack of an answer, as the words of all documents have a say in that.
+        group_by: `document` counts documents, and returns the best passage of each; None counts passages.
+        exploration: Shows a few of the results that τ drops; None shows none.
+        truncated: The encoder reads only the beginning of the text.
+        unreadable: The encoder does not know most of the text, so that the query is refused. Both are False until the
+            text is tokenized, see `as_read`.
     """
 
     text: str
@@ -44,7 +49,11 @@ class Query:
     unreadable: bool = False
 
     def as_read(self, tokens: Tokens) -> Self:
-        """Return the query with what the encoder reads of it. tokens: of its text."""
+        """Return the query with what the encoder reads of it.
+
+        Args:
+            tokens: Of its text.
+        """
         if self.truncated == tokens.truncated and self.unreadable == tokens.unreadable:
             return self
         return replace(self, truncated=tokens.truncated, unreadable=tokens.unreadable)
@@ -59,8 +68,9 @@ class Query:
 class Uncut:
     """A query's results before the cut, which drift is watched by, whatever the query's own k and threshold are.
 
-    scores: (K,) float32 similarities of the first K, K that of the policy. kept: how many of them the policy keeps;
-    0 where the query is refused.
+    Attributes:
+        scores: (K,) float32 similarities of the first K, K that of the policy.
+        kept: How many of them the policy keeps; 0 where the query is refused.
     """
 
     scores: Float32
@@ -71,22 +81,32 @@ class Uncut:
 class Answer:
     """The results that one query keeps of its top-K, best first, and why it keeps no other.
 
-    positions: (kept,) int64 positions of the documents. scores: (kept,) float32 similarities. ranks: (kept,) int64
-    places in the uncut list, from 1; a cut by probability does not always keep from the top down. relevance: (kept,)
-    float32 probabilities that the documents are relevant; None where the release has no model of it. considered: how
-    many results the index returned, at most k. best_score: the highest similarity, kept or not; None without a result.
-    below_threshold: (kept,) bool, True where only `min_results` or exploration keeps a document. propensities: (kept,)
-    float32 probabilities that the query shows each: the share of exploration where only that does, else 1. threshold:
-    that was in force, None where none was. policy: what was compared with it. calibrated: whether a calibrated
-    threshold, with the evidence for it, was in force, and every result passed it. Within a filter it is in a certified
-    stratum alone, as the top-K has other documents there than those that the threshold was measured on; grouped by
-    document it is for k = 1 alone, as more documents reach further down the list of passages. reason: why nothing is
-    kept, None where something is. refused: whether the query is refused as a whole. uncut: for drift, of the passages,
-    grouped or not; None if the query is not `is_comparable`. found: (w,) int64 positions of all results of the search,
-    of which this is the cut; None where they are grouped. truncated: whether the encoder read only the beginning of the
-    query, of which nothing was measured. approximate: whether the search was within a filter and
-    through an engine, which may miss passages there. documents: those of the results, by position, where the search
-    brought them; empty where they are in this process.
+    Attributes:
+        positions: (kept,) int64 positions of the documents.
+        scores: (kept,) float32 similarities.
+        ranks: (kept,) int64 places in the uncut list, from 1; a cut by probability does not always keep from the top
+            down.
+        relevance: (kept,) float32 probabilities that the documents are relevant; None where the release has no model of
+            it.
+        below_threshold: (kept,) bool, True where only `min_results` or exploration keeps a document.
+        propensities: (kept,) float32 probabilities that the query shows each: the share of exploration where only that
+            does, else 1.
+        considered: How many results the index returned, at most k.
+        best_score: The highest similarity, kept or not; None without a result.
+        threshold: That was in force, None where none was.
+        policy: What was compared with it.
+        calibrated: Whether a calibrated threshold, with the evidence for it, was in force, and every result passed it.
+            Within a filter it is in a certified stratum alone, as the top-K has other documents there than those that
+            the threshold was measured on; grouped by document it is for k = 1 alone, as more documents reach further
+            down the list of passages.
+        reason: Why nothing is kept, None where something is.
+        refused: Whether the query is refused as a whole.
+        uncut: For drift, of the passages, grouped or not; None if the query is not `is_comparable`.
+        found: (w,) int64 positions of all results of the search, of which this is the cut; None where they are grouped.
+        truncated: Whether the encoder read only the beginning of the query, of which nothing was measured.
+        approximate: Whether the search was within a filter and through an engine, which may miss passages there.
+        documents: Those of the results, by position, where the search brought them; empty where they are in this
+            process.
     """
 
     positions: NDArray[np.int64]
@@ -109,6 +129,10 @@ class Answer:
     documents: Mapping[int, Document] = field(default_factory=dict)
 
     def read(self, documents: Documents) -> list[Document]:
-        """Return the documents of the results, in their order; documents: of the release, by position."""
+        """Return the documents of the results, in their order.
+
+        Args:
+            documents: Of the release, by position.
+        """
         positions = self.positions.tolist()
         return [self.documents[each] if each in self.documents else documents[each] for each in positions]

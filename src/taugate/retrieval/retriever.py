@@ -28,7 +28,11 @@ class Encoder(Protocol):
     """Encodes texts as unit vectors, in two steps."""
 
     def tokenize(self, texts: Sequence[str], role: Role) -> list[Tokens]:
-        """Return the token ids of each text; role: whether these are queries or documents."""
+        """Return the token ids of each text.
+
+        Args:
+            role: Whether these are queries or documents.
+        """
         ...
 
     def padded(self, length: int) -> int:
@@ -48,8 +52,11 @@ class Encoder(Protocol):
 class _SearchGroup:
     """Queries that are searched together: of the same depth, in the same documents.
 
-    rows: their places in the batch. depth: how many passages to search for. scope: the filter to search within.
-    documents: of how many documents to find passages; None where results are not grouped.
+    Attributes:
+        rows: Their places in the batch.
+        depth: How many passages to search for.
+        scope: The filter to search within.
+        documents: Of how many documents to find passages; None where results are not grouped.
     """
 
     rows: list[int]
@@ -62,7 +69,10 @@ class _SearchGroup:
 class _Listed:
     """The passages listed for some queries of a batch.
 
-    rows: their places in the batch. found: the passages, best first, a row for each query. policy: that cuts them.
+    Attributes:
+        rows: Their places in the batch.
+        found: The passages, best first, a row for each query.
+        policy: That cuts them.
     """
 
     rows: list[int]
@@ -74,9 +84,12 @@ class _Listed:
 class _Results:
     """One query's w results before the cut, best first.
 
-    positions: (w,) int64. scores: (w,) float32 similarities. decisions: (w,) float32, what the policy compares with τ.
-    relevance: (w,) float32 or None. answered: (1,) bool, False where the query is to be refused; None where no query
-    is.
+    Attributes:
+        positions: (w,) int64.
+        scores: (w,) float32 similarities.
+        decisions: (w,) float32, what the policy compares with τ.
+        relevance: (w,) float32 or None.
+        answered: (1,) bool, False where the query is to be refused; None where no query is.
     """
 
     positions: NDArray[np.int64]
@@ -100,11 +113,16 @@ class _Results:
 class Retriever:
     """An encoder, an index and a policy that were calibrated together.
 
-    encoder: of queries. index: of the documents' vectors. policy: the cut. relevance: estimates the probability that a
-    result is relevant; None where the release has no model. projection: of vectors, before they are compared; None for
-    none. metadata: of the documents, for filters. abstention: the rule by which queries are refused; None where none
-    is. parents: (N,) int32, as in DocumentStore.parents; None where every passage is a document. elsewhere: searches
-    passages that are in an engine; None where they are here, in index and metadata.
+    Attributes:
+        encoder: Of queries.
+        index: Of the documents' vectors.
+        policy: The cut.
+        relevance: Estimates the probability that a result is relevant; None where the release has no model.
+        projection: Of vectors, before they are compared; None for none.
+        metadata: Of the documents, for filters.
+        abstention: The rule by which queries are refused; None where none is.
+        parents: (N,) int32, as in DocumentStore.parents; None where every passage is a document.
+        elsewhere: Searches passages that are in an engine; None where they are here, in index and metadata.
     """
 
     encoder: Encoder
@@ -129,8 +147,12 @@ class Retriever:
     def search(self, queries: Sequence[Query], observe: Observe = unobserved) -> list[Answer]:
         """Answer queries together, in one pass through the encoder and one through the index.
 
-        queries: n of them. observe: see `embed` and `answer`. Raises InputError for a filter on a field that no
-        document has.
+        Args:
+            queries: n of them.
+            observe: See `embed` and `answer`.
+
+        Raises:
+            InputError: For a filter on a field that no document has.
         """
         tokens = self.tokens([query.text for query in queries])
         read = [query.as_read(each) for query, each in zip(queries, tokens, strict=True)]
@@ -143,7 +165,9 @@ class Retriever:
     def embed(self, tokens: Sequence[Tokens], observe: Observe = unobserved) -> Float32:
         """Encode queries as vectors that are compared with documents, (n, d') float32.
 
-        tokens: of n queries. observe: receives the stages "encode" and, where there is a projection, "project".
+        Args:
+            tokens: Of n queries.
+            observe: Receives the stages "encode" and, where there is a projection, "project".
         """
         start = time.perf_counter()
         vectors = self.encoder.embed(tokens)
@@ -161,10 +185,14 @@ class Retriever:
     def answer(self, queries: Sequence[Query], vectors: Float32, observe: Observe = unobserved) -> list[Answer]:
         """Answer queries whose vectors are known: search, then cut.
 
-        queries: n of them, as the encoder read them (`Query.as_read`). vectors: (n, d') float32. observe: receives the
-        stages "search", in which filters are looked up too, with those of an engine before it, and "filter", which is
-        the cut. Raises InputError for a filter on a field that no document has, EngineUnavailable if an engine does not
-        answer.
+        Args:
+            queries: n of them, as the encoder read them (`Query.as_read`).
+            vectors: (n, d') float32.
+            observe: Receives the stages "search", in which filters are looked up too, with those of an engine before
+                it, and "filter", which is the cut.
+
+        Raises:
+            InputError: For a filter on a field that no document has, EngineUnavailable if an engine does not answer.
         """
         start = time.perf_counter()
         lists = [each for group in self._search_groups(queries) for each in self._search(vectors, group, observe)]
@@ -187,7 +215,8 @@ class Retriever:
     def groups(self, query: Query) -> bool:
         """Tell whether results are grouped by document, which makes no difference for one result, nor without chunks.
 
-        query: that is searched for.
+        Args:
+            query: That is searched for.
         """
         return query.group_by is not None and self.parents is not None and query.k > 1
 
@@ -201,9 +230,14 @@ class Retriever:
     def rescore(self, query: Query, vector: Float32, positions: NDArray[np.int64]) -> Answer:
         """Answer a query from the results of an earlier search; similarities are computed again.
 
-        query: that was searched before. vector: (d',) float32. positions: (w,) int64, all that was found, as in
-        `Answer.found`. Raises ValueError where no search finds these: too many or too few, one of them twice, outside
-        the filter or out of order; and for a query of which `rescores` says that no list is kept.
+        Args:
+            query: That was searched before.
+            vector: (d',) float32.
+            positions: (w,) int64, all that was found, as in `Answer.found`.
+
+        Raises:
+            ValueError: Where no search finds these: too many or too few, one of them twice, outside the filter or out
+                of order; and for a query of which `rescores` says that no list is kept.
         """
         if not self.rescores(query):
             raise ValueError("these results are searched for again")
@@ -238,7 +272,11 @@ class Retriever:
         ]
 
     def _search(self, vectors: Float32, group: _SearchGroup, observe: Observe) -> Iterator[_Listed]:
-        """Search for the queries of a group; vectors: of the whole batch, (n, d') float32."""
+        """Search for the queries of a group.
+
+        Args:
+            vectors: Of the whole batch, (n, d') float32.
+        """
         queries, policy = vectors[group.rows], self.policy.within(group.scope)
         if self.parents is None or group.documents is None:
             yield _Listed(group.rows, self.passages.find(queries, group.depth, group.scope, observe), policy)
@@ -333,8 +371,10 @@ def _explore(
 ) -> tuple[NDArray[np.int64], Float32]:
     """Add the dropped results that exploration shows; returns the places of all, and their propensities.
 
-    chosen: (n,) int64 places of the results that are kept. considered: how many results the cut was made of. refused:
-    whether the query is refused as a whole, where nothing is explored.
+    Args:
+        chosen: (n,) int64 places of the results that are kept.
+        considered: How many results the cut was made of.
+        refused: Whether the query is refused as a whole, where nothing is explored.
     """
     if query.exploration is None or refused:
         return chosen, np.ones(len(chosen), dtype=np.float32)
@@ -347,7 +387,11 @@ def _explore(
 
 
 def _answered(query: Query, answered: Mask | None) -> Mask | None:
-    """Return whether a query is answered, as _Results has it; answered: what the rule of abstention says."""
+    """Return whether a query is answered, as _Results has it.
+
+    Args:
+        answered: What the rule of abstention says.
+    """
     return np.zeros(1, dtype=np.bool_) if query.unreadable else answered
 
 

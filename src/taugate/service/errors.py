@@ -31,8 +31,10 @@ from typing import ClassVar
 class ApiError(Exception):
     """An error that a caller gets as a reply; `str(error)` is the message, which never repeats a query's text.
 
-    status: HTTP status; code: the stable name in `error.code` of the reply, which clients may rely on;
-    headers: further headers of the reply.
+    Attributes:
+        status: HTTP status.
+        code: The stable name in `error.code` of the reply, which clients may rely on.
+        headers: Further headers of the reply.
     """
 
     status: ClassVar[int]
@@ -97,7 +99,9 @@ class Overloaded(ApiError):
 class RateLimited(ApiError):
     """The key has exceeded its rate.
 
-    message: for the caller; seconds: until its next query may pass, rounded up in Retry-After.
+    Attributes:
+        message: For the caller.
+        seconds: Until its next query may pass, rounded up in Retry-After.
     """
 
     status, code = 429, "rate_limited"

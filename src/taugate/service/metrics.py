@@ -134,7 +134,11 @@ class Metrics:
     def _gauge(
         self, name: str, meaning: str, mode: MultiprocessMode = "livemostrecent", names: Sequence[str] = ()
     ) -> Gauge:
-        """Make a gauge; names: of its labels."""
+        """Make a gauge.
+
+        Args:
+            names: Of its labels.
+        """
         return Gauge(name, meaning, names, registry=self.registry, multiprocess_mode=mode)
 
     def scrape(self) -> CollectorRegistry:
@@ -166,8 +170,11 @@ class Metrics:
     def observe_reply(self, kept: int, considered: int, reason: Reason | None, explored: int = 0) -> None:
         """Record one reply.
 
-        kept, considered, explored: numbers of documents, those explored among the kept ones; reason: why none was kept,
-        None where some were.
+        Args:
+            kept: Numbers of documents, those explored among the kept ones.
+            considered: Numbers of documents, those explored among the kept ones.
+            reason: Why none was kept, None where some were.
+            explored: Numbers of documents, those explored among the kept ones.
         """
         self._kept.inc(kept)
         self._dropped.inc(considered - kept)
@@ -194,7 +201,9 @@ class Metrics:
     def set_release(self, manifest: Manifest, loaded_at: float) -> None:
         """Describe the release that is in service now.
 
-        manifest: of the release; loaded_at: Unix time in seconds.
+        Args:
+            manifest: Of the release.
+            loaded_at: Unix time in seconds.
         """
         if self._release_labels is not None:
             self.release_info.labels(*self._release_labels).set(0)
@@ -217,7 +226,9 @@ class AllWorkersCollector(Collector):
     def __init__(self, folder: str, release_registry: CollectorRegistry) -> None:
         """Read a folder.
 
-        folder: of the workers; release_registry: metrics of the release in service, as this process has them.
+        Args:
+            folder: Of the workers.
+            release_registry: Metrics of the release in service, as this process has them.
         """
         self._shared = MultiProcessCollector(None, folder)  # type: ignore[no-untyped-call]
         self._release_registry = release_registry
@@ -243,7 +254,8 @@ class WorkerProcessesCollector(Collector):
     def __init__(self, folder: Path) -> None:
         """Find the workers in a folder.
 
-        folder: in which each has files that end with its process id.
+        Args:
+            folder: In which each has files that end with its process id.
         """
         self._folder = folder
 

@@ -27,7 +27,7 @@ MAX_CACHED_BYTES = 128 << 10
 _CONNECTIONS = 16
 # After a failure: long enough that a Redis which is down costs one query in hundreds its timeout, short enough that
 # one which came back is in use within seconds.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
+_FIRST_PAUSE, _MAX_PAUSE = 0.5, 8.0
 
 
 class _ReadBudget:
@@ -123,7 +123,8 @@ class _LimitedReader:
 def limit_answers(pool: redis.ConnectionPool) -> redis.ConnectionPool:
     """Bound what the connections of a pool read, and return the pool.
 
-    pool: of connections by TCP, with TLS, or by a Unix socket; those that it opens from now on are bounded.
+    Args:
+        pool: Of connections by TCP, with TLS, or by a Unix socket; those that it opens from now on are bounded.
     """
     base: type[AbstractConnection] = pool.connection_class
 
@@ -179,8 +180,12 @@ def _limit_async_answers(pool: AsyncConnectionPool) -> AsyncConnectionPool:
 def connect(url: str, timeout: float) -> Redis:
     """Make a client for asyncio, which connects when it is first used.
 
-    url: redis://, rediss:// or unix://; timeout: seconds for connecting, for an answer, and for a free connection.
-    Raises ValueError for what is no URL.
+    Args:
+        url: Redis://, rediss:// or unix://.
+        timeout: Seconds for connecting, for an answer, and for a free connection.
+
+    Raises:
+        ValueError: For what is no URL.
     """
     pool = BlockingConnectionPool.from_url(
         url,
@@ -213,12 +218,15 @@ class CircuitBreaker:
         *,
         up: bool | None = None,
         first_pause: float = _FIRST_PAUSE,
-        longest_pause: float = _LONGEST_PAUSE,
+        longest_pause: float = _MAX_PAUSE,
     ) -> None:
         """Begin closed, so that anybody may ask.
 
-        on_change: is told when Redis begins or stops to answer; up: whether it is taken to answer already, None where
-        the first answer or failure is a change; first_pause, longest_pause: seconds.
+        Args:
+            on_change: Is told when Redis begins or stops to answer.
+            up: Whether it is taken to answer already, None where the first answer or failure is a change.
+            first_pause: Seconds.
+            longest_pause: Seconds.
         """
         self._on_change, self._up = on_change, up
         self._first_pause, self._longest_pause = first_pause, longest_pause
@@ -244,8 +252,10 @@ class CircuitBreaker:
     def failed(self, error: Exception, failures: int) -> None:
         """Note that Redis did not answer as it should.
 
-        error: what was raised; failures: the number of them when it was asked. Where that has changed since, another
-        caller has found out already.
+        Args:
+            error: What was raised.
+            failures: The number of them when it was asked. Where that has changed since, another caller has found out
+                already.
         """
         if failures != self.failures:
             return
@@ -262,8 +272,10 @@ class CircuitBreaker:
 def log_changes(purpose: str, timeout: float, on_change: Callable[[bool], None] = lambda up: None) -> OnChange:
     """Return a function for CircuitBreaker that logs each change.
 
-    purpose: what Redis is used for; timeout: seconds after which an answer is given up; on_change: is told as well
-    whether Redis answers.
+    Args:
+        purpose: What Redis is used for.
+        timeout: Seconds after which an answer is given up.
+        on_change: Is told as well whether Redis answers.
     """
 
     def changed(error: Exception | None) -> None:

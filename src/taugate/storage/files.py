@@ -27,8 +27,11 @@ _QUOTED = re.compile(r"(?:^|: )([^:]+) \(os error \d+\)")  # how Rust writes an 
 def open_regular(path: Path) -> Iterator[tuple[BufferedReader, int]]:
     """Open a regular file for reading; yields it with its size in bytes.
 
-    path: the file. A symbolic link, a pipe, a device or a folder is refused. Raises OSError, which is FileNotFoundError
-    where there is no such file.
+    Args:
+        path: The file. A symbolic link, a pipe, a device or a folder is refused.
+
+    Raises:
+        OSError: , which is FileNotFoundError where there is no such file.
     """
     descriptor = os.open(path, _FLAGS)
     try:
@@ -44,8 +47,12 @@ def open_regular(path: Path) -> Iterator[tuple[BufferedReader, int]]:
 def read_bounded(path: Path, max_bytes: int) -> bytes:
     """Read a whole regular file of at most `max_bytes` bytes.
 
-    path: the file, as in `open_regular`. max_bytes: a longer file is an error, and never read to its end. Raises
-    OSError.
+    Args:
+        path: The file, as in `open_regular`.
+        max_bytes: A longer file is an error, and never read to its end.
+
+    Raises:
+        OSError: .
     """
     with open_regular(path) as (file, _):
         content = file.read(max_bytes + 1)
@@ -59,10 +66,15 @@ def atomic_write(path: Path, content: bytes, *, mode: int = 0o644, folder: Path 
 
     Two processes must not write the same path at once; callers hold a lock or a staging folder of their own.
 
-    path: the file, which need not exist. content: all of its new bytes. mode: its permission bits, whatever the umask,
-    if the volume has any (`set_mode`); by default everybody may read it, as whoever serves may be another user. folder:
-    where it is written before it gets its name, on the same file system; by default beside `path`. Raises OSError;
-    `path` is then as it was.
+    Args:
+        path: The file, which need not exist.
+        content: All of its new bytes.
+        mode: Its permission bits, whatever the umask, if the volume has any (`set_mode`); by default everybody may read
+            it, as whoever serves may be another user.
+        folder: Where it is written before it gets its name, on the same file system; by default beside `path`.
+
+    Raises:
+        OSError: ; `path` is then as it was.
     """
     partial = (folder or path.parent) / f".{path.name}.new"
     partial.unlink(missing_ok=True)  # of a writer that was killed, who may be another user
@@ -83,7 +95,12 @@ def atomic_write(path: Path, content: bytes, *, mode: int = 0o644, folder: Path 
 def write_synced(path: Path, content: bytes) -> None:
     """Write a file that nobody reads yet, and wait until it is on the disk.
 
-    path: the file, replaced where it exists. content: all of its bytes. Raises OSError.
+    Args:
+        path: The file, replaced where it exists.
+        content: All of its bytes.
+
+    Raises:
+        OSError: .
     """
     with path.open("wb") as file:
         file.write(content)
@@ -94,7 +111,12 @@ def write_synced(path: Path, content: bytes) -> None:
 def set_mode(target: int | Path, mode: int) -> None:
     """Set permission bits, if the volume has any and this user may change them; else those of the mount hold.
 
-    target: a descriptor or a path. mode: the bits. Raises OSError for any other failure.
+    Args:
+        target: A descriptor or a path.
+        mode: The bits.
+
+    Raises:
+        OSError: For any other failure.
     """
     try:
         os.chmod(target, mode)  # noqa: PTH101 (a descriptor has no path)
@@ -106,7 +128,11 @@ def set_mode(target: int | Path, mode: int) -> None:
 def sync(descriptor: int) -> None:
     """Wait until a file, or the names in a folder, are on the disk, if the volume can do that.
 
-    descriptor: of the open file or folder. Raises OSError, as when the disk is full.
+    Args:
+        descriptor: Of the open file or folder.
+
+    Raises:
+        OSError: , as when the disk is full.
     """
     try:
         os.fsync(descriptor)
@@ -121,7 +147,8 @@ def disk_failure(error: Exception) -> str | None:
     Only Python's own code raises OSError: safetensors and tokenizers quote the system in errors of theirs, and PyTorch
     raises a RuntimeError when it cannot finish a file.
 
-    error: whatever was raised while files were written.
+    Args:
+        error: Whatever was raised while files were written.
     """
     if isinstance(error, OSError):
         return error.strerror or str(error)
@@ -140,8 +167,12 @@ def append_lines(descriptor: int, lines: bytes) -> None:
     Where the last writer was killed in the middle of a line, its torn line is ended first, so that it spoils no other.
     The caller has the log locked, and calls fsync where the lines must survive a power cut.
 
-    descriptor: of the log, open for reading and for appending (O_RDWR | O_APPEND). lines: whole lines, each with its
-    line break. Raises OSError, as where the disk is full.
+    Args:
+        descriptor: Of the log, open for reading and for appending (O_RDWR | O_APPEND).
+        lines: Whole lines, each with its line break.
+
+    Raises:
+        OSError: , as where the disk is full.
     """
     size = os.fstat(descriptor).st_size
     if size and os.pread(descriptor, 1, size - 1) != b"\n":
@@ -158,7 +189,10 @@ def append_lines(descriptor: int, lines: bytes) -> None:
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder survive a power cut: those of new, renamed and removed files.
 
-    Not every volume can do that (`sync`). Raises OSError.
+    Not every volume can do that (`sync`).
+
+    Raises:
+        OSError: .
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -176,7 +210,9 @@ def sha256_file(path: Path) -> str:
 def sha256_files(folder: Path, names: Iterable[str]) -> str:
     """Return one SHA-256 of several files of a folder and of their names, in hexadecimal.
 
-    folder: where the files are. names: of the files, relative to it; their order does not matter.
+    Args:
+        folder: Where the files are.
+        names: Of the files, relative to it; their order does not matter.
     """
     return sha256_json({name: sha256_file(folder / name) for name in names})
 

@@ -27,7 +27,12 @@ def staging_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
     Folders of the same prefix that killed writers left behind are removed first.
 
-    parent: the folder to make it in, which is made where needed. prefix: the start of its name. Raises OSError.
+    Args:
+        parent: The folder to make it in, which is made where needed.
+        prefix: The start of its name.
+
+    Raises:
+        OSError: .
     """
     parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(parent, prefix)
@@ -45,7 +50,9 @@ def staging_folder(parent: Path, prefix: str) -> Iterator[Path]:
 def remove_abandoned(parent: Path, prefix: str) -> None:
     """Remove the staging folders whose writers were killed.
 
-    parent: the folder they are in. prefix: the start of their names.
+    Args:
+        parent: The folder they are in.
+        prefix: The start of their names.
     """
     for folder in parent.glob(f"{prefix}*"):
         with suppress(OSError):  # its writer may be publishing it right now, or it is another user's
@@ -65,7 +72,11 @@ def _is_abandoned(folder: Path) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that a user has named, and those above it. Raises InputError if that is not possible there."""
+    """Make a folder that a user has named, and those above it.
+
+    Raises:
+        InputError: If that is not possible there.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -77,8 +88,13 @@ def make_folder(folder: Path) -> None:
 def publish(folder: Path, target: Path) -> None:
     """Rename a staging folder to its final name.
 
-    folder: the staging folder. target: its final path, on the same file system; where another writer has published the
-    same there already, that one stays. Raises OSError.
+    Args:
+        folder: The staging folder.
+        target: Its final path, on the same file system; where another writer has published the same there already, that
+            one stays.
+
+    Raises:
+        OSError: .
     """
     try:
         folder.rename(target)
@@ -94,7 +110,8 @@ def cache_folder() -> Path:
     directory (XDG Base Directory specification). If that is not known or cannot be written to, as for a container's
     user without a name, it is a private folder among the temporary files, and a warning says so once per process.
 
-    Raises InputError if others can write to that private folder, OSError if there is none for temporary files.
+    Raises:
+        InputError: If others can write to that private folder, OSError if there is none for temporary files.
     """
     if chosen := os.environ.get("TAUGATE_CACHE"):
         return Path(chosen)
@@ -151,7 +168,12 @@ def _private_name() -> str:
 
 
 def _private_folder() -> Path:
-    """Make a folder among the temporary files that this user alone can write to. Raises InputError, OSError."""
+    """Make a folder among the temporary files that this user alone can write to.
+
+    Raises:
+        InputError: .
+        OSError: .
+    """
     folder = Path(tempfile.gettempdir()) / _private_name()
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)

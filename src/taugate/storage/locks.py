@@ -25,8 +25,13 @@ def acquire(descriptor: int, mode: int, seconds: float = 0) -> bool:
 
     Two descriptors exclude each other also within one process, and closing one releases its lock.
 
-    descriptor: of the open file; on NFS, an exclusive lock takes one that can write. mode: SHARED or EXCLUSIVE.
-    seconds: how long to wait. Raises OSError where the file system has no locks.
+    Args:
+        descriptor: Of the open file; on NFS, an exclusive lock takes one that can write.
+        mode: SHARED or EXCLUSIVE.
+        seconds: How long to wait.
+
+    Raises:
+        OSError: Where the file system has no locks.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -42,7 +47,9 @@ def acquire(descriptor: int, mode: int, seconds: float = 0) -> bool:
 def is_at(descriptor: int, path: Path) -> bool:
     """Tell whether an open file still has this path: by the time a lock is granted, the file may have been removed.
 
-    descriptor: of the open file. path: where it was opened.
+    Args:
+        descriptor: Of the open file.
+        path: Where it was opened.
     """
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
@@ -53,10 +60,17 @@ def is_at(descriptor: int, path: Path) -> bool:
 def open_or_create(path: Path, flags: int) -> int:
     """Open a file, or create it with its directory's own read and write permissions, whatever the umask.
 
-    So all users who may change the directory may open the file. Returns a descriptor.
+    So all users who may change the directory may open the file.
 
-    path: the file; a symbolic link is refused. flags: as of `os.open`. Raises ReleaseError where the directory cannot
-    be written to.
+    Args:
+        path: The file; a symbolic link is refused.
+        flags: As of `os.open`.
+
+    Returns:
+        A descriptor.
+
+    Raises:
+        ReleaseError: Where the directory cannot be written to.
     """
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW
     try:
@@ -78,8 +92,12 @@ def exclusive_lock(path: Path, seconds: float) -> Iterator[str | None]:
 
     On a volume without locks it yields None as well, and a warning says that nothing keeps two commands apart.
 
-    path: the lock file, created where needed; whoever has the lock may remove it. seconds: how long to wait. Raises
-    ReleaseError where the directory cannot be written to.
+    Args:
+        path: The lock file, created where needed; whoever has the lock may remove it.
+        seconds: How long to wait.
+
+    Raises:
+        ReleaseError: Where the directory cannot be written to.
     """
     while True:
         descriptor = open_or_create(path, os.O_RDWR)
@@ -101,8 +119,13 @@ def exclusive_lock(path: Path, seconds: float) -> Iterator[str | None]:
 def acquire_if_possible(descriptor: int, folder: Path, seconds: float = 0) -> bool:
     """Lock an open file exclusively, as `acquire` does; on a volume without locks, warn and return True.
 
-    descriptor: of the open file. folder: that the warning names. seconds: how long to wait. Raises OSError for any
-    other failure.
+    Args:
+        descriptor: Of the open file.
+        folder: That the warning names.
+        seconds: How long to wait.
+
+    Raises:
+        OSError: For any other failure.
     """
     try:
         return acquire(descriptor, EXCLUSIVE, seconds)

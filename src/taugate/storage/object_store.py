@@ -30,9 +30,13 @@ _FRESH = {"skip_instance_cache": True, "use_listings_cache": False}  # credentia
 class Store:
     """The objects below a URL, by names with forward slashes.
 
-    url: such as s3://bucket/prefix, without credentials. Raises InputError for a URL that cannot be used. The
-    constructor and every method raise StoreError where the store does not answer, and ReleaseError where it refuses;
-    methods that read raise FileNotFoundError where there is no such object.
+    Attributes:
+        url: Such as s3://bucket/prefix, without credentials. The constructor and every method raise StoreError where
+            the store does not answer, and ReleaseError where it refuses; methods that read raise FileNotFoundError
+            where there is no such object.
+
+    Raises:
+        InputError: For a URL that cannot be used.
     """
 
     def __init__(self, url: str) -> None:
@@ -57,7 +61,11 @@ class Store:
         self._local = isinstance(self._files, LocalFileSystem)
 
     def read(self, name: str, most: int) -> bytes:
-        """Read a whole object of at most `most` bytes. Raises ReleaseError where it has more."""
+        """Read a whole object of at most `most` bytes.
+
+        Raises:
+            ReleaseError: Where it has more.
+        """
         with self._translated_errors(name), self._opened(name) as source:
             content: bytes = source.read(most + 1)
         if len(content) > most:
@@ -126,7 +134,11 @@ class Store:
             yield source
 
     def _local_path(self, name: str) -> Path:
-        """Return the path of an object in a local folder. Raises ReleaseError for a link out of the folder."""
+        """Return the path of an object in a local folder.
+
+        Raises:
+            ReleaseError: For a link out of the folder.
+        """
         path = Path(os.path.realpath(self._path(name)))
         if not path.is_relative_to(os.path.realpath(self._root)):
             raise ReleaseError(f"{self.url}/{name}: a link to somewhere else; put the file itself there")
@@ -138,7 +150,8 @@ class Store:
 
         Each file system of fsspec has exceptions of its own, and of its HTTP client, with no common base.
 
-        missing: whether FileNotFoundError is translated, too.
+        Args:
+            missing: Whether FileNotFoundError is translated, too.
         """
         try:
             yield
@@ -157,8 +170,10 @@ class Store:
 def copy_bounded(read: Callable[[int], bytes], target: BinaryIO | None, most: int) -> tuple[int, str]:
     """Copy a stream in blocks, at most `most` + 1 bytes; returns how many were copied, and their SHA-256.
 
-    read: returns the next bytes, at most as many as it is asked for, and none at the end. target: where they are
-    written, None for nowhere. most: bytes that are expected at most.
+    Args:
+        read: Returns the next bytes, at most as many as it is asked for, and none at the end.
+        target: Where they are written, None for nowhere.
+        most: Bytes that are expected at most.
     """
     digest, size = hashlib.sha256(), 0
     while size <= most and (block := read(min(_BLOCK, most + 1 - size))):

@@ -43,7 +43,8 @@ class Place(Protocol):
 class Folder:
     """A folder as a place; several processes may write the same file at once, and the last one wins.
 
-    path: of the folder, which is made with the first file that is written.
+    Attributes:
+        path: Of the folder, which is made with the first file that is written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,7 +52,11 @@ class Folder:
         self._path = path
 
     def read(self, name: str, most: int) -> bytes:
-        """Read a whole file of at most `most` bytes. Raises OSError where it has more."""
+        """Read a whole file of at most `most` bytes.
+
+        Raises:
+            OSError: Where it has more.
+        """
         with open_regular(self._path / name) as (file, size):
             if size > most:
                 raise OSError(f"{self._path / name}: more than {most} bytes")
@@ -82,5 +87,10 @@ class Folder:
 
 
 def open_place(location: str) -> Place:
-    """Return the place that a folder or a URL names; nothing is written yet. Raises InputError, StoreError."""
+    """Return the place that a folder or a URL names; nothing is written yet.
+
+    Raises:
+        InputError: .
+        StoreError: .
+    """
     return Store(location) if "://" in location else Folder(Path(location))

@@ -17,8 +17,12 @@ Arrays = dict[str, NDArray[Any]]  # of whatever types and shapes a file holds
 def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write arrays to one safetensors file: the same bytes for the same arrays.
 
-    path: the file, replaced where it exists. arrays: by name, of any shape and of a dtype that safetensors has. Raises
-    OSError.
+    Args:
+        path: The file, replaced where it exists.
+        arrays: By name, of any shape and of a dtype that safetensors has.
+
+    Raises:
+        OSError: .
     """
     path.write_bytes(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
 
@@ -26,7 +30,11 @@ def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 def read_tensors(path: Path) -> Arrays:
     """Read all arrays of a safetensors file, by name; nobody has checked their names, shapes or values.
 
-    path: the file. Raises ReleaseError where it cannot be read as safetensors.
+    Args:
+        path: The file.
+
+    Raises:
+        ReleaseError: Where it cannot be read as safetensors.
     """
     try:
         return load_file(path)

@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from taugate.adaptation.linear.adapter import MOST_STEPS, ContrastivePairs, fit, steps_within  # noqa: E402 (needs PyTorch)
+from taugate.adaptation.linear.adapter import MAX_STEPS, ContrastivePairs, fit, steps_within  # noqa: E402 (needs PyTorch)
 from taugate.adaptation.pairs.negatives import PairedTexts  # noqa: E402
 
 
@@ -74,6 +74,6 @@ def test_a_loss_that_is_no_number_ends_the_descent() -> None:
     assert list(fit(draw(queries, documents, relevant), 4)) == []
 
 
-@pytest.mark.parametrize(("seconds", "steps"), [(-1.0, 0), (0.0, 0), (3600.0, MOST_STEPS)])
+@pytest.mark.parametrize(("seconds", "steps"), [(-1.0, 0), (0.0, 0), (3600.0, MAX_STEPS)])
 def test_the_time_that_is_left_decides_the_steps(seconds: float, steps: int) -> None:
     assert steps_within(drawn(), seconds) == steps

@@ -46,7 +46,11 @@ def tokenizer(*, mask: bool = True) -> Any:
 
 
 def encoder(folder: Path, kind: str = "bert", *, mask: bool = True) -> SentenceTransformer:
-    """A sentence encoder of one layer with random weights; kind: bert, bert with a head of its own, or gpt2."""
+    """A sentence encoder of one layer with random weights.
+
+    Args:
+        kind: Bert, bert with a head of its own, or gpt2.
+    """
     torch.manual_seed(0)
     if kind == "gpt2":
         model: Any = GPT2Model(GPT2Config(vocab_size=len(WORDS), n_positions=64, n_embd=32, n_layer=1, n_head=2))

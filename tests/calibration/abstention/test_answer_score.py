@@ -26,7 +26,8 @@ Change = Callable[[int, np.random.Generator], np.ndarray]
 def world(seed: int = 0, documents: int = DOCUMENTS, spread: float = 1.0, words: bool = False) -> tuple:
     """Answerable queries lie near their document, unanswerable ones further off by `spread`.
 
-    words: of an answerable query are then its document's, of an unanswerable one nobody's.
+    Args:
+        words: Of an answerable query are then its document's, of an unanswerable one nobody's.
     """
     rng = np.random.default_rng(seed)
     corpus = unit(rng.normal(size=(documents, D)))

@@ -20,7 +20,11 @@ _WORKER = "ray::MapWorker"
 
 
 class EncodingProcess:
-    """A run that can be killed; folder: of the encoding."""
+    """A run that can be killed.
+
+    Attributes:
+        folder: Of the encoding.
+    """
 
     def __init__(self, data: Path, folder: Path, encoder: str, workers: int, shard_rows: int) -> None:
         self.folder = folder

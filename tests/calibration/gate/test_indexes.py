@@ -17,7 +17,7 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.registry.catalog import current_id, release_ids
 from taugate.retrieval.index.approximate import ApproximateIndex
-from taugate.retrieval.index.build import FEWEST_FOR_CODES, build
+from taugate.retrieval.index.build import MIN_FOR_CODES, build
 from taugate.retrieval.index.flat import FaissIndex, FlatIndex
 from taugate.retrieval.index.kinds import INDEX
 from taugate.retrieval.index.top_k import TopK
@@ -58,9 +58,9 @@ def test_auto_depends_on_the_size_of_the_corpus(documents: int, first: str | Non
 def test_a_kind_that_is_named_is_tried_alone() -> None:
     assert kinds_asked("hnsw", 10) == ("hnsw",)
     assert kinds_asked("flat", 10**7) == ()
-    assert kinds_asked("ivf-pq", FEWEST_FOR_CODES) == ("ivf-pq",)
-    with pytest.raises(InputError, match=f"--index ivf-pq.*{FEWEST_FOR_CODES}.*{FEWEST_FOR_CODES - 1}"):
-        kinds_asked("ivf-pq", FEWEST_FOR_CODES - 1)
+    assert kinds_asked("ivf-pq", MIN_FOR_CODES) == ("ivf-pq",)
+    with pytest.raises(InputError, match=f"--index ivf-pq.*{MIN_FOR_CODES}.*{MIN_FOR_CODES - 1}"):
+        kinds_asked("ivf-pq", MIN_FOR_CODES - 1)
 
 
 class Half:

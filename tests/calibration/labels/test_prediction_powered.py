@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.labels.prediction_powered import MOST_WIDENING, labels_and_machine, prediction_powered
+from taugate.calibration.labels.prediction_powered import MAX_WIDENING, labels_and_machine, prediction_powered
 from taugate.calibration.labels.shares import Float64, JudgedSample, UnjudgedSample, labels_alone
 
 World = Callable[[np.random.Generator, tuple[int, int]], tuple[Float64, Float64]]  # outcomes and scores, of any shape
@@ -195,7 +195,7 @@ def test_the_interval_holds_the_truth_and_is_hardly_ever_wider(n: int, share: fl
     both = samples(outcomes, scores, unseen)
     together, alone = labels_and_machine(*both, 0.95), labels_alone(both[0], 0.95)
     assert np.mean((together.lower <= share) & (share <= together.upper)) >= 0.93
-    assert (together.width <= MOST_WIDENING * alone.width + 1e-12).all()
+    assert (together.width <= MAX_WIDENING * alone.width + 1e-12).all()
 
 
 def test_the_interval_holds_where_queries_share_documents() -> None:

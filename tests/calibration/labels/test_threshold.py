@@ -13,7 +13,8 @@ GRID = np.linspace(0.02, 1.0, 50).astype(np.float32)
 def queries(rng: np.random.Generator, count: int) -> tuple[Float64, Float64]:
     """One result each, relevant with a probability that is its score, which is uniform: the loss at τ is τ² / 2.
 
-    Returns losses and the machine's scores, (count, 50) each; the machine knows the probability.
+    Returns:
+        Losses and the machine's scores, (count, 50) each; the machine knows the probability.
     """
     decisions = rng.random((count, 1))
     relevant = rng.random((count, 1)) < decisions

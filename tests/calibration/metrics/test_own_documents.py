@@ -47,7 +47,8 @@ def test_queries_without_own_passages_are_searched_as_before() -> None:
 def asking_by_documents(folder: Path, *, other_texts: bool = False) -> tuple[Path, Path]:
     """A data set whose queries are documents that another one answers, which has the same words in another order.
 
-    other_texts: whether the documents under the ids of queries have texts of their own.
+    Args:
+        other_texts: Whether the documents under the ids of queries have texts of their own.
     """
     data, encoder = small(folder, 40)
     documents = [json.loads(line) for line in (data / "corpus.jsonl").read_text().splitlines()]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.metrics.spectrum import SHORTEST_TAIL, PowerLaw, power_law, spectrum
+from taugate.calibration.metrics.spectrum import MIN_TAIL, PowerLaw, power_law, spectrum
 from tests.vectors import unit
 
 RANKS = np.arange(1, 121)
@@ -14,7 +14,7 @@ SPECTRA = {
     "bent": 1 / (1 + RANKS**2 / 400),
     "exponential": np.exp(-RANKS / 15),
     "noisy": np.sort(RANKS**-1.2 * np.random.default_rng(0).lognormal(0, 0.1, len(RANKS)))[::-1].copy(),
-    "as few as can be": np.geomspace(1, 0.01, SHORTEST_TAIL),
+    "as few as can be": np.geomspace(1, 0.01, MIN_TAIL),
 }
 spectra = pytest.mark.parametrize("eigenvalues", SPECTRA.values(), ids=SPECTRA)
 
@@ -120,5 +120,5 @@ def test_the_last_ten_of_768_have_a_slope_like_the_paper_s() -> None:
 
 
 def test_fewer_than_ten_eigenvalues_are_no_tail() -> None:
-    assert power_law(np.geomspace(1, 0.1, SHORTEST_TAIL - 1)) is None
+    assert power_law(np.geomspace(1, 0.1, MIN_TAIL - 1)) is None
     assert power_law(np.empty(0)) is None

@@ -5,7 +5,7 @@ import pytest
 
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.measure import Resamples
-from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, SHARES, HoldoutSplit, QueryRoles
+from taugate.calibration.metrics.splits import MIN_CALIBRATING, SHARES, HoldoutSplit, QueryRoles
 from taugate.calibration.settings.settings import CalibrationSettings
 
 
@@ -14,7 +14,7 @@ def alone(queries: int) -> SamplingUnits:
     return SamplingUnits.from_labels(np.arange(queries))
 
 
-@pytest.mark.parametrize("size", [FEWEST_CALIBRATING, 31, 100, 352, 5001])
+@pytest.mark.parametrize("size", [MIN_CALIBRATING, 31, 100, 352, 5001])
 @pytest.mark.parametrize("seed", [0, 1, 2**63 - 1])
 def test_every_calibration_query_has_exactly_one_role(size: int, seed: int) -> None:
     calibration = np.sort(np.random.default_rng(size).choice(3 * size, size=size, replace=False))

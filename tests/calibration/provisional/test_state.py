@@ -13,7 +13,7 @@ from taugate.calibration.provisional.state import (
     lower_limit,
 )
 from taugate.ingestion.dataset.beir import LabelledQuery
-from taugate.retrieval.release.records import FEWEST_QUERIES
+from taugate.retrieval.release.records import MIN_QUERIES
 
 
 def hits(found: int, queries: int) -> np.ndarray:
@@ -39,7 +39,7 @@ def test_an_encoder_that_guesses_is_seldom_above_chance() -> None:
     assert shown <= rounds * 0.05 + 2 * np.sqrt(rounds * 0.05 * 0.95)
 
 
-@pytest.mark.parametrize(("queries", "state"), [(FEWEST_QUERIES - 1, "provisional"), (FEWEST_QUERIES, "calibrated")])
+@pytest.mark.parametrize(("queries", "state"), [(MIN_QUERIES - 1, "provisional"), (MIN_QUERIES, "calibrated")])
 def test_the_number_of_queries_decides(queries: int, state: str) -> None:
     record = calibration_record(np.ones(queries, dtype=bool), AvailableEvidence(queries, 0, documents=100, k=5))
     assert (record.state, record.human, record.generated, record.bias) == (state, queries, 0, None)

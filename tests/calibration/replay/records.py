@@ -24,7 +24,11 @@ class Service:
         self._asked = 0
 
     def queries(self, times: Sequence[float], off: float = 0.0, query: str | None = None) -> list[dict]:
-        """At each time a query that nobody asked before, or always the same; off: how much lower the best ones are."""
+        """At each time a query that nobody asked before, or always the same.
+
+        Args:
+            off: How much lower the best ones are.
+        """
         return [self._query(at, off, query) for at in times]
 
     def judged(self, queries: Collection[dict]) -> list[dict]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, HoldoutSplit, QueryRoles
+from taugate.calibration.metrics.splits import MIN_CALIBRATING, HoldoutSplit, QueryRoles
 from taugate.calibration.risk.cheapest import RuleVariant, remedy
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.release.evidence import Certificate
@@ -29,7 +29,7 @@ def test_as_many_certify_as_in_a_calibration(holdout: float, labels: int) -> Non
     units = SamplingUnits.from_labels(np.arange(labels))
     members = HoldoutSplit.by_query(np.random.default_rng(0), labels, holdout).calibration
     parts = QueryRoles.draw(members, units, 0)
-    enough = len(members) >= FEWEST_CALIBRATING
+    enough = len(members) >= MIN_CALIBRATING
     assert way(holdout, "relative").certifying(labels) == len(members)
     assert way(holdout).certifying(labels) == len(members)
     assert way(holdout, "probability").certifying(labels) == len(parts.rest) * enough

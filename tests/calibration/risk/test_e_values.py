@@ -187,7 +187,11 @@ def test_whole_and_half_documents_lost_at_the_margin_by_enumeration() -> None:
 
 
 def rejected(terms: np.ndarray, worst: np.ndarray) -> float:
-    """Share of trials whose e-value reaches 20; terms: (trials, documents)."""
+    """Share of trials whose e-value reaches 20.
+
+    Args:
+        terms: (trials, documents).
+    """
     return float((log_e(log_wealth(terms).sum(axis=2), worst) >= math.log(20)).mean())
 
 

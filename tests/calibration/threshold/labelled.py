@@ -8,7 +8,7 @@ from scipy import stats
 
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import ScoredQueries
-from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, QueryRoles
+from taugate.calibration.metrics.splits import MIN_CALIBRATING, QueryRoles
 from taugate.calibration.relevance.model import estimate_relevance
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
@@ -25,7 +25,7 @@ ALONE = SamplingUnits.from_labels(np.arange(QUERIES))  # no two queries share a 
 def evidence(world: World, calibration: np.ndarray | None = None) -> CalibrationQueries:
     """As the study gathers it."""
     members = np.arange(QUERIES) if calibration is None else calibration
-    parts = QueryRoles.draw(members, ALONE, 0) if len(members) >= FEWEST_CALIBRATING else None
+    parts = QueryRoles.draw(members, ALONE, 0) if len(members) >= MIN_CALIBRATING else None
     estimated, relevance = None, (None, None)
     if parts is not None:
         estimated = estimate_relevance(

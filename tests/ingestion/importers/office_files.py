@@ -34,7 +34,11 @@ def archive(parts: Mapping[str, str | bytes]) -> bytes:
 
 
 def relations(targets: Mapping[str, tuple[str, str]]) -> str:
-    """Return relations of a part. targets: by id, the last word of the kind and the path."""
+    """Return relations of a part.
+
+    Args:
+        targets: By id, the last word of the kind and the path.
+    """
     items = "".join(
         f'<Relationship Id="{identifier}" Type="{_OFFICE}/{kind}" Target="{target}"/>'
         for identifier, (kind, target) in targets.items()
@@ -43,7 +47,11 @@ def relations(targets: Mapping[str, tuple[str, str]]) -> str:
 
 
 def content_types(kinds: Mapping[str, str]) -> str:
-    """Return the list of content types. kinds: of parts, by name, after `application/vnd.openxmlformats-`."""
+    """Return the list of content types.
+
+    Args:
+        kinds: Of parts, by name, after `application/vnd.openxmlformats-`.
+    """
     items = "".join(
         f'<Override PartName="/{name}" ContentType="application/vnd.openxmlformats-{kind}+xml"/>'
         for name, kind in kinds.items()
@@ -59,7 +67,13 @@ def docx(
     parts: Mapping[str, str | bytes] | None = None,
     targets: Mapping[str, tuple[str, str]] | None = None,
 ) -> bytes:
-    """Write a Word file. body: its blocks as XML. parts: more of them, below `word/`. targets: of the document."""
+    """Write a Word file.
+
+    Args:
+        body: Its blocks as XML.
+        parts: More of them, below `word/`.
+        targets: Of the document.
+    """
     more = {f"word/{name}": content for name, content in (parts or {}).items()}
     return archive(
         {
@@ -75,12 +89,20 @@ def docx(
 
 
 def paragraph(text: str, more: str = "") -> str:
-    """Return a paragraph of Word. more: runs behind its text, as XML."""
+    """Return a paragraph of Word.
+
+    Args:
+        more: Runs behind its text, as XML.
+    """
     return f'<w:p><w:r><w:t xml:space="preserve">{text}</w:t></w:r>{more}</w:p>'
 
 
 def part(name: str, content: str) -> str:
-    """Return a part of an office file. name: of its root element."""
+    """Return a part of an office file.
+
+    Args:
+        name: Of its root element.
+    """
     return f"<{name} {NAMESPACES}>{content}</{name}>"
 
 
@@ -90,7 +112,13 @@ def xlsx(
     parts: Mapping[str, str | bytes] | None = None,
     hidden: str = "",
 ) -> bytes:
-    """Write a spreadsheet. sheets: the rows of each by name, as XML. strings: shared ones. hidden: a sheet's name."""
+    """Write a spreadsheet.
+
+    Args:
+        sheets: The rows of each by name, as XML.
+        strings: Shared ones.
+        hidden: A sheet's name.
+    """
     main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
     names = {f"r{number}": name for number, name in enumerate(sheets, start=1)}
     states = {key: ' state="hidden"' if name == hidden else "" for key, name in names.items()}
@@ -122,7 +150,11 @@ def xlsx(
 
 
 def rows(*lines: Sequence[object]) -> str:
-    """Return rows of a sheet as XML. lines: cells; strings stand within their cell, and None leaves it out."""
+    """Return rows of a sheet as XML.
+
+    Args:
+        lines: Cells; strings stand within their cell, and None leaves it out.
+    """
     written = []
     for number, line in enumerate(lines, start=1):
         cells = "".join(
@@ -141,7 +173,12 @@ def _cell(place: str, value: object) -> str:
 
 
 def pptx(slides: Sequence[str], parts: Mapping[str, str | bytes] | None = None) -> bytes:
-    """Write a presentation. slides: the shapes of each as XML. parts: more of them, by name."""
+    """Write a presentation.
+
+    Args:
+        slides: The shapes of each as XML.
+        parts: More of them, by name.
+    """
     names = {f"r{number}": f"slides/slide{number}.xml" for number in range(1, len(slides) + 1)}
     listed = "".join(f'<p:sldId id="{number}" r:id="r{number}"/>' for number in range(len(slides), 0, -1))
     return archive(
@@ -157,7 +194,11 @@ def pptx(slides: Sequence[str], parts: Mapping[str, str | bytes] | None = None) 
 
 
 def shape(text: str, kind: str = "") -> str:
-    """Return a shape of a slide. kind: of its placeholder, such as title."""
+    """Return a shape of a slide.
+
+    Args:
+        kind: Of its placeholder, such as title.
+    """
     placeholder = f'<p:nvPr><p:ph type="{kind}"/></p:nvPr>' if kind else ""
     lines = "".join(f"<a:p><a:r><a:t>{line}</a:t></a:r></a:p>" for line in text.split("\n"))
     return f"<p:sp>{placeholder}<p:txBody>{lines}</p:txBody></p:sp>"

@@ -191,7 +191,12 @@ OFFICE = " ".join(
 
 
 def open_document(body: str, parts: dict[str, str] | None = None) -> bytes:
-    """Write a file of OpenDocument. body: its blocks as XML; parts: more of them, by name."""
+    """Write a file of OpenDocument.
+
+    Args:
+        body: Its blocks as XML.
+        parts: More of them, by name.
+    """
     content = f"<office:document-content {OFFICE} {LINK}><office:body>{body}</office:body></office:document-content>"
     return archive({"content.xml": content, **(parts or {})})
 

@@ -19,8 +19,10 @@ def pdf(
 ) -> bytes:
     """Write a PDF with lines of text on each page, and an outline of titles and pages, from 0.
 
-    footers: a line at the bottom of each page. annotations: objects, all on the first page; a form if one is a field.
-    catalog: more entries of the catalog.
+    Args:
+        footers: A line at the bottom of each page.
+        annotations: Objects, all on the first page; a form if one is a field.
+        catalog: More entries of the catalog.
     """
     objects = [
         "",

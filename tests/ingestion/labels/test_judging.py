@@ -36,7 +36,11 @@ def drawn(data: Path, release: Release, n: int = 6, *, more: bool = False, logs:
 
 
 def judge_all(work: Judging, relevant: Callable[[str, str], bool], most: int = 1000) -> None:
-    """Answer up to `most` questions; relevant: of the ids of a query and of a passage."""
+    """Answer up to `most` questions.
+
+    Args:
+        relevant: Of the ids of a query and of a passage.
+    """
     for _ in range(most):
         question = work.session.question()
         if question is None:

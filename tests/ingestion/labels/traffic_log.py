@@ -24,7 +24,12 @@ class TrafficLog:
         ranks: Sequence[int] | None = None,
         **fields: object,
     ) -> str:
-        """Log a reply to a query; explored: propensities of documents; ranks: of those shown. Returns its id."""
+        """Log a reply to a query.
+
+        Args:
+            explored: Propensities of documents.
+            ranks: Of those shown. Returns its id.
+        """
         identifier = f"{len(self.lines):032x}"
         propensities = explored or {}
         record = {

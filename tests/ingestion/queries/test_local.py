@@ -10,7 +10,7 @@ from taugate.cli.main import main
 from taugate.errors import InputError
 from taugate.ingestion.queries import local
 from taugate.ingestion.queries.local import LocalModel, packaged_model
-from taugate.ingestion.queries.prompt import BUILT_IN, LONGEST_REPLY, Prompt
+from taugate.ingestion.queries.prompt import BUILT_IN, MAX_REPLY, Prompt
 
 pytest.importorskip("xllamacpp", reason="needs the extra generate")
 TEXT = "Taugate certifies the similarity threshold of a retrieval service. The threshold is called tau."
@@ -31,7 +31,7 @@ def test_a_reply_depends_on_prompt_and_seed_alone(model: LocalModel) -> None:
     assert model.ask(other).text != reply.text
     assert model.ask(first)[:3] == reply[:3]
     assert reply.text
-    assert 0 < reply.reply_tokens <= LONGEST_REPLY
+    assert 0 < reply.reply_tokens <= MAX_REPLY
     assert reply.prompt_tokens > 50
     assert "\n" not in reply.text
 

@@ -8,7 +8,7 @@ import pytest
 from taugate.errors import InputError
 from taugate.ingestion.queries.prompt import (
     BUILT_IN,
-    LONGEST_DOCUMENT,
+    MAX_DOCUMENT,
     Example,
     Prompt,
     query_of,
@@ -33,9 +33,9 @@ def test_each_prompt_has_a_seed_of_its_own() -> None:
 
 
 def test_a_long_document_is_cut_between_words() -> None:
-    cut = shortened("word " * 1000, LONGEST_DOCUMENT)
+    cut = shortened("word " * 1000, MAX_DOCUMENT)
     assert cut == " ".join(["word"] * 200)
-    assert shortened("阈" * 2000, LONGEST_DOCUMENT) == "阈" * LONGEST_DOCUMENT
+    assert shortened("阈" * 2000, MAX_DOCUMENT) == "阈" * MAX_DOCUMENT
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
 from taugate.errors import InputError
-from taugate.retrieval.documents.filter_schema import MOST_CONDITIONS, read_filter, write_filter
+from taugate.retrieval.documents.filter_schema import MAX_CONDITIONS, read_filter, write_filter
 from taugate.retrieval.documents.filters import AnyOf, Filter, Not, OneOf, Range, all_of, on_fields
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
@@ -165,7 +165,7 @@ def test_a_written_filter_selects_the_same_documents(wanted: Filter) -> None:
     try:
         again = read_filter(orjson.loads(orjson.dumps(write_filter(wanted))))
     except PydanticCustomError as error:
-        assert f"at most {MOST_CONDITIONS}" in error.message()
+        assert f"at most {MAX_CONDITIONS}" in error.message()
         assume(False)
     assert again
     assert metadata.where(again).tolist() == metadata.where(wanted).tolist()

@@ -27,7 +27,9 @@ def alone(command: Sequence[str]) -> list[str]:
 class MilvusProcess:
     """A server that can be killed and started again on the same data; url: by which it is found.
 
-    python: of the environment that has the package `milvus`. folder: of its data.
+    Attributes:
+        python: Of the environment that has the package `milvus`.
+        folder: Of its data.
     """
 
     def __init__(self, python: Path | str, folder: Path) -> None:
@@ -36,7 +38,11 @@ class MilvusProcess:
         self.start()
 
     def start(self) -> None:
-        """Start it, and wait until it answers. Raises RuntimeError where it does not."""
+        """Start it, and wait until it answers.
+
+        Raises:
+            RuntimeError: Where it does not.
+        """
         # A session of its own, whose processes end together.
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, start_new_session=True)
         assert self._process.stdout is not None

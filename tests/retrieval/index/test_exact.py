@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taugate.retrieval.index.flat import MOST_CANDIDATES, SPARE, exact_top_k
+from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE, exact_top_k
 from taugate.retrieval.vectors.similarity import Float32, pair_similarity
 
 N, D = 4000, 24
@@ -49,5 +49,5 @@ def test_it_is_proven_or_everything_is_scored(bound: float, members: np.ndarray 
         order = allowed[np.argsort(-scores[:, allowed], axis=1, kind="stable")[:, :k]]
         np.testing.assert_array_equal(top.positions, order)
         np.testing.assert_array_equal(top.scores, np.take_along_axis(scores, order, 1))
-    assert max(fetched) <= max(MOST_CANDIDATES, 50 + SPARE)
+    assert max(fetched) <= max(MAX_CANDIDATES, 50 + SPARE)
     assert (len(fetched) > 3) == (bound > 0.01 and len(allowed) > 10)

@@ -18,7 +18,7 @@ COUNT, GONE = 2000, 7
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_stays_scores_as_before(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taugate.retrieval.index.build.FEWEST_FOR_CODES", COUNT - GONE)
+    monkeypatch.setattr("taugate.retrieval.index.build.MIN_FOR_CODES", COUNT - GONE)
     documents = unit(clustered())[:COUNT]
     rng = np.random.default_rng(5)
     before = build(kind, documents)

@@ -42,7 +42,10 @@ def test_a_score_may_move_as_far_as_the_manifest_lets_it(
 class _Engine:
     """An engine in the place of the index, whose graph misses the best document of some queries.
 
-    index: exact. missed: every so-manyth query misses it. moved: added to every score, as another encoder would do.
+    Attributes:
+        index: Exact.
+        missed: Every so-manyth query misses it.
+        moved: Added to every score, as another encoder would do.
     """
 
     def __init__(self, index: FlatIndex, missed: int, moved: float = 0.0) -> None:

@@ -59,9 +59,13 @@ def with_keys() -> dict[str, str]:
 
 
 def conformance(url: str, work: Path, examples: int, seed: int, *options: str) -> Conformance:
-    """Check a service against its own /openapi.json; examples: of each operation and phase; work: an empty folder.
+    """Check a service against its own /openapi.json.
 
     The same seed sends the same requests, but for ids that the service gave before.
+
+    Args:
+        work: An empty folder.
+        examples: Of each operation and phase.
     """
     report = work / "report.json"
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json", "--no-color"]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from taugate.drift.rules import FEWEST_IN_WINDOW
+from taugate.drift.rules import MIN_IN_WINDOW
 from tests.prometheus_process import until
 from tests.service.drift.traffic import NO_ALARM, Hurried, ordinary
 from tests.service_process import ServiceProcess
@@ -17,7 +17,7 @@ def test_it_is_what_the_gauges_show(releases: Path, sample: Path) -> None:
         service.ready()
         nothing = {"coe": None, "coe_expected": None, "roe": None}
         assert drift_of(service) == NO_ALARM | nothing
-        queries = ordinary(sample, 2 * FEWEST_IN_WINDOW)
+        queries = ordinary(sample, 2 * MIN_IN_WINDOW)
         for first in range(0, len(queries), 50):
             assert service.http.post("/search/batch", json={"queries": queries[first : first + 50]}).status_code == 200
         until(lambda: drift_of(service)["roe"] is not None)

@@ -62,7 +62,11 @@ def check_same(one: Any, other: Any, rounded: bool = False) -> None:
 
 
 def same(services: Services, path: str, body: Any, key: str = WHOLE, *, rounded: bool = False) -> Any:
-    """Ask both, compare their replies, and return that of the service over the engine; rounded: compare no last bit."""
+    """Ask both, compare their replies, and return that of the service over the engine.
+
+    Args:
+        rounded: Compare no last bit.
+    """
     one, other = services.ask(path, body, key)
     assert (one.status_code, other.status_code) == (200, 200), other.text
     check_same(one.json(), other.json(), rounded)

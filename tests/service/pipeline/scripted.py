@@ -18,9 +18,11 @@ PATIENCE = 10
 
 @dataclass(frozen=True)
 class Item:
-    """A query that is a number; length: in tokens, None for one whose vector is known.
+    """A query that is a number.
 
-    fate: done, or what raises: tokenize, encode (with its whole batch) or search (with its whole group).
+    Attributes:
+        length: In tokens, None for one whose vector is known.
+        fate: Done, or what raises: tokenize, encode (with its whole batch) or search (with its whole group).
     """
 
     number: int
@@ -47,7 +49,9 @@ class Squares:
 class Script:
     """What the retriever does, and what it was given.
 
-    gate: acquired once by each batch that is encoded; alone: by batch, whether all processors encode it.
+    Attributes:
+        gate: Acquired once by each batch that is encoded.
+        alone: By batch, whether all processors encode it.
     """
 
     gate: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))

@@ -32,10 +32,13 @@ class TaugateRetriever(BaseRetriever):
     An empty list is an answer: nothing passed. The custom event `taugate_empty` and a log line of `taugate_client` say
     why. A service that cannot answer raises a TaugateError.
 
-    url: of the service. key: an API key; TAUGATE_KEY by default. k: how many results the service considers; the
-    calibrated K by default. filter: Taugate's own, or a filter of langchain_core.structured_query. threshold: on the
-    score; it can only tighten the calibrated one, and None or 0 leaves it alone. `invoke` takes k, filter and threshold
-    as well, for one call.
+    Attributes:
+        url: Of the service.
+        key: An API key; TAUGATE_KEY by default.
+        k: How many results the service considers; the calibrated K by default.
+        filter: Taugate's own, or a filter of langchain_core.structured_query.
+        threshold: On the score; it can only tighten the calibrated one, and None or 0 leaves it alone. `invoke` takes
+            k, filter and threshold as well, for one call.
     """
 
     url: str = LOCAL
@@ -84,7 +87,11 @@ class TaugateRetriever(BaseRetriever):
 
 
 def translate(directive: FilterDirective) -> Filter:
-    """Translate a structured query's filter. Raises UnsupportedFilter for what Taugate has no condition for."""
+    """Translate a structured query's filter.
+
+    Raises:
+        UnsupportedFilter: For what Taugate has no condition for.
+    """
     if isinstance(directive, Comparison):
         name = directive.comparator.value
         return compare(directive.attribute, _OPERATORS.get(name, name), directive.value)

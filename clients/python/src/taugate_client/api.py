@@ -29,7 +29,9 @@ T = TypeVar("T")
 class Call(Generic[T]):
     """One request, and how its reply is read.
 
-    body: sent as JSON, None for a GET. parse: makes the result from the reply's JSON.
+    Attributes:
+        body: Sent as JSON, None for a GET.
+        parse: Makes the result from the reply's JSON.
     """
 
     method: str
@@ -40,7 +42,9 @@ class Call(Generic[T]):
     def read(self, status: int, headers: Mapping[str, str], content: bytes) -> T:
         """Return the result of a reply. Raises the TaugateError that the reply stands for.
 
-        headers: looked up in lower case; content: the whole body.
+        Args:
+            headers: Looked up in lower case.
+            content: The whole body.
         """
         try:
             body = json.loads(content)

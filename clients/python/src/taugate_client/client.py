@@ -43,9 +43,13 @@ class Retries:
     """How often a call is sent again, and how long the client waits before that.
 
     It is sent again after a broken connection and the statuses 408, 429, 503 and 504, and after nothing else.
-    most: further attempts after the first one. first_seconds: the longest first pause, which doubles each time; half of
-    it is random, so that callers do not come back together. longest_seconds: of any pause. A service that asks to wait
-    longer (Retry-After) is not asked again: the error has `retry_after`.
+
+    Attributes:
+        most: Further attempts after the first one.
+        first_seconds: The longest first pause, which doubles each time; half of it is random, so that callers do not
+            come back together.
+        longest_seconds: Of any pause. A service that asks to wait longer (Retry-After) is not asked again: the error
+            has `retry_after`.
     """
 
     most: int = 3
@@ -113,7 +117,8 @@ class _Connection:
     def _request(self, call: api.Call[T]) -> dict[str, Any]:
         """Return a request with an id of its own, under which the service logs all attempts.
 
-        Raises InvalidRequest for values that JSON does not have.
+        Raises:
+            InvalidRequest: For values that JSON does not have.
         """
         request: dict[str, Any] = {"method": call.method, "url": call.path}
         headers = {"X-Request-ID": uuid.uuid4().hex}
@@ -146,30 +151,50 @@ class TaugateClient(_Connection):
     """A client that blocks. It keeps its connections open, threads may share it, and `with` closes it."""
 
     def search(self, query: str, **options: Unpack[SearchOptions]) -> SearchResponse:
-        """Return the results that pass the threshold. query: the text; options: see SearchOptions."""
+        """Return the results that pass the threshold.
+
+        Args:
+            query: The text.
+            options: See SearchOptions.
+        """
         return self._send(api.search(query, **options))
 
     def search_batch(self, queries: Iterable[str | SearchRequest]) -> list[SearchResponse]:
-        """Return a reply to each query, in their order. queries: texts, or texts with options of their own."""
+        """Return a reply to each query, in their order.
+
+        Args:
+            queries: Texts, or texts with options of their own.
+        """
         return self._send(api.search_batch(queries))
 
     def feedback(self, query_id: str, document_id: str, *, relevant: bool) -> FeedbackResponse:
         """Tell the service whether a result answers its query; a judgement that is sent twice counts once.
 
-        query_id: of the reply; document_id: the `id` or `document_id` of one of its results.
+        Args:
+            query_id: Of the reply.
+            document_id: The `id` or `document_id` of one of its results.
         """
         return self._send(api.feedback(query_id, document_id, relevant=relevant))
 
     def feedback_on_query(self, query: str, document_id: str, *, relevant: bool) -> FeedbackResponse:
         """Tell the service whether a document answers a query, without the reply that showed it.
 
-        query: the text; document_id: the `id` or `document_id` of one of the results that a search for it, without
-        options, returns now. Raises InvalidRequest for another document. The key needs the scope `search`, too.
+        Args:
+            query: The text.
+            document_id: The `id` or `document_id` of one of the results that a search for it, without options, returns
+                now. The key needs the scope `search`, too.
+
+        Raises:
+            InvalidRequest: For another document.
         """
         return self._send(api.feedback_on_query(query, document_id, relevant=relevant))
 
     def explain(self, query: str, document_id: str, **options: Unpack[ExplainOptions]) -> ExplainResponse:
-        """Return why a document is, or is not, among the results. options: of the search; see ExplainOptions."""
+        """Return why a document is, or is not, among the results.
+
+        Args:
+            options: Of the search; see ExplainOptions.
+        """
         return self._send(api.explain(query, document_id, **options))
 
     def release(self) -> ReleaseResponse:

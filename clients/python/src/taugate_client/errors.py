@@ -20,10 +20,13 @@ TaugateError
 class TaugateError(Exception):
     """The base of all errors of this client; `str(error)` is a message for people.
 
-    status: the HTTP status, None if there was no reply. code: the stable name of the error (docs/api.md#errors), None
-    if the service did not say one. message: what is wrong, without status, id and place. request_id: the id under which
-    the service logged the request. retry_after: the seconds that the service asked to wait, None if it named none.
-    place: the URL that was asked, and the proxy on the way if there was one; None if nothing was sent.
+    Attributes:
+        message: What is wrong, without status, id and place.
+        status: The HTTP status, None if there was no reply.
+        code: The stable name of the error (docs/api.md#errors), None if the service did not say one.
+        request_id: The id under which the service logged the request.
+        retry_after: The seconds that the service asked to wait, None if it named none. place: the URL that was asked,
+            and the proxy on the way if there was one; None if nothing was sent.
     """
 
     def __init__(
@@ -120,7 +123,9 @@ _BY_STATUS: dict[int, type[TaugateError]] = {
 def error_type(status: int, code: str | None) -> type[TaugateError]:
     """Return the class for a reply that is an error.
 
-    status: of the HTTP reply; code: the service's own name of the error, None if the reply has none.
+    Args:
+        status: Of the HTTP reply.
+        code: The service's own name of the error, None if the reply has none.
     """
     if code == "rate_limited":
         return RateLimited

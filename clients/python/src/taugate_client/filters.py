@@ -19,9 +19,14 @@ _BOUNDS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 def compare(field: str, operator: str, value: object) -> Filter:
     """Return the filter for one condition.
 
-    field: of the documents' metadata. operator: `==`, `!=`, `>`, `>=`, `<`, `<=`, `in` or `not in`. value: a string,
-    number or boolean; a number, an ISO date, or a date or datetime for `>` and its like; a list for `in` and `not in`.
-    Raises UnsupportedFilter for others.
+    Args:
+        field: Of the documents' metadata.
+        operator: `==`, `!=`, `>`, `>=`, `<`, `<=`, `in` or `not in`.
+        value: A string, number or boolean; a number, an ISO date, or a date or datetime for `>` and its like; a list
+            for `in` and `not in`.
+
+    Raises:
+        UnsupportedFilter: For others.
     """
     if field.startswith("$"):
         raise UnsupportedFilter(f"filter: the field {field!r} begins with $, which Taugate keeps for its operators")
@@ -57,14 +62,22 @@ def all_of(filters: Sequence[Filter]) -> Filter:
 
 
 def any_of(filters: Sequence[Filter]) -> Filter:
-    """Return a filter that holds where at least one of them does. Raises UnsupportedFilter if there is none."""
+    """Return a filter that holds where at least one of them does.
+
+    Raises:
+        UnsupportedFilter: If there is none.
+    """
     if not filters:
         raise UnsupportedFilter("filter: an OR needs at least one condition")
     return filters[0] if len(filters) == 1 else {"$or": list(filters)}
 
 
 def negate(filter: Filter) -> Filter:
-    """Return a filter that holds where this one does not. Raises UnsupportedFilter for the empty filter."""
+    """Return a filter that holds where this one does not.
+
+    Raises:
+        UnsupportedFilter: For the empty filter.
+    """
     if not filter:
         raise UnsupportedFilter("filter: a NOT needs at least one condition")
     return {"$not": filter}

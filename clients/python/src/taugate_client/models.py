@@ -18,9 +18,12 @@ Calibration: TypeAlias = Literal["calibrated", "provisional"]
 class ExplainOptions(TypedDict, total=False):
     """The options of a search that decide which results it keeps. One that is left out has the service's default.
 
-    k: how many results the service considers; the calibrated K by default. filter: which documents it searches, by
-    their metadata. threshold: replaces the calibrated τ, in units of the release's policy; 0.0 is a threshold.
-    min_results: return at least so many, even below the threshold. group_by: `"document"` returns one chunk a document.
+    Attributes:
+        k: How many results the service considers; the calibrated K by default.
+        filter: Which documents it searches, by their metadata.
+        threshold: Replaces the calibrated τ, in units of the release's policy; 0.0 is a threshold.
+        min_results: Return at least so many, even below the threshold.
+        group_by: `"document"` returns one chunk a document.
     """
 
     k: int | None
@@ -33,8 +36,9 @@ class ExplainOptions(TypedDict, total=False):
 class SearchOptions(ExplainOptions, total=False):
     """The options of a search.
 
-    include_text: False leaves titles and texts out of the reply. explore: False keeps out the few results below the
-    threshold that a service may show to have them judged.
+    Attributes:
+        include_text: False leaves titles and texts out of the reply.
+        explore: False keeps out the few results below the threshold that a service may show to have them judged.
     """
 
     include_text: bool
@@ -60,10 +64,15 @@ M = TypeVar("M", bound=Model)
 class Result:
     """One passage: a whole document, or a chunk of one.
 
-    id, document_id: of the passage and of its document, equal for a whole document. rank: its place before the cut,
-    from 1. score: cosine similarity to the query. relevance: the probability that it is relevant, None if the release
-    has no model for that. below_threshold: it did not pass; `min_results` keeps it, or exploration shows it. metadata:
-    the document's own. explored: shown below the threshold on purpose, so that people judge such results, too.
+    Attributes:
+        id: Of the passage and of its document, equal for a whole document.
+        document_id: Of the passage and of its document, equal for a whole document.
+        rank: Its place before the cut, from 1.
+        score: Cosine similarity to the query.
+        relevance: The probability that it is relevant, None if the release has no model for that.
+        below_threshold: It did not pass; `min_results` keeps it, or exploration shows it.
+        metadata: The document's own.
+        explored: Shown below the threshold on purpose, so that people judge such results, too.
     """
 
     id: str
@@ -99,8 +108,10 @@ class Interval:
 class LiveDrift:
     """Drift alarms, as in a reply, and the overlap of the latest queries of the process that answers.
 
-    coe: of documents that were judged relevant. coe_expected: of the calibration's correct documents. roe: of random
-    documents. Each is None while too little was seen. The manifest has the same at calibration.
+    Attributes:
+        coe: Of documents that were judged relevant.
+        coe_expected: Of the calibration's correct documents.
+        roe: Of random documents. Each is None while too little was seen. The manifest has the same at calibration.
     """
 
     alarm: bool
@@ -114,13 +125,19 @@ class LiveDrift:
 class SearchResponse:
     """The results that passed the threshold, best first, and why there are none if there are none.
 
-    threshold: τ, None if the policy is `none`. policy: what is compared with it. calibrated: the calibrated threshold
-    was in force, and its evidence covers this search. calibration: `provisional` if too little evidence stands behind
-    it. considered, dropped: how many results there were before the cut, and how many of them it removed.
-    best_score: the highest similarity, kept or not. reason: `all_below_threshold`, `unanswerable`,
-    `unreadable` or `no_documents_match_filter` if `results` is empty. query_id: names this reply in `feedback`.
-    approximate: an engine searched within a filter, and may have missed a result. truncated: the query is longer than
-    the encoder reads, and the results are of its beginning.
+    Attributes:
+        threshold: τ, None if the policy is `none`.
+        policy: What is compared with it.
+        calibrated: The calibrated threshold was in force, and its evidence covers this search.
+        calibration: `provisional` if too little evidence stands behind it.
+        considered: How many results there were before the cut, and how many of them it removed.
+        dropped: How many results there were before the cut, and how many of them it removed.
+        best_score: The highest similarity, kept or not.
+        reason: `all_below_threshold`, `unanswerable`, `unreadable` or `no_documents_match_filter` if `results` is
+            empty.
+        query_id: Names this reply in `feedback`.
+        approximate: An engine searched within a filter, and may have missed a result.
+        truncated: The query is longer than the encoder reads, and the results are of its beginning.
     """
 
     results: Sequence[Result]
@@ -143,9 +160,16 @@ class SearchResponse:
 class ExplainResponse:
     """What a search does with one document, and why.
 
-    kept: the search returns it. rule: the reason as a word; why: the same as a sentence. rank, ranked: its place, from
-    1, among so many. compared: what the policy compares with `threshold`. truncated: the text is longer than the
-    encoder's window. query_truncated: so is the query. filtered: a filter leaves it out. What a filter hides is None.
+    Attributes:
+        rank: Its place, from 1, among so many.
+        ranked: Its place, from 1, among so many.
+        compared: What the policy compares with `threshold`.
+        kept: The search returns it.
+        rule: The reason as a word.
+        why: The same as a sentence.
+        truncated: The text is longer than the encoder's window.
+        filtered: A filter leaves it out. What a filter hides is None.
+        query_truncated: So is the query.
     """
 
     document_id: str
@@ -177,8 +201,9 @@ class FeedbackResponse:
 class ReleaseResponse:
     """The release in service: its id, state and manifest, when it was loaded (ISO 8601), and its encoder's precision.
 
-    shadow: the release that is tried beside it, None if there is none. drift: alarms and live overlap, None if the
-    service does not watch traffic, or is too old to tell.
+    Attributes:
+        shadow: The release that is tried beside it, None if there is none.
+        drift: Alarms and live overlap, None if the service does not watch traffic, or is too old to tell.
     """
 
     release: str
@@ -193,7 +218,11 @@ class ReleaseResponse:
 def read(model: type[M], body: object) -> M:
     """Build a model from JSON and ignore fields that it does not have.
 
-    body: what was parsed. Raises UnexpectedReply if it is no object, or lacks a field.
+    Args:
+        body: What was parsed.
+
+    Raises:
+        UnexpectedReply: If it is no object, or lacks a field.
     """
     if not isinstance(body, Mapping):
         raise UnexpectedReply(f"expected a JSON object for {model.__name__}, got {type(body).__name__}")
@@ -204,7 +233,14 @@ def read(model: type[M], body: object) -> M:
 
 
 def read_search(body: object) -> SearchResponse:
-    """Build the reply to a search. body: JSON. Raises UnexpectedReply as `read` does."""
+    """Build the reply to a search.
+
+    Args:
+        body: JSON.
+
+    Raises:
+        UnexpectedReply: As `read` does.
+    """
     reply = read(SearchResponse, body)
     results: object = reply.results  # whatever the JSON has
     if not isinstance(results, list):
@@ -213,7 +249,14 @@ def read_search(body: object) -> SearchResponse:
 
 
 def read_release(body: object) -> ReleaseResponse:
-    """Build what /release says. body: JSON. Raises UnexpectedReply as `read` does."""
+    """Build what /release says.
+
+    Args:
+        body: JSON.
+
+    Raises:
+        UnexpectedReply: As `read` does.
+    """
     reply = read(ReleaseResponse, body)
     if reply.drift is None:
         return reply

@@ -32,8 +32,10 @@ class Retrieval:
     ) -> SearchResponse:
         """Search, and tighten the reply.
 
-        k, filter: as of SearchOptions. threshold: None or 0 keeps what the service returns; for a positive one see
-        `tighten`.
+        Args:
+            k: As of SearchOptions.
+            filter: As of SearchOptions.
+            threshold: None or 0 keeps what the service returns; for a positive one see `tighten`.
         """
         return _log_empty(tighten(self._client.search(query, **options(k, filter)), threshold))
 
@@ -57,9 +59,12 @@ class Retrieval:
 def tighten(reply: SearchResponse, threshold: float | None) -> SearchResponse:
     """Drop the results whose score is below a threshold of the caller's own.
 
-    threshold: None and 0 drop nothing, because many user interfaces send 0 where nobody chose a threshold. The service
-    has applied the calibrated τ already, so a positive threshold can remove results but never add any.
-    Raises ValueError for a negative one.
+    Args:
+        threshold: None and 0 drop nothing, because many user interfaces send 0 where nobody chose a threshold. The
+            service has applied the calibrated τ already, so a positive threshold can remove results but never add any.
+
+    Raises:
+        ValueError: For a negative one.
     """
     if threshold is not None and not threshold >= 0:  # NaN neither
         raise ValueError("threshold: it can only tighten the calibrated one; leave it out, or use a positive number")
@@ -87,7 +92,12 @@ def reason_of_empty(reply: SearchResponse) -> dict[str, object]:
 
 
 def options(k: int | None, filter: Filter | None) -> SearchOptions:
-    """Return the options of a search whose results go to a model. k, filter: as of SearchOptions; None: the default."""
+    """Return the options of a search whose results go to a model.
+
+    Args:
+        k: As of SearchOptions; None: the default.
+        filter: As of SearchOptions; None: the default.
+    """
     chosen: SearchOptions = {"explore": False}  # a framework hands all results to a model, and has no mark for these
     if k is not None:
         chosen["k"] = k

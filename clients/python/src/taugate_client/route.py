@@ -18,8 +18,10 @@ _PROXY_SCHEMES = {"http", "https", "socks5", "socks5h"}
 class Route:
     """The way to a service.
 
-    url: of the service. proxy: URL of the proxy that is asked, None if the service is reached directly. variable: the
-    environment variable that names the proxy.
+    Attributes:
+        url: Of the service.
+        proxy: URL of the proxy that is asked, None if the service is reached directly.
+        variable: The environment variable that names the proxy.
     """
 
     url: httpx2.URL
@@ -36,7 +38,13 @@ def route_to(url: str) -> Route:
     """Find the way to a service, as the environment has it: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
 
     A loopback address is reached directly whatever they say: a proxy would look for it on its own machine, and would
-    read the query. url: of the service. Raises InvalidConfiguration for a URL that nothing can be sent to.
+    read the query.
+
+    Args:
+        url: Of the service.
+
+    Raises:
+        InvalidConfiguration: For a URL that nothing can be sent to.
     """
     if not url.startswith(("http://", "https://")):
         raise InvalidConfiguration(f"url: {shown(url)!r} does not begin with http:// or https://")

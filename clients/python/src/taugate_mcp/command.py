@@ -18,7 +18,11 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
 class _CannotStart(Exception):
-    """The message says what is wrong and what to do. status: the exit status, 2 for wrong usage."""
+    """The message says what is wrong and what to do.
+
+    Attributes:
+        status: The exit status, 2 for wrong usage.
+    """
 
     def __init__(self, message: str, status: int = 2) -> None:
         super().__init__(message)
@@ -26,7 +30,11 @@ class _CannotStart(Exception):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. arguments: those of the process, unless given. Returns the exit status."""
+    """Run the command.
+
+    Args:
+        arguments: Those of the process, unless given. Returns the exit status.
+    """
     try:
         return _run(parser().parse_args(arguments))
     finally:

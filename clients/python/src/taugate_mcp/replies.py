@@ -59,7 +59,9 @@ class FeedbackReply(BaseModel):
 def search_reply(found: SearchResponse, kept: SearchResponse) -> SearchReply:
     """Return what the tool `search` shows.
 
-    found: what the service returned. kept: the same after the caller's own, stricter threshold.
+    Args:
+        found: What the service returned.
+        kept: The same after the caller's own, stricter threshold.
     """
     return SearchReply(
         passages=[

@@ -61,7 +61,8 @@ class TaugateMCPServer(MCPServer[Any]):
 def make_server(client: AsyncTaugateClient) -> TaugateMCPServer:
     """Return a server with its tools.
 
-    client: how it reaches Taugate; open as long as the server runs.
+    Args:
+        client: How it reaches Taugate; open as long as the server runs.
     """
 
     async def search(

@@ -43,7 +43,9 @@ class _AnnouncingServer(uvicorn.Server):
 async def serve_http(server: MCPServer, listener: socket.socket, hosts: Sequence[str] = ()) -> None:
     """Serve any number of clients at /mcp until SIGTERM or SIGINT; requests in flight are answered.
 
-    listener: a socket that listens. hosts: names, beside those of loopback, that a request may be addressed to.
+    Args:
+        listener: A socket that listens.
+        hosts: Names, beside those of loopback, that a request may be addressed to.
     """
     config = uvicorn.Config(
         make_app(server, hosts),
@@ -62,9 +64,11 @@ async def serve_http(server: MCPServer, listener: socket.socket, hosts: Sequence
 def make_app(server: MCPServer, hosts: Sequence[str] = ()) -> Starlette:
     """Return the ASGI application: /mcp, and /livez for probes.
 
-    No session is kept between requests, so that any replica can answer any of them. hosts: as of `serve_http`. A
-    request to another host (421), or from a page of another origin (403), is refused: by DNS rebinding, a page in a
-    browser could reach the server otherwise.
+    No session is kept between requests, so that any replica can answer any of them.
+
+    Args:
+        hosts: As of `serve_http`. A request to another host (421), or from a page of another origin (403), is refused:
+            by DNS rebinding, a page in a browser could reach the server otherwise.
     """
 
     async def livez(_: Request) -> Response:
@@ -93,7 +97,14 @@ def make_app(server: MCPServer, hosts: Sequence[str] = ()) -> Starlette:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. port: 0 takes a free one. Raises OSError."""
+    """Return a socket that listens.
+
+    Args:
+        port: 0 takes a free one.
+
+    Raises:
+        OSError: .
+    """
     if ":" not in host:
         return socket.create_server((host, port))
     both = host == "::" and socket.has_dualstack_ipv6()

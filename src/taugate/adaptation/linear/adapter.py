@@ -20,8 +20,8 @@ from torch.nn.functional import cross_entropy, normalize
 from taugate.adaptation.pairs.negatives import PairedTexts
 from taugate.retrieval.vectors.similarity import Float32
 
-MOST_STEPS = 64  # later ones only lost points on every data set that was tried
-_MOST_PAIRS = 2048  # of a step: with their negatives a second on one core
+MAX_STEPS = 64  # later ones only lost points on every data set that was tried
+_MAX_PAIRS = 2048  # of a step: with their negatives a second on one core
 _HARD_NEGATIVES = 4  # of each query
 _TEMPERATURE = 0.05
 _RATE = 0.5
@@ -31,7 +31,10 @@ _RATE = 0.5
 class Checkpoint:
     """The adapter after some steps.
 
-    step: how many; loss: of the pairs before the last of them; weight: (d, d) float32.
+    Attributes:
+        step: How many.
+        loss: Of the pairs before the last of them.
+        weight: (d, d) float32.
     """
 
     step: int
@@ -43,9 +46,12 @@ class Checkpoint:
 class ContrastivePairs:
     """Queries, each with a document that answers it, among documents that serve as negatives.
 
-    queries: (n, d) and documents: (m, d) float32; answers: (n,) int64, rows of `documents`; ignored: (n, m), true where
-    a document answers the query as well, or may, so that it counts neither for nor against it; keeps_documents: whether
-    only queries pass the matrix.
+    Attributes:
+        queries: (n, d) and documents: (m, d) float32.
+        answers: (n,) int64, rows of `documents`.
+        ignored: (n, m), true where a document answers the query as well, or may, so that it counts neither for nor
+            against it.
+        keeps_documents: Whether only queries pass the matrix.
     """
 
     queries: torch.Tensor
@@ -58,10 +64,12 @@ class ContrastivePairs:
     def draw(cls, learned_from: PairedTexts, rng: np.random.Generator, *, keeps_documents: bool = False) -> Self:
         """Draw one answer for each query, and mine hard negatives.
 
-        learned_from: queries and the documents that may be learned from; rng: draws queries where there are too many,
-        answers and negatives; keeps_documents: whether only queries pass the matrix.
+        Args:
+            learned_from: Queries and the documents that may be learned from.
+            rng: Draws queries where there are too many, answers and negatives.
+            keeps_documents: Whether only queries pass the matrix.
         """
-        pairs = learned_from.take(np.sort(rng.permutation(len(learned_from.queries))[:_MOST_PAIRS]))
+        pairs = learned_from.take(np.sort(rng.permutation(len(learned_from.queries))[:_MAX_PAIRS]))
         answers = np.array([rng.choice(relevant) for relevant in pairs.relevant])
         negatives = pairs.mine(_HARD_NEGATIVES, rng)
         hard = negatives.positions[negatives.positions >= 0]
@@ -79,7 +87,11 @@ class ContrastivePairs:
         )
 
     def descend(self, weight: torch.Tensor) -> float:
-        """Make one step, in place, and return the loss before it; weight: (d, d), with a gradient."""
+        """Make one step, in place, and return the loss before it.
+
+        Args:
+            weight: (d, d), with a gradient.
+        """
         documents = self.documents if self.keeps_documents else self.documents @ weight.T
         similarities = normalize(self.queries @ weight.T, dim=1) @ normalize(documents, dim=1).T
         scores = (similarities / _TEMPERATURE).masked_fill(self.ignored, -torch.inf)
@@ -95,18 +107,20 @@ class ContrastivePairs:
 
 
 def steps_within(pairs: ContrastivePairs, seconds: float) -> int:
-    """Return how many steps a time allows, a power of two up to MOST_STEPS; 0 where it does not allow one.
+    """Return how many steps a time allows, a power of two up to MAX_STEPS; 0 where it does not allow one.
 
     One step is made and timed, and half of the time is left for validation.
 
-    pairs: to learn from; seconds: that are left.
+    Args:
+        pairs: To learn from.
+        seconds: That are left.
     """
     with _one_thread():
         began = time.perf_counter()
         pairs.descend(pairs.identity())
         allowed = 0.5 * seconds / (time.perf_counter() - began)
     steps = 0
-    while max(1, 2 * steps) <= min(allowed, MOST_STEPS):
+    while max(1, 2 * steps) <= min(allowed, MAX_STEPS):
         steps = max(1, 2 * steps)
     return steps
 
@@ -116,7 +130,9 @@ def fit(pairs: ContrastivePairs, steps: int) -> Iterator[Checkpoint]:
 
     The same pairs and steps give the same bits on the same machine.
 
-    pairs: to learn from; steps: how many. Stops early, before a checkpoint, where the loss is no longer a number.
+    Args:
+        pairs: To learn from.
+        steps: How many. Stops early, before a checkpoint, where the loss is no longer a number.
     """
     weight = pairs.identity()
     for step in range(1, steps + 1):

@@ -16,7 +16,10 @@ _SHORTEST = 1e-12  # the length below which torch.nn.functional.normalize takes 
 class LinearMap:
     """x → (A·x + b) / |A·x + b|.
 
-    weight: A, (d, d) float32; bias: b, (d,) float32; keeps_documents: whether only queries pass the map.
+    Attributes:
+        weight: A, (d, d) float32.
+        bias: b, (d,) float32.
+        keeps_documents: Whether only queries pass the map.
     """
 
     weight: Float32
@@ -25,21 +28,38 @@ class LinearMap:
 
     @classmethod
     def from_float64(cls, weight: NDArray[np.float64], bias: NDArray[np.float64]) -> Self:
-        """Round a map to float32; weight: (d, d); bias: (d,)."""
+        """Round a map to float32.
+
+        Args:
+            weight: (d, d).
+            bias: (d,).
+        """
         return cls(weight.astype(np.float32), bias.astype(np.float32))
 
     @classmethod
     def identity_of_queries(cls, dimension: int) -> Self:
-        """Return the map of queries alone that changes none of them; dimension: d."""
+        """Return the map of queries alone that changes none of them.
+
+        Args:
+            dimension: d.
+        """
         weight = np.eye(dimension, dtype=np.float32)
         return cls(weight, np.zeros(dimension, dtype=np.float32), keeps_documents=True)
 
     def apply_to_documents(self, vectors: Float32) -> Float32:
-        """Return the vectors of documents as they are searched, (n, d) float32; vectors: (n, d) float32."""
+        """Return the vectors of documents as they are searched, (n, d) float32.
+
+        Args:
+            vectors: (n, d) float32.
+        """
         return vectors if self.keeps_documents else self.apply(vectors)
 
     def apply(self, vectors: Float32) -> Float32:
-        """Return the images of vectors, (n, d) float32 of unit length; vectors: (n, d) float32."""
+        """Return the images of vectors, (n, d) float32 of unit length.
+
+        Args:
+            vectors: (n, d) float32.
+        """
         with threadpool_limits(limits=1):  # the last bits of a product depend on how it is split
             images = vectors @ self.weight.T + self.bias
         lengths = np.linalg.norm(images, axis=1, keepdims=True)
@@ -51,7 +71,8 @@ class LinearMap:
 
         The length between the two does not matter, as the second keeps directions and the last step normalises.
 
-        weight: (d, d) float32.
+        Args:
+            weight: (d, d) float32.
         """
         second = weight.astype(np.float64)
         with threadpool_limits(limits=1):

@@ -17,7 +17,9 @@ def adapted_model(model: SentenceTransformer, learned: LinearMap | None) -> Sent
     Then a Router has a route for each, and both share the modules of the base. A text without a task goes the way of
     documents.
 
-    model: that the map was learned from, which may change; learned: the map, None for none.
+    Args:
+        model: That the map was learned from, which may change.
+        learned: The map, None for none.
     """
     if learned is None or not learned.keeps_documents:
         append_map(model, learned)
@@ -38,7 +40,9 @@ def append_map(model: SentenceTransformer, learned: LinearMap | None) -> None:
     from unit vectors. Where the model cuts its vectors off (truncate_dim), a Dense module that keeps the first
     components goes before: the map is of what is left.
 
-    model: that the map was learned from; learned: the map, None for none.
+    Args:
+        model: That the map was learned from.
+        learned: The map, None for none.
     """
     if learned is None:
         return

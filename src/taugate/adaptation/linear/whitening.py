@@ -25,7 +25,10 @@ _FLOOR = 1e-3  # added to each variance, as a share of their mean: components wi
 class PrincipalComponents:
     """The mean and the principal components of embeddings.
 
-    mean: (d,) float64; axes: (d, d) float64, a component in each column; variances: (d,) float64.
+    Attributes:
+        mean: (d,) float64.
+        axes: (d, d) float64, a component in each column.
+        variances: (d,) float64.
     """
 
     mean: NDArray[np.float64]
@@ -34,7 +37,11 @@ class PrincipalComponents:
 
     @classmethod
     def fit(cls, vectors: Float32) -> Self:
-        """Find them; vectors: (n, d) float32, n ≥ 2."""
+        """Find them.
+
+        Args:
+            vectors: (n, d) float32, n ≥ 2.
+        """
         with threadpool_limits(limits=1):
             mean, scatter = moments(vectors)
             variances, axes = np.linalg.eigh(scatter / (len(vectors) - 1))

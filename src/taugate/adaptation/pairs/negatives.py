@@ -31,10 +31,11 @@ _MARGIN = 0.05  # of similarity below the answer's; NV-Retriever's, which found 
 class HardNegatives:
     """Of n queries, the documents that they are confused with.
 
-    positions: (n, c) int64, most similar first; random documents that do not answer the query where fewer are similar,
-    −1 where every document answers it.
-    suspects: of each query, the documents that were set aside, as they may answer it; they should count neither for nor
-    against it.
+    Attributes:
+        positions: (n, c) int64, most similar first; random documents that do not answer the query where fewer are
+            similar, −1 where every document answers it.
+        suspects: Of each query, the documents that were set aside, as they may answer it; they should count neither for
+            nor against it.
     """
 
     positions: Positions
@@ -45,8 +46,12 @@ class HardNegatives:
 class PairedTexts:
     """Queries and the documents that may be learned from, as the current encoder has them.
 
-    queries: (n, d) float32 of unit length; texts: of the queries, n of them; relevant: rows of `documents` that answer
-    each query, one at least; documents: (N, d) float32 of unit length; document_texts: N of them.
+    Attributes:
+        queries: (n, d) float32 of unit length.
+        texts: Of the queries, n of them.
+        relevant: Rows of `documents` that answer each query, one at least.
+        documents: (N, d) float32 of unit length.
+        document_texts: N of them.
     """
 
     queries: Float32
@@ -63,7 +68,9 @@ class PairedTexts:
     def mine(self, count: int, rng: np.random.Generator) -> HardNegatives:
         """Find hard negatives with the current encoder, and guard against those that may be answers.
 
-        count: c, of negatives per query; rng: draws documents where too few are found.
+        Args:
+            count: c, of negatives per query.
+            rng: Draws documents where too few are found.
         """
         nearest = FlatIndex.build(self.documents).search(self.queries, min(_DEPTH, len(self.documents)))
         positions = np.empty((len(self.queries), count), dtype=np.int64)

@@ -34,9 +34,14 @@ _USE = {TRAIN: "learn from", VALIDATION: "choose a recipe by", UNSEEN: "decide o
 class AdaptationQueries:
     """The queries of an adaptation; no document answers queries of two parts.
 
-    parts: of the corpus; source: where training queries come from; split: of those that are not crops made here, None
-    where all are; lost: documents that gave no query, by the reason, where queries were generated, None where nobody
-    counted; train, validation, unseen: queries of the parts.
+    Attributes:
+        parts: Of the corpus.
+        source: Where training queries come from.
+        split: Of those that are not crops made here, None where all are.
+        lost: Documents that gave no query, by the reason, where queries were generated, None where nobody counted.
+        train: Queries of the parts.
+        validation: Queries of the parts.
+        unseen: Queries of the parts.
     """
 
     parts: CorpusParts
@@ -53,9 +58,14 @@ class AdaptationQueries:
     ) -> Self:
         """Divide the documents, and take the queries of each part.
 
-        evaluation: data set with the split that decides on admission; training: the same data set with the split to
-        learn from, None for crops; seed: of division and crops; lost: documents that gave no query when the split was
-        generated, None where that is not known. Raises InputError where a part has too few queries.
+        Args:
+            evaluation: Data set with the split that decides on admission.
+            training: The same data set with the split to learn from, None for crops.
+            seed: Of division and crops.
+            lost: Documents that gave no query when the split was generated, None where that is not known.
+
+        Raises:
+            InputError: Where a part has too few queries.
         """
         documents, judged = evaluation.documents, decisive(evaluation.answerable)
         labelled = [] if training is None else training.answerable

@@ -55,10 +55,17 @@ class Triplets:
 
         Queries that are drawn together share both, and stand next to each other.
 
-        queries: n texts; documents: texts; relevant: rows of the documents that answer each query, one at least;
-        negatives: (n, c) rows of documents that do not, −1 where there is none; count: of triplets; seed: of the draws;
-        together: the most queries of one document that are drawn together. Raises NothingToLearn where no query has a
-        negative.
+        Args:
+            queries: n texts.
+            documents: Texts.
+            relevant: Rows of the documents that answer each query, one at least.
+            negatives: (n, c) rows of documents that do not, −1 where there is none.
+            count: Of triplets.
+            seed: Of the draws.
+            together: The most queries of one document that are drawn together.
+
+        Raises:
+            NothingToLearn: Where no query has a negative.
         """
         rng = np.random.default_rng([seed, _STREAM])
         usable = np.flatnonzero((negatives >= 0).any(axis=1))
@@ -108,8 +115,16 @@ def fine_tune(
 ) -> list[float]:
     """Train the whole encoder, in place; returns the loss of every step.
 
-    model: to train; triplets: to learn from; schedule, run, stage, told: see TrainingRun.train. Raises EncoderError
-    where the loss is no number, InputError where the folder cannot be written.
+    Args:
+        model: To train.
+        triplets: To learn from.
+        schedule: See TrainingRun.train.
+        run: See TrainingRun.train.
+        stage: See TrainingRun.train.
+        told: See TrainingRun.train.
+
+    Raises:
+        EncoderError: Where the loss is no number, InputError where the folder cannot be written.
     """
     model.requires_grad_(True)
     _freeze_maps(model)
@@ -129,9 +144,13 @@ def fine_tune_layers(  # noqa: PLR0913, PLR0917 (those of `fine_tune`, and which
 ) -> list[float]:
     """Train the last layers of an encoder over the states that the others give, in place.
 
-    name: of the model, for messages; upper: how many layers learn; the others are parameters of `fine_tune`. Raises
-    EncoderError where the model has no such layers, or the loss is no number, InputError where the folder cannot be
-    written.
+    Args:
+        name: Of the model, for messages.
+        upper: How many layers learn; the others are parameters of `fine_tune`.
+
+    Raises:
+        EncoderError: Where the model has no such layers, or the loss is no number, InputError where the folder cannot
+            be written.
     """
     transformer_layers(model, name)
     kept = run.folder / stage / "states.safetensors"
@@ -150,7 +169,9 @@ def with_map(model: SentenceTransformer, learned: LinearMap | None) -> SentenceT
 
     What was learned on embeddings so far is where training begins, and not lost to it.
 
-    model: whose modules are shared; learned: the map, None for none.
+    Args:
+        model: Whose modules are shared.
+        learned: The map, None for none.
     """
     whole = SentenceTransformer(modules=list(model), device="cpu")
     if learned is not None:
@@ -187,7 +208,11 @@ def _train(  # noqa: PLR0913, PLR0917 (those of `fine_tune`, the loss and the tr
 def _wrong_for_all(
     rows: Sequence[int], relevant: Sequence[NDArray[np.int64]], negatives: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the negatives of some queries that answer none of them; rows: of the queries."""
+    """Return the negatives of some queries that answer none of them.
+
+    Args:
+        rows: Of the queries.
+    """
     found = negatives[rows]
     return np.setdiff1d(found[found >= 0], np.concatenate([relevant[row] for row in rows]))
 

@@ -11,7 +11,10 @@ from sentence_transformers import SentenceTransformer
 def merge(base: SentenceTransformer, trained: SentenceTransformer, weight: float) -> None:
     """Replace the weights of a trained model by (1 − w)·base + w·trained, in place.
 
-    base, trained: of the same modules; weight: w, in 0…1.
+    Args:
+        base: Of the same modules.
+        trained: Of the same modules.
+        weight: w, in 0…1.
     """
     originals = dict(base.named_parameters())
     with torch.no_grad():

@@ -21,7 +21,7 @@ _MAX_BYTES = 1 << 20
 # Of the time that is left is planned for: the rest is for steps that are slower than those that were timed. Chosen, not
 # measured.
 _SAFETY = 0.8
-FEWEST_STEPS = 16  # with fewer, most would be spent on warming up
+MIN_STEPS = 16  # with fewer, most would be spent on warming up
 BATCHES = (256, 128, 64, 32)  # of fine-tuning: that of the paper, else the largest that leaves enough steps
 _EPOCHS = 3  # at most, so that pairs are not learned by heart; not tuned
 
@@ -52,9 +52,13 @@ class StagePlan(Record):
 class TrainingPlan(Record):
     """What an adaptation will do.
 
-    work: digest of everything that decides on its result. adapter_steps: of the adapter. bfloat16: whether products
-    are computed in it. stages: that are trained, by recipe. merge_weights: that are tried. left_out: recipes that are
-    not tried, and why.
+    Attributes:
+        work: Digest of everything that decides on its result.
+        adapter_steps: Of the adapter.
+        bfloat16: Whether products are computed in it.
+        stages: That are trained, by recipe.
+        merge_weights: That are tried.
+        left_out: Recipes that are not tried, and why.
     """
 
     work: str
@@ -68,8 +72,12 @@ class TrainingPlan(Record):
     def read(cls, folder: Path, work: str) -> Self | None:
         """Read the plan of a killed run; None where there is none.
 
-        folder: of the unfinished work; work: digest of what is to be done now. Raises InputError where the folder is of
-        other work, as what is there must not be used for this.
+        Args:
+            folder: Of the unfinished work.
+            work: Digest of what is to be done now.
+
+        Raises:
+            InputError: Where the folder is of other work, as what is there must not be used for this.
         """
         try:
             found = cls.model_validate_json(read_bounded(folder / _PLAN, _MAX_BYTES))
@@ -85,7 +93,14 @@ class TrainingPlan(Record):
         return found
 
     def write(self, folder: Path) -> None:
-        """Write the plan, in one step; folder: of the unfinished work, made where needed. Raises OSError."""
+        """Write the plan, in one step.
+
+        Args:
+            folder: Of the unfinished work, made where needed.
+
+        Raises:
+            OSError: .
+        """
         folder.mkdir(parents=True, exist_ok=True)
         atomic_write(folder / _PLAN, (self.model_dump_json(indent=2) + "\n").encode())
 
@@ -94,8 +109,10 @@ class TrainingPlan(Record):
 class Purse:
     """Seconds that are left, spent on one recipe after the other.
 
-    seconds: left to spend; after: seconds that follow the steps of every recipe; left_out: recipes that were too dear,
-    and why, filled by `buy`.
+    Attributes:
+        seconds: Left to spend.
+        after: Seconds that follow the steps of every recipe.
+        left_out: Recipes that were too dear, and why, filled by `buy`.
     """
 
     seconds: float
@@ -104,7 +121,12 @@ class Purse:
 
     @classmethod
     def of(cls, seconds: float, after: float) -> Self:
-        """Return a purse with a part of the time that is left; seconds: those; after: see the class."""
+        """Return a purse with a part of the time that is left.
+
+        Args:
+            seconds: Those.
+            after: See the class.
+        """
         return cls(_SAFETY * seconds, after)
 
     def pays(self, seconds: float) -> bool:
@@ -112,7 +134,11 @@ class Purse:
         return self.seconds >= self.after + seconds
 
     def leave_out(self, recipe: str) -> None:
-        """Note that what is left does not pay for any step of a recipe; recipe: its name."""
+        """Note that what is left does not pay for any step of a recipe.
+
+        Args:
+            recipe: Its name.
+        """
         self.left_out[recipe] = (
             f"{max(0.0, self.seconds):.0f} seconds of the budget are left, and encoding the corpus again takes "
             f"{self.after:.0f}"
@@ -121,17 +147,21 @@ class Purse:
     def buy(self, recipe: str, example: float, once: float, batches: tuple[int, ...], most: int) -> StagePlan | None:
         """Spend what a recipe needs, and return its steps; None where too few of them can be paid for.
 
-        recipe: its name; example: seconds of one example of a step; once: seconds before the first step; batches:
-        examples of a step, the preferred one first; most: examples that are worth learning from.
+        Args:
+            recipe: Its name.
+            example: Seconds of one example of a step.
+            once: Seconds before the first step.
+            batches: Examples of a step, the preferred one first.
+            most: Examples that are worth learning from.
         """
         left = self.seconds - self.after - once
         for batch in batches:
-            steps = min(int(left / (example * batch)), max(FEWEST_STEPS, -(-_EPOCHS * most // batch)))
-            if steps >= FEWEST_STEPS:
+            steps = min(int(left / (example * batch)), max(MIN_STEPS, -(-_EPOCHS * most // batch)))
+            if steps >= MIN_STEPS:
                 self.seconds -= self.after + once + steps * batch * example
                 return StagePlan(steps=steps, batch=batch)
         self.left_out[recipe] = (
-            f"{max(0.0, left):.0f} seconds of the budget are left for its steps, and {FEWEST_STEPS} steps take "
-            f"{FEWEST_STEPS * batches[-1] * example:.0f}"
+            f"{max(0.0, left):.0f} seconds of the budget are left for its steps, and {MIN_STEPS} steps take "
+            f"{MIN_STEPS * batches[-1] * example:.0f}"
         )
         return None

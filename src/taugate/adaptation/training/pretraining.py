@@ -51,9 +51,16 @@ def pretrain(
 
     The same model, sentences, schedule and seed give the same bits on the same machine, resumed or not.
 
-    model: to train; name: of it, for messages; texts: sentences of the corpus; run: the folder of the unfinished work;
-    schedule: steps, sentences of each, and learning rate; told: the seconds of each step. Raises
-    EncoderError where the model cannot be pre-trained, NothingToLearn where there is no sentence.
+    Args:
+        model: To train.
+        name: Of it, for messages.
+        texts: Sentences of the corpus.
+        run: The folder of the unfinished work.
+        schedule: Steps, sentences of each, and learning rate.
+        told: The seconds of each step.
+
+    Raises:
+        EncoderError: Where the model cannot be pre-trained, NothingToLearn where there is no sentence.
     """
     masked = masked_language_model(model, name, run.seed)
     longest = int(model.max_seq_length or masked.config.max_position_embeddings)
@@ -75,7 +82,9 @@ class _InOrder(Trainer):
 def corpus_sentences(documents: DocumentStore, passages: NDArray[np.int64]) -> Iterator[str]:
     """Yield the sentences of some passages, in the order of the corpus, each one once.
 
-    documents: of the corpus; passages: positions of those that may be learned from, ascending.
+    Args:
+        documents: Of the corpus.
+        passages: Positions of those that may be learned from, ascending.
     """
     seen: set[str] = set()
     for position in passages.tolist():
@@ -90,8 +99,16 @@ class MaskedSentences(Dataset[dict[str, Any]]):
 
     An epoch shows each sentence once. Sentences of about the same length share a step, so that little is padded.
 
-    tokenizer: of the model, with a mask token; texts: sentences; longest: in tokens; steps, batch: of the run; seed: of
-    the order. Raises NothingToLearn where no sentence has a token that can be masked.
+    Attributes:
+        tokenizer: Of the model, with a mask token.
+        texts: Sentences.
+        longest: In tokens.
+        steps: Of the run.
+        batch: Of the run.
+        seed: Of the order.
+
+    Raises:
+        NothingToLearn: Where no sentence has a token that can be masked.
     """
 
     def __init__(
@@ -126,7 +143,9 @@ class MaskingCollator:
 
     So a run that is resumed masks what it would have masked.
 
-    tokenizer: of the model, with a mask token; seed: of the run.
+    Attributes:
+        tokenizer: Of the model, with a mask token.
+        seed: Of the run.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, seed: int) -> None:
@@ -134,7 +153,11 @@ class MaskingCollator:
         self._seed = seed
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """Return input_ids, attention_mask and labels, (batch, tokens) int64; examples: of MaskedSentences."""
+        """Return input_ids, attention_mask and labels, (batch, tokens) int64.
+
+        Args:
+            examples: Of MaskedSentences.
+        """
         self._collator.generator = torch.Generator().manual_seed(_state(self._seed, 1 + examples[0]["place"]))
         kept = [{name: value for name, value in each.items() if name != "place"} for each in examples]
         while True:
@@ -149,8 +172,14 @@ def masked_language_model(model: SentenceTransformer, name: str, seed: int) -> P
     The head is the one in the base model's folder. Most sentence encoders come without one: then it is new, initialised
     as transformers does it, and its output weights are the transformer's own token embeddings.
 
-    model: whose transformer learns; name: of it, for messages; seed: of a new head. Raises EncoderError where the model
-    is no transformer, its tokenizer has no mask token, or transformers has no such head for it.
+    Args:
+        model: Whose transformer learns.
+        name: Of it, for messages.
+        seed: Of a new head.
+
+    Raises:
+        EncoderError: Where the model is no transformer, its tokenizer has no mask token, or transformers has no such
+            head for it.
     """
     if not is_transformer(model):
         raise EncoderError(f"encoder {name!r}: has no transformer that could be pre-trained; choose another recipe")
@@ -198,5 +227,9 @@ def _weights(folder: Path) -> Path | None:
 
 
 def _state(seed: int, stream: int) -> int:
-    """Return the state of a generator that belongs to one use of the seed alone; stream: -1 or more."""
+    """Return the state of a generator that belongs to one use of the seed alone.
+
+    Args:
+        stream: -1 or more.
+    """
     return int(np.random.SeedSequence([seed, _STREAM, stream + 1]).generate_state(1, np.uint64)[0] >> 1)

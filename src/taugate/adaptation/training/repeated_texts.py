@@ -20,7 +20,12 @@ class RepeatedTextsLoss(MultipleNegativesRankingLoss):
     """That loss for features of texts that stand there once, with REPEATS and TEXTS."""
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: torch.Tensor) -> torch.Tensor:
-        """Return the loss; sentence_features: of anchors, positives and negatives; labels: not used."""
+        """Return the loss.
+
+        Args:
+            sentence_features: Of anchors, positives and negatives.
+            labels: Not used.
+        """
         columns = [dict(features) for features in sentence_features]
         repeats = [features.pop(REPEATS) for features in columns]
         texts = [features.pop(TEXTS)[each] for features, each in zip(columns, repeats, strict=True)]
@@ -39,7 +44,9 @@ class RepeatedTextsLoss(MultipleNegativesRankingLoss):
 def own_documents(positives: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
     """Mark the further copies of the positive of each query, (b, n) bool.
 
-    positives: (b,) number of the text that answers each query; documents: (n,) numbers of all, which begin with those.
+    Args:
+        positives: (b,) number of the text that answers each query.
+        documents: (n,) numbers of all, which begin with those.
     """
     same = documents[None, :] == positives[:, None]
     return same.fill_diagonal_(False)

@@ -37,8 +37,11 @@ _WARMUP = 0.1  # of the steps, as in the examples of sentence-transformers
 class Schedule:
     """The steps of a stage, fixed before the first one.
 
-    steps: how many; batch: examples of each; rate: the highest learning rate, to which it rises in the first tenth of
-    the steps, and from which it falls to 0.
+    Attributes:
+        steps: How many.
+        batch: Examples of each.
+        rate: The highest learning rate, to which it rises in the first tenth of the steps, and from which it falls to
+            0.
     """
 
     steps: int
@@ -54,9 +57,12 @@ class LossError(EncoderError):
 class TrainingRun:
     """The folder of an unfinished adaptation, and how its steps are made.
 
-    folder: a folder for each stage; seed: of every random choice; watch: shows the step that is being made, and with it
-    the remaining time; bfloat16: whether products are computed in bfloat16, which some processors do faster; save:
-    seconds between two checkpoints, None for SAVE_SECONDS.
+    Attributes:
+        folder: A folder for each stage.
+        seed: Of every random choice.
+        watch: Shows the step that is being made, and with it the remaining time.
+        bfloat16: Whether products are computed in bfloat16, which some processors do faster.
+        save: Seconds between two checkpoints, None for SAVE_SECONDS.
     """
 
     folder: Path
@@ -79,10 +85,16 @@ class TrainingRun:
         The weights that require a gradient change in place. The same model, data, schedule and seed give the same bits
         on the same machine, killed in between or not.
 
-        stage: its name, and that of its folder; trainer_class: Trainer, or one derived from it; model: to train;
-        schedule: of the steps; told: the seconds of each step that is made; of_trainer: further arguments of the
-        trainer's constructor, such as train_dataset, data_collator or loss. Raises LossError where a loss is no number,
-        InputError where the folder cannot be written.
+        Args:
+            stage: Its name, and that of its folder.
+            trainer_class: Trainer, or one derived from it.
+            model: To train.
+            schedule: Of the steps.
+            told: The seconds of each step that is made.
+            of_trainer: Further arguments of the trainer's constructor, such as train_dataset, data_collator or loss.
+
+        Raises:
+            LossError: Where a loss is no number, InputError where the folder cannot be written.
         """
         folder = self.folder / stage
         with writing_to(folder):
@@ -106,15 +118,20 @@ class TrainingRun:
         return losses
 
     def losses(self, stage: str) -> list[float] | None:
-        """Return the loss of every step of a stage that is finished, None of another one; stage: its name."""
+        """Return the loss of every step of a stage that is finished, None of another one.
+
+        Args:
+            stage: Its name.
+        """
         path = self.folder / stage / _LOSSES
         return [float(loss) for loss in json.loads(path.read_text(encoding="utf-8"))] if path.is_file() else None
 
     def step_seconds(self, stage: str, train: Callable[["TrainingRun", Callable[[float], None]], object]) -> float:
         """Return how long a step takes: that of the fastest one after the first, which also warms up.
 
-        stage: a name for the folder, which is removed; train: makes some steps, on a copy of the model, with the run
-        and the listener that it is given.
+        Args:
+            stage: A name for the folder, which is removed.
+            train: Makes some steps, on a copy of the model, with the run and the listener that it is given.
         """
         durations: list[float] = []
         scratch = replace(self, folder=self.folder / f"timing-{stage}", save=math.inf)

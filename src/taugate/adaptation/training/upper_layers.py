@@ -31,8 +31,12 @@ _STATES = "states"  # of the features of a batch
 def transformer_layers(model: SentenceTransformer, name: str) -> nn.ModuleList:
     """Return the layers of the transformer, first to last.
 
-    model: of which module 0 is a transformer; name: of it, for messages. Raises EncoderError where it has none, or too
-    few.
+    Args:
+        model: Of which module 0 is a transformer.
+        name: Of it, for messages.
+
+    Raises:
+        EncoderError: Where it has none, or too few.
     """
     if is_transformer(model):
         first: Any = model[0]
@@ -49,8 +53,10 @@ def transformer_layers(model: SentenceTransformer, name: str) -> nn.ModuleList:
 class LowerStates:
     """What the lower layers of a transformer say of every token of some texts.
 
-    rows: the row of each text; states: (t, h) float16, of all tokens; ends: (n + 1,) int64, text i has the tokens
-    ends[i] … ends[i + 1] − 1.
+    Attributes:
+        rows: The row of each text.
+        states: (t, h) float16, of all tokens.
+        ends: (n + 1,) int64, text i has the tokens ends[i] … ends[i + 1] − 1.
     """
 
     rows: dict[str, int]
@@ -71,10 +77,18 @@ class LowerStates:
     ) -> Self:
         """Compute the states of each text, or read those that an earlier run kept.
 
-        model: whose layers they are; name: of it; upper: layers above the states, at least one fewer than there are;
-        texts: n of them, none twice; kept: file of the states; watch: shows the progress; bfloat16: whether products
-        are computed in it. Raises EncoderError where the model has no such layers, OSError or SafetensorError where the
-        file cannot be written.
+        Args:
+            model: Whose layers they are.
+            name: Of it.
+            upper: Layers above the states, at least one fewer than there are.
+            texts: n of them, none twice.
+            kept: File of the states.
+            watch: Shows the progress.
+            bfloat16: Whether products are computed in it.
+
+        Raises:
+            EncoderError: Where the model has no such layers, OSError or SafetensorError where the file cannot be
+                written.
         """
         rows = {text: row for row, text in enumerate(texts)}
         if kept.is_file():
@@ -110,7 +124,12 @@ class LowerStates:
         return cls(rows, found["states"], ends)
 
     def padded(self, texts: Sequence[str], mask: torch.Tensor) -> torch.Tensor:
-        """Return states, (b, t, h) float32, where a mask has tokens; texts: b of them; mask: (b, t)."""
+        """Return states, (b, t, h) float32, where a mask has tokens.
+
+        Args:
+            texts: b of them.
+            mask: (b, t).
+        """
         found = torch.zeros((*mask.shape, self.states.shape[1]))
         for line, text in enumerate(texts):
             row = self.rows[text]
@@ -125,8 +144,11 @@ def upper_model(
 ) -> Iterator[SentenceTransformer]:
     """Yield a model of the same modules that begins at the states; its upper layers alone require a gradient.
 
-    model: whole, whose upper layers change with it; name: of it; upper: layers above the states; states: of every text
-    that it will be given.
+    Args:
+        model: Whole, whose upper layers change with it.
+        name: Of it.
+        upper: Layers above the states.
+        states: Of every text that it will be given.
     """
     layers = transformer_layers(model, name)
     boundary = len(layers) - min(upper, len(layers) - 1) - 1

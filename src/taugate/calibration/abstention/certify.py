@@ -47,7 +47,9 @@ _REFUSED = (0.01, 0.02, 0.05, 0.10, 0.20, 0.30, 0.50)
 class CertifyingScores:
     """Scores of the queries of one kind that certify.
 
-    scores: (q,) float32; units: what counts as one draw among the q queries.
+    Attributes:
+        scores: (q,) float32.
+        units: What counts as one draw among the q queries.
     """
 
     scores: Float32
@@ -58,8 +60,10 @@ class CertifyingScores:
 class AnsweringErrors:
     """Both errors as functions of τ.
 
-    refused: share of answerable queries refused, which rises with τ; answered: share of unanswerable queries answered,
-    which rises with −τ; confidence: of each error by itself.
+    Attributes:
+        refused: Share of answerable queries refused, which rises with τ.
+        answered: Share of unanswerable queries answered, which rises with −τ.
+        confidence: Of each error by itself.
     """
 
     refused: LossSteps
@@ -70,7 +74,10 @@ class AnsweringErrors:
     def from_scores(cls, answerable: CertifyingScores, unanswerable: CertifyingScores, confidence: float) -> Self:
         """Build both staircases.
 
-        answerable, unanswerable: the queries of each kind that certify; confidence: of each error by itself.
+        Args:
+            answerable: The queries of each kind that certify.
+            unanswerable: The queries of each kind that certify.
+            confidence: Of each error by itself.
         """
         return cls(
             LossSteps.of_empty(answerable.scores[:, None], answerable.units),
@@ -112,8 +119,12 @@ def certify_both(
     the largest at which refusals are certified; where not even these can be, the largest at which none of the
     certifying queries is refused.
 
-    rule: both limits, and the confidence of the two together; answerable, unanswerable: the queries of each kind that
-    certify; score: name of the score; candidates: scores that it was chosen from.
+    Args:
+        rule: Both limits, and the confidence of the two together.
+        answerable: The queries of each kind that certify.
+        unanswerable: The queries of each kind that certify.
+        score: Name of the score.
+        candidates: Scores that it was chosen from.
     """
     errors = AnsweringErrors.from_scores(answerable, unanswerable, rule.confidence_per_limit)
     refusing, answering = errors.refusing(rule.refusal_limit), errors.answering(rule.max_answered)
@@ -167,7 +178,9 @@ def _turned(tau: float) -> float:
 class CertifiedAbstention:
     """An abstention policy with the scores of all queries.
 
-    chosen: the score, and what it gives to every query; record: what the manifest says of the policy.
+    Attributes:
+        chosen: The score, and what it gives to every query.
+        record: What the manifest says of the policy.
     """
 
     chosen: ChosenScore
@@ -194,8 +207,13 @@ def abstain(
 ) -> CertifiedAbstention:
     """Choose the score by which queries are refused, and certify its threshold.
 
-    rule: both limits; answerable, unanswerable: all queries of each kind; corpus: the documents; calibration: positions
-    of the answerable queries that may have a say; seed: of the calibration.
+    Args:
+        rule: Both limits.
+        answerable: All queries of each kind.
+        unanswerable: All queries of each kind.
+        corpus: The documents.
+        calibration: Positions of the answerable queries that may have a say.
+        seed: Of the calibration.
     """
     chosen = choose_score(answerable, unanswerable, corpus, calibration, rule.refusal_limit, seed)
     return CertifiedAbstention(
@@ -227,8 +245,12 @@ def keep_abstention(
     The score's model and its threshold stay; the terms and vectors of the documents, which its signals need, are those
     of this corpus.
 
-    rule: score and threshold; record: of the release that the rule comes from, which stays; answerable, unanswerable:
-    all queries of each kind; corpus: the documents.
+    Args:
+        rule: Score and threshold.
+        record: Of the release that the rule comes from, which stays.
+        answerable: All queries of each kind.
+        unanswerable: All queries of each kind.
+        corpus: The documents.
     """
     with threadpool_limits(limits=1):
         signals = Signals.of(rule.score.signals.k, corpus.vectors, corpus.texts).needed(rule.score.name)

@@ -38,8 +38,12 @@ _RESAMPLES = 200
 class QueryGroup:
     """The n queries of one kind, answerable or unanswerable.
 
-    texts: n of them; vectors: (n, d) float32; top: (n, K) results; labels: (n,) clusters, numbered jointly with those
-    of the other kind: the same number on both sides is the same documents.
+    Attributes:
+        texts: n of them.
+        vectors: (n, d) float32.
+        top: (n, K) results.
+        labels: (n,) clusters, numbered jointly with those of the other kind: the same number on both sides is the same
+            documents.
     """
 
     texts: Sequence[str]
@@ -60,9 +64,12 @@ class EncodedCorpus:
 class ScoreComparison:
     """A score that was considered, measured on the queries that choose, none of which it was fitted on.
 
-    name: of the score; auroc: probability that an answerable query's is above an unanswerable one's, ties count half;
-    answered: share of the unanswerable queries that are answered at the threshold that refuses γ of the answerable
-    ones; standard_error: of that share, by document.
+    Attributes:
+        name: Of the score.
+        auroc: Probability that an answerable query's is above an unanswerable one's, ties count half.
+        answered: Share of the unanswerable queries that are answered at the threshold that refuses γ of the answerable
+            ones.
+        standard_error: Of that share, by document.
     """
 
     name: ScoreName
@@ -75,9 +82,13 @@ class ScoreComparison:
 class ChosenScore:
     """The chosen score, with what it gives to every query.
 
-    score: as it is served; answerable: (n,) and unanswerable: (u,) float32, scores of all queries; certify_answerable,
-    certify_unanswerable: positions of the queries that had no say, ascending; candidates: the scores considered, the
-    simplest first; curves: scores of both kinds, of the chosen score and of the best similarity.
+    Attributes:
+        score: As it is served.
+        answerable: (n,) and unanswerable: (u,) float32, scores of all queries.
+        certify_answerable: Positions of the queries that had no say, ascending.
+        certify_unanswerable: Positions of the queries that had no say, ascending.
+        candidates: The scores considered, the simplest first.
+        curves: Scores of both kinds, of the chosen score and of the best similarity.
     """
 
     score: AnswerScore
@@ -93,7 +104,10 @@ class ChosenScore:
 class QueryLabels:
     """Labels of q queries of both kinds.
 
-    has_answer: (q,) whether it has an answer; labels: (q,) its cluster; may: (q,) whether it may have a say.
+    Attributes:
+        has_answer: (q,) whether it has an answer.
+        labels: (q,) its cluster.
+        may: (q,) whether it may have a say.
     """
 
     has_answer: NDArray[np.bool_]
@@ -105,8 +119,11 @@ class QueryLabels:
 class LearntScore:
     """The outcome of the choice.
 
-    name: of the score; model: None unless the score is the model; candidates: the scores considered; learns: (q,) which
-    queries had a say.
+    Attributes:
+        name: Of the score.
+        model: None unless the score is the model.
+        candidates: The scores considered.
+        learns: (q,) which queries had a say.
     """
 
     name: ScoreName
@@ -128,9 +145,13 @@ def choose_score(
     With fewer than 30 of a kind to learn from it is the best similarity, which nobody chose, and every query certifies.
     One thread, and a generator of its own, `numpy.random.default_rng([seed, 5])`.
 
-    answerable, unanswerable: all queries of each kind; corpus: the documents; calibration: positions of the answerable
-    queries that may have a say; empty: γ, the share of answerable queries that may be refused; seed: of the
-    calibration.
+    Args:
+        answerable: All queries of each kind.
+        unanswerable: All queries of each kind.
+        corpus: The documents.
+        calibration: Positions of the answerable queries that may have a say.
+        empty: γ, the share of answerable queries that may be refused.
+        seed: Of the calibration.
     """
     size, k = len(answerable.labels), answerable.top.scores.shape[1]
     labels = np.concatenate([answerable.labels, unanswerable.labels])
@@ -161,8 +182,11 @@ def choose_score(
 def learn_score(values: Float64, queries: QueryLabels, empty: float, seed: int) -> LearntScore:
     """Choose a score from signals that are worked out already, as `choose_score` does.
 
-    values: (q, len(SIGNALS)) float64; queries: their labels; empty: γ, the share of answerable queries that may be
-    refused; seed: of the calibration.
+    Args:
+        values: (q, len(SIGNALS)) float64.
+        queries: Their labels.
+        empty: γ, the share of answerable queries that may be refused.
+        seed: Of the calibration.
     """
     rng = np.random.default_rng([seed, 5])
     order, learns = _learning_queries(queries.labels, queries.may, rng)
@@ -205,7 +229,9 @@ def fit_score_model(values: Float64, answerable: NDArray[np.bool_]) -> Logistic:
     unanswerable queries that a team labels says nothing of what users ask. One thread: the same data give the same
     bits.
 
-    values: (q, F) float64 signals of queries of both kinds; answerable: (q,).
+    Args:
+        values: (q, F) float64 signals of queries of both kinds.
+        answerable: (q,).
     """
     with threadpool_limits(limits=1):
         return fit_logistic(values, answerable, _STRENGTH, "balanced")
@@ -214,8 +240,11 @@ def fit_score_model(values: Float64, answerable: NDArray[np.bool_]) -> Logistic:
 def out_of_fold(values: Float64, answerable: NDArray[np.bool_], labels: NDArray[np.int64]) -> Float64:
     """Return the log-odds of each query, (q,), by a model that has seen no query on its documents.
 
-    values: (q, F) float64 signals; answerable: (q,); labels: (q,) clusters, numbered at random, so that every fifth of
-    them is as good as any. NaN where a fold leaves only one kind to learn from.
+    Args:
+        values: (q, F) float64 signals.
+        answerable: (q,).
+        labels: (q,) clusters, numbered at random, so that every fifth of them is as good as any. NaN where a fold
+            leaves only one kind to learn from.
     """
     odds = np.full(len(values), np.nan)
     for rest, fold in cluster_folds(labels):
@@ -235,7 +264,10 @@ def _compare(
 
     Hastie, Tibshirani and Friedman, "The Elements of Statistical Learning", 2nd ed., §7.10; the error is that of the
     difference, by resampled documents, as queries on one are answered and refused together. What is compared is the
-    share of unanswerable queries answered, averaged over refusals near γ. scores: (q,) each, the simplest first.
+    share of unanswerable queries answered, averaged over refusals near γ.
+
+    Args:
+        scores: (q,) each, the simplest first.
     """
     names, places = np.unique(labels, return_inverse=True)
     drawn = rng.integers(0, len(names), size=(_RESAMPLES, len(names)))
@@ -269,7 +301,11 @@ def _answered(
 ) -> list[Float64]:
     """Return shares of unanswerable queries answered, at thresholds that refuse at most so much of the answerable ones.
 
-    counts: (r, q), how often each resample has each query, both kinds in each. Returns (r,) for each share refused.
+    Args:
+        counts: (r, q), how often each resample has each query, both kinds in each.
+
+    Returns:
+        (r,) for each share refused.
     """
     known, others = np.sort(scores[has_answer]), np.sort(scores[~has_answer])
     candidates, first = np.unique(known, return_index=True)

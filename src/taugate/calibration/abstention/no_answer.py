@@ -25,8 +25,11 @@ def answered_unanswerable(
 
     Where an abstention policy was certified on these very queries, what it certified is the limit.
 
-    scored: all queries with their results; policy: in force; units: of all unanswerable queries; abstention: None where
-    no query is refused as a whole.
+    Args:
+        scored: All queries with their results.
+        policy: In force.
+        units: Of all unanswerable queries.
+        abstention: None where no query is refused as a whole.
     """
     tau = None if policy.tau is None else np.float32(policy.tau)
     answered: Mask = np.any(scored.unanswerable_kept(policy.kind, tau), axis=1)
@@ -44,7 +47,11 @@ def answered_off_topic(
 ) -> NoAnswerRecord:
     """Measure how many questions from quite another field get an answer; they are searched and cut as any query is.
 
-    top: (n, K) results of the questions; vectors: (n, d) float32; relevance: model, None without one; policy: in force.
+    Args:
+        top: (n, K) results of the questions.
+        vectors: (n, d) float32.
+        relevance: Model, None without one.
+        policy: In force.
     """
     estimated = None if relevance is None else relevance.estimate(vectors, top)
     decisions = decision_scores(policy.kind, top.scores, estimated)

@@ -18,7 +18,11 @@ _TESTS = {"query": "exact binomial", "document": "e-value by document"}
 
 
 def headline(record: NoAnswerRecord) -> str:
-    """Say how many questions without an answer still get a result, for people who read no further; record: measured."""
+    """Say how many questions without an answer still get a result, for people who read no further.
+
+    Args:
+        record: Measured.
+    """
     if record.asked == "off_topic":
         count = round(record.answered * record.queries)
         return (
@@ -29,7 +33,11 @@ def headline(record: NoAnswerRecord) -> str:
 
 
 def evidence(record: NoAnswerRecord) -> str:
-    """Say what the headline rests on; record: what was measured."""
+    """Say what the headline rests on.
+
+    Args:
+        record: What was measured.
+    """
     most = ""
     if record.upper < 1:  # all of them is no limit
         most = f"at most {most_percent(record.upper)} with {100 * CONFIDENCE:g} % confidence"
@@ -47,8 +55,11 @@ def evidence(record: NoAnswerRecord) -> str:
 def guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: float, *, certified: bool) -> str:
     """Say what is certified of both errors.
 
-    answered, refused: limits of the two errors; confidence: of both together; certified: whether both limits asked for
-    hold.
+    Args:
+        answered: Limits of the two errors.
+        refused: Limits of the two errors.
+        confidence: Of both together.
+        certified: Whether both limits asked for hold.
     """
     first = f"at most {most_percent(answered.asked if certified and answered.asked else answered.upper)} of "
     first += "unanswerable queries are answered"
@@ -69,7 +80,9 @@ def guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: float, *, c
 def remedy(record: AbstentionRecord, data: DataRecord) -> str:
     """Say why the limits asked for cannot be had together, what can, and how many labels it takes where these are few.
 
-    record: of the abstention policy; data: how many queries of each kind are labelled.
+    Args:
+        record: Of the abstention policy.
+        data: How many queries of each kind are labelled.
     """
     answered, refused = record.answered_unanswerable, record.empty_answerable
     labels = [

@@ -25,8 +25,13 @@ _AROUND = ((0, -_ROOM), (0, _ROOM), (_ROOM, 0), (-_ROOM, 0), (11, -11), (-11, -1
 class Axis:
     """A range of values with its label.
 
-    low, high: the range; label: what it is of; form: how ticks are written, `none` for no ticks; odds: of probabilities
-    between 0 and 1, by the logarithm of their odds: 0.01 and 0.001 are as far apart as 0.99 and 0.999.
+    Attributes:
+        low: The range.
+        high: The range.
+        label: What it is of.
+        form: How ticks are written, `none` for no ticks.
+        odds: Of probabilities between 0 and 1, by the logarithm of their odds: 0.01 and 0.001 are as far apart as 0.99
+            and 0.999.
     """
 
     low: float
@@ -39,7 +44,11 @@ class Axis:
     def around(cls, values: Iterable[float], label: str, form: Form = "number", *, odds: bool = False) -> Self:
         """Span `values`, at least one; a single value gets room to both sides.
 
-        values: to be shown; label, form, odds: as of the class.
+        Args:
+            values: To be shown.
+            label: As of the class.
+            form: As of the class.
+            odds: As of the class.
         """
         known = list(values)
         low, high = min(known), max(known)
@@ -93,7 +102,11 @@ def _round_step(least: float) -> float:
 class Dot:
     """A marked point.
 
-    x, y: its values; label: written beside it; hint: said by a screen reader and shown under a mouse.
+    Attributes:
+        x: Its values.
+        y: Its values.
+        label: Written beside it.
+        hint: Said by a screen reader and shown under a mouse.
     """
 
     x: float
@@ -106,7 +119,12 @@ class Dot:
 class Chart:
     """A drawing on two axes, to which marks are added one by one.
 
-    name: of letters, unique on the page; title, description: for those who do not see the drawing; x, y: its axes.
+    Attributes:
+        name: Of letters, unique on the page.
+        title: For those who do not see the drawing.
+        description: For those who do not see the drawing.
+        x: Its axes.
+        y: Its axes.
     """
 
     name: str
@@ -117,17 +135,31 @@ class Chart:
     _marks: list[Markup] = field(default_factory=list)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Return the pixel of a point; x, y: its values."""
+        """Return the pixel of a point.
+
+        Args:
+            x: Its values.
+            y: Its values.
+        """
         return self.x.place(x, LEFT, RIGHT), self.y.place(y, BOTTOM, TOP)
 
     def line(self, xs: Iterable[float], ys: Iterable[float], series: str) -> None:
-        """Draw a line through points; xs, ys: their values; series: its class in the style sheet."""
+        """Draw a line through points.
+
+        Args:
+            xs: Their values.
+            ys: Their values.
+            series: Its class in the style sheet.
+        """
         self._add('<path class="line {}" d="{}"/>', series, self._path(xs, ys))
 
     def steps(self, xs: Sequence[float], ys: Sequence[float], series: str) -> None:
         """Draw a staircase: each y holds from its x to the next.
 
-        xs, ys: as many; series: its class in the style sheet.
+        Args:
+            xs: As many.
+            ys: As many.
+            series: Its class in the style sheet.
         """
         corners = [(x, y) for at, x in enumerate(xs) for y in ([ys[at - 1], ys[at]] if at else [ys[0]])]
         self.line([x for x, _ in corners], [y for _, y in corners], series)
@@ -135,7 +167,11 @@ class Chart:
     def band(self, xs: Sequence[float], lower: Sequence[float], upper: Sequence[float], series: str) -> None:
         """Draw the area between two lines over the same xs.
 
-        xs: values; lower, upper: of the two lines at each; series: its class in the style sheet.
+        Args:
+            xs: Values.
+            lower: Of the two lines at each.
+            upper: Of the two lines at each.
+            series: Its class in the style sheet.
         """
         path = self._path([*xs, *reversed(xs)], [*lower, *reversed(upper)])
         self._add('<path class="band {}" d="{}Z"/>', series, path)
@@ -143,7 +179,12 @@ class Chart:
     def bar(self, left: float, right: float, height: float, label: str, series: str) -> None:
         """Draw a bar from 0 with its label on top.
 
-        left, right: its ends on the x axis; height: its value; label: on top; series: its class in the style sheet.
+        Args:
+            left: Its ends on the x axis.
+            right: Its ends on the x axis.
+            height: Its value.
+            label: On top.
+            series: Its class in the style sheet.
         """
         (x0, y0), (x1, y1) = self.at(left, height), self.at(right, 0)
         sizes = (_px(x0 + 2), _px(y0), _px(x1 - x0 - 4), _px(y1 - y0))
@@ -153,8 +194,11 @@ class Chart:
     def upright(self, x: float, label: str, kind: str, *, low: bool = False) -> None:
         """Draw a vertical mark over the whole height.
 
-        x: its value; label: at the top, or low; none where it is empty; kind: its class in the style sheet; low:
-        whether the label is at the bottom.
+        Args:
+            x: Its value.
+            label: At the top, or low; none where it is empty.
+            kind: Its class in the style sheet.
+            low: Whether the label is at the bottom.
         """
         px, _ = self.at(x, self.y.low)
         self._add('<path class="mark {}" d="M{} {}V{}"/>', kind, _px(px), _px(TOP), _px(BOTTOM))
@@ -164,7 +208,12 @@ class Chart:
         self._text("label", anchor, px + shift, BOTTOM - 8 if low else TOP + 13, label)
 
     def level(self, y: float, kind: str) -> None:
-        """Draw a horizontal mark over the whole width; y: its value; kind: its class in the style sheet."""
+        """Draw a horizontal mark over the whole width.
+
+        Args:
+            y: Its value.
+            kind: Its class in the style sheet.
+        """
         _, py = self.at(self.x.low, y)
         self._add('<path class="mark {}" d="M{} {}H{}"/>', kind, _px(LEFT), _px(py), _px(RIGHT))
 
@@ -221,8 +270,10 @@ class Chart:
 class LegendEntry:
     """One entry of a legend.
 
-    mark: line, band, dot, mark or bar, as in the drawing; series: its class in the style sheet; text: what it stands
-    for.
+    Attributes:
+        mark: Line, band, dot, mark or bar, as in the drawing.
+        series: Its class in the style sheet.
+        text: What it stands for.
     """
 
     mark: str
@@ -250,7 +301,10 @@ class LegendEntry:
 class Figure:
     """A drawing with its legend.
 
-    caption: what is drawn, in a few words; svg: the drawing; keys: the legend.
+    Attributes:
+        caption: What is drawn, in a few words.
+        svg: The drawing.
+        keys: The legend.
     """
 
     caption: str
@@ -259,7 +313,12 @@ class Figure:
 
     @classmethod
     def from_chart(cls, chart: Chart, keys: list[LegendEntry]) -> Self:
-        """Take a chart's title as the caption; chart: drawn whole; keys: the legend."""
+        """Take a chart's title as the caption.
+
+        Args:
+            chart: Drawn whole.
+            keys: The legend.
+        """
         return cls(chart.title, chart.svg(), keys)
 
 

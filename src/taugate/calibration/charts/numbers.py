@@ -14,13 +14,23 @@ def fixed(value: float | None, digits: int = 4) -> str:
 
 
 def signed(value: float, digits: int = 4) -> str:
-    """Write a difference with its sign, unless it rounds to nothing; value: of it; digits: after the point."""
+    """Write a difference with its sign, unless it rounds to nothing.
+
+    Args:
+        value: Of it.
+        digits: After the point.
+    """
     text = f"{value:+z.{digits}f}"
     return text.removeprefix("+") if float(text) == 0 else text
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """Write a share in 0…1 as percent, with a space that does not break; value: of it; digits: after the point."""
+    """Write a share in 0…1 as percent, with a space that does not break.
+
+    Args:
+        value: Of it.
+        digits: After the point.
+    """
     return NOTHING if value is None else f"{100 * value:z.{digits}f}\u00a0%"
 
 
@@ -35,7 +45,12 @@ def brief(value: int) -> str:
 
 
 def spread(value: Interval, digits: int = 4) -> str:
-    """Write the 95 % interval around a mean; value: the interval; digits: after the point."""
+    """Write the 95 % interval around a mean.
+
+    Args:
+        value: The interval.
+        digits: After the point.
+    """
     return f"({fixed(value.lower, digits)}–{fixed(value.upper, digits)})"
 
 
@@ -63,7 +78,12 @@ PARTS = {"calibration": "calibration queries", "heldout": "held-out queries"}
 
 
 def rule_name(method: Method, statement: Statement | Literal["labels"] | None) -> str:
-    """Name the rule that gives a threshold; method, statement: of its policy."""
+    """Name the rule that gives a threshold.
+
+    Args:
+        method: Of its policy.
+        statement: Of its policy.
+    """
     if method == "bootstrap":
         return "The papers' rule (bootstrap)"
     if method == "fixed":

@@ -18,8 +18,9 @@ _DRAWN = ("svg text", "svg .", ".line", ".band", ".bar", ".dot", ".mark", ".s-")
 def standalone(figure: Figure, scheme: Scheme) -> str:
     """Return a figure as the text of an SVG file, which needs no page, style sheet or font around it.
 
-    figure: the drawing with its legend; scheme: of the colours. The background is filled, so that the drawing can be
-    read on any page.
+    Args:
+        figure: The drawing with its legend.
+        scheme: Of the colours. The background is filled, so that the drawing can be read on any page.
     """
     height = HEIGHT + _ROW * len(figure.keys) + (_ROW / 2 if figure.keys else 0)
     head = Markup(

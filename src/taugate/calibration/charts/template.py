@@ -10,7 +10,9 @@ def template(package: str, name: str) -> Template:
 
     Everything that is filled in is escaped: queries and documents are other people's text.
 
-    package: dotted name of the package that holds the template; name: of its file there.
+    Args:
+        package: Dotted name of the package that holds the template.
+        name: Of its file there.
     """
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("taugate.calibration.charts", ".")]),

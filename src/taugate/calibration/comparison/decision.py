@@ -23,10 +23,15 @@ Reason = Literal["first release", "same content"]
 class PromotionDecision:
     """The outcome of a promotion under a rule.
 
-    rule: that was asked for; name: of the release; current: the release that it was compared with, None before the
-    first; verdicts: one for each clause; reason: why it holds without verdicts; optimistic: ids of those releases that
-    had no held-out queries, whose figures are of the queries that chose their threshold; provisional: whether the
-    release is.
+    Attributes:
+        rule: That was asked for.
+        name: Of the release.
+        current: The release that it was compared with, None before the first.
+        verdicts: One for each clause.
+        reason: Why it holds without verdicts.
+        optimistic: Ids of those releases that had no held-out queries, whose figures are of the queries that chose
+            their threshold.
+        provisional: Whether the release is.
     """
 
     rule: PromotionRule
@@ -60,9 +65,16 @@ def promote_if(
 
     One of the same content as the current release holds, and stays what it is.
 
-    releases: the directory of releases; name: of the release; rule: to hold; trusted, new_encoder: as of `promote`.
-    Raises InputError where the two cannot be compared, NotPromoted where limits of refusals are not certified, and
-    NotPromoted, ReleaseError and OSError as `promote`; then nothing has changed.
+    Args:
+        releases: The directory of releases.
+        name: Of the release.
+        rule: To hold.
+        trusted: As of `promote`.
+        new_encoder: As of `promote`.
+
+    Raises:
+        InputError: Where the two cannot be compared, NotPromoted where limits of refusals are not certified, and
+            NotPromoted, ReleaseError and OSError as `promote`; then nothing has changed.
     """
     decision = decide(releases, name, rule, trusted)
     if decision.promoted:
@@ -74,7 +86,14 @@ def promote_if(
 def check_current(releases: Path, rule: PromotionRule, k: int) -> None:
     """Find out before the work of a calibration what would keep its release from being compared.
 
-    releases: the directory of releases; rule: to hold; k: K of the new release. Raises InputError or ReleaseError.
+    Args:
+        releases: The directory of releases.
+        rule: To hold.
+        k: K of the new release.
+
+    Raises:
+        InputError: .
+        ReleaseError: .
     """
     current = current_id(releases) if releases.is_dir() else None
     if current is None:
@@ -92,7 +111,11 @@ def check_current(releases: Path, rule: PromotionRule, k: int) -> None:
 def decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None) -> PromotionDecision:
     """Compare a release with the current one by a rule, and promote nothing.
 
-    releases, name, rule, trusted: as of `promote_if`, whose errors are raised but for those of promoting.
+    Args:
+        releases: As of `promote_if`, whose errors are raised but for those of promoting.
+        name: As of `promote_if`, whose errors are raised but for those of promoting.
+        rule: As of `promote_if`, whose errors are raised but for those of promoting.
+        trusted: As of `promote_if`, whose errors are raised but for those of promoting.
     """
     current = current_id(releases)
     new = _measured(releases, name, trusted)

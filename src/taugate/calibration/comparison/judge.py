@@ -53,12 +53,21 @@ class MeasuredRelease:
 class ClauseVerdict:
     """The verdict on one clause.
 
-    clause: with its margin; widened: from the default, as these queries cannot show less; current, new: means of both
-    releases over queries; most: how much worse the new one is at most; confidence: of that limit; finding: "worse"
-    where the mean itself is worse by more than the margin, "not shown" where only the limit is; test: paired or of two
-    samples; unit: of whose mean `most` speaks; statement: of whose mean the clause holds; least: the most it would be
-    had nothing changed; needed: so many queries would tell; queries: of the current release and of the new one;
-    documents: of the new one.
+    Attributes:
+        clause: With its margin.
+        widened: From the default, as these queries cannot show less.
+        current: Means of both releases over queries.
+        new: Means of both releases over queries.
+        most: How much worse the new one is at most.
+        confidence: Of that limit.
+        finding: "worse" where the mean itself is worse by more than the margin, "not shown" where only the limit is.
+        test: Paired or of two samples.
+        unit: Of whose mean `most` speaks.
+        statement: Of whose mean the clause holds.
+        least: The most it would be had nothing changed.
+        needed: So many queries would tell.
+        queries: Of the current release and of the new one.
+        documents: Of the new one.
     """
 
     clause: Clause
@@ -81,10 +90,14 @@ class ClauseVerdict:
 class MeanDifference:
     """The difference of two means: how much worse the new release is.
 
-    mean: the difference found, −1…1, below 0 where it is better; most: the most it is, with a confidence; test: paired
-    or of two samples; units: of the new release's queries; most_of_queries: the most that the average query has become
-    worse, where `most` is that of the average document and both were asked the same; least: the most it would be had
-    nothing changed, None of two samples, where that depends on what was found.
+    Attributes:
+        mean: The difference found, −1…1, below 0 where it is better.
+        most: The most it is, with a confidence.
+        test: Paired or of two samples.
+        units: Of the new release's queries.
+        most_of_queries: The most that the average query has become worse, where `most` is that of the average document
+            and both were asked the same.
+        least: The most it would be had nothing changed, None of two samples, where that depends on what was found.
     """
 
     mean: float
@@ -98,7 +111,13 @@ class MeanDifference:
 def judge_rule(rule: PromotionRule, current: MeasuredRelease, new: MeasuredRelease) -> list[ClauseVerdict]:
     """Judge each clause of a rule.
 
-    rule: clauses; current, new: the two releases. Raises InputError where the two cannot be compared.
+    Args:
+        rule: Clauses.
+        current: The two releases.
+        new: The two releases.
+
+    Raises:
+        InputError: Where the two cannot be compared.
     """
     if current.k != new.k:
         raise InputError(
@@ -151,7 +170,10 @@ def _turned(sample: QuantitySample) -> QuantitySample:
 def mean_difference(old: QuantitySample, new: QuantitySample, confidence: float) -> MeanDifference:
     """Measure by how much the mean of `new` is below that of `old`.
 
-    old, new: one number of each query, one query at least; confidence: of the limit. The same queries are paired.
+    Args:
+        old: One number of each query, one query at least.
+        new: One number of each query, one query at least.
+        confidence: Of the limit. The same queries are paired.
     """
     units = SamplingUnits.from_labels(new.labels)
     if np.array_equal(old.query, new.query):
@@ -173,8 +195,11 @@ def mean_difference(old: QuantitySample, new: QuantitySample, confidence: float)
 def queries_needed(old: QuantitySample, new: QuantitySample, margin: float, confidence: float) -> int | None:
     """Count the queries like these that would show that no more than the margin is lost.
 
-    old, new: one number of each query; margin: of the mean; confidence: of the limit. None for two samples, and where
-    no number would.
+    Args:
+        old: One number of each query.
+        new: One number of each query.
+        margin: Of the mean.
+        confidence: Of the limit. None for two samples, and where no number would.
     """
     if not np.array_equal(old.query, new.query):
         return None

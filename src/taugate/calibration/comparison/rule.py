@@ -18,8 +18,10 @@ from taugate.retrieval.release.query_arrays import Outcomes
 class QuantitySample:
     """One number of each query, in 0…1.
 
-    values: (n,) float64; query: (n,) uint64, which query it is of; labels: (n,) clusters of queries that share a
-    document.
+    Attributes:
+        values: (n,) float64.
+        query: (n,) uint64, which query it is of.
+        labels: (n,) clusters of queries that share a document.
     """
 
     values: NDArray[np.float64]
@@ -80,8 +82,10 @@ _KNOWN = ", ".join(QUANTITIES)
 class Clause:
     """A quantity of the new release is not lower, or not higher, than the current one's by more than a margin.
 
-    quantity: its name; way: "lower" or "higher", what it must not be; margin: None where the rule names none: then
-    MARGIN, or the least that the queries can show (docs/promotion.md).
+    Attributes:
+        quantity: Its name.
+        way: "lower" or "higher", what it must not be.
+        margin: None where the rule names none: then MARGIN, or the least that the queries can show (docs/promotion.md).
     """
 
     quantity: str
@@ -94,7 +98,11 @@ class Clause:
 
 @dataclass(frozen=True)
 class PromotionRule:
-    """A promotion rule; clauses: all of them have to hold."""
+    """A promotion rule.
+
+    Attributes:
+        clauses: All of them have to hold.
+    """
 
     clauses: tuple[Clause, ...]
 
@@ -102,8 +110,12 @@ class PromotionRule:
     def parse(cls, text: str, option: str) -> Self:
         """Read a rule.
 
-        text: clauses with "and" between; option: name of the option, for the message. Raises InputError, which names
-        the option and the word that cannot be read.
+        Args:
+            text: Clauses with "and" between.
+            option: Name of the option, for the message.
+
+        Raises:
+            InputError: , which names the option and the word that cannot be read.
         """
         try:
             parts = re.split(r"\s*\band\b\s*", " ".join(text.split()), flags=re.IGNORECASE)

@@ -27,8 +27,11 @@ PROVISIONAL = "promotion: the current release is provisional now: its threshold 
 class CalibrateResult:
     """The end of a calibration, for the command line.
 
-    code: the exit code; said: why the release is not promoted, and what to do; reason: the same in a word or two;
-    decision: where a promotion rule was asked, which says the rest.
+    Attributes:
+        code: The exit code.
+        said: Why the release is not promoted, and what to do.
+        reason: The same in a word or two.
+        decision: Where a promotion rule was asked, which says the rest.
     """
 
     code: int = 0
@@ -38,14 +41,20 @@ class CalibrateResult:
 
     @classmethod
     def refused(cls, error: NotPromoted) -> Self:
-        """End without promotion, by the rules of `registry/promotion.py`; error: what they said."""
+        """End without promotion, by the rules of `registry/promotion.py`.
+
+        Args:
+            error: What they said.
+        """
         return cls(NOT_PROMOTED, f"{error}. The release is written, but not promoted.", error.rule)
 
 
 def unfit(manifest: Manifest, rule: ThresholdRule) -> CalibrateResult | None:
     """Say why a release is not offered for promotion, whatever is current; None where it is.
 
-    manifest: of the release; rule: that was asked for.
+    Args:
+        manifest: Of the release.
+        rule: That was asked for.
     """
     record = manifest.abstention
     unlimited = None if record is None or record.certified else refusals_remedy(record, manifest.data)
@@ -64,7 +73,9 @@ def unfit(manifest: Manifest, rule: ThresholdRule) -> CalibrateResult | None:
 def report(decision: "PromotionDecision", say: Callable[[str], object]) -> int:
     """Say for each clause whether it holds, and what to do; returns the exit code.
 
-    decision: of the promotion; say: told one line at a time.
+    Args:
+        decision: Of the promotion.
+        say: Told one line at a time.
     """
     for line in _lines(decision):
         say(line)
@@ -82,7 +93,9 @@ def report(decision: "PromotionDecision", say: Callable[[str], object]) -> int:
 def as_json(rule: PromotionRule, ending: CalibrateResult) -> dict[str, Any]:
     """Return the object `promotion` of `taugate calibrate --json`.
 
-    rule: that was asked for; ending: how the calibration ended; without a decision something else was against it.
+    Args:
+        rule: That was asked for.
+        ending: How the calibration ended; without a decision something else was against it.
     """
     decision = ending.decision
     if decision is None:

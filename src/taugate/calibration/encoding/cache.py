@@ -24,7 +24,12 @@ CREATE TABLE IF NOT EXISTS embedding (key BLOB PRIMARY KEY, truncated INTEGER, v
 
 @dataclass(frozen=True, slots=True)
 class CachedEmbedding:
-    """One embedding; vector: (d,) float32; truncated: whether its text was longer than the encoder reads."""
+    """One embedding.
+
+    Attributes:
+        vector: (d,) float32.
+        truncated: Whether its text was longer than the encoder reads.
+    """
 
     vector: Float32
     truncated: bool
@@ -36,7 +41,9 @@ class EmbeddingCache:
     SQLite: safe against kill -9 and against two calibrations at once. A cache that cannot be used is as good as none,
     so its own failures never end a calibration; `failure` says what happened.
 
-    path: of the SQLite file; dimension: d, of the vectors.
+    Attributes:
+        path: Of the SQLite file.
+        dimension: d, of the vectors.
     """
 
     def __init__(self, path: Path, dimension: int) -> None:
@@ -53,7 +60,9 @@ class EmbeddingCache:
     def for_encoder(cls, encoder_sha256: str, dimension: int) -> Self:
         """Open the cache of an encoder, by its digest and by what decides the last bits of what it computes.
 
-        encoder_sha256: digest of its files; dimension: d, of its vectors.
+        Args:
+            encoder_sha256: Digest of its files.
+            dimension: d, of its vectors.
         """
         machine = sha256(f"{version('onnxruntime')} {_processor()}".encode()).hexdigest()
         return cls(cache_folder() / "embeddings" / f"{encoder_sha256[:32]}-{machine[:12]}.sqlite", dimension)

@@ -27,8 +27,11 @@ Digests = NDArray[np.bytes_]
 class CorpusDigests:
     """What the N passages of a corpus are recognised by, in their order, (N,) digests each.
 
-    ids: of their ids. documents: of the ids of the documents that they belong to. contents: of everything in them, less
-    the id. texts: of what is encoded.
+    Attributes:
+        ids: Of their ids.
+        documents: Of the ids of the documents that they belong to.
+        contents: Of everything in them, less the id.
+        texts: Of what is encoded.
     """
 
     ids: Digests
@@ -62,7 +65,8 @@ class CorpusDigests:
     def positions(self, names: Collection[str]) -> dict[str, list[int]]:
         """Return where the passages are that have an id or belong to the document with it, ascending, by id.
 
-        names: the ids; those that are not there are left out.
+        Args:
+            names: The ids; those that are not there are left out.
         """
         listed = [*names]
         digests = _digests(listed)
@@ -83,11 +87,15 @@ class CorpusDigests:
 class CorpusChanges:
     """The difference between an old corpus and a new one.
 
-    added, changed, removed: how many documents. A document is changed where anything of it is, its metadata included.
-    reordered: whether the documents that stay come in another order. sources: (N,) int64, for each document of the new
-    corpus the position of an old one with the same encoded text, UNKNOWN where the text has to be encoded. fewer: by
-    position in the old corpus, how many times less often its text appears now. more: by position in the new corpus, how
-    many times more often.
+    Attributes:
+        added: How many documents. A document is changed where anything of it is, its metadata included.
+        changed: How many documents. A document is changed where anything of it is, its metadata included.
+        removed: How many documents. A document is changed where anything of it is, its metadata included.
+        reordered: Whether the documents that stay come in another order.
+        sources: (N,) int64, for each document of the new corpus the position of an old one with the same encoded text,
+            UNKNOWN where the text has to be encoded.
+        fewer: By position in the old corpus, how many times less often its text appears now.
+        more: By position in the new corpus, how many times more often.
     """
 
     added: int
@@ -134,7 +142,9 @@ class KnownRows(NamedTuple):
 class KnownVectors:
     """Vectors that the same encoder gave to texts of an earlier corpus.
 
-    sources: of CorpusChanges since then. vectors: (M, d), of the earlier corpus, read by position.
+    Attributes:
+        sources: Of CorpusChanges since then.
+        vectors: (M, d), of the earlier corpus, read by position.
     """
 
     sources: NDArray[np.int64]
@@ -145,7 +155,12 @@ class KnownVectors:
         return int(np.count_nonzero(self.sources != UNKNOWN))
 
     def rows(self, first: int, count: int) -> KnownRows | None:
-        """Return what is known of a shard, None where nothing is; first: position of its first row. count: of rows."""
+        """Return what is known of a shard, None where nothing is.
+
+        Args:
+            first: Position of its first row.
+            count: Of rows.
+        """
         sources = self.sources[first : first + count]
         places = np.flatnonzero(sources != UNKNOWN)
         return KnownRows(places, self.vectors[sources[places]]) if len(places) else None
@@ -153,7 +168,12 @@ class KnownVectors:
 
 @dataclass(frozen=True, eq=False)
 class _Texts:
-    """The distinct texts of a corpus, ascending by digest; first: position of each. count: how often it appears."""
+    """The distinct texts of a corpus, ascending by digest.
+
+    Attributes:
+        first: Position of each.
+        count: How often it appears.
+    """
 
     distinct: Digests
     first: NDArray[np.int64]

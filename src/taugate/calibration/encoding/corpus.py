@@ -26,8 +26,11 @@ _FIRST_PIECE = 4096  # tokens, before anything is known about the encoder's spee
 class Embeddings:
     """Vectors of n texts.
 
-    vectors: (n, d) float32; lengths: (n,) bytes of each text in UTF-8; truncated: texts longer than the encoder reads;
-    encoded: texts that were not known yet.
+    Attributes:
+        vectors: (n, d) float32.
+        lengths: (n,) bytes of each text in UTF-8.
+        truncated: Texts longer than the encoder reads.
+        encoded: Texts that were not known yet.
     """
 
     vectors: Float32
@@ -41,9 +44,14 @@ def encode(
 ) -> Embeddings:
     """Embed texts in order; one that occurs twice, or was embedded by an earlier run, is encoded once.
 
-    encoder: that embeds; texts: `total` of them; total: how many; role: query or document; cache: of this encoder, to
-    which finished vectors are added every few seconds; watch: stopwatch that shows the progress, and whose stage
-    "encode" grows by the time spent in the encoder, tokenizer included.
+    Args:
+        encoder: That embeds.
+        texts: `total` of them.
+        total: How many.
+        role: Query or document.
+        cache: Of this encoder, to which finished vectors are added every few seconds.
+        watch: Stopwatch that shows the progress, and whose stage "encode" grows by the time spent in the encoder,
+            tokenizer included.
     """
     vectors = np.empty((total, encoder.config.dimension), dtype=np.float32)
     lengths = np.zeros(total, dtype=np.int64)
@@ -117,11 +125,13 @@ class Lengths(Protocol):
 class EncodedTexts:
     """Vectors of a data set, in its order.
 
-    documents: (N, d), in memory or not, answerable: (n, d), unanswerable: (u, d) and off_topic: float32; off_topic are
-    questions that no document answers, none where the data set has unanswerable queries of its own; lengths: (N,) int64
-    bytes of each document's text, title included, by position; truncated_documents: longer than the encoder reads;
-    unjudged: (N', d) and generated: (g, d) float32, the queries beside those that were judged, None where they are not
-    asked for.
+    Attributes:
+        documents: (N, d), in memory or not, answerable: (n, d), unanswerable: (u, d) and off_topic: float32; off_topic
+            are questions that no document answers, none where the data set has unanswerable queries of its own.
+        lengths: (N,) int64 bytes of each document's text, title included, by position.
+        truncated_documents: Longer than the encoder reads.
+        unjudged: (N', d) and generated: (g, d) float32, the queries beside those that were judged, None where they are
+            not asked for.
     """
 
     documents: CorpusVectors
@@ -136,7 +146,12 @@ class EncodedTexts:
 
 @dataclass(frozen=True)
 class EncodedDataset(EncodedTexts):
-    """The same with all vectors in memory; documents: (N, d) float32; lengths: (N,) int64."""
+    """The same with all vectors in memory.
+
+    Attributes:
+        documents: (N, d) float32.
+        lengths: (N,) int64.
+    """
 
     documents: Float32
     lengths: NDArray[np.int64]
@@ -152,9 +167,13 @@ def encode_dataset(
 ) -> EncodedDataset:
     """Encode documents and queries.
 
-    dataset: documents and queries; encoder: that embeds; cache: of this encoder; say: told one line of progress or
-    warning at a time; watch: stopwatch whose stage "encode" grows by the time spent in the encoder; of_documents: that
-    embeds the documents, where it is another one.
+    Args:
+        dataset: Documents and queries.
+        encoder: That embeds.
+        cache: Of this encoder.
+        say: Told one line of progress or warning at a time.
+        watch: Stopwatch whose stage "encode" grows by the time spent in the encoder.
+        of_documents: That embeds the documents, where it is another one.
     """
     texts, by, known = (document.encoded_text for document in dataset.documents), encoder, cache
     if of_documents is not None:
@@ -186,8 +205,14 @@ Encoded = TypeVar("Encoded", bound=EncodedTexts)
 class EncodedQueries:
     """Vectors of the queries of a data set.
 
-    answerable, unanswerable, off_topic, unjudged, generated: as of EncodedDataset; asked: how many queries there are,
-    off-topic ones left out; encoded: those of them that were not known yet.
+    Attributes:
+        answerable: As of EncodedDataset.
+        unanswerable: As of EncodedDataset.
+        off_topic: As of EncodedDataset.
+        unjudged: As of EncodedDataset.
+        generated: As of EncodedDataset.
+        asked: How many queries there are, off-topic ones left out.
+        encoded: Those of them that were not known yet.
     """
 
     answerable: Float32
@@ -199,7 +224,11 @@ class EncodedQueries:
     encoded: int
 
     def replace_in(self, encoded: Encoded) -> Encoded:
-        """Return the data set with these queries, and with its own documents; encoded: the data set."""
+        """Return the data set with these queries, and with its own documents.
+
+        Args:
+            encoded: The data set.
+        """
         return replace(
             encoded,
             answerable=self.answerable,

@@ -32,8 +32,9 @@ from taugate.storage.places import Place, open_place
 class Workers:
     """Who encodes.
 
-    count: processes of Ray, each on one thread; None for this process alone, on all of its processors. address: of a
-    Ray cluster; None for one of this machine.
+    Attributes:
+        count: Processes of Ray, each on one thread; None for this process alone, on all of its processors.
+        address: Of a Ray cluster; None for one of this machine.
     """
 
     count: int | None = None
@@ -48,7 +49,11 @@ class Workers:
 
 @dataclass(frozen=True)
 class Encoded:
-    """An encoding that is finished; encoded: how many of its shards this run has encoded."""
+    """An encoding that is finished.
+
+    Attributes:
+        encoded: How many of its shards this run has encoded.
+    """
 
     record: EncodingRecord
     encoded: int
@@ -59,9 +64,19 @@ def encode_corpus(
 ) -> Encoded:
     """Encode the documents of a data set.
 
-    data: a folder or a URL. location: folder or URL of the encoding; one that was interrupted there is continued.
-    encoder: name or path. workers: who encodes. watch: stopwatch that shows the progress. shard_rows: documents a
-    shard. Raises InputError, EncoderError, StoreError or OSError; shards that are finished stay.
+    Args:
+        data: A folder or a URL.
+        location: Folder or URL of the encoding; one that was interrupted there is continued.
+        encoder: Name or path.
+        workers: Who encodes.
+        watch: Stopwatch that shows the progress.
+        shard_rows: Documents a shard.
+
+    Raises:
+        InputError: ; shards that are finished stay.
+        EncoderError: ; shards that are finished stay.
+        StoreError: ; shards that are finished stay.
+        OSError: ; shards that are finished stay.
     """
     place = open_place(location)
     known = read_record(place)
@@ -84,7 +99,11 @@ def encode_spool(
     watch: Stopwatch,
     shard_rows: int = SHARD_ROWS,
 ) -> Encoded:
-    """Encode documents that are spooled already; spool: as DocumentWriter wrote it. The rest as `encode_corpus`."""
+    """Encode documents that are spooled already.
+
+    Args:
+        spool: As DocumentWriter wrote it. The rest as `encode_corpus`.
+    """
     place = open_place(location)
     known = read_record(place)
     shards = list(corpus_shards(spool, encoder.sha256, shard_rows))

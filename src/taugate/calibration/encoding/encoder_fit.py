@@ -31,8 +31,11 @@ def encoder_fit(
 ) -> EncoderFitRecord | None:
     """Return what is wrong between an encoder and the texts of a data set; None if nothing is.
 
-    dataset: documents and queries. of_documents, of_queries: the encoder of each, mostly the same. trained: the
-    similarity that it was trained for, None for cosine.
+    Args:
+        dataset: Documents and queries.
+        of_documents: The encoder of each, mostly the same.
+        of_queries: The encoder of each, mostly the same.
+        trained: The similarity that it was trained for, None for cosine.
     """
     looked_at, unreadable, indistinct = _documents(dataset.documents, of_documents)
     queries = [query.text for query in dataset.answerable + dataset.unanswerable]
@@ -70,7 +73,8 @@ def trained_similarity(name_or_path: str) -> TrainedSimilarity | None:
     An encoder whose last module normalizes has vectors of one length, for which every similarity gives the order of the
     cosine.
 
-    name_or_path: of a sentence-transformers model, or of the encoder in a release, whose manifest says it.
+    Args:
+        name_or_path: Of a sentence-transformers model, or of the encoder in a release, whose manifest says it.
     """
     path = Path(name_or_path)
     with suppress(OSError, ValueError, LookupError, TypeError):
@@ -92,7 +96,10 @@ def trained_similarity(name_or_path: str) -> TrainedSimilarity | None:
 def encoder_fit_warnings(record: EncoderFitRecord | None, encoder: str, window: int) -> list[str]:
     """Return one sentence for each thing to put right; none for None.
 
-    record: of the release. encoder: its name. window: tokens that it reads of a query.
+    Args:
+        record: Of the release.
+        encoder: Its name.
+        window: Tokens that it reads of a query.
     """
     if record is None:
         return []

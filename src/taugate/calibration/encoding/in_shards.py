@@ -29,12 +29,21 @@ def encode_in_shards(  # noqa: PLR0913, PLR0917 (what there is, and where)
 ) -> tuple[EncodedTexts, ShardedVectors]:
     """Encode documents to a folder of the spool, or read them where they were encoded, and encode the queries.
 
-    dataset: documents and queries; encoders: that embed; embeddings: where `taugate encode` has written the vectors of
-    these documents, a folder or a URL, None where they are encoded here; spool: folder with the texts, which has to
-    outlive the result; say: told one line of progress or warning at a time; watch: stopwatch whose stage "encode"
-    grows; known: vectors of documents that are not encoded here again, None for none. Returns the data set, and the
-    vectors of its documents. Raises InputError where the embeddings are of other documents or of another encoder, and
-    EncoderError.
+    Args:
+        dataset: Documents and queries.
+        encoders: That embed.
+        embeddings: Where `taugate encode` has written the vectors of these documents, a folder or a URL, None where
+            they are encoded here.
+        spool: Folder with the texts, which has to outlive the result.
+        say: Told one line of progress or warning at a time.
+        watch: Stopwatch whose stage "encode" grows.
+        known: Vectors of documents that are not encoded here again, None for none.
+
+    Returns:
+        The data set, and the vectors of its documents.
+
+    Raises:
+        InputError: Where the embeddings are of other documents or of another encoder, and EncoderError.
     """
     folder = spool / _ENCODED
     with watch.stage("encode"):

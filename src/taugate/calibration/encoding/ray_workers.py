@@ -31,13 +31,14 @@ _QUIET = {
 _LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # the name hides it: every server listens on 127.0.0.1 alone
 _STORE_BYTES = 80 << 20  # Ray's least is 75 MiB; only descriptions of shards pass through it
 _RETRIES = 5  # of a shard whose worker died: what dies so often dies of the shard, or of too little memory
-_LONGEST_TEMPORARY = 24  # characters: Ray puts Unix sockets below, whose paths have 107 at most
+_MAX_TEMPORARY = 24  # characters: Ray puts Unix sockets below, whose paths have 107 at most
 
 
 class _Actor:
     """A worker in a process of Ray's. Errors travel as values: Ray would wrap them, and try again.
 
-    home: the user's home folder, as Ray was started in another one; None on a cluster.
+    Attributes:
+        home: The user's home folder, as Ray was started in another one; None on a cluster.
     """
 
     def __init__(self, work: Work, home: str | None) -> None:
@@ -58,9 +59,15 @@ def encode_with_ray(
 ) -> Generator[tuple[int, ShardRecord, bool], None, None]:
     """Yield number, record and whether it had to be encoded of each shard, in the order in which they are done.
 
-    work: what is encoded; for a cluster, what `Work.shared` returned. shards: of the corpus. workers: processes, each
-    with one thread. address: of a cluster; None for a cluster of this machine alone, which ends with the iteration.
-    Raises TaugateError or OSError, the first of a worker, and InputError where Ray or the workers fail.
+    Args:
+        work: What is encoded; for a cluster, what `Work.shared` returned.
+        shards: Of the corpus.
+        workers: Processes, each with one thread.
+        address: Of a cluster; None for a cluster of this machine alone, which ends with the iteration.
+
+    Raises:
+        TaugateError: , the first of a worker, and InputError where Ray or the workers fail.
+        OSError: , the first of a worker, and InputError where Ray or the workers fail.
     """
     rows = [{"number": number} | asdict(shard) for number, shard in enumerate(shards)]
     with _cluster(workers, address) as ray:
@@ -99,7 +106,7 @@ def _cluster(workers: int, address: str | None) -> Iterator[Any]:
             f"{error.name} is not installed, and --workers needs it: pip install 'taugate[ray]', or leave --workers out"
         ) from error
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    temporary = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_TEMPORARY else "/tmp"  # noqa: S108
+    temporary = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _MAX_TEMPORARY else "/tmp"  # noqa: S108
     with ExitStack() as ending:
         scratch = ending.enter_context(staging_folder(Path(temporary), "taugate-ray-"))
         # Ray prints there when a worker dies, and until it has ended; what the command prints is for programs.
@@ -146,7 +153,10 @@ def _own_home(folder: Path) -> Iterator[None]:
     """Let the processes that Ray starts in this block have a home folder that says which cloud they are in: none.
 
     Even if its reports are off, and without a dashboard, Ray asks the metadata services of three clouds, unless this
-    file of its cluster launcher says what they would. folder: becomes the home.
+    file of its cluster launcher says what they would.
+
+    Args:
+        folder: Becomes the home.
     """
     (folder / "ray_bootstrap_config.yaml").write_text("{}\n", encoding="utf-8")
     home = os.environ.get("HOME")

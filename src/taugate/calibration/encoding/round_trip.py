@@ -20,9 +20,21 @@ def found_again(
 
     The whole corpus is encoded. Its vectors are kept in the cache, where a calibration finds them again.
 
-    corpus: path of corpus.jsonl. passages: how many it holds. queries: text of each, and the id of the passage that it
-    was made from. encoder: name of a model, or its path. k: K, how many passages a search returns. watch: that shows
-    the progress. Returns whether each query found its passage. Raises EncoderError, InputError or LineError.
+    Args:
+        corpus: Path of corpus.jsonl.
+        passages: How many it holds.
+        queries: Text of each, and the id of the passage that it was made from.
+        encoder: Name of a model, or its path.
+        k: K, how many passages a search returns.
+        watch: That shows the progress.
+
+    Returns:
+        Whether each query found its passage.
+
+    Raises:
+        EncoderError: .
+        InputError: .
+        LineError: .
     """
     with watch.task("preparing the encoder"):
         loaded = Encoders.load(encoder)

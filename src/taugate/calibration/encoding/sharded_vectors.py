@@ -36,7 +36,11 @@ _DTYPES: dict[str, tuple[str, np.dtype[Any]]] = {
 class Column:
     """One array of all shards, joined along its first axis and read by position.
 
-    folder: with the shards. record: that lists them. name: of the array. width: of a row; (N,) where it is 0.
+    Attributes:
+        folder: With the shards.
+        record: That lists them.
+        name: Of the array.
+        width: Of a row; (N,) where it is 0.
     """
 
     def __init__(self, folder: Path, record: EncodingRecord, name: str, width: int = 0) -> None:
@@ -67,7 +71,8 @@ class Column:
     def _read(self, number: int, rows: NDArray[np.int64] | None) -> NDArray[Any]:
         """Return rows of one shard: few one by one, many by reading all of them.
 
-        rows: ascending and distinct; None for all, which are read-only then, so that no copy of them is needed.
+        Args:
+            rows: Ascending and distinct; None for all, which are read-only then, so that no copy of them is needed.
         """
         shard = self._record.shards[number]
         size = self._dtype.itemsize * int(np.prod(self._row, dtype=np.int64))
@@ -87,8 +92,10 @@ class Column:
 class ShardedVectors:
     """The vectors of an encoded corpus of N documents: `Vectors` of retrieval.vectors.similarity.
 
-    folder: with the shards. record: that lists them. lengths: (N,) int64 bytes of each text, by position. truncated:
-    texts that were longer than the encoder reads.
+    Attributes:
+        folder: With the shards.
+        record: That lists them. lengths: (N,) int64 bytes of each text, by position. truncated: texts that were longer
+            than the encoder reads.
     """
 
     def __init__(self, folder: Path, record: EncodingRecord) -> None:
@@ -102,8 +109,15 @@ class ShardedVectors:
     def open(cls, location: str, encoder_sha256: str, spool: Path) -> Self:
         """Open a finished encoding, once every shard has the digest that the record says.
 
-        location: a folder, or a URL whose shards are copied first. encoder_sha256: of the encoder that must have
-        encoded. spool: a folder for the copy, which has to outlive the result. Raises InputError, StoreError, OSError.
+        Args:
+            location: A folder, or a URL whose shards are copied first.
+            encoder_sha256: Of the encoder that must have encoded.
+            spool: A folder for the copy, which has to outlive the result.
+
+        Raises:
+            InputError: .
+            StoreError: .
+            OSError: .
         """
         place = open_place(location)
         record = read_record(place)
@@ -131,7 +145,9 @@ class ShardedVectors:
     def check_corpus(self, location: str, spool: Path) -> None:
         """Raise InputError unless these are the vectors of a corpus.
 
-        location: of the encoding, for the error. spool: folder with the corpus, as DocumentWriter wrote it.
+        Args:
+            location: Of the encoding, for the error.
+            spool: Folder with the corpus, as DocumentWriter wrote it.
         """
         keys = [each.key for each in corpus_shards(spool, self.record.encoder, self.record.shard_rows)]
         for number, (key, shard) in enumerate(zip(keys, self.record.shards, strict=False)):
@@ -165,7 +181,11 @@ def _check_room(location: str, record: EncodingRecord, spool: Path) -> None:
 
 
 def _fetch(place: Place, shard: ShardRecord, path: Path | None, dimension: int) -> None:
-    """Check the digest of a shard, and copy it to `path` where given. Raises InputError."""
+    """Check the digest of a shard, and copy it to `path` where given.
+
+    Raises:
+        InputError: .
+    """
     name, most = shard_name(shard.key), shard_bytes(shard.rows, dimension)
     try:
         if path is None:
@@ -184,7 +204,11 @@ def _fetch(place: Place, shard: ShardRecord, path: Path | None, dimension: int) 
 
 
 def _start(descriptor: int, shard: ShardRecord, name: str, row: tuple[int, ...]) -> int:
-    """Return where an array begins in a shard's file, in bytes. Raises InputError where its layout is another."""
+    """Return where an array begins in a shard's file, in bytes.
+
+    Raises:
+        InputError: Where its layout is another.
+    """
     try:
         length = int.from_bytes(_pread(descriptor, 0, 8), "little")
         header = orjson.loads(_pread(descriptor, 8, min(length, HEADER_BYTES)))[name]
@@ -198,7 +222,11 @@ def _start(descriptor: int, shard: ShardRecord, name: str, row: tuple[int, ...])
 
 
 def _pread(descriptor: int, start: int, size: int) -> bytes:
-    """Read bytes of a file that has them. Raises ReleaseError where it has not."""
+    """Read bytes of a file that has them.
+
+    Raises:
+        ReleaseError: Where it has not.
+    """
     parts, left = [], size
     while left:
         part = os.pread(descriptor, left, start + size - left)

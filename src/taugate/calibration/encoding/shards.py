@@ -47,9 +47,14 @@ class ShardRecord(BaseModel):
 class EncodingRecord(BaseModel):
     """What `encoding.json` says.
 
-    version: of the layout. encoder: SHA-256 of the encoder's files. dimension: d of its vectors. rows: N. shard_rows:
-    of every shard but the last. shards: in the order of the corpus. digest: of that list, the same however many
-    workers encoded it.
+    Attributes:
+        version: Of the layout.
+        encoder: SHA-256 of the encoder's files.
+        dimension: d of its vectors.
+        rows: N.
+        shard_rows: Of every shard but the last.
+        shards: In the order of the corpus.
+        digest: Of that list, the same however many workers encoded it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -67,7 +72,11 @@ class EncodingRecord(BaseModel):
 class CorpusShard:
     """Where the documents of a shard are in the file that has all of them.
 
-    key: of the shard. start, size: in bytes. rows: documents.
+    Attributes:
+        key: Of the shard.
+        start: In bytes.
+        size: In bytes.
+        rows: Documents.
     """
 
     key: str
@@ -94,8 +103,10 @@ def shard_bytes(rows: int, dimension: int) -> int:
 def corpus_shards(spool: Path, encoder_sha256: str, shard_rows: int = SHARD_ROWS) -> Iterator[CorpusShard]:
     """Yield the shards of a corpus in order.
 
-    spool: folder with the corpus, as DocumentWriter wrote it. encoder_sha256: of the encoder's files. shard_rows:
-    documents a shard.
+    Args:
+        spool: Folder with the corpus, as DocumentWriter wrote it.
+        encoder_sha256: Of the encoder's files.
+        shard_rows: Documents a shard.
     """
     start = 0
     with (spool / TEXTS).open("rb") as file:
@@ -119,8 +130,13 @@ def encode_shard(
     It holds `vectors`, (m, d) float32 of unit length, `lengths`, (m,) int64 bytes of each text, and `truncated`, (m,)
     bool: texts longer than the encoder reads.
 
-    documents: their JSON lines. progress: called with the number of texts that were just encoded. known: rows that are
-    not encoded. Raises EncoderError.
+    Args:
+        documents: Their JSON lines.
+        progress: Called with the number of texts that were just encoded.
+        known: Rows that are not encoded.
+
+    Raises:
+        EncoderError: .
     """
     texts = [read_document(line).encoded_text for line in documents.splitlines()]
     tokens = encoder.tokenize(texts, "document")
@@ -146,7 +162,10 @@ def _completed(
 def finished_shard(place: Place, shard: CorpusShard, dimension: int) -> ShardRecord | None:
     """Return the record of a shard that is there already and whole; None where it has to be encoded.
 
-    place: of the encoding. shard: that is looked for. dimension: of its vectors.
+    Args:
+        place: Of the encoding.
+        shard: That is looked for.
+        dimension: Of its vectors.
     """
     most = shard_bytes(shard.rows, dimension)
     size = place.size(shard.name)
@@ -163,7 +182,12 @@ def finished_shard(place: Place, shard: CorpusShard, dimension: int) -> ShardRec
 
 
 def shard_record(shard: CorpusShard, content: bytes, truncated: NDArray[np.generic]) -> ShardRecord:
-    """Return the record of a shard; content: of its file. truncated: (m,) bool, which of its texts were cut off."""
+    """Return the record of a shard.
+
+    Args:
+        content: Of its file.
+        truncated: (m,) bool, which of its texts were cut off.
+    """
     return ShardRecord(
         key=shard.key,
         sha256=hashlib.sha256(content).hexdigest(),
@@ -182,8 +206,16 @@ def write_shard(
 ) -> ShardRecord:
     """Encode a shard and write it to its place in one step.
 
-    place: of the encoding. shard: that is encoded. encoder: that encodes. documents: of the shard, as JSON lines.
-    progress, known: as of `encode_shard`. Raises EncoderError, and what the place raises.
+    Args:
+        place: Of the encoding.
+        shard: That is encoded.
+        encoder: That encodes.
+        documents: Of the shard, as JSON lines.
+        progress: As of `encode_shard`.
+        known: As of `encode_shard`.
+
+    Raises:
+        EncoderError: , and what the place raises.
     """
     content = encode_shard(encoder, documents, progress, known)
     place.write(shard.name, content)
@@ -195,7 +227,11 @@ def write_record(
 ) -> EncodingRecord:
     """Finish an encoding: write the record of all its shards.
 
-    place: of the encoding. encoder: that encoded. shards: in the order of the corpus. shard_rows: of all but the last.
+    Args:
+        place: Of the encoding.
+        encoder: That encoded.
+        shards: In the order of the corpus.
+        shard_rows: Of all but the last.
     """
     listed = tuple(shards)
     record = EncodingRecord(
@@ -217,7 +253,11 @@ def list_digest(shards: Iterable[ShardRecord]) -> str:
 
 
 def read_record(place: Place) -> EncodingRecord | None:
-    """Read the record of an encoding; None where there is none. Raises InputError where it is no record of ours."""
+    """Read the record of an encoding; None where there is none.
+
+    Raises:
+        InputError: Where it is no record of ours.
+    """
     where = f"{place.url}/{RECORD}"
     try:
         record = EncodingRecord.model_validate_json(place.read(RECORD, _RECORD_BYTES))

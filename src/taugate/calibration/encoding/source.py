@@ -31,8 +31,10 @@ _REMEDY = "name the encoder to be used from now on with --encoder, or give --no-
 class AskedEncoder:
     """An encoder as it was asked for.
 
-    name: of a model, or its path; new: whether it may be another than the current release's. It may where somebody
-    named it, or where nothing is promoted: a default must not change what is served.
+    Attributes:
+        name: Of a model, or its path.
+        new: Whether it may be another than the current release's. It may where somebody named it, or where nothing is
+            promoted: a default must not change what is served.
     """
 
     name: str
@@ -41,7 +43,8 @@ class AskedEncoder:
     def check_name(self, releases: Path) -> None:
         """Raise InputError, before any work, where the current release's encoder has another name.
 
-        releases: their directory.
+        Args:
+            releases: Their directory.
         """
         in_force = current_encoder_name(releases)
         if not self.new and in_force not in {None, self.name}:
@@ -52,7 +55,11 @@ class AskedEncoder:
     def check(self, releases: Path, encoder: OnnxEncoder) -> None:
         """Raise InputError, as soon as it is exported, where it is another export of the current release's encoder.
 
-        Other versions of PyTorch make other bytes of a model. releases: their directory; encoder: the exported one.
+        Other versions of PyTorch make other bytes of a model.
+
+        Args:
+            releases: Their directory.
+            encoder: The exported one.
         """
         if not self.new and encoder_differs(releases, encoder.sha256):
             raise InputError(f"{releases}: the current release was encoded by another export of {self.name}; {_REMEDY}")
@@ -64,7 +71,11 @@ def exported_encoder(name_or_path: str) -> Path:
     A model is exported once and kept in the cache, keyed by its files and by the versions that export it; PyTorch is
     imported only then.
 
-    name_or_path: of a model, a sentence-transformers folder, or an encoder exported before. Raises EncoderError.
+    Args:
+        name_or_path: Of a model, a sentence-transformers folder, or an encoder exported before.
+
+    Raises:
+        EncoderError: .
     """
     path = Path(name_or_path)
     if is_exported(path):
@@ -83,7 +94,8 @@ def document_encoder(name_or_path: str) -> Path | None:
 
     It is within the folder that `taugate adapt --keep-documents` wrote, or beside the encoder of queries in a release.
 
-    name_or_path: as of `exported_encoder`, which is then the encoder of queries.
+    Args:
+        name_or_path: As of `exported_encoder`, which is then the encoder of queries.
     """
     path = Path(name_or_path)
     if is_exported(path / DOCUMENTS):
@@ -98,7 +110,9 @@ def document_encoder(name_or_path: str) -> Path | None:
 class Encoders:
     """The encoders of queries and of documents.
 
-    queries: of queries; documents: the same, unless queries have a map of their own.
+    Attributes:
+        queries: Of queries.
+        documents: The same, unless queries have a map of their own.
     """
 
     queries: OnnxEncoder
@@ -108,7 +122,11 @@ class Encoders:
     def load(cls, name_or_path: str) -> Self:
         """Export an encoder, or the two that a folder has, and load them.
 
-        name_or_path: as of `exported_encoder`. Raises EncoderError.
+        Args:
+            name_or_path: As of `exported_encoder`.
+
+        Raises:
+            EncoderError: .
         """
         queries, of_documents = OnnxEncoder.load(exported_encoder(name_or_path)), document_encoder(name_or_path)
         if of_documents is None:
@@ -134,7 +152,11 @@ def is_exported(folder: Path) -> bool:
 def model_folder(name_or_path: str) -> Path:
     """Return the folder of a sentence-transformers model, as it was trained.
 
-    name_or_path: of a model, or its folder. Raises EncoderError where there is none.
+    Args:
+        name_or_path: Of a model, or its folder.
+
+    Raises:
+        EncoderError: Where there is none.
     """
     path = Path(name_or_path)
     return path if path.is_dir() else _packaged(name_or_path) or _downloaded(name_or_path)
@@ -143,8 +165,11 @@ def model_folder(name_or_path: str) -> Path:
 def int8_encoder(folder: Path) -> Path:
     """Return the folder of the same encoder with int8 weights, made once and kept in the cache.
 
-    folder: of the float32 encoder. Raises EncoderError where it has no products by constant weights, or has int8
-    weights already.
+    Args:
+        folder: Of the float32 encoder.
+
+    Raises:
+        EncoderError: Where it has no products by constant weights, or has int8 weights already.
     """
     original = OnnxEncoder.load(folder)
     kept = cache_folder() / "encoders" / sha256_json(["int8", _INT8_VERSION, original.sha256, version("onnx")])[:32]

@@ -26,9 +26,15 @@ _PACKAGES = ("taugate", "onnxruntime", "tokenizers")  # what decides the bits of
 class Work:
     """What is to be encoded, in words that any machine understands.
 
-    location: of the encoding. encoder: SHA-256 of the encoder's files. dimension: of its vectors. spool, folder: with
-    the corpus and with the encoder, on this machine; None where workers on other machines read them at `location`.
-    versions: of the packages that encode.
+    Attributes:
+        location: Of the encoding.
+        encoder: SHA-256 of the encoder's files.
+        dimension: Of its vectors.
+        spool: With the corpus and with the encoder, on this machine; None where workers on other machines read them at
+            `location`.
+        folder: With the corpus and with the encoder, on this machine; None where workers on other machines read them at
+            `location`.
+        versions: Of the packages that encode.
     """
 
     location: str
@@ -40,15 +46,22 @@ class Work:
 
     @classmethod
     def here(cls, location: str, encoder: OnnxEncoder, spool: Path) -> "Work":
-        """Describe work for this machine; spool: folder with the corpus, as DocumentWriter wrote it."""
+        """Describe work for this machine.
+
+        Args:
+            spool: Folder with the corpus, as DocumentWriter wrote it.
+        """
         anywhere = location if "://" in location else str(Path(location).absolute())
         return cls(anywhere, encoder.sha256, encoder.config.dimension, str(spool), str(encoder.folder), _versions())
 
     def shared(self, shards: Sequence[CorpusShard], progress: Callable[[int], object]) -> "Work":
         """Put the encoder and the documents beside the encoding, and describe work for any machine.
 
-        Documents that an earlier run has put there stay. shards: to be encoded. progress: called with the number of
-        documents that were just put there.
+        Documents that an earlier run has put there stay.
+
+        Args:
+            shards: To be encoded.
+            progress: Called with the number of documents that were just put there.
         """
         assert self.spool is not None and self.folder is not None  # noqa: S101 (narrows the type)
         place = open_place(self.location)
@@ -61,7 +74,14 @@ class Work:
         return Work(self.location, self.encoder, self.dimension, None, None, self.versions)
 
     def documents(self, place: Place, shard: CorpusShard) -> bytes:
-        """Return the documents of a shard as JSON lines; place: of the encoding. Raises InputError."""
+        """Return the documents of a shard as JSON lines.
+
+        Args:
+            place: Of the encoding.
+
+        Raises:
+            InputError: .
+        """
         if self.spool is None:
             try:
                 return place.read(_documents_name(shard), shard.size)
@@ -87,7 +107,9 @@ class Work:
 class Worker:
     """Encodes shards one after the other; its encoder is loaded once, on one thread.
 
-    work: what is encoded. encoder: that is loaded already, where there is one.
+    Attributes:
+        work: What is encoded.
+        encoder: That is loaded already, where there is one.
     """
 
     def __init__(self, work: Work, encoder: OnnxEncoder | None = None) -> None:
@@ -98,7 +120,11 @@ class Worker:
 
     @cached_property
     def _encoder(self) -> OnnxEncoder:
-        """The encoder. Raises InputError where this machine has another one, or other packages."""
+        """The encoder.
+
+        Raises:
+            InputError: Where this machine has another one, or other packages.
+        """
         work = self._work
         if _versions() != work.versions:
             named = ", ".join(f"{name} {here}" for name, here in zip(_PACKAGES, _versions(), strict=True))
@@ -122,8 +148,13 @@ class Worker:
     def encode(self, shard: CorpusShard, progress: Callable[[int], object] | None = None) -> tuple[ShardRecord, bool]:
         """Return the record of a shard, and whether it had to be encoded: it may be there already.
 
-        shard: to be encoded. progress: called with the number of texts that were just encoded. Raises TaugateError,
-        OSError.
+        Args:
+            shard: To be encoded.
+            progress: Called with the number of texts that were just encoded.
+
+        Raises:
+            TaugateError: .
+            OSError: .
         """
         found = finished_shard(self._place, shard, self._work.dimension)
         if found is not None:

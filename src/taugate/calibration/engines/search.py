@@ -17,7 +17,11 @@ _TOGETHER = 64  # queries: at k + 16 = 26 candidates of 384 dimensions each, 2.5
 
 
 def search_in_turns(index: Index, queries: Float32, k: int) -> TopK:
-    """Search an engine for any number of queries, a few at a time; index: of its collection. See Searchable.search."""
+    """Search an engine for any number of queries, a few at a time.
+
+    Args:
+        index: Of its collection. See Searchable.search.
+    """
     k = min(k, len(index))
     scores, positions = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
     for start in range(0, len(queries), _TOGETHER):
@@ -32,7 +36,8 @@ class ShardedIndex:
 
     The result is that of a FlatIndex of all of them, to the bit.
 
-    vectors: (N, d).
+    Attributes:
+        vectors: (N, d).
     """
 
     def __init__(self, vectors: StoredVectors) -> None:
@@ -61,8 +66,10 @@ class ProposedIndex:
 
     The engine proposes, a few queries at a time. Known pairs are scored from the encoded vectors, which are the same.
 
-    engine: that holds the collection. record: of the collection, with the breadth of its searches. vectors: (N, d), as
-    uploaded.
+    Attributes:
+        engine: That holds the collection.
+        record: Of the collection, with the breadth of its searches.
+        vectors: (N, d), as uploaded.
     """
 
     def __init__(self, engine: Engine, record: EngineRecord, vectors: StoredVectors) -> None:

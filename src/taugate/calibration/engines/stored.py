@@ -22,7 +22,11 @@ JOB_ACCESS = EngineAccess(seconds=120.0)  # a job reads a shard at a time, and n
 def documents_of(release: Release, watch: Stopwatch) -> Iterable[Document]:
     """Return the documents of an open release, from its folder or from its engine.
 
-    watch: shows the progress of an engine. Raises ReleaseError while they are read, where the engine has others.
+    Args:
+        watch: Shows the progress of an engine.
+
+    Raises:
+        ReleaseError: While they are read, where the engine has others.
     """
     record, index = release.manifest.engine, release.retriever.index
     if record is None or not isinstance(index, EngineIndex):
@@ -31,7 +35,11 @@ def documents_of(release: Release, watch: Stopwatch) -> Iterable[Document]:
 
 
 def documents_in(folder: Path, manifest: Manifest, watch: Stopwatch) -> Iterable[Document]:
-    """Return the documents of a release that need not be open; folder: of the release. The rest as `documents_of`."""
+    """Return the documents of a release that need not be open.
+
+    Args:
+        folder: Of the release. The rest as `documents_of`.
+    """
     record = manifest.engine
     if record is None:
         return DocumentStore(folder)
@@ -43,8 +51,13 @@ def stored_documents(index: EngineIndex, record: EngineRecord, watch: Stopwatch)
 
     A vector is read with its document, so that one that was altered is found before it gets into another release.
 
-    index: of the collection. record: of the release. watch: shows the progress. Raises EngineUnavailable, and
-    ReleaseError where a shard is not what was uploaded.
+    Args:
+        index: Of the collection.
+        record: Of the release.
+        watch: Shows the progress.
+
+    Raises:
+        EngineUnavailable: , and ReleaseError where a shard is not what was uploaded.
     """
     name, starts = record.collection, range(0, record.rows, SHARD_ROWS)
     with watch.task("reading the current corpus from the engine", record.rows) as task:

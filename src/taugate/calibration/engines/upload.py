@@ -31,7 +31,9 @@ _INDEX = 7 * 86_400.0  # a graph of 10⁹ rows takes days
 def corpus_rows(spool: Path, vectors: ShardedVectors) -> Iterator[tuple[int, Rows]]:
     """Yield the position of a shard's first row, and its rows, shard by shard.
 
-    spool: folder with the texts, as DocumentWriter wrote them. vectors: of the same documents.
+    Args:
+        spool: Folder with the texts, as DocumentWriter wrote them.
+        vectors: Of the same documents.
     """
     with (spool / TEXTS).open("rb") as file:  # not through a map, which would count as memory of this process
         for first, block in vectors.blocks():
@@ -41,8 +43,14 @@ def corpus_rows(spool: Path, vectors: ShardedVectors) -> Iterator[tuple[int, Row
 def engine_record(kind: EngineKind, spool: Path, vectors: ShardedVectors, watch: Stopwatch) -> EngineRecord:
     """Return what a release says of a corpus in an engine, before it is there; reads all of it once.
 
-    kind: of the engine. spool, vectors: as of `corpus_rows`. watch: shows the progress. Raises InputError for a
-    document that no engine can filter exactly.
+    Args:
+        kind: Of the engine.
+        spool: As of `corpus_rows`.
+        vectors: As of `corpus_rows`.
+        watch: Shows the progress.
+
+    Raises:
+        InputError: For a document that no engine can filter exactly.
     """
     count, dimension = vectors.shape
     positions, sample = sampled_positions(count), SampleDigest()
@@ -78,9 +86,18 @@ def ensure_uploaded(
 ) -> None:
     """See to it that the engine holds the collection of a record, finished and verified.
 
-    engine: that is to hold it. record: of the corpus. spool, vectors: as of `corpus_rows`. say: told whether anything
-    is uploaded. watch: shows the progress. Raises EngineUnavailable, ReleaseError, or InputError for a document that
-    the engine cannot hold; an unfinished upload is dropped then.
+    Args:
+        engine: That is to hold it.
+        record: Of the corpus.
+        spool: As of `corpus_rows`.
+        vectors: As of `corpus_rows`.
+        say: Told whether anything is uploaded.
+        watch: Shows the progress.
+
+    Raises:
+        EngineUnavailable: , or InputError for a document that the engine cannot hold; an unfinished upload is dropped
+            then.
+        ReleaseError: , or InputError for a document that the engine cannot hold; an unfinished upload is dropped then.
     """
     name = record.collection
     if name in engine.names(_soon()):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 _SMALLEST = 1e-12  # of a token's largest activation: one that is all zeros must not be divided by zero
-_LARGEST, _LARGEST_WEIGHT = 127, 64
+_LARGEST, _MAX_WEIGHT = 127, 64
 _ZERO = 128  # what 0 is in uint8: the kernels for uint8 activations are the fast ones
 _CONTRIB = "com.microsoft"  # MatMulIntegerToFloat: integer product and channel scales in one pass
 
@@ -25,7 +25,9 @@ _CONTRIB = "com.microsoft"  # MatMulIntegerToFloat: integer product and channel 
 def quantize(source: Path, target: Path) -> int:
     """Write a graph with every product by constant weights in int8, and return how many there are.
 
-    source: ONNX file to read; target: ONNX file to write.
+    Args:
+        source: ONNX file to read.
+        target: ONNX file to write.
     """
     model = onnx.load(source)
     weights = {each.name: each for each in model.graph.initializer}
@@ -90,8 +92,8 @@ def _activations(x: str) -> list[onnx.NodeProto]:
 
 def _weights(weights: NDArray[np.float32], name: str) -> list[onnx.TensorProto]:
     """Quantise W (d, n) into Q in int8 and c (n,), beside n."""
-    scale = (np.maximum(np.abs(weights).max(axis=0), _SMALLEST) / _LARGEST_WEIGHT).astype(np.float32)
-    rounded = np.clip(np.round(weights / scale), -_LARGEST_WEIGHT, _LARGEST_WEIGHT).astype(np.int8)
+    scale = (np.maximum(np.abs(weights).max(axis=0), _SMALLEST) / _MAX_WEIGHT).astype(np.float32)
+    rounded = np.clip(np.round(weights / scale), -_MAX_WEIGHT, _MAX_WEIGHT).astype(np.int8)
     width = np.array([weights.shape[1]], dtype=np.int64)
     pairs = ((rounded, "q"), (scale, "c"), (width, "width"))
     return [numpy_helper.from_array(array, f"{name}/{suffix}") for array, suffix in pairs]

@@ -23,9 +23,14 @@ def fold_linear_map(source: Path, weight: Float32, bias: Float32, target: Path) 
 
     The product is a Gemm, which quantisation to int8 leaves alone, as it does that of a Dense module.
 
-    source: ONNX file to read, with one output, (batch, d) float32; weight: A, (e, d) float32; bias: b, (e,) float32;
-    target: ONNX file to write. Raises EncoderError where the graph has not one output, or reads its weights from
-    another file.
+    Args:
+        source: ONNX file to read, with one output, (batch, d) float32.
+        weight: A, (e, d) float32.
+        bias: b, (e,) float32.
+        target: ONNX file to write.
+
+    Raises:
+        EncoderError: Where the graph has not one output, or reads its weights from another file.
     """
     model = onnx.load(source, load_external_data=False)
     if any(each.external_data for each in model.graph.initializer):

@@ -56,9 +56,15 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
 
     They are of queries, where the folder has an exported encoder of documents beside the model.
 
-    folder: of the sentence-transformers model; name, revision: that are recorded; target: the empty folder. Raises
-    EncoderError, naming the module, when the model is of a kind that has no such graph, or when the graph and PyTorch
-    differ by more than MAX_COSINE_DIFFERENCE on the probe texts.
+    Args:
+        folder: Of the sentence-transformers model.
+        name: That are recorded.
+        revision: That are recorded.
+        target: The empty folder.
+
+    Raises:
+        EncoderError: , naming the module, when the model is of a kind that has no such graph, or when the graph and
+            PyTorch differ by more than MAX_COSINE_DIFFERENCE on the probe texts.
     """
     model = load_model(folder, name)
     if (folder / DOCUMENTS).is_dir():
@@ -113,12 +119,20 @@ def _check_documents(model: SentenceTransformer, exported: OnnxEncoder, name: st
 
 
 def write_config(config: EncoderConfig, target: Path) -> None:
-    """Write encoder.json; target: folder of the encoder."""
+    """Write encoder.json.
+
+    Args:
+        target: Folder of the encoder.
+    """
     (target / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def depends_on_company(encoder: OnnxEncoder) -> bool:
-    """Say whether a text alone in its batch gets other bits than the same text in company; encoder: to try it on."""
+    """Say whether a text alone in its batch gets other bits than the same text in company.
+
+    Args:
+        encoder: To try it on.
+    """
     pairs = encoder.encode([probe for probe in PROBES for _ in range(2)], "document")[::2]
     alone = np.concatenate([encoder.encode([probe], "document") for probe in PROBES])
     return not np.array_equal(pairs, alone)
@@ -136,7 +150,12 @@ def _cosine_difference(model: SentenceTransformer, encoder: OnnxEncoder) -> floa
 
 
 def _distance(first: Float32, second: Float32) -> float:
-    """Return the largest ½|a − b|² over pairs of rows; first, second: (n, d)."""
+    """Return the largest ½|a − b|² over pairs of rows.
+
+    Args:
+        first: (n, d).
+        second: (n, d).
+    """
     return float(((first.astype(np.float64) - second) ** 2).sum(axis=1).max()) / 2
 
 
@@ -147,7 +166,8 @@ def sum_tokens_by_product(path: Path) -> None:
     batch in another order than that of a single text, which shows in the last bits; its products have one order. (It
     would turn a transpose and a sum over the last axis back into what was there.)
 
-    path: of the ONNX file.
+    Args:
+        path: Of the ONNX file.
     """
     model = onnx.load(path)
     sums = _token_sums(model)

@@ -20,7 +20,14 @@ _OPSET = 17  # the lowest with LayerNormalization as one operator
 
 
 def load_model(folder: Path, name: str) -> SentenceTransformer:
-    """Load the model in `folder` on the CPU; name: for the message. Raises EncoderError when there is none."""
+    """Load the model in `folder` on the CPU.
+
+    Args:
+        name: For the message.
+
+    Raises:
+        EncoderError: When there is none.
+    """
     logging.getLogger("transformers").setLevel(logging.ERROR)
     disable_progress_bar()  # type: ignore[no-untyped-call]  # over the weights of one small file, here and where the model is saved
     try:
@@ -32,8 +39,12 @@ def load_model(folder: Path, name: str) -> SentenceTransformer:
 def query_route(model: SentenceTransformer, name: str) -> SentenceTransformer:
     """Return the modules that queries pass as a model of its own.
 
-    model: of one Router, as `taugate adapt --keep-documents` writes it; name: for the message. Raises EncoderError
-    where it has no route for queries.
+    Args:
+        model: Of one Router, as `taugate adapt --keep-documents` writes it.
+        name: For the message.
+
+    Raises:
+        EncoderError: Where it has no route for queries.
     """
     routes = getattr(model[0], "sub_modules", {})
     if len(model) != 1 or "query" not in routes:
@@ -46,8 +57,10 @@ def of_modules(
 ) -> SentenceTransformer:
     """Return a model of other modules, with the prompts and the similarity of a model.
 
-    modules: to make it of; model: to take the rest from; truncate_dim: components of its vectors that are kept, None
-    for all.
+    Args:
+        modules: To make it of.
+        model: To take the rest from.
+        truncate_dim: Components of its vectors that are kept, None for all.
     """
     prompts: Any = model.prompts  # declared with values that may be None, which the constructor takes as well
     return SentenceTransformer(
@@ -63,7 +76,9 @@ def of_modules(
 def refuse_unknown_modules(model: SentenceTransformer, name: str) -> None:
     """Raise EncoderError, naming the module, for a model that has no graph of ids and mask alone.
 
-    model: to export; name: for the message.
+    Args:
+        model: To export.
+        name: For the message.
     """
     for position, module in enumerate(model):
         name_of_kind = kind(module)
@@ -83,8 +98,12 @@ def refuse_unknown_modules(model: SentenceTransformer, name: str) -> None:
 def tokenizer_of(model: SentenceTransformer, name: str) -> tuple[Tokenizer, int]:
     """Return the fast tokenizer with truncation set as the model has it, and its maximum length in tokens.
 
-    model: to export; name: for the message. Raises EncoderError where it has no fast tokenizer, or
-    none at all.
+    Args:
+        model: To export.
+        name: For the message.
+
+    Raises:
+        EncoderError: Where it has no fast tokenizer, or none at all.
     """
     fast = getattr(model.tokenizer, "backend_tokenizer", model.tokenizer)
     if not isinstance(fast, Tokenizer):
@@ -105,7 +124,11 @@ def tokenizer_of(model: SentenceTransformer, name: str) -> tuple[Tokenizer, int]
 
 
 def pooling(model: SentenceTransformer) -> str:
-    """Return how token vectors become one; a static embedding takes their mean; model: to export."""
+    """Return how token vectors become one; a static embedding takes their mean.
+
+    Args:
+        model: To export.
+    """
     modules: list[Any] = list(model)
     modes = next((module.pooling_mode for module in modules if kind(module) == "Pooling"), "mean")
     return modes if isinstance(modes, str) else "+".join(modes)
@@ -114,7 +137,9 @@ def pooling(model: SentenceTransformer) -> str:
 def prompt_of(model: SentenceTransformer, *names: str) -> str:
     """Return the prompt that encode_query and encode_document would use: the role's own, else the default one.
 
-    model: to export; names: of the role's prompt, the first that is there.
+    Args:
+        model: To export.
+        names: Of the role's prompt, the first that is there.
     """
     prompts = model.prompts
     chosen = next((name for name in names if name in prompts), model.default_prompt_name)
@@ -134,8 +159,14 @@ def kind(module: object) -> str:
 def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, name: str) -> None:
     """Trace the model into an ONNX file.
 
-    model: to export; tokenizer: whose tokens it is traced with; path: of the file; name: for the message. Raises
-    EncoderError, naming the module, when it cannot be traced, and OSError when the file cannot be written.
+    Args:
+        model: To export.
+        tokenizer: Whose tokens it is traced with.
+        path: Of the file.
+        name: For the message.
+
+    Raises:
+        EncoderError: , naming the module, when it cannot be traced, and OSError when the file cannot be written.
     """
     lengths = [len(ids) for ids in (encoding.ids for encoding in tokenizer.encode_batch(["a short text", "b"]))]
     ids = torch.ones((2, max(lengths)), dtype=torch.long)

@@ -42,10 +42,16 @@ def admit(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
 ) -> Admitted:
     """Try what the settings ask for.
 
-    dataset: data set that is calibrated on; encoded: its vectors, by `encoder`, which is in float32; part: the
-    calibration queries; settings: of the calibration; say: told one line of progress or warning at a time; watch:
-    stopwatch whose stages "encode" and "gate" grow. Raises EncoderError where int8 is asked for and this encoder cannot
-    have it.
+    Args:
+        dataset: Data set that is calibrated on.
+        encoded: Its vectors, by `encoder`, which is in float32.
+        part: The calibration queries.
+        settings: Of the calibration.
+        say: Told one line of progress or warning at a time.
+        watch: Stopwatch whose stages "encode" and "gate" grow.
+
+    Raises:
+        EncoderError: Where int8 is asked for and this encoder cannot have it.
     """
     cheaper, members, units = settings.candidates, part.members, part.resamples.units
     queries = [dataset.answerable[position] for position in members.tolist()]
@@ -83,8 +89,12 @@ def readmit(
 
     Only the index is judged again, against exact search of the same vectors.
 
-    state: exact search of the updated documents by what was admitted before; part: the calibration queries; settings:
-    of the calibration, whose kind of index is built; say, watch: as for `admit`.
+    Args:
+        state: Exact search of the updated documents by what was admitted before.
+        part: The calibration queries.
+        settings: Of the calibration, whose kind of index is built.
+        say: As for `admit`.
+        watch: As for `admit`.
     """
     kinds = kinds_asked(settings.candidates.index, len(state.trial.documents))
     if not kinds:
@@ -107,9 +117,11 @@ def gate_settings(
 ) -> GateSettings:
     """Divide the error among what is asked for, and choose a margin that these queries can show where none is given.
 
-    cheaper: what is asked for; units: what counts as one draw among the calibration queries; candidates: candidates
-    of the kind that has most of them, among which Holm's method divides the error once more; say: told of a margin
-    that was widened, or that can hardly be shown.
+    Args:
+        cheaper: What is asked for.
+        units: What counts as one draw among the calibration queries.
+        candidates: Candidates of the kind that has most of them, among which Holm's method divides the error once more.
+        say: Told of a margin that was widened, or that can hardly be shown.
     """
     confidence = 1 - (1 - cheaper.gate.confidence) / max(1, len(cheaper.requested))
     margin, least = cheaper.gate.margin, least_loss(units, 1 - (1 - confidence) / candidates)

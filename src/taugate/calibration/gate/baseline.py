@@ -35,7 +35,9 @@ DEPTH = 10  # of NDCG: the depth that the query embeddings paper and BEIR report
 class RankingOutcomes:
     """Accuracy@K and NDCG@10 of each of q queries.
 
-    accuracy: (q,) float64, 0 or 1; ndcg: (q,) float64, in 0…1.
+    Attributes:
+        accuracy: (q,) float64, 0 or 1.
+        ndcg: (q,) float64, in 0…1.
     """
 
     accuracy: PerQuery
@@ -47,9 +49,12 @@ class RankingOutcomes:
     ) -> Self:
         """Judge the passages that a search found, by their documents; a query is left out of its own results.
 
-        queries: the q queries that were searched; positions: (q, c) passages found, best first, c = max(K, 10) and
-        `max_own` of the queries; fewer columns where the corpus has no more; k: K of accuracy@K; parents: of the
-        corpus.
+        Args:
+            queries: The q queries that were searched.
+            positions: (q, c) passages found, best first, c = max(K, 10) and `max_own` of the queries; fewer columns
+                where the corpus has no more.
+            k: K of accuracy@K.
+            parents: Of the corpus.
         """
         positions = other_positions(own_of(queries), positions)
         grades = grades_of(queries, positions, parents)
@@ -71,8 +76,13 @@ class RankingOutcomes:
 class SearchTrial:
     """The queries that the gate judges by, ready to be answered from the documents by any index.
 
-    queries: q labelled queries; vectors: (q, d) float32, one for each query; documents: (N, d) float32; k: results
-    asked for; NDCG looks at ten where K is smaller; exact: exact search of the same documents; parents: of the corpus.
+    Attributes:
+        queries: q labelled queries.
+        vectors: (q, d) float32, one for each query.
+        documents: (N, d) float32.
+        k: Results asked for; NDCG looks at ten where K is smaller.
+        exact: Exact search of the same documents.
+        parents: Of the corpus.
     """
 
     queries: Sequence[LabelledQuery]
@@ -93,8 +103,12 @@ class SearchTrial:
     ) -> Self:
         """Build the exact index of the documents.
 
-        queries: q labelled queries; vectors: (q, d) float32; documents: (N, d) float32; k: results asked for; parents:
-        of the corpus.
+        Args:
+            queries: q labelled queries.
+            vectors: (q, d) float32.
+            documents: (N, d) float32.
+            k: Results asked for.
+            parents: Of the corpus.
         """
         return cls(queries, vectors, documents, k, FlatIndex.build(documents), parents)
 
@@ -108,7 +122,11 @@ class SearchTrial:
         return self.judge((self.exact if index is None else index).search(self.vectors, self.depth))
 
     def judge(self, top: TopK) -> RankingOutcomes:
-        """Judge what a search found; top: (q, `depth`) results of the queries."""
+        """Judge what a search found.
+
+        Args:
+            top: (q, `depth`) results of the queries.
+        """
         return RankingOutcomes.judge(self.queries, top.positions, self.k, self.parents)
 
 
@@ -116,9 +134,11 @@ class SearchTrial:
 class GateBaseline:
     """The exact, unprojected float32 search that every candidate is compared with.
 
-    members: positions of the q calibration queries among the answerable ones; units: what counts as one draw among the
-    q queries; trial: the q queries as the float32 encoder has them, with the exact index of the documents; outcomes:
-    what exact search finds for them.
+    Attributes:
+        members: Positions of the q calibration queries among the answerable ones.
+        units: What counts as one draw among the q queries.
+        trial: The q queries as the float32 encoder has them, with the exact index of the documents.
+        outcomes: What exact search finds for them.
     """
 
     members: NDArray[np.int64]
@@ -130,15 +150,21 @@ class GateBaseline:
     def judge(cls, members: NDArray[np.int64], units: SamplingUnits, trial: SearchTrial) -> Self:
         """Search exactly and judge what is found.
 
-        members: positions of the q calibration queries; units: what counts as one draw among them; trial: the q
-        queries, with the exact index.
+        Args:
+            members: Positions of the q calibration queries.
+            units: What counts as one draw among them.
+            trial: The q queries, with the exact index.
         """
         return cls(members, units, trial, trial.outcomes())
 
 
 @dataclass(frozen=True)
 class RecordedProjection:
-    """A projection, fitted; record: what the manifest says of it."""
+    """A projection, fitted.
+
+    Attributes:
+        record: What the manifest says of it.
+    """
 
     projection: Projection
     record: ProjectionRecord
@@ -148,12 +174,17 @@ class RecordedProjection:
 class Admitted:
     """The encoder, projection and index that serve, with the evidence for them.
 
-    encoder: encoder of queries; encoded: the data set as it is searched, by this encoder and through the projection;
-    index: index that serves; index_record: what the manifest says of it; projection: None without one; float32: encoder
-    that an int8 encoder was made of, None where none is admitted; documents: encoder of documents, None where it is
-    that of queries; golden_tolerance: how far a score may be from the one
-    recorded, on another processor; gate: a record for every candidate tried, in order; engine: the collection of an
-    engine that the index searches, None where the documents are in the release.
+    Attributes:
+        encoder: Encoder of queries.
+        encoded: The data set as it is searched, by this encoder and through the projection.
+        index: Index that serves.
+        index_record: What the manifest says of it.
+        projection: None without one.
+        float32: Encoder that an int8 encoder was made of, None where none is admitted.
+        documents: Encoder of documents, None where it is that of queries.
+        golden_tolerance: How far a score may be from the one recorded, on another processor.
+        gate: A record for every candidate tried, in order.
+        engine: The collection of an engine that the index searches, None where the documents are in the release.
     """
 
     encoder: OnnxEncoder
@@ -172,8 +203,10 @@ class Admitted:
 class GateState:
     """The state of the gate between two candidates: what serves so far, ready for the next one to be tried.
 
-    admitted: what serves; trial: the calibration queries, encoded and projected as it has them, with exact search;
-    outcomes: outcomes of queries that the projection was not fitted on, None without a projection.
+    Attributes:
+        admitted: What serves.
+        trial: The calibration queries, encoded and projected as it has them, with exact search.
+        outcomes: Outcomes of queries that the projection was not fitted on, None without a projection.
     """
 
     admitted: Admitted
@@ -184,15 +217,20 @@ class GateState:
     def exact(cls, encoder: OnnxEncoder, encoded: EncodedTexts, trial: SearchTrial) -> Self:
         """Start from exact search of what the float32 encoder gives.
 
-        encoder: the float32 encoder; encoded: its vectors; trial: the calibration queries, with the exact index.
+        Args:
+            encoder: The float32 encoder.
+            encoded: Its vectors.
+            trial: The calibration queries, with the exact index.
         """
         return cls(Admitted(encoder, encoded, trial.exact, index_record(trial.exact)), trial)
 
     def with_queries(self, encoder: OnnxEncoder, encoded: EncodedTexts, vectors: Float32) -> Self:
         """Serve another encoder's queries from the same documents.
 
-        encoder: the other encoder; encoded: the data set with its queries; vectors: (q, d) float32, its vectors of the
-        calibration queries.
+        Args:
+            encoder: The other encoder.
+            encoded: The data set with its queries.
+            vectors: (q, d) float32, its vectors of the calibration queries.
         """
         admitted = replace(self.admitted, encoder=encoder, encoded=encoded, float32=self.admitted.encoder)
         return replace(self, admitted=admitted, trial=replace(self.trial, vectors=vectors))
@@ -202,8 +240,10 @@ class GateState:
     ) -> Self:
         """Project everything, and search it exactly.
 
-        fitted: projection to apply; outcomes: outcomes of the calibration queries, each by a projection that was not
-        fitted on it; members: positions of the calibration queries among the answerable ones.
+        Args:
+            fitted: Projection to apply.
+            outcomes: Outcomes of the calibration queries, each by a projection that was not fitted on it.
+            members: Positions of the calibration queries among the answerable ones.
         """
         before, projection = self.admitted.encoded, fitted.projection
         encoded = replace(
@@ -229,7 +269,9 @@ class GateState:
     def with_index(self, index: AnyIndex, recall: float) -> Self:
         """Search with another index.
 
-        index: index of the same documents; recall: share of the exact top `trial.depth` that it finds.
+        Args:
+            index: Index of the same documents.
+            recall: Share of the exact top `trial.depth` that it finds.
         """
         record = index_record(index, recall, self.trial.depth)
         return replace(self, admitted=replace(self.admitted, index=index, index_record=record))
@@ -238,8 +280,10 @@ class GateState:
 def index_record(index: AnyIndex, recall: float | None = None, depth: int | None = None) -> IndexRecord:
     """Write down an index for the manifest.
 
-    index: index that serves; recall: share of the exact top `depth` that it finds, None for exact search; depth:
-    results that recall was measured at, None for exact search.
+    Args:
+        index: Index that serves.
+        recall: Share of the exact top `depth` that it finds, None for exact search.
+        depth: Results that recall was measured at, None for exact search.
     """
     breadth = index.breadth if isinstance(index, ApproximateIndex) else None
     return IndexRecord(

@@ -45,10 +45,18 @@ def admit_engine(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
 ) -> Admitted:
     """Choose how broadly the engine searches: the narrowest that is admitted, and finds what the margin wants.
 
-    dataset: data set that is calibrated on; encoded: its vectors, by `encoder`; vectors: of its documents; engine: that
-    holds the collection of `record`; part: the calibration queries; settings: of the calibration; say: told one line of
-    progress or warning at a time; watch: stopwatch whose stage "gate" grows. Raises ReleaseError where the engine is
-    not admitted, for there is nothing else to serve from.
+    Args:
+        dataset: Data set that is calibrated on.
+        encoded: Its vectors, by `encoder`.
+        vectors: Of its documents.
+        engine: That holds the collection of `record`.
+        part: The calibration queries.
+        settings: Of the calibration.
+        say: Told one line of progress or warning at a time.
+        watch: Stopwatch whose stage "gate" grows.
+
+    Raises:
+        ReleaseError: Where the engine is not admitted, for there is nothing else to serve from.
     """
     members, units, parents = part.members, part.resamples.units, dataset.documents.parents
     queries = [dataset.answerable[position] for position in members.tolist()]

@@ -27,9 +27,11 @@ from taugate.retrieval.release.records import GateRecord, GateStatement, PairedL
 class GateCandidate:
     """Something cheaper that may serve in place of the baseline.
 
-    name: its name in the record; kind: "precision", "projection", "index" or "adaptation"; outcomes: its outcomes of
-    the queries that the baseline answered; gain: what it saves, by name: bytes a document, milliseconds, queries per
-    second.
+    Attributes:
+        name: Its name in the record.
+        kind: "precision", "projection", "index" or "adaptation".
+        outcomes: Its outcomes of the queries that the baseline answered.
+        gain: What it saves, by name: bytes a document, milliseconds, queries per second.
     """
 
     name: str
@@ -48,10 +50,12 @@ def judge(
 ) -> list[GateRecord]:
     """Judge candidates of one kind together, and return a record for each, in their order.
 
-    baseline: outcomes of q queries by exact, unprojected float32 search; candidates: candidates with their outcomes
-    of the same q queries; units: what counts as one draw among the q queries; gate: margin, MARGIN where it has
-    none, and confidence; superior: whether NDCG@10 has to be higher than the baseline's. The margin is then of accuracy
-    alone.
+    Args:
+        baseline: Outcomes of q queries by exact, unprojected float32 search.
+        candidates: Candidates with their outcomes of the same q queries.
+        units: What counts as one draw among the q queries.
+        gate: Margin, MARGIN where it has none, and confidence.
+        superior: Whether NDCG@10 has to be higher than the baseline's. The margin is then of accuracy alone.
     """
     margin = MARGIN if gate.margin is None else gate.margin
     margins = (margin, 0.0 if superior else margin)  # of accuracy and of NDCG@10
@@ -93,7 +97,12 @@ def judge(
 
 
 def _p_value(pair: Sequence[MeanLoss], margins: Sequence[float]) -> float:
-    """Return the p-value of "a metric loses its margin or more"; pair, margins: of accuracy and of NDCG@10."""
+    """Return the p-value of "a metric loses its margin or more".
+
+    Args:
+        pair: Of accuracy and of NDCG@10.
+        margins: Of accuracy and of NDCG@10.
+    """
     return max(one.p_value(margin) for one, margin in zip(pair, margins, strict=True))
 
 
@@ -124,7 +133,11 @@ def _needed(pair: Sequence[MeanLoss], margins: Sequence[float], level: float, qu
 def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Adjust p-values by Holm's method (Scand. J. Statist. 6, 1979); at level α it rejects those that are ≤ α.
 
-    p_values: (m,) float64. Returns (m,) adjusted ones in the same order, at most 1.
+    Args:
+        p_values: (m,) float64.
+
+    Returns:
+        (m,) adjusted ones in the same order, at most 1.
     """
     order = np.argsort(p_values, kind="stable")
     factors = np.arange(len(p_values), 0, -1)
@@ -144,7 +157,11 @@ def _paired(baseline: PerQuery, candidate: PerQuery, losses: MeanLoss, margin: f
 
 
 def gate_line(record: GateRecord) -> str:
-    """Return the line of progress that tells what the gate found of one candidate; record: of the candidate."""
+    """Return the line of progress that tells what the gate found of one candidate.
+
+    Args:
+        record: Of the candidate.
+    """
     said = ", ".join(
         f"{name} {loss.candidate:.4f} after {loss.baseline:.4f} (loss ≤ {loss.loss.upper:+.4f})"
         for name, loss in (("accuracy", record.accuracy), ("NDCG@10", record.ndcg))

@@ -10,7 +10,7 @@ from taugate.calibration.progress import speeds
 from taugate.calibration.settings.settings import MARGIN, GateSettings, IndexChoice
 from taugate.errors import InputError
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
-from taugate.retrieval.index.build import FEWEST_FOR_CODES, build
+from taugate.retrieval.index.build import MIN_FOR_CODES, build
 from taugate.retrieval.index.files import sizes
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.kinds import Kind
@@ -38,15 +38,18 @@ _AUTO: tuple[tuple[float, tuple[Kind, ...]], ...] = (
 def kinds_asked(asked: IndexChoice, documents: int) -> tuple[Kind, ...]:
     """Return the kinds of index to try, the preferred one first; none for exact search.
 
-    asked: kind that was asked for, or "auto"; documents: N, of the corpus.
+    Args:
+        asked: Kind that was asked for, or "auto".
+        documents: N, of the corpus.
 
-    Raises InputError where there are too few documents to train what is asked for.
+    Raises:
+        InputError: Where there are too few documents to train what is asked for.
     """
     if asked == "auto":
         return next(kinds for most, kinds in _AUTO if documents <= most)
-    if asked == "ivf-pq" and documents < FEWEST_FOR_CODES:
+    if asked == "ivf-pq" and documents < MIN_FOR_CODES:
         raise InputError(
-            f"--index ivf-pq: its codes take {FEWEST_FOR_CODES} documents to train, and there are only {documents}; "
+            f"--index ivf-pq: its codes take {MIN_FOR_CODES} documents to train, and there are only {documents}; "
             "name another index, or auto"
         )
     return () if asked == "flat" else (asked,)
@@ -60,10 +63,14 @@ def try_indexes(
     What an index changes is measured against exact search of the same vectors. Where there is a projection it is added
     to what the projection loses of queries that it was not fitted on: the one that serves was fitted on these queries.
 
-    baseline: baseline to judge against; state: what serves so far, by exact search; kinds: kinds of index, the
-    preferred one first; gate: margin and confidence.
+    Args:
+        baseline: Baseline to judge against.
+        state: What serves so far, by exact search.
+        kinds: Kinds of index, the preferred one first.
+        gate: Margin and confidence.
 
-    Returns a record for each kind, and what serves from here on: `state` itself where the gate admits none.
+    Returns:
+        A record for each kind, and what serves from here on: `state` itself where the gate admits none.
     """
     trial, margin = state.trial, gate.margin or MARGIN
     exact = trial.exact.search(trial.vectors, trial.depth)
@@ -88,8 +95,10 @@ def try_indexes(
 def build_index(kind: Kind, trial: SearchTrial, margin: float) -> AnyIndex:
     """Build an index of the trial's documents, as broad as the margin wants it.
 
-    kind: kind of index; trial: documents, and the queries that choose the breadth; margin: loss that the gate
-    allows.
+    Args:
+        kind: Kind of index.
+        trial: Documents, and the queries that choose the breadth.
+        margin: Loss that the gate allows.
     """
     index = build(kind, trial.documents)
     if isinstance(index, ApproximateIndex):
@@ -100,8 +109,12 @@ def build_index(kind: Kind, trial: SearchTrial, margin: float) -> AnyIndex:
 def set_breadth(index: ApproximateIndex, flat: FlatIndex, queries: Float32, depth: int, margin: float) -> None:
     """Set the first of growing breadths that has the recall a margin wants, the widest where none has it.
 
-    index: index whose breadth is set; flat: exact search of the same documents; queries: (q, d) float32; depth:
-    results that recall is measured at; margin: loss that the gate allows.
+    Args:
+        index: Index whose breadth is set.
+        flat: Exact search of the same documents.
+        queries: (q, d) float32.
+        depth: Results that recall is measured at.
+        margin: Loss that the gate allows.
     """
     exact = flat.search(queries, depth)
     for breadth in _BREADTHS:
@@ -115,8 +128,11 @@ def set_breadth(index: ApproximateIndex, flat: FlatIndex, queries: Float32, dept
 def recall(index: Searchable, flat: Scorer, queries: Float32, exact: TopK) -> float:
     """Return the mean share of the exact top-K that an index finds.
 
-    index: index that is measured; flat: scores its documents; queries: (q, d) float32; exact: (q, K) results of exact
-    search.
+    Args:
+        index: Index that is measured.
+        flat: Scores its documents.
+        queries: (q, d) float32.
+        exact: (q, K) results of exact search.
     """
     return share_found(flat, queries, exact, index.search(queries, exact.positions.shape[1]))
 
@@ -126,7 +142,8 @@ def share_found(flat: Scorer, queries: Float32, exact: TopK, found: TopK) -> flo
 
     A document as similar as the last of the exact top-K will do as well.
 
-    found: (q, K) results of the index that is measured.
+    Args:
+        found: (q, K) results of the index that is measured.
     """
     return float(np.mean(flat.score(queries, found.positions) >= exact.scores[:, -1:]))
 
@@ -134,11 +151,14 @@ def share_found(flat: Scorer, queries: Float32, exact: TopK, found: TopK) -> flo
 def search_gain(trial: SearchTrial, index: AnyIndex, projection: Projection | None = None) -> dict[str, float]:
     """Measure the size and speed of an index beside exact search.
 
-    trial: queries and documents, with their exact index; index: index that is measured; projection: projection that
-    queries go through before it, None without one.
+    Args:
+        trial: Queries and documents, with their exact index.
+        index: Index that is measured.
+        projection: Projection that queries go through before it, None without one.
 
-    Returns speeds as `speeds` names them; `bytes_per_document` of the file that every search reads, and
-    `disk_bytes_per_document` of all files; of exact search with `baseline_` in front.
+    Returns:
+        Speeds as `speeds` names them; `bytes_per_document` of the file that every search reads, and
+        `disk_bytes_per_document` of all files; of exact search with `baseline_` in front.
     """
     lone = [trial.vectors[row : row + 1] for row in range(min(_LONE, len(trial.vectors)))]
     gain = speeds(

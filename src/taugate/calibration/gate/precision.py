@@ -34,13 +34,19 @@ def try_int8(
 
     With `auto`, int8 also has to be clearly faster than float32 in the same run.
 
-    baseline: baseline to judge against; state: what serves so far, with a float32 encoder; dataset: data set
-    whose queries are encoded; precision: "int8" or "auto"; gate: margin and confidence; watch: stopwatch whose
-    stages "encode" and "gate" grow.
+    Args:
+        baseline: Baseline to judge against.
+        state: What serves so far, with a float32 encoder.
+        dataset: Data set whose queries are encoded.
+        precision: "int8" or "auto".
+        gate: Margin and confidence.
+        watch: Stopwatch whose stages "encode" and "gate" grow.
 
-    Returns the one record, and what serves from here on: `state` itself where int8 is not used.
+    Returns:
+        The one record, and what serves from here on: `state` itself where int8 is not used.
 
-    Raises EncoderError where the encoder has nothing to quantise.
+    Raises:
+        EncoderError: Where the encoder has nothing to quantise.
     """
     int8 = OnnxEncoder.load(int8_encoder(state.admitted.encoder.folder))
     encoded = _encode_queries(dataset, state.admitted.encoded, int8, watch)
@@ -61,8 +67,9 @@ def golden_tolerance(baseline: GateBaseline, state: GateState) -> float:
     An activation that is rounded the other way, as another processor's last bit may have it, changes everything behind
     it by as much as rounding itself does (docs/benchmarks/gate.md).
 
-    baseline: baseline with the calibration queries in float32; state: what serves, with the same queries by its
-    own encoder.
+    Args:
+        baseline: Baseline with the calibration queries in float32.
+        state: What serves, with the same queries by its own encoder.
     """
     if state.admitted.float32 is None:
         return TOLERANCE

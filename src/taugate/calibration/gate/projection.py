@@ -31,8 +31,9 @@ FOLDS = 5  # fits on 80 % of the queries, which is nearer to all of them than th
 class FittedPCA:
     """A projection on every component that the data have.
 
-    projection: projection that keeps all of them, by falling variance; explained: (rank,) float64, variance along
-    each as a share of the whole.
+    Attributes:
+        projection: Projection that keeps all of them, by falling variance.
+        explained: (rank,) float64, variance along each as a share of the whole.
     """
 
     projection: Projection
@@ -47,12 +48,13 @@ class FittedPCA:
 def fit_pca(vectors: Float32) -> FittedPCA:
     """Fit a PCA.
 
-    vectors: (n, d) float32 embeddings, n ≥ 2, of queries for query PCA, of queries and documents for the paper's
-    other one.
-
     The components are eigenvectors of the sample covariance, by falling eigenvalue, signs fixed by scikit-learn; one
     thread, so that the same data give the same bits. n vectors around their mean span n − 1 directions: with fewer
     queries than dimensions there are no more components than that (Appendix E).
+
+    Args:
+        vectors: (n, d) float32 embeddings, n ≥ 2, of queries for query PCA, of queries and documents for the paper's
+            other one.
     """
     count = min(len(vectors) - 1, vectors.shape[1])
     with threadpool_limits(limits=1):
@@ -64,8 +66,10 @@ def fit_pca(vectors: Float32) -> FittedPCA:
 def retained(retention: float, dimension: int, rank: int) -> int:
     """Return D' = ⌊r·d⌋ (query embeddings paper, eq. 4), at least 1 and at most the number of components.
 
-    retention: r, the share of dimensions to keep, in (0, 1]; dimension: d, of the embeddings; rank: components that
-    there are.
+    Args:
+        retention: r, the share of dimensions to keep, in (0, 1].
+        dimension: d, of the embeddings.
+        rank: Components that there are.
     """
     return max(1, min(int(retention * dimension + 1e-9), rank))
 
@@ -75,12 +79,17 @@ def cross_validated(
 ) -> list[RankingOutcomes]:
     """Answer every query through a PCA fitted on the other folds' queries.
 
-    trial: the q queries to fit on and to answer; retentions: shares of the dimensions to keep; rng: generator that
-    draws the folds; folds: number of folds.
+    Args:
+        trial: The q queries to fit on and to answer.
+        retentions: Shares of the dimensions to keep.
+        rng: Generator that draws the folds.
+        folds: Number of folds.
 
-    Returns the outcomes of the q queries at each retention.
+    Returns:
+        The outcomes of the q queries at each retention.
 
-    Raises ValueError where there are fewer queries than folds.
+    Raises:
+        ValueError: Where there are fewer queries than folds.
     """
     count, dimension = trial.vectors.shape
     found = [RankingOutcomes(np.empty(count), np.empty(count)) for _ in retentions]
@@ -103,10 +112,15 @@ def try_projection(
     Each calibration query is judged by a PCA of the other folds' queries; what serves is fitted once more on all of
     them. Folds come from `numpy.random.default_rng([seed, 4])`.
 
-    baseline: baseline to judge against; state: what serves so far, without a projection; cheaper: projection and
-    retention asked for; seed: seed of the calibration; gate: margin and confidence.
+    Args:
+        baseline: Baseline to judge against.
+        state: What serves so far, without a projection.
+        cheaper: Projection and retention asked for.
+        seed: Seed of the calibration.
+        gate: Margin and confidence.
 
-    Returns a record for each retention, and what serves from here on: `state` itself where the gate admits none.
+    Returns:
+        A record for each retention, and what serves from here on: `state` itself where the gate admits none.
     """
     trial = state.trial
     retentions = RETENTIONS if cheaper.projection == "auto" else (cheaper.retention or RETENTION,)

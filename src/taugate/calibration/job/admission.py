@@ -50,8 +50,13 @@ def admit_in_process(
 ) -> Admitted:
     """Encode the data set, and choose the index that goes into the release.
 
-    dataset: data set that is calibrated on; encoders: in float32; part: the calibration queries; settings: of the
-    calibration; say: told one line of progress or warning at a time; watch: stopwatch whose stages grow.
+    Args:
+        dataset: Data set that is calibrated on.
+        encoders: In float32.
+        part: The calibration queries.
+        settings: Of the calibration.
+        say: Told one line of progress or warning at a time.
+        watch: Stopwatch whose stages grow.
     """
     encoder = encoders.queries
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
@@ -74,9 +79,13 @@ def admit_over_engine(  # noqa: PLR0913, PLR0917 (as `admit_in_process`, and whe
 ) -> Admitted:
     """Encode the data set to disk, upload it unless it is there, and judge the engine.
 
-    engine: that is to hold the documents; spool: with their texts; known: vectors that are not encoded again, None for
-    none. The others are those of `admit_in_process`. Raises EngineUnavailable, and ReleaseError where the engine is not
-    admitted.
+    Args:
+        engine: That is to hold the documents.
+        spool: With their texts.
+        known: Vectors that are not encoded again, None for none. The others are those of `admit_in_process`.
+
+    Raises:
+        EngineUnavailable: , and ReleaseError where the engine is not admitted.
     """
     encoded, vectors = encode_in_shards(dataset, encoders, settings.embeddings, spool, say, watch, known)
     _warn_of_truncation(encoded, encoders.documents, len(dataset.documents), say)
@@ -97,11 +106,18 @@ def known_to_current(
 ) -> KnownVectors | None:
     """Compare a data set with the current release, where the same encoder filled a collection of this engine.
 
-    An engine has no cache of embeddings beside it: its collection is one. Returns the vectors that are there already,
-    None where there are none to be had, which keeps nobody from encoding.
+    An engine has no cache of embeddings beside it: its collection is one.
 
-    releases: the releases directory. encoder: of the new release's documents. engine: that is asked. The others are
-    those of `admit_in_process`. Raises EngineUnavailable.
+    Args:
+        releases: The releases directory.
+        encoder: Of the new release's documents.
+        engine: That is asked. The others are those of `admit_in_process`.
+
+    Returns:
+        The vectors that are there already, None where there are none to be had, which keeps nobody from encoding.
+
+    Raises:
+        EngineUnavailable: .
     """
     try:
         current = current_id(releases)

@@ -15,7 +15,7 @@ from taugate.calibration.job.release import ReleaseContents, golden_queries, man
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.metrics.own_documents import max_own, own_of
-from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, held_out
+from taugate.calibration.metrics.splits import MIN_CALIBRATING, held_out
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.provisional.state import AvailableEvidence
 from taugate.calibration.provisional.words import PROVISIONAL
@@ -38,21 +38,23 @@ from taugate.retrieval.release.layout import ENCODER_FOLDERS, FLOAT32_FOLDER, MA
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify
 
-_MOST_SIMILARITIES = 50_000_000  # 200 times the default, and about 1 GB while COE and ROE are computed
+_MAX_SIMILARITIES = 50_000_000  # 200 times the default, and about 1 GB while COE and ROE are computed
 
 
 def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
     """Raise InputError with too few queries or documents for what is asked, or too much asked of them.
 
-    dataset: labelled queries and documents; settings: of the calibration.
+    Args:
+        dataset: Labelled queries and documents.
+        settings: Of the calibration.
     """
     others = len(dataset.documents) - max_own(own_of(dataset.answerable + dataset.unanswerable))
     if settings.k > others:
         raise InputError(f"--k {settings.k}: the corpus has only {others} documents; give a smaller K")
-    if settings.bootstraps * settings.sample_size * settings.k > _MOST_SIMILARITIES:
+    if settings.bootstraps * settings.sample_size * settings.k > _MAX_SIMILARITIES:
         raise InputError(
             f"--bootstraps {settings.bootstraps} × --sample-size {settings.sample_size} × --k {settings.k}: more than "
-            f"{_MOST_SIMILARITIES:,} similarities at once; give fewer bootstraps; so many narrow no interval"
+            f"{_MAX_SIMILARITIES:,} similarities at once; give fewer bootstraps; so many narrow no interval"
         )
     answerable = len(dataset.answerable)
     members = answerable - held_out(answerable, settings.holdout)
@@ -62,10 +64,10 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
             "label more queries or give a smaller share"
         )
     asked = settings.candidates.requested
-    if asked and members < FEWEST_CALIBRATING:  # to judge by the gate, and to fit a projection on
+    if asked and members < MIN_CALIBRATING:  # to judge by the gate, and to fit a projection on
         name, value = next(iter(asked.items()))
         raise InputError(
-            f"--{name} {value}: needs at least {FEWEST_CALIBRATING} answerable queries to calibrate on, there are "
+            f"--{name} {value}: needs at least {MIN_CALIBRATING} answerable queries to calibrate on, there are "
             f"{members}; label more, or leave the option out"
         )
     if "index" in asked:
@@ -88,9 +90,19 @@ def calibrate(
 
     One calibration at a time in a directory.
 
-    data: a folder or a URL; releases: the directory of releases; asked: encoder that was asked for; settings: of the
-    calibration; say: told one line of progress or warning at a time; watch: stopwatch whose stages grow. Raises
-    InputError, EncoderError, EngineUnavailable or ReleaseError; then no release has been written.
+    Args:
+        data: A folder or a URL.
+        releases: The directory of releases.
+        asked: Encoder that was asked for.
+        settings: Of the calibration.
+        say: Told one line of progress or warning at a time.
+        watch: Stopwatch whose stages grow.
+
+    Raises:
+        InputError: ; then no release has been written.
+        EncoderError: ; then no release has been written.
+        EngineUnavailable: ; then no release has been written.
+        ReleaseError: ; then no release has been written.
     """
     _check_releases(releases, say)
     asked.check_name(releases)

@@ -53,8 +53,12 @@ def manifest_facts(
 ) -> dict[str, Any]:
     """Collect the manifest less what only the writer knows: schema version, ids, times and files.
 
-    dataset: labelled queries and documents; admitted: what the gate admitted; found: findings of the study; settings:
-    of the calibration; adaptation: of the encoder, None where it was not adapted.
+    Args:
+        dataset: Labelled queries and documents.
+        admitted: What the gate admitted.
+        found: Findings of the study.
+        settings: Of the calibration.
+        adaptation: Of the encoder, None where it was not adapted.
     """
     answerable, unanswerable = len(dataset.answerable), len(dataset.unanswerable)
     passages = len(dataset.documents)
@@ -119,8 +123,13 @@ def _seen_hits(dataset: Dataset, found: Findings) -> NDArray[np.bool_]:
 class ReleaseContents:
     """Everything that a release holds beside its manifest.
 
-    admitted: what the gate admitted; documents: folder of the texts, to copy from; golden: queries with their results,
-    for checks at load; outcomes: what each query got; found: findings of the study; report: the page for people, whole.
+    Attributes:
+        admitted: What the gate admitted.
+        documents: Folder of the texts, to copy from.
+        golden: Queries with their results, for checks at load.
+        outcomes: What each query got.
+        found: Findings of the study.
+        report: The page for people, whole.
     """
 
     admitted: Admitted
@@ -158,7 +167,11 @@ class ReleaseContents:
 
 
 def drift_reference(found: Findings) -> Reference:
-    """Collect the distributions that drift is measured against; found: findings of the study."""
+    """Collect the distributions that drift is measured against.
+
+    Args:
+        found: Findings of the study.
+    """
     part = found.parts["calibration"]
     queries = found.scored.take(part.members)
     kept = queries.kept(found.policy.kind, found.threshold)
@@ -180,7 +193,10 @@ def golden_queries(dataset: Dataset, found: Findings, vectors: Float32) -> list[
 
     The service leaves no query out of its own results: it knows texts, and no ids of queries.
 
-    dataset: texts of the queries; found: findings of the study; vectors: (n, d) float32, of the answerable queries.
+    Args:
+        dataset: Texts of the queries.
+        found: Findings of the study.
+        vectors: (n, d) float32, of the answerable queries.
     """
     members, top = found.parts["calibration"].members, found.scored.judged.top
     chosen = np.unique(np.linspace(0, len(members) - 1, num=min(_GOLDEN_QUERIES, len(members))).astype(int))
@@ -214,7 +230,9 @@ def _relevant_ids(dataset: Dataset, judged: JudgedQueries, row: int) -> list[str
 def query_outcomes(dataset: Dataset, found: Findings) -> Outcomes:
     """Collect what each query got: the held-out queries, else those that calibrated, and all unanswerable ones.
 
-    dataset: texts of the queries; found: findings of the study.
+    Args:
+        dataset: Texts of the queries.
+        found: Findings of the study.
     """
     members = found.parts["heldout" if "heldout" in found.parts else "calibration"].members
     queries, kind = found.scored.take(members), found.policy.kind

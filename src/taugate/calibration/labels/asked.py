@@ -27,13 +27,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.labels.prediction_powered import FEWEST_OUTCOMES, labels_and_machine
+from taugate.calibration.labels.prediction_powered import MIN_OUTCOMES, labels_and_machine
 from taugate.calibration.labels.shares import Float64, JudgedSample, ShareEstimates, UnjudgedSample, labels_alone
 from taugate.calibration.metrics.clusters import Labels
 
 Scores = NDArray[np.floating]
 # With fewer answerable queries that were judged whole, their accuracy is too uncertain to take traffic by.
-_FEWEST_WHOLE = 50
+_MIN_WHOLE = 50
 # The machine's score of every query, from its (q, K) relevances and decision scores; returns (q, c) float64.
 Scoring = Callable[[Scores, Scores], Float64]
 
@@ -42,8 +42,9 @@ Scoring = Callable[[Scores, Scores], Float64]
 class ScoredResults:
     """The results of q queries with what the machine says of them.
 
-    decisions: (q, K) decision scores, which a threshold is compared with; relevance: (q, K) the machine's scores, each
-    in 0…1.
+    Attributes:
+        decisions: (q, K) decision scores, which a threshold is compared with.
+        relevance: (q, K) the machine's scores, each in 0…1.
     """
 
     decisions: Scores
@@ -54,9 +55,11 @@ class ScoredResults:
 class Comparison:
     """One kind of estimate from three sources, for c outcomes.
 
-    alone: from the labels; both: from labels and machine; machine: (c,) means of the machine's scores, None without
-    unjudged queries; r2: (c,) share of the variance among judged queries that the scores explain, 0 where the machine
-    has no say.
+    Attributes:
+        alone: From the labels.
+        both: From labels and machine.
+        machine: (c,) means of the machine's scores, None without unjudged queries.
+        r2: (c,) share of the variance among judged queries that the scores explain, 0 where the machine has no say.
     """
 
     alone: ShareEstimates
@@ -69,10 +72,15 @@ class Comparison:
 class AskedQueries:
     """The n queries that people judged, and the N that nobody did.
 
-    judged: results of the judged queries; documents: (n,) cluster of each; weights: (n,) float64 above 0; answerable:
-    (n,) bool; found: (n,) bool, whether a result is relevant; complete: (n,) bool, False for a query of which only what
-    users saw was judged, so that it cannot be seen to be a miss; unjudged: results of the others, None where there are
-    none.
+    Attributes:
+        judged: Results of the judged queries.
+        documents: (n,) cluster of each.
+        weights: (n,) float64 above 0.
+        answerable: (n,) bool.
+        found: (n,) bool, whether a result is relevant.
+        complete: (n,) bool, False for a query of which only what users saw was judged, so that it cannot be seen to be
+            a miss.
+        unjudged: Results of the others, None where there are none.
     """
 
     judged: ScoredResults
@@ -88,8 +96,10 @@ class AskedQueries:
     ) -> tuple[JudgedSample, UnjudgedSample | None]:
         """Return the two samples that estimates take.
 
-        outcomes: (n, c) float64 of the judged queries, each in 0…1; scoring: the machine's score of such an outcome;
-        complete: leave out the queries that cannot be seen to be misses.
+        Args:
+            outcomes: (n, c) float64 of the judged queries, each in 0…1.
+            scoring: The machine's score of such an outcome.
+            complete: Leave out the queries that cannot be seen to be misses.
         """
         rows = np.flatnonzero(self.complete) if complete else np.arange(len(self.weights))
         scores = scoring(self.judged.relevance[rows], self.judged.decisions[rows])
@@ -110,9 +120,12 @@ class AskedQueries:
     def compare(self, outcomes: Float64, scoring: Scoring, confidence: float, *, complete: bool) -> Comparison:
         """Estimate the shares of answerable queries with each outcome, from the labels, the machine, and both.
 
-        outcomes, scoring, complete: as for `sample`; confidence: of each two-sided interval, in 0…1. The machine does
-        not know which queries have no answer, so its means are divided by the share of answerable queries among those
-        that were judged whole.
+        Args:
+            outcomes: As for `sample`.
+            scoring: As for `sample`.
+            confidence: Of each two-sided interval, in 0…1. The machine does not know which queries have no answer, so
+                its means are divided by the share of answerable queries among those that were judged whole.
+            complete: As for `sample`.
         """
         judged, unjudged = self.sample(outcomes, scoring, complete=complete)
         whole, others = self.sample(outcomes, scoring, complete=True)
@@ -134,7 +147,7 @@ class AskedQueries:
             return a
         hits = self.found & self.complete
         misses = self.answerable & self.complete & ~self.found
-        if min(hits.sum(), misses.sum()) < FEWEST_OUTCOMES or (hits | misses).sum() < _FEWEST_WHOLE:
+        if min(hits.sum(), misses.sum()) < MIN_OUTCOMES or (hits | misses).sum() < _MIN_WHOLE:
             return h
         accuracy = float(self.weights @ hits / (self.weights @ (hits | misses)))
         seen = float(self.weights @ (self.found & ~self.complete))

@@ -14,7 +14,8 @@ from taugate.calibration.labels.shares import Float64
 def hit_scores(relevance: NDArray[np.floating]) -> Float64:
     """Return for each query the probability that one of its results is relevant, (q, 1) float64: 1 − Π (1 − p).
 
-    relevance: (q, K) probability of each result, in 0…1.
+    Args:
+        relevance: (q, K) probability of each result, in 0…1.
     """
     none: Float64 = np.prod(1 - relevance.astype(np.float64), axis=1, keepdims=True)
     return 1 - none
@@ -28,8 +29,10 @@ def loss_scores(
     A query is lost where one of its results is relevant and none of those is kept: Π over kept results of (1 − p), less
     Π over all.
 
-    relevance: (q, K) probability of each result, in 0…1; decisions: (q, K) decision scores; thresholds: (c,), in units
-    of the decision score, which keep a result whose score is not below.
+    Args:
+        relevance: (q, K) probability of each result, in 0…1.
+        decisions: (q, K) decision scores.
+        thresholds: (c,), in units of the decision score, which keep a result whose score is not below.
     """
     irrelevant = 1 - relevance.astype(np.float64)
     lost = np.empty((len(relevance), len(thresholds)))
@@ -42,6 +45,9 @@ def loss_scores(
 def losses(relevant: NDArray[np.bool_], decisions: NDArray[np.floating], thresholds: NDArray[np.floating]) -> Float64:
     """Return which queries each threshold really loses, (q, c) float64: 1 where it drops every relevant result.
 
-    relevant: (q, K), what people say of each result; decisions and thresholds: as of `loss_scores`.
+    Args:
+        relevant: (q, K), what people say of each result.
+        decisions: As of `loss_scores`.
+        thresholds: As of `loss_scores`.
     """
     return loss_scores(relevant.astype(np.float64), decisions, thresholds)

@@ -45,9 +45,9 @@ from taugate.calibration.labels.shares import (
 )
 
 # With fewer hits, or fewer misses, a variance cannot be estimated.
-FEWEST_OUTCOMES = 5
+MIN_OUTCOMES = 5
 # An interval that is wider than the labels' own by more than this factor is dropped for the labels' own.
-MOST_WIDENING = 1.05
+MAX_WIDENING = 1.05
 _CONSTANT = 1e-12  # a variance below it is that of scores that are all the same
 
 
@@ -57,15 +57,20 @@ def labels_and_machine(judged: JudgedSample, unjudged: UnjudgedSample | None, co
     The labels alone decide where there are no unjudged queries, where fewer than five judged queries have the outcome
     or fewer than five answerable ones do not have it, and where the interval would be more than 5 % wider than theirs.
 
-    judged: what people judged; unjudged: other queries that users asked, None without any; confidence: of each
-    two-sided interval, in 0…1. Raises ValueError where the samples have different outcomes.
+    Args:
+        judged: What people judged.
+        unjudged: Other queries that users asked, None without any.
+        confidence: Of each two-sided interval, in 0…1.
+
+    Raises:
+        ValueError: Where the samples have different outcomes.
     """
     alone = labels_alone(judged, confidence)
     if unjudged is None or not len(unjudged.scores):
         return alone
     together = prediction_powered(judged, unjudged, confidence)
-    enough = np.minimum(judged.having, judged.lacking) >= FEWEST_OUTCOMES
-    taken = enough & (together.width <= MOST_WIDENING * alone.width)
+    enough = np.minimum(judged.having, judged.lacking) >= MIN_OUTCOMES
+    taken = enough & (together.width <= MAX_WIDENING * alone.width)
 
     def choose(powered: Float64, own: Float64) -> Float64:
         return np.where(taken, powered, own)
@@ -86,8 +91,13 @@ def prediction_powered(judged: JudgedSample, unjudged: UnjudgedSample, confidenc
     queries, and the spread of its scores over unjudged ones. That a document has queries of both kinds adds nothing to
     it, as the λ that is fitted leaves an error that does not go with the scores.
 
-    judged: what people judged; unjudged: other queries that users asked; confidence: of each two-sided interval, in
-    0…1. Raises ValueError where the samples have different outcomes.
+    Args:
+        judged: What people judged.
+        unjudged: Other queries that users asked.
+        confidence: Of each two-sided interval, in 0…1.
+
+    Raises:
+        ValueError: Where the samples have different outcomes.
     """
     f, unseen = judged.scores, unjudged.scores
     if f.shape[1] != unseen.shape[1]:
@@ -129,7 +139,8 @@ def _cross_fitted_weights(judged: JudgedSample, residuals: Float64) -> Float64:
     A machine that is wrong more often than right gets no say, rather than being believed the other way round. Squared
     weights fit the line, as they make up the variance that it is to reduce.
 
-    residuals: (n, c) float64, y less what its share explains.
+    Args:
+        residuals: (n, c) float64, y less what its share explains.
     """
     f, squared = judged.scores, np.square(judged.relative_weights)[:, None]
     document = np.unique(judged.documents, return_inverse=True)[1]

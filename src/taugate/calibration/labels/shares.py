@@ -24,14 +24,21 @@ Float64 = NDArray[np.float64]
 class JudgedSample:
     """The n queries that people judged, each with the weight that makes them stand for all that users ask.
 
-    outcomes: (n, c) float64, y, each 0 or 1: c outcomes of every query, such as its loss at c thresholds. A number
-    between them, such as an NDCG, varies less than 0 and 1 would, and intervals are then too wide; scores: (n, c)
-    float64, f, what the machine says of each outcome, on any scale; documents: (n,) int64 cluster of each query,
-    equal for queries about the same document (`taugate.calibration.metrics.clusters`); weights: (n,) float64 above 0,
-    proportional to the inverse of each query's probability of being judged, None where all are equal; answerable: (n,)
-    bool, a, False for a query without an answer, which has no outcome; None where each query has an answer; bases: (n,)
-    float64, which take the place of a in the share where the number of answerable queries is itself estimated
-    (`taugate.calibration.labels.asked`), None where a is known. Raises ValueError where shapes or values are others.
+    Attributes:
+        outcomes: (n, c) float64, y, each 0 or 1: c outcomes of every query, such as its loss at c thresholds. A number
+            between them, such as an NDCG, varies less than 0 and 1 would, and intervals are then too wide.
+        scores: (n, c) float64, f, what the machine says of each outcome, on any scale.
+        documents: (n,) int64 cluster of each query, equal for queries about the same document
+            (`taugate.calibration.metrics.clusters`).
+        weights: (n,) float64 above 0, proportional to the inverse of each query's probability of being judged, None
+            where all are equal.
+        answerable: (n,) bool, a, False for a query without an answer, which has no outcome; None where each query has
+            an answer.
+        bases: (n,) float64, which take the place of a in the share where the number of answerable queries is itself
+            estimated (`taugate.calibration.labels.asked`), None where a is known.
+
+    Raises:
+        ValueError: Where shapes or values are others.
     """
 
     outcomes: Float64
@@ -118,9 +125,13 @@ class JudgedSample:
 class UnjudgedSample:
     """The N queries that people asked and nobody judged.
 
-    scores: (N, c) float64, f, what the machine says of each outcome, on the same scale as of judged queries; documents:
-    (N,) int64 cluster of each query, numbered with those of the judged queries. Where nobody knows which documents
-    answer these queries, as in a log, give each query a number of its own. Raises ValueError where shapes are others.
+    Attributes:
+        scores: (N, c) float64, f, what the machine says of each outcome, on the same scale as of judged queries.
+        documents: (N,) int64 cluster of each query, numbered with those of the judged queries. Where nobody knows which
+            documents answer these queries, as in a log, give each query a number of its own.
+
+    Raises:
+        ValueError: Where shapes are others.
     """
 
     scores: Float64
@@ -134,9 +145,12 @@ class UnjudgedSample:
 class ShareEstimates:
     """Estimated shares of queries with their intervals, one for each of c outcomes.
 
-    value: (c,) float64, in 0…1; lower, upper: (c,) float64 ends of the intervals; worth: (c,) float64, how many
-    independent labels alone give an interval as short; weight: (c,) float64, λ, how far the machine is believed, 0
-    where it has no say.
+    Attributes:
+        value: (c,) float64, in 0…1.
+        lower: (c,) float64 ends of the intervals.
+        upper: (c,) float64 ends of the intervals.
+        worth: (c,) float64, how many independent labels alone give an interval as short.
+        weight: (c,) float64, λ, how far the machine is believed, 0 where it has no say.
     """
 
     value: Float64
@@ -168,7 +182,9 @@ def labels_alone(judged: JudgedSample, confidence: float) -> ShareEstimates:
     their variance. So their number gives the degrees of freedom, and the interval holds Fay and Feuer's
     (`weighted_rate_limits`).
 
-    judged: what people judged; confidence: of each two-sided interval, in 0…1.
+    Args:
+        judged: What people judged.
+        confidence: Of each two-sided interval, in 0…1.
     """
     value = judged.shares
     w = judged.relative_weights
@@ -205,8 +221,13 @@ def weighted_rate_limits(outcomes: Float64, weights: Float64, confidence: float)
 
     The upper end allows for one more query of the greatest weight, as the gamma distribution of Poisson counts does.
 
-    outcomes: (n, c) float64 in 0…1; weights: (n,) float64, whose sum over the queries with an outcome is the share;
-    confidence: of the two-sided interval, in 0…1. Returns two (c,) float64.
+    Args:
+        outcomes: (n, c) float64 in 0…1.
+        weights: (n,) float64, whose sum over the queries with an outcome is the share.
+        confidence: Of the two-sided interval, in 0…1.
+
+    Returns:
+        Two (c,) float64.
     """
     tail, greatest = (1 - confidence) / 2, weights.max()
     share, variance = weights @ outcomes, np.square(weights) @ outcomes
@@ -219,8 +240,13 @@ def weighted_rate_limits(outcomes: Float64, weights: Float64, confidence: float)
 def clopper_pearson(share: Float64, labels: Float64, confidence: float) -> tuple[Float64, Float64]:
     """Return the ends of the exact interval of a binomial share, also for numbers of labels that are not whole.
 
-    share: (c,) float64 observed shares, in 0…1; labels: (c,) float64, how many labels each is of; confidence: of the
-    two-sided interval, in 0…1. Returns two (c,) float64.
+    Args:
+        share: (c,) float64 observed shares, in 0…1.
+        labels: (c,) float64, how many labels each is of.
+        confidence: Of the two-sided interval, in 0…1.
+
+    Returns:
+        Two (c,) float64.
     """
     found, tail = share * labels, (1 - confidence) / 2
     missed = labels - found
@@ -234,7 +260,9 @@ def design_effect(documents: Labels, weights: Float64 | None = None) -> float:
 
     With equal weights and m of the n queries about each document, it is Σm² / n.
 
-    documents: (n,) cluster of each query; weights: (n,) of the queries, None where all are equal.
+    Args:
+        documents: (n,) cluster of each query.
+        weights: (n,) of the queries, None where all are equal.
     """
     own = np.ones(len(documents)) if weights is None else weights
     totals = np.bincount(np.unique(documents, return_inverse=True)[1], weights=own)

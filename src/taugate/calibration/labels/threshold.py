@@ -27,15 +27,18 @@ from numpy.typing import NDArray
 from taugate.calibration.labels.prediction_powered import labels_and_machine
 from taugate.calibration.labels.shares import JudgedSample, ShareEstimates, UnjudgedSample
 
-_MOST_CANDIDATES = 100
+_MAX_CANDIDATES = 100
 
 
 @dataclass(frozen=True)
 class ThresholdEstimate:
     """The estimated threshold, in units of the decision score; None stands for no cut at all.
 
-    safe: strictest threshold whose loss is at most δ with the confidence asked for; value: strictest one whose
-    estimated loss is at most δ; lowest, highest: ends of the two-sided interval of the true one, as candidates.
+    Attributes:
+        safe: Strictest threshold whose loss is at most δ with the confidence asked for.
+        value: Strictest one whose estimated loss is at most δ.
+        lowest: Ends of the two-sided interval of the true one, as candidates.
+        highest: Ends of the two-sided interval of the true one, as candidates.
     """
 
     safe: float | None
@@ -49,10 +52,14 @@ def candidate_thresholds(decisions: NDArray[np.floating]) -> NDArray[np.float32]
 
     They depend on no label, which the statements about them rely on.
 
-    decisions: (q, K) decision scores of all queries, judged or not. Returns (c,) float32.
+    Args:
+        decisions: (q, K) decision scores of all queries, judged or not.
+
+    Returns:
+        (c,) float32.
     """
     best = decisions.max(axis=1)
-    chosen = np.quantile(best, np.linspace(0, 1, min(_MOST_CANDIDATES, len(best))), method="lower")
+    chosen = np.quantile(best, np.linspace(0, 1, min(_MAX_CANDIDATES, len(best))), method="lower")
     return np.unique(chosen.astype(np.float32))
 
 
@@ -60,8 +67,10 @@ def candidate_thresholds(decisions: NDArray[np.floating]) -> NDArray[np.float32]
 class LossEstimates:
     """Estimated losses of candidate thresholds.
 
-    thresholds: (c,) candidates, ascending, in units of the decision score; one_sided: estimates whose upper ends hold
-    with the confidence asked for; two_sided: estimates whose intervals do.
+    Attributes:
+        thresholds: (c,) candidates, ascending, in units of the decision score.
+        one_sided: Estimates whose upper ends hold with the confidence asked for.
+        two_sided: Estimates whose intervals do.
     """
 
     thresholds: NDArray[np.floating]
@@ -74,9 +83,14 @@ class LossEstimates:
     ) -> Self:
         """Estimate the loss of each threshold.
 
-        thresholds: (c,) candidates, ascending, chosen without looking at labels; judged: losses of judged queries at
-        each, with the machine's scores of them; unjudged: scores of other queries that users asked, None to use the
-        labels alone; confidence: in 0.5…1. Raises ValueError where there is not one outcome for each threshold.
+        Args:
+            thresholds: (c,) candidates, ascending, chosen without looking at labels.
+            judged: Losses of judged queries at each, with the machine's scores of them.
+            unjudged: Scores of other queries that users asked, None to use the labels alone.
+            confidence: In 0.5…1.
+
+        Raises:
+            ValueError: Where there is not one outcome for each threshold.
         """
         if len(thresholds) != judged.outcomes.shape[1]:
             raise ValueError(f"{len(thresholds)} thresholds, and losses at {judged.outcomes.shape[1]}")
@@ -84,7 +98,11 @@ class LossEstimates:
         return cls(thresholds, *limits)
 
     def strictest(self, most: float) -> ThresholdEstimate:
-        """Return the strictest threshold that loses at most a share δ of the queries; most: δ, in 0…1."""
+        """Return the strictest threshold that loses at most a share δ of the queries.
+
+        Args:
+            most: δ, in 0…1.
+        """
         return ThresholdEstimate(
             safe=self._last_of_first(self.one_sided.upper <= most),
             value=self._last_of_first(self.two_sided.value <= most),

@@ -17,7 +17,7 @@ PerQuery = NDArray[np.float64]
 Unit = Literal["query", "document"]
 
 # Above it queries are no longer taken one by one: clusters may then widen a confidence interval by √1.1, 5 %.
-MOST_DESIGN_EFFECT = 1.1
+MAX_DESIGN_EFFECT = 1.1
 
 
 def documents_in_words(documents: int) -> str:
@@ -32,9 +32,11 @@ def documents_in_words(documents: int) -> str:
 class SamplingUnits:
     """Queries, with what counts as one independent draw: a query, or all queries on one document.
 
-    labels: (q,) cluster of each query; design_effect: that of all labelled queries, Σn² / Σn for clusters of n queries
-    (Kish, Survey Sampling, 1965, with a correlation of 1). It is the most that clusters can cost. What the losses
-    themselves say of their correlation is no safe guide: losses are rare, and those of one document seldom observed.
+    Attributes:
+        labels: (q,) cluster of each query.
+        design_effect: That of all labelled queries, Σn² / Σn for clusters of n queries (Kish, Survey Sampling, 1965,
+            with a correlation of 1). It is the most that clusters can cost. What the losses themselves say of their
+            correlation is no safe guide: losses are rare, and those of one document seldom observed.
     """
 
     labels: Labels
@@ -42,14 +44,18 @@ class SamplingUnits:
 
     @classmethod
     def from_labels(cls, labels: Labels) -> Self:
-        """Take all labelled queries of a kind; labels: (q,) cluster of each."""
+        """Take all labelled queries of a kind.
+
+        Args:
+            labels: (q,) cluster of each.
+        """
         sizes = np.unique(labels, return_counts=True)[1]
         return cls(labels, float(sizes @ sizes) / len(labels))
 
     @property
     def unit(self) -> Unit:
         """Unit of the evidence: "document" where documents stand for queries, else "query"."""
-        return "document" if self.design_effect > MOST_DESIGN_EFFECT else "query"
+        return "document" if self.design_effect > MAX_DESIGN_EFFECT else "query"
 
     @property
     def documents(self) -> int:
@@ -91,7 +97,8 @@ def clusters(queries: Sequence[LabelledQuery]) -> Labels:
     an answerable query are its relevant ones, those of an unanswerable query the ones that it was judged against: a
     question that its document does not answer is as much about that document as one that it does.
 
-    queries: q of them, answerable or not.
+    Args:
+        queries: q of them, answerable or not.
     """
     about = [tuple(query.relevant) or query.judged for query in queries]
     owners = np.repeat(np.arange(len(queries)), [len(positions) for positions in about])
@@ -111,7 +118,9 @@ def intra_cluster_correlation(per_query: PerQuery, labels: Labels) -> float:
     without a repeated document. 1, the worst, where it cannot be estimated: where all is one cluster, or nothing
     varies, as where every query is a hit; what a cut loses of copies of one query is still lost together.
 
-    per_query: (q,) float64; labels: (q,) clusters 0, 1, …, all used.
+    Args:
+        per_query: (q,) float64.
+        labels: (q,) clusters 0, 1, …, all used.
     """
     sizes = np.bincount(labels)
     queries, count = len(labels), len(sizes)
@@ -133,7 +142,9 @@ def effective_sample_size(labels: Labels, correlation: float) -> float:
     clusters of one size m̄ is m₀ of the analysis of variance. For others only m̄ gives the variance of a mean over
     queries, Σ m·(1 + (m − 1)·ICC)·σ²/q²; m₀ is smaller and would promise too much.
 
-    labels: (q,) clusters 0, 1, …, all used; correlation: ICC, in 0…1.
+    Args:
+        labels: (q,) clusters 0, 1, …, all used.
+        correlation: ICC, in 0…1.
     """
     sizes = np.bincount(labels)
     size = float(sizes @ sizes) / len(labels)
@@ -147,7 +158,11 @@ def cluster_bootstrap(per_query: PerQuery, labels: Labels, rng: np.random.Genera
     Davison and Hinkley, Bootstrap Methods and their Application, 1997, §3.8: clusters are drawn, what is in them is
     not.
 
-    per_query: (q,) float64; labels: (q,) clusters 0, 1, …, all used; rng: generator; bootstraps: how many.
+    Args:
+        per_query: (q,) float64.
+        labels: (q,) clusters 0, 1, …, all used.
+        rng: Generator.
+        bootstraps: How many.
     """
     sizes, sums = np.bincount(labels), np.bincount(labels, per_query)
     ratios = np.empty(bootstraps)

@@ -24,9 +24,11 @@ Positions = NDArray[np.int64]
 class ResultDocuments:
     """The documents of q queries' results, K each, in a corpus that has chunks.
 
-    numbers: (q, K) int32, the position of the first chunk of each result's document. labelled: (q, K), whether the
-    qrels say that the result is relevant or not. They say neither of the further chunks of a document that they name as
-    a whole: the best one is the hit, and the others may or may not answer the query.
+    Attributes:
+        numbers: (q, K) int32, the position of the first chunk of each result's document.
+        labelled: (q, K), whether the qrels say that the result is relevant or not. They say neither of the further
+            chunks of a document that they name as a whole: the best one is the hit, and the others may or may not
+            answer the query.
     """
 
     numbers: NDArray[np.int32]
@@ -42,8 +44,11 @@ class ResultDocuments:
     ) -> Self:
         """Look up the documents of results.
 
-        queries: q of them. positions: (q, K) of their results, best first. grades: (q, K), as `grades_of` returns them.
-        parents: (N,) int32.
+        Args:
+            queries: q of them.
+            positions: (q, K) of their results, best first.
+            grades: (q, K), as `grades_of` returns them.
+            parents: (N,) int32.
         """
         numbers, relevant = parents[positions], grades >= 1
         rows = zip(queries, numbers.tolist(), strict=True)
@@ -59,7 +64,13 @@ class ResultDocuments:
 def grades_of(queries: Sequence[LabelledQuery], positions: Positions, parents: Parents) -> NDArray[np.int64]:
     """Look up the grade of each result's document, 0 where the result is not a relevant passage of it.
 
-    queries: q of them. positions: (q, K) of their results. parents: of the corpus. Returns (q, K) int64.
+    Args:
+        queries: q of them.
+        positions: (q, K) of their results.
+        parents: Of the corpus.
+
+    Returns:
+        (q, K) int64.
     """
     _check_corpus(queries, parents)
     documents = positions if parents is None else parents[positions]
@@ -71,7 +82,9 @@ def grades_of(queries: Sequence[LabelledQuery], positions: Positions, parents: P
 def first_of_document(documents: NDArray[np.int32], shown: Mask) -> Mask:
     """Say which of the results that are shown are the first of their document, (q, K).
 
-    documents: (q, K), equal numbers in a row for chunks of one document. shown: (q, K), which results are looked at.
+    Args:
+        documents: (q, K), equal numbers in a row for chunks of one document.
+        shown: (q, K), which results are looked at.
     """
     order = np.argsort(documents, axis=1, kind="stable")  # document by document, each by rank
     numbers, counted = np.take_along_axis(documents, order, axis=1), np.take_along_axis(shown, order, axis=1)
@@ -87,7 +100,9 @@ def first_of_document(documents: NDArray[np.int32], shown: Mask) -> Mask:
 def relevant_passages(queries: Sequence[LabelledQuery], parents: Parents) -> list[Positions]:
     """Return the positions of every passage that is relevant to each query, (p,) int64 each.
 
-    queries: q of them. parents: of the corpus.
+    Args:
+        queries: q of them.
+        parents: Of the corpus.
     """
     _check_corpus(queries, parents)
     if parents is None:
@@ -111,7 +126,11 @@ def chance_of_a_hit(queries: Sequence[LabelledQuery], parents: Parents, passages
     It is K/N where each of these is one passage. A document of c relevant chunks is among K random passages with the
     probability 1 − Π (N − c − i) / (N − i), i = 0 … K − 1: an article in a hundred chunks is often found by luck.
 
-    queries: one answerable query or more. parents: of the corpus. passages: N. k: K.
+    Args:
+        queries: One answerable query or more.
+        parents: Of the corpus.
+        passages: N.
+        k: K.
     """
     _check_corpus(queries, parents)
     if parents is None:
@@ -128,7 +147,11 @@ def chance_of_a_hit(queries: Sequence[LabelledQuery], parents: Parents, passages
 
 
 def one_passage_each(parents: NDArray[np.int32]) -> Positions:
-    """Return the position of the first passage of every document, ascending; parents: (N,) int32."""
+    """Return the position of the first passage of every document, ascending.
+
+    Args:
+        parents: (N,) int32.
+    """
     return np.flatnonzero(parents == np.arange(len(parents)))
 
 

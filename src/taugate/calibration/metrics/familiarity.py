@@ -13,7 +13,9 @@ def text_familiarity(texts: Float32, paraphrases: Float32) -> NDArray[np.float64
 
     Query embeddings paper, §6.2, eq. 5.
 
-    texts: (m, d) float32; paraphrases: (m, n, d) float32, n of each text; no vector is zero.
+    Args:
+        texts: (m, d) float32.
+        paraphrases: (m, n, d) float32, n of each text; no vector is zero.
     """
     one, other = texts.astype(np.float64), paraphrases.astype(np.float64)
     products = np.einsum("md,mnd->mn", one, other)
@@ -25,6 +27,8 @@ def text_familiarity(texts: Float32, paraphrases: Float32) -> NDArray[np.float64
 def domain_familiarity(texts: Float32, paraphrases: Float32) -> float:
     """Return DF_m, the mean of TF_n over m texts of a domain (query embeddings paper, §6.2, eq. 6).
 
-    texts: (m, d) float32; paraphrases: (m, n, d) float32.
+    Args:
+        texts: (m, d) float32.
+        paraphrases: (m, n, d) float32.
     """
     return float(text_familiarity(texts, paraphrases).mean())

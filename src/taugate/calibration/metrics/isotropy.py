@@ -13,8 +13,10 @@ from taugate.retrieval.vectors.similarity import CorpusVectors, moments
 class Isotropy:
     """Two measures, both fractions; Table 7 of the thresholds paper gives them in percent.
 
-    i_a: second-order approximation of Mu et al. (2017), of the vectors as they are, their common direction included;
-    i_b: IsoScore of Rudman et al. (2021), of the vectors around their mean, whatever their scale.
+    Attributes:
+        i_a: Second-order approximation of Mu et al. (2017), of the vectors as they are, their common direction
+            included.
+        i_b: IsoScore of Rudman et al. (2021), of the vectors around their mean, whatever their scale.
     """
 
     i_a: float

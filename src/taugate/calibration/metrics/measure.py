@@ -29,8 +29,11 @@ _BY_DOCUMENT = 1000  # bootstraps: their 2.5th percentile is the 25th value
 class Resamples:
     """Random choices for q queries.
 
-    rows: (m, l) query positions, 0…q − 1; random_documents: (q,) document positions; units: what counts as one draw
-    among the q queries; seed: of the bootstraps by document.
+    Attributes:
+        rows: (m, l) query positions, 0…q − 1.
+        random_documents: (q,) document positions.
+        units: What counts as one draw among the q queries.
+        seed: Of the bootstraps by document.
     """
 
     rows: Rows
@@ -44,7 +47,11 @@ class Resamples:
     ) -> Self:
         """Draw the bootstrap rows first, then a random document for each query (docs/calibration.md).
 
-        rng: generator; units: of the q queries; documents: N, of the corpus; settings: m, l and the seed.
+        Args:
+            rng: Generator.
+            units: Of the q queries.
+            documents: N, of the corpus.
+            settings: m, l and the seed.
         """
         queries = len(units.labels)
         rows = rng.integers(0, queries, size=(settings.bootstraps, settings.sample_size))
@@ -53,7 +60,8 @@ class Resamples:
     def estimate(self, per_query: NDArray[np.float64]) -> Estimate:
         """Estimate the mean of a metric, with 95 % intervals by query, and by document where that is the unit.
 
-        per_query: (q,) float64.
+        Args:
+            per_query: (q,) float64.
         """
         found = bootstrapped(per_query, self.rows)
         return Estimate(**found.model_dump(), by_document=self.by_document(per_query))
@@ -63,7 +71,8 @@ class Resamples:
 
         Documents are drawn by a generator of their own, `numpy.random.default_rng([seed, 6])`.
 
-        per_query: (q,) float64.
+        Args:
+            per_query: (q,) float64.
         """
         if self.units.unit == "query":
             return None
@@ -75,7 +84,9 @@ class Resamples:
 class QueryPart:
     """The queries that calibrate, or those held out.
 
-    members: positions of its q queries among the answerable ones, ascending; resamples: the random choices for them.
+    Attributes:
+        members: Positions of its q queries among the answerable ones, ascending.
+        resamples: The random choices for them.
     """
 
     members: Positions
@@ -86,7 +97,9 @@ class QueryPart:
 class DrawnQueries:
     """The random choices that docs/calibration.md lists, all made once and before anything is measured.
 
-    units: what counts as one draw among all answerable queries; parts: "calibration" and, with a holdout, "heldout".
+    Attributes:
+        units: What counts as one draw among all answerable queries.
+        parts: "calibration" and, with a holdout, "heldout".
     """
 
     units: SamplingUnits
@@ -96,7 +109,10 @@ class DrawnQueries:
     def draw(cls, units: SamplingUnits, documents: int, settings: CalibrationSettings) -> Self:
         """Draw the split, then the resamples of each part, from `numpy.random.default_rng(seed)`.
 
-        units: of all answerable queries; documents: N, of the corpus; settings: of the calibration.
+        Args:
+            units: Of all answerable queries.
+            documents: N, of the corpus.
+            settings: Of the calibration.
         """
         rng = np.random.default_rng(settings.seed)
         split = HoldoutSplit.draw(rng, units, settings)
@@ -118,9 +134,13 @@ def measure(
 ) -> MetricsRecord:
     """Measure all results of answerable queries, and those that users get.
 
-    queries: q answerable ones, with all unanswerable ones; random_scores: (q,) float32, S_rand; draw: resamples of the
-    q queries; kind: of the policy; threshold: in units of the policy's decision scores, None to keep everything;
-    overlap_percentile: of S_topK that gives θ, in 0…100.
+    Args:
+        queries: q answerable ones, with all unanswerable ones.
+        random_scores: (q,) float32, S_rand.
+        draw: Resamples of the q queries.
+        kind: Of the policy.
+        threshold: In units of the policy's decision scores, None to keep everything.
+        overlap_percentile: Of S_topK that gives θ, in 0…100.
     """
     judged = queries.judged
     thetas = overlap_thresholds(judged.top.scores, draw.rows, overlap_percentile)
@@ -153,9 +173,11 @@ def abstention(
 ) -> Abstention:
     """Measure the share of queries answered with nothing, and what any other threshold could do.
 
-    answerable: (q, k) and unanswerable: (u, k) scores, of which one has to reach the threshold: the decision scores of
-    a query's K results, or the one score of the query as a whole; hits: (q,) accuracy of uncut answerable queries;
-    threshold: None for no cut.
+    Args:
+        answerable: (q, k) and unanswerable: (u, k) scores, of which one has to reach the threshold: the decision scores
+            of a query's K results, or the one score of the query as a whole.
+        hits: (q,) accuracy of uncut answerable queries.
+        threshold: None for no cut.
     """
     empty = _empty_share(answerable, threshold)
     if not len(unanswerable):
@@ -183,8 +205,9 @@ def risk_coverage(best: Float32, right: NDArray[np.float64]) -> tuple[NDArray[np
     and El-Yaniv, "Selective Classification for Deep Neural Networks", NeurIPS 2017, §2; El-Yaniv and Wiener, JMLR
     2010).
 
-    best: (n,) best decision score of each query; right: (n,) 1 where its results hold a relevant document, which an
-    unanswerable query's never do.
+    Args:
+        best: (n,) best decision score of each query.
+        right: (n,) 1 where its results hold a relevant document, which an unanswerable query's never do.
     """
     order = np.argsort(-best, kind="stable")
     answered = np.arange(1, len(best) + 1)
@@ -194,5 +217,10 @@ def risk_coverage(best: Float32, right: NDArray[np.float64]) -> tuple[NDArray[np
 
 
 def bootstrapped(per_query: NDArray[np.float64], rows: Rows) -> Interval:
-    """Return the mean of a metric over bootstraps, with its 95 % interval; per_query: (q,); rows: (m, l)."""
+    """Return the mean of a metric over bootstraps, with its 95 % interval.
+
+    Args:
+        per_query: (q,).
+        rows: (m, l).
+    """
     return Interval.of_bootstraps(per_query[rows].mean(axis=1))

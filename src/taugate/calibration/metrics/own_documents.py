@@ -30,13 +30,23 @@ def max_own(own: Own) -> int:
 def search_others(index: Searchable, own: Own, vectors: Float32, k: int) -> TopK:
     """Search every query for passages other than itself; the result is that of a plain search if there are none.
 
-    index: of N passages. vectors: (q, d) float32. k: results of each. Returns (q, min(k, N - `max_own`)) results.
+    Args:
+        index: Of N passages.
+        vectors: (q, d) float32.
+        k: Results of each.
+
+    Returns:
+        (q, min(k, N - `max_own`)) results.
     """
     return others_of(own, index.search(vectors, k + max_own(own)))
 
 
 def others_of(own: Own, top: TopK) -> TopK:
-    """Leave each query out of its own results; top: (q, c). Returns (q, c - `max_own`)."""
+    """Leave each query out of its own results.
+
+    Args:
+        top: (q, c). Returns (q, c - `max_own`).
+    """
     if not max_own(own):
         return top
     order = _others_first(own, top.positions)
@@ -44,7 +54,11 @@ def others_of(own: Own, top: TopK) -> TopK:
 
 
 def other_positions(own: Own, positions: Positions) -> Positions:
-    """Leave each query out of its own results; positions: (q, c). Returns (q, c - `max_own`)."""
+    """Leave each query out of its own results.
+
+    Args:
+        positions: (q, c). Returns (q, c - `max_own`).
+    """
     return np.take_along_axis(positions, _others_first(own, positions), axis=1) if max_own(own) else positions
 
 

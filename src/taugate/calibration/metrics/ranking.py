@@ -30,7 +30,9 @@ _PAIRS = 8192  # of a query and a relevant passage that are scored at a time: a 
 def accuracy(grades: NDArray[np.int64], kept: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return 1.0 for each query with a kept relevant result in its top-K, else 0.0; (q,) float64.
 
-    grades: (q, K), 0 for what is not relevant; kept: (q, K).
+    Args:
+        grades: (q, K), 0 for what is not relevant.
+        kept: (q, K).
     """
     hits: NDArray[np.bool_] = np.any((grades >= 1) & kept, axis=1)
     return hits.astype(np.float64)
@@ -42,7 +44,12 @@ def discounts(k: int) -> NDArray[np.float64]:
 
 
 def ideal_dcg(grades: Collection[int], k: int) -> float:
-    """Return DCG@K of the relevant documents in the best order; grades: of all of them, each ≥ 1; k: K."""
+    """Return DCG@K of the relevant documents in the best order.
+
+    Args:
+        grades: Of all of them, each ≥ 1.
+        k: K.
+    """
     best = np.array(sorted(grades, reverse=True)[:k], dtype=np.float64)
     return float(best @ discounts(len(best)))
 
@@ -52,8 +59,10 @@ def ndcg(grades: NDArray[np.int64], kept: NDArray[np.bool_], ideal: NDArray[np.f
 
     Ranks are those of the uncut list; what is dropped gains nothing.
 
-    grades, kept: (q, K), best first; of the chunks of a document, one at most may be kept; ideal: (q,), `ideal_dcg` of
-    each query.
+    Args:
+        grades: (q, K), best first; of the chunks of a document, one at most may be kept.
+        kept: (q, K), best first; of the chunks of a document, one at most may be kept.
+        ideal: (q,), `ideal_dcg` of each query.
     """
     dcg: NDArray[np.float64] = np.where(kept, grades, 0) @ discounts(grades.shape[1])
     return dcg / ideal
@@ -63,10 +72,12 @@ def ndcg(grades: NDArray[np.int64], kept: NDArray[np.bool_], ideal: NDArray[np.f
 class JudgedQueries:
     """Answerable queries, q of them, with their results and what the qrels say of these.
 
-    top: their (q, K) most similar passages; grades: (q, K) int64, the qrels' grade of each one's document, 0 where it
-    is not a relevant passage; ideal: (q,) float64, DCG@K of a perfect ranking of documents; correct: (q,) float32,
-    S_corr, the similarity of the most similar relevant passage, retrieved or not; documents: of the results, None where
-    every passage is a document.
+    Attributes:
+        top: Their (q, K) most similar passages.
+        grades: (q, K) int64, the qrels' grade of each one's document, 0 where it is not a relevant passage.
+        ideal: (q,) float64, DCG@K of a perfect ranking of documents.
+        correct: (q,) float32, S_corr, the similarity of the most similar relevant passage, retrieved or not.
+        documents: Of the results, None where every passage is a document.
     """
 
     top: TopK
@@ -86,8 +97,12 @@ class JudgedQueries:
     ) -> Self:
         """Search every query once; a query that is a document itself is left out of its own results.
 
-        queries: q of them; vectors: (q, d) float32, in their order; index: of the passages; k: K, results of each;
-        parents: of the corpus.
+        Args:
+            queries: q of them.
+            vectors: (q, d) float32, in their order.
+            index: Of the passages.
+            k: K, results of each.
+            parents: Of the corpus.
         """
         top = search_others(index, own_of(queries), vectors, k)
         grades = grades_of(queries, top.positions, parents)
@@ -119,24 +134,38 @@ class JudgedQueries:
         return self._all if self.documents is None else self.documents.labelled
 
     def accuracy(self, kept: Mask | None = None) -> NDArray[np.float64]:
-        """Top-K accuracy of each query, of all its results or of those kept; kept: (q, K). Returns (q,)."""
+        """Top-K accuracy of each query, of all its results or of those kept.
+
+        Args:
+            kept: (q, K). Returns (q,).
+        """
         return accuracy(self.grades, self._all if kept is None else kept)
 
     def ndcg(self, kept: Mask | None = None) -> NDArray[np.float64]:
-        """NDCG@K of each query, of all its results or of those kept; kept: (q, K). Returns (q,)."""
+        """NDCG@K of each query, of all its results or of those kept.
+
+        Args:
+            kept: (q, K). Returns (q,).
+        """
         shown = self._all if kept is None else kept
         if self.documents is not None:
             shown = first_of_document(self.documents.numbers, shown & self.relevant)
         return ndcg(self.grades, shown, self.ideal)
 
     def metric(self, name: Metric, kept: Mask | None = None) -> NDArray[np.float64]:
-        """Return accuracy or NDCG by `name`, of all results or of those kept; kept: (q, K). Returns (q,)."""
+        """Return accuracy or NDCG by `name`, of all results or of those kept.
+
+        Args:
+            kept: (q, K). Returns (q,).
+        """
         return self.accuracy(kept) if name == "accuracy" else self.ndcg(kept)
 
     def lost(self, name: Metric, kept: Mask) -> NDArray[np.float64]:
         """Return what each query loses when only some of its results are kept, (q,) in 0…1: never less than nothing.
 
-        name: accuracy or ndcg; kept: (q, K).
+        Args:
+            name: Accuracy or ndcg.
+            kept: (q, K).
         """
         return self.metric(name) - self.metric(name, kept)
 
@@ -149,7 +178,9 @@ class JudgedQueries:
 class AnsweredQueries:
     """Scores by which queries are answered or refused as a whole.
 
-    answerable: (n,) and unanswerable: (u,) float32; threshold: a query is answered where its score is not below it.
+    Attributes:
+        answerable: (n,) and unanswerable: (u,) float32.
+        threshold: A query is answered where its score is not below it.
     """
 
     answerable: Float32
@@ -161,9 +192,11 @@ class AnsweredQueries:
 class ScoredQueries:
     """Answerable queries, n of them, and unanswerable ones, u, searched and scored.
 
-    judged: the answerable ones with their results; unanswerable: results of the others; relevance: (n, K) and
-    unanswerable_relevance: (u, K) float32 probabilities, None where no model could be fitted; answering: None where no
-    query is refused as a whole.
+    Attributes:
+        judged: The answerable ones with their results.
+        unanswerable: Results of the others.
+        relevance: (n, K) and unanswerable_relevance: (u, K) float32 probabilities, None where no model could be fitted.
+        answering: None where no query is refused as a whole.
     """
 
     judged: JudgedQueries
@@ -181,17 +214,27 @@ class ScoredQueries:
         return ("relative", "similarity") if self.relevance is None else ("probability", "relative", "similarity")
 
     def decisions(self, kind: PolicyKind) -> Float32:
-        """Return decision scores of the answerable queries, (n, K) float32; kind: of the policy."""
+        """Return decision scores of the answerable queries, (n, K) float32.
+
+        Args:
+            kind: Of the policy.
+        """
         return decision_scores(kind, self.judged.top.scores, self.relevance)
 
     def unanswerable_decisions(self, kind: PolicyKind) -> Float32:
-        """Return decision scores of the unanswerable queries, (u, K) float32; kind: of the policy."""
+        """Return decision scores of the unanswerable queries, (u, K) float32.
+
+        Args:
+            kind: Of the policy.
+        """
         return decision_scores(kind, self.unanswerable.scores, self.unanswerable_relevance)
 
     def kept(self, kind: PolicyKind, threshold: np.float32 | None) -> Mask:
         """Return which results of the answerable queries users get, (n, K).
 
-        kind: of the policy; threshold: of the policy, None for no cut.
+        Args:
+            kind: Of the policy.
+            threshold: Of the policy, None for no cut.
         """
         answered = None if self.answering is None else self.answering.answerable >= self.answering.threshold
         return keep_answered(self.decisions(kind), threshold, answered)
@@ -199,7 +242,9 @@ class ScoredQueries:
     def unanswerable_kept(self, kind: PolicyKind, threshold: np.float32 | None) -> Mask:
         """Return which results of the unanswerable queries users get, (u, K).
 
-        kind: of the policy; threshold: of the policy, None for no cut.
+        Args:
+            kind: Of the policy.
+            threshold: Of the policy, None for no cut.
         """
         answered = None if self.answering is None else self.answering.unanswerable >= self.answering.threshold
         return keep_answered(self.unanswerable_decisions(kind), threshold, answered)
@@ -210,8 +255,12 @@ class ScoredQueries:
         It is the score of the query as a whole, k = 1; without one the decision scores of its K results, of which one
         has to reach the threshold.
 
-        kind: of the policy; threshold: of the policy, None for no cut. Returns (n, k) and (u, k) float32, of answerable
-        and unanswerable queries, and the threshold.
+        Args:
+            kind: Of the policy.
+            threshold: Of the policy, None for no cut.
+
+        Returns:
+            (n, k) and (u, k) float32, of answerable and unanswerable queries, and the threshold.
         """
         if self.answering is None:
             return self.decisions(kind), self.unanswerable_decisions(kind), threshold

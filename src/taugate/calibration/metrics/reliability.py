@@ -26,8 +26,11 @@ _BOOTSTRAPS = 1000  # their 2.5th percentile is the 25th value
 class ReliabilitySums:
     """Sums over the results of clusters, or of bootstraps of clusters, by tenth of relevance.
 
-    results: (…, 10) how many there are; said: (…, 10) their relevance; true: (…, 10) how many are relevant; squares:
-    (…,) total of (said − true)².
+    Attributes:
+        results: (…, 10) how many there are.
+        said: (…, 10) their relevance.
+        true: (…, 10) how many are relevant.
+        squares: (…,) total of (said − true)².
     """
 
     results: Float64
@@ -45,8 +48,11 @@ class ReliabilitySums:
     ) -> Self:
         """Sum by cluster.
 
-        relevance: (q, K) float32, probabilities; relevant: (q, K); labels: (q,) cluster of each query; labelled:
-        (q, K), the results that count, None for all.
+        Args:
+            relevance: (q, K) float32, probabilities.
+            relevant: (q, K).
+            labels: (q,) cluster of each query.
+            labelled: (q, K), the results that count, None for all.
         """
         counts = np.ones(relevance.shape, dtype=np.bool_) if labelled is None else labelled
         numbers = np.unique(labels, return_inverse=True)[1]
@@ -103,7 +109,8 @@ class ReliabilitySums:
 def reliability(sums: ReliabilitySums) -> list[ReliabilityBin]:
     """Describe results by tenth of relevance, without empty tenths, with an interval of the share that is relevant.
 
-    sums: by cluster.
+    Args:
+        sums: By cluster.
     """
     whole = sums.whole
     return [
@@ -121,19 +128,31 @@ def reliability(sums: ReliabilitySums) -> list[ReliabilityBin]:
 
 
 def brier(sums: ReliabilitySums, drawn: ReliabilitySums) -> Interval:
-    """Return the Brier score and its 95 % interval; sums: by cluster; drawn: bootstraps of `sums`."""
+    """Return the Brier score and its 95 % interval.
+
+    Args:
+        sums: By cluster.
+        drawn: Bootstraps of `sums`.
+    """
     return _percentiles(sums.whole.brier(), drawn.brier())
 
 
 def brier_skill(sums: ReliabilitySums, drawn: ReliabilitySums) -> Interval:
-    """Return the Brier skill score and its 95 % interval; sums: by cluster; drawn: bootstraps of `sums`."""
+    """Return the Brier skill score and its 95 % interval.
+
+    Args:
+        sums: By cluster.
+        drawn: Bootstraps of `sums`.
+    """
     return _percentiles(sums.whole.brier_skill(), drawn.brier_skill())
 
 
 def expected_calibration_error(sums: ReliabilitySums, least: float = 0.0) -> float:
     """Return the ECE, the mean distance between what is said and what is true (Guo et al., ICML 2017, eq. 3).
 
-    sums: by cluster; least: only results that say so much or more count.
+    Args:
+        sums: By cluster.
+        least: Only results that say so much or more count.
     """
     return float(np.abs(sums.whole.gaps(least)).sum())
 
@@ -147,7 +166,10 @@ def error_interval(sums: ReliabilitySums, drawn: ReliabilitySums, least: float =
     basic bootstrap, 2 · ECE − 2.5th percentile (Davison and Hinkley, §5.2), but not below the ECE. In simulations with
     30 to 1,200 clusters, calibrated and not, they hold the true ECE in .89 to .99 of the trials.
 
-    sums: by cluster; drawn: bootstraps of `sums`; least: only results that say so much or more count.
+    Args:
+        sums: By cluster.
+        drawn: Bootstraps of `sums`.
+        least: Only results that say so much or more count.
     """
     gaps, of_bootstraps = sums.whole.gaps(least), drawn.gaps(least)
     found = float(np.abs(gaps).sum())

@@ -14,8 +14,10 @@ def separation(domain: Float32, general: Float32, *, same: bool = False) -> NDAr
 
     The paper writes one set of minima over pairs and that it has as many members as D, so that the minimum is over D′.
 
-    domain: (N, d) float32 of unit length, embeddings of D; general: (G, d) float32 of unit length, of D′, G ≥ 1; same:
-    D and D′ are one set, in one order: the distance of a text to itself does not count, G ≥ 2.
+    Args:
+        domain: (N, d) float32 of unit length, embeddings of D.
+        general: (G, d) float32 of unit length, of D′, G ≥ 1.
+        same: D and D′ are one set, in one order: the distance of a text to itself does not count, G ≥ 2.
     """
     others = general.astype(np.float64)
     squares = np.einsum("gd,gd->g", others, others)

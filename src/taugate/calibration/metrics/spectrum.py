@@ -28,7 +28,7 @@ from taugate.retrieval.vectors.similarity import Float32, moments
 
 Float64 = NDArray[np.float64]
 
-SHORTEST_TAIL = 10  # eigenvalues, as in the paper
+MIN_TAIL = 10  # eigenvalues, as in the paper
 _BOOTSTRAPS = 1000
 _LEAST = 1e-12  # of the largest eigenvalue: float32 vectors vary by so much in directions that they do not use
 _EQUAL = 1e-9  # distances that differ by less are equal; of those the longest tail is taken
@@ -38,8 +38,14 @@ _EQUAL = 1e-9  # distances that differ by less are equal; of those the longest t
 class PowerLaw:
     """λ_k = exp(a)·k^−β for the ranks first … last.
 
-    first: k_min; last: the number of eigenvalues that are not zero; a, beta: by ordinary least squares; error: standard
-    error of beta; r_squared: of the regression; distance: KS distance of the tail.
+    Attributes:
+        first: k_min.
+        last: The number of eigenvalues that are not zero.
+        a: By ordinary least squares.
+        beta: By ordinary least squares.
+        error: Standard error of beta.
+        r_squared: Of the regression.
+        distance: KS distance of the tail.
     """
 
     first: int
@@ -52,7 +58,11 @@ class PowerLaw:
 
     @classmethod
     def fit(cls, eigenvalues: Float64, first: int) -> Self:
-        """Fit the tail from rank `first` on; eigenvalues: (r,) float64, descending and positive, r ≥ first + 2."""
+        """Fit the tail from rank `first` on.
+
+        Args:
+            eigenvalues: (r,) float64, descending and positive, r ≥ first + 2.
+        """
         tail = eigenvalues[first - 1 :]
         x, y = np.log(np.arange(first, len(eigenvalues) + 1)), np.log(tail)
         across, down = x - x.mean(), y - y.mean()
@@ -79,7 +89,9 @@ class PowerLaw:
     def p_value(self, seed: int, bootstraps: int = _BOOTSTRAPS) -> float:
         """Return the share of tails drawn from this law that are as far from their own fit as the real one is.
 
-        seed: of the draws; bootstraps: how many.
+        Args:
+            seed: Of the draws.
+            bootstraps: How many.
         """
         x = np.log(np.arange(self.first, self.last + 1))
         across = x - x.mean()
@@ -96,7 +108,8 @@ def spectrum(vectors: Float32) -> Float64:
 
     C = Xᶜᵀ·Xᶜ / (n − 1) of mean-centred embeddings.
 
-    vectors: (n, d) float32, n ≥ 2.
+    Args:
+        vectors: (n, d) float32, n ≥ 2.
     """
     with threadpool_limits(limits=1):
         scatter = moments(vectors)[1]
@@ -109,9 +122,10 @@ def spectrum(vectors: Float32) -> Float64:
 def power_law(eigenvalues: Float64) -> PowerLaw | None:
     """Fit the tail whose KS distance is smallest; None with fewer than ten eigenvalues.
 
-    eigenvalues: (r,) float64, descending and positive.
+    Args:
+        eigenvalues: (r,) float64, descending and positive.
     """
-    longest = len(eigenvalues) - SHORTEST_TAIL + 1
+    longest = len(eigenvalues) - MIN_TAIL + 1
     if longest < 1:
         return None
     laws = [PowerLaw.fit(eigenvalues, first) for first in range(1, longest + 1)]
@@ -120,7 +134,12 @@ def power_law(eigenvalues: Float64) -> PowerLaw | None:
 
 
 def _distances(tails: Float64, logs: Float64) -> Float64:
-    """Return the KS distance between tails and their fits, (b,); tails: (b, n); logs: (b, n), of the fits."""
+    """Return the KS distance between tails and their fits, (b,).
+
+    Args:
+        tails: (b, n).
+        logs: (b, n), of the fits.
+    """
     fits = np.exp(logs - logs.max(axis=1, keepdims=True))
     found = np.cumsum(tails, axis=1) / tails.sum(axis=1, keepdims=True)
     fitted = np.cumsum(fits, axis=1) / fits.sum(axis=1, keepdims=True)

@@ -17,7 +17,7 @@ Positions = NDArray[np.int64]
 Fold = tuple[Positions, Positions]  # the queries of the other folds, and those of this one
 
 # Fewer queries hold no model of 16 numbers, and no choice: what is left to certify could not certify a loss of 5 %.
-FEWEST_CALIBRATING = 30
+MIN_CALIBRATING = 30
 # To fit and to choose. Certification takes most, as what it lacks no model makes good; other shares were measured
 # (docs/benchmarks/calibration.md, "Three parts of the calibration queries").
 SHARES = (0.25, 0.05)
@@ -25,7 +25,11 @@ CLUSTER_FOLDS = 5
 
 
 def held_out(queries: int, holdout: float) -> int:
-    """Return how many of `queries` are held out, round(h·n); holdout: h, in [0, 1)."""
+    """Return how many of `queries` are held out, round(h·n).
+
+    Args:
+        holdout: h, in [0, 1).
+    """
     return round(holdout * queries)
 
 
@@ -33,7 +37,9 @@ def held_out(queries: int, holdout: float) -> int:
 class HoldoutSplit:
     """Which of n answerable queries calibrate and which are held out.
 
-    calibration, heldout: positions in file order, ascending, no query in both; heldout is empty where h = 0.
+    Attributes:
+        calibration: Positions in file order, ascending, no query in both; heldout is empty where h = 0.
+        heldout: Positions in file order, ascending, no query in both; heldout is empty where h = 0.
     """
 
     calibration: Positions
@@ -43,8 +49,10 @@ class HoldoutSplit:
     def draw(cls, rng: np.random.Generator, units: SamplingUnits, settings: CalibrationSettings) -> Self:
         """Divide as the settings want it: by document where that is the unit, but not for the papers' rule.
 
-        rng: generator of the draws that docs/calibration.md lists, before the first of them; units: of all n queries;
-        settings: method and holdout.
+        Args:
+            rng: Generator of the draws that docs/calibration.md lists, before the first of them.
+            units: Of all n queries.
+            settings: Method and holdout.
         """
         if not settings.rule.divides_by_document or units.unit == "query":
             return cls.by_query(rng, len(units.labels), settings.holdout)
@@ -54,7 +62,10 @@ class HoldoutSplit:
     def by_query(cls, rng: np.random.Generator, queries: int, holdout: float) -> Self:
         """Hold out the last round(h·n) queries of a permutation; nothing is drawn when h = 0.
 
-        rng: generator; queries: n; holdout: h, in [0, 1).
+        Args:
+            rng: Generator.
+            queries: n.
+            holdout: h, in [0, 1).
         """
         if holdout == 0:
             return cls(np.arange(queries), np.arange(0))
@@ -66,7 +77,10 @@ class HoldoutSplit:
     def by_document(cls, rng: np.random.Generator, labels: Labels, holdout: float) -> Self:
         """Hold out whole clusters, from the last of a permutation on, until round(h·n) queries are; one always stays.
 
-        rng: generator; labels: (n,) cluster of each query, 0, 1, … by its first query; holdout: h, in [0, 1).
+        Args:
+            rng: Generator.
+            labels: (n,) cluster of each query, 0, 1, … by its first query.
+            holdout: h, in [0, 1).
         """
         if holdout == 0:
             return cls(np.arange(len(labels)), np.arange(0))
@@ -79,8 +93,11 @@ class HoldoutSplit:
 class QueryRoles:
     """Which calibration queries fit a model, help to choose a policy, and certify; no query has two roles.
 
-    fit, choose, certify: positions among the answerable queries, ascending; labels: (len(fit),) of each query that
-    fits, equal for those that share a document where documents are the unit.
+    Attributes:
+        fit: Positions among the answerable queries, ascending.
+        choose: Positions among the answerable queries, ascending.
+        certify: Positions among the answerable queries, ascending.
+        labels: (len(fit),) of each query that fits, equal for those that share a document where documents are the unit.
     """
 
     fit: Positions
@@ -97,9 +114,12 @@ class QueryRoles:
     def assign(cls, calibration: Positions, units: SamplingUnits, seed: int) -> Self | None:
         """Draw the roles, None with too few queries or where they are about so few documents that a role has none.
 
-        calibration: positions of the calibration queries; units: of all answerable queries; seed: of the calibration.
+        Args:
+            calibration: Positions of the calibration queries.
+            units: Of all answerable queries.
+            seed: Of the calibration.
         """
-        if len(calibration) < FEWEST_CALIBRATING:
+        if len(calibration) < MIN_CALIBRATING:
             return None
         roles = cls.draw(calibration, units, seed)
         return roles if all(len(part) for part in (roles.fit, roles.choose, roles.certify)) else None
@@ -114,8 +134,11 @@ class QueryRoles:
         as they are: the first units of a permutation that have 25 % of the queries fit, the next with 5 % help to
         choose, the others certify.
 
-        calibration: positions of the calibration queries; units: of all answerable queries; seed: of the calibration;
-        shares: of the queries, to fit and to choose.
+        Args:
+            calibration: Positions of the calibration queries.
+            units: Of all answerable queries.
+            seed: Of the calibration.
+            shares: Of the queries, to fit and to choose.
         """
         labels = units.labels[calibration] if units.unit == "document" else np.arange(len(calibration))
         labels = np.unique(labels, return_inverse=True)[1]
@@ -130,7 +153,8 @@ class QueryRoles:
 def cluster_folds(labels: Labels) -> Iterator[Fold]:
     """Yield five folds of whole clusters: every fifth cluster, by its number, is in the same fold.
 
-    labels: (q,) cluster of each query, numbered at random, so that every fifth is as good as any.
+    Args:
+        labels: (q,) cluster of each query, numbered at random, so that every fifth is as good as any.
     """
     for fold in range(CLUSTER_FOLDS):
         inside = labels % CLUSTER_FOLDS == fold
@@ -140,7 +164,8 @@ def cluster_folds(labels: Labels) -> Iterator[Fold]:
 def random_folds(queries: int, folds: int, rng: np.random.Generator) -> Iterator[Fold]:
     """Yield the folds of a random partition of `queries` queries, drawn by `rng`.
 
-    Raises ValueError where there are fewer queries than folds.
+    Raises:
+        ValueError: Where there are fewer queries than folds.
     """
     if queries < folds:
         raise ValueError(f"{queries} queries make no {folds} folds")

@@ -25,8 +25,13 @@ _CONFIDENCE = 0.95
 class MeasuredSet:
     """Generated and human queries of one public data set, searched with one encoder; every figure is in 0…1.
 
-    set: name of the data set. encoder: name of the encoder. accuracy_generated, accuracy_human: accuracy@K without a
-    threshold. loss_generated, loss_human: accuracy lost to the τ that was calibrated on the generated queries.
+    Attributes:
+        set: Name of the data set.
+        encoder: Name of the encoder.
+        accuracy_generated: accuracy@K without a threshold.
+        accuracy_human: accuracy@K without a threshold.
+        loss_generated: Accuracy lost to the τ that was calibrated on the generated queries.
+        loss_human: Accuracy lost to the τ that was calibrated on the generated queries.
     """
 
     set: str
@@ -51,7 +56,11 @@ def measured_bias() -> BiasRecord | None:
 def expected_bias(table: Sequence[MeasuredSet]) -> BiasRecord | None:
     """Return figures on generated queries less those on human ones, as to be expected on one further data set.
 
-    table: measurements, in any order. Returns None with fewer than two data sets, whose spread is unknown.
+    Args:
+        table: Measurements, in any order.
+
+    Returns:
+        None with fewer than two data sets, whose spread is unknown.
     """
     accuracy = _mean_of_each_set((row.set, row.accuracy_generated - row.accuracy_human) for row in table)
     loss = _mean_of_each_set((row.set, row.loss_generated - row.loss_human) for row in table)
@@ -61,7 +70,11 @@ def expected_bias(table: Sequence[MeasuredSet]) -> BiasRecord | None:
 
 
 def _mean_of_each_set(differences: Iterable[tuple[str, float]]) -> list[float]:
-    """Average over the encoders of each data set; differences: each after the name of its data set."""
+    """Average over the encoders of each data set.
+
+    Args:
+        differences: Each after the name of its data set.
+    """
     found = defaultdict(list)
     for name, difference in differences:
         found[name].append(difference)
@@ -75,7 +88,8 @@ def prediction_interval(differences: Sequence[float]) -> Interval:
     in 20 where all m + 1 are independent and normal (Hahn and Meeker, "Statistical Intervals", 1991, §4.7). Limits
     beyond −1 and 1, where no difference of two shares can be, are set to these.
 
-    differences: of two shares, each in −1…1, at least two.
+    Args:
+        differences: Of two shares, each in −1…1, at least two.
     """
     m = len(differences)
     mean, deviation = float(np.mean(differences)), float(np.std(differences, ddof=1))

@@ -14,7 +14,7 @@ from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery, Origin
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.records import (
-    FEWEST_QUERIES,
+    MIN_QUERIES,
     AgainstChance,
     CalibrationRecord,
     StateReason,
@@ -22,16 +22,20 @@ from taugate.retrieval.release.records import (
 )
 
 _GENERATORS: frozenset[Origin] = frozenset({"crop", "llm"})
-_MOST_QUERIES = 1_000_000  # who would have to label more has another problem than too few labels
+_MAX_QUERIES = 1_000_000  # who would have to label more has another problem than too few labels
 
 
 @dataclass(frozen=True)
 class AvailableEvidence:
     """The evidence that a data set offers for a threshold. It is known before anything is encoded.
 
-    human: answerable queries that people asked, users of the running service included. generated: answerable queries
-    that a rule or a language model made. documents: N, in the corpus. k: K of the top-K. written: those that a
-    language model wrote. encoder_unproven: whether the encoder was adapted, and judged by generated queries alone.
+    Attributes:
+        human: Answerable queries that people asked, users of the running service included.
+        generated: Answerable queries that a rule or a language model made.
+        documents: N, in the corpus.
+        k: K of the top-K.
+        written: Those that a language model wrote.
+        encoder_unproven: Whether the encoder was adapted, and judged by generated queries alone.
     """
 
     human: int
@@ -45,8 +49,10 @@ class AvailableEvidence:
     def count(cls, dataset: Dataset, k: int, adaptation: AdaptationRecord | None = None) -> Self:
         """Count what a data set offers.
 
-        dataset: labelled queries and documents. k: K of the top-K. adaptation: of the encoder, None where it was not
-        adapted.
+        Args:
+            dataset: Labelled queries and documents.
+            k: K of the top-K.
+            adaptation: Of the encoder, None where it was not adapted.
         """
         unproven = adaptation is not None and adaptation.evidence == "generated"
         generated = count_generated(dataset.answerable)
@@ -62,7 +68,7 @@ class AvailableEvidence:
         found: list[StateReason] = []
         if self.generated or self.encoder_unproven:
             found.append("generated_queries")
-        if self.human < FEWEST_QUERIES:
+        if self.human < MIN_QUERIES:
             found.append("few_queries")
         if self.documents <= self.k:
             found.append("few_documents")
@@ -77,7 +83,8 @@ class AvailableEvidence:
 def count_generated(queries: Sequence[LabelledQuery]) -> int:
     """Count the queries that a rule or a language model made.
 
-    queries: of a split.
+    Args:
+        queries: Of a split.
     """
     return sum(query.origin in _GENERATORS for query in queries)
 
@@ -87,8 +94,10 @@ def calibration_record(
 ) -> CalibrationRecord:
     """Say whether a release is calibrated or provisional, what its bias is, and compare with chance.
 
-    hits: (q,) bool, whether each answerable query has a relevant document among its top K without a cut. evidence: that
-    the data set offers. chance: accuracy of random results, in 0…1; K/N by default, where each document is one passage.
+    Args:
+        hits: (q,) bool, whether each answerable query has a relevant document among its top K without a cut.
+        evidence: That the data set offers.
+        chance: Accuracy of random results, in 0…1; K/N by default, where each document is one passage.
     """
     reasons = evidence.reasons
     if chance is None:
@@ -110,8 +119,10 @@ def against_chance(found: int, queries: int, chance: float) -> AgainstChance:
     lost. Where queries have many relevant documents each, all of them hang together, and by document nothing would ever
     be above chance.
 
-    found: queries that find a relevant document; queries: how many there are; chance: accuracy of random results, in
-    0…1.
+    Args:
+        found: Queries that find a relevant document.
+        queries: How many there are.
+        chance: Accuracy of random results, in 0…1.
     """
     lower = lower_limit(found, queries)
     return AgainstChance(
@@ -126,7 +137,10 @@ def against_chance(found: int, queries: int, chance: float) -> AgainstChance:
 def lower_limit(found: int, queries: int) -> float:
     """Return the one-sided lower confidence limit of a share (Clopper and Pearson, Biometrika 26, 1934).
 
-    It is 1 less the upper limit of the misses. found: of so many `queries`.
+    It is 1 less the upper limit of the misses.
+
+    Args:
+        found: Of so many `queries`.
     """
     return 1 - bounds.upper_limit(queries - found, queries, CONFIDENCE, binary=True)
 
@@ -138,7 +152,7 @@ def _queries_needed(found: int, queries: int, chance: float) -> int | None:
     few, enough = 1, 2
     while lower_limit(enough * found, enough * queries) <= chance:
         few, enough = enough, 2 * enough
-        if enough * queries > _MOST_QUERIES:
+        if enough * queries > _MAX_QUERIES:
             return None
     while enough - few > 1:
         middle = math.ceil((few + enough) / 2)

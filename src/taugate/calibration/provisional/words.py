@@ -11,8 +11,10 @@ PROVISIONAL = "PROVISIONAL:"  # begins each line about it in the terminal
 def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRecord) -> str | None:
     """Say what to expect of people's questions, where the figures are of generated ones; None where none are.
 
-    record: the state of the release. policy: in force. metrics: of the queries that had no say in it, where there are
-    any.
+    Args:
+        record: The state of the release.
+        policy: In force.
+        metrics: Of the queries that had no say in it, where there are any.
     """
     if not record.generated:
         return None
@@ -56,8 +58,10 @@ def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRec
 def _of_people(measured: float, bias: Interval, share: float) -> str:
     """Write the share to expect of people's questions, with its range.
 
-    measured: the share of all questions, in 0…1. bias: such a share of generated questions less that of people's.
-    share: how many of the questions are generated, in 0…1.
+    Args:
+        measured: The share of all questions, in 0…1.
+        bias: Such a share of generated questions less that of people's.
+        share: How many of the questions are generated, in 0…1.
     """
     mean, lower, upper = (min(1.0, max(0.0, measured - share * each)) for each in (bias.mean, bias.upper, bias.lower))
     return f"{percent(mean)} ({percent(lower)} to {percent(upper)})"

@@ -23,7 +23,7 @@ from taugate.retrieval.vectors.similarity import CorpusVectors, Float32, blocks
 
 # In standard deviations of S_rand, so that it means the same for an encoder whose similarities are all high or all low.
 MARGIN = 3.0
-_MOST_TOPICS = 20
+_MAX_TOPICS = 20
 # Vectors that are clustered: a seeded sample of them, above that. Keeps 19 runs of k-means below a second or so.
 _SAMPLE = 1000
 _STARTS = 3
@@ -44,9 +44,13 @@ def measure_query_set(
     A document counts once, by its first chunk: chunks of one document are near each other, and would make relevant
     documents look closer together, or a corpus more varied, than they are.
 
-    queries: q of them; judged: the same in the same order, with their results; random_scores: S_rand, float32, of any
-    of them; document_vectors: (N, d) float32 of unit length, the whole corpus; seed: of the bootstrap, by a generator
-    of its own, and of the sample and start of the clustering; parents: of the corpus.
+    Args:
+        queries: q of them.
+        judged: The same in the same order, with their results.
+        random_scores: S_rand, float32, of any of them.
+        document_vectors: (N, d) float32 of unit length, the whole corpus.
+        seed: Of the bootstrap, by a generator of its own, and of the sample and start of the clustering.
+        parents: Of the corpus.
     """
     labels = clusters(queries)
     accuracy = judged.accuracy()
@@ -80,7 +84,11 @@ def measure_query_set(
 
 
 def duplicates(texts: Iterable[str]) -> int:
-    """Count the texts that occurred before, but for case and white space; texts: of the queries."""
+    """Count the texts that occurred before, but for case and white space.
+
+    Args:
+        texts: Of the queries.
+    """
     normal = [" ".join(text.casefold().split()) for text in texts]
     return len(normal) - len(set(normal))
 
@@ -91,8 +99,9 @@ def overtaken(judged: JudgedQueries, random_scores: Float32) -> int:
     A document that answers a query about as well as the labelled one is near it; one that is this much nearer to the
     query says that the label is wrong or missing, or that the encoder does not know these texts.
 
-    judged: queries with their results; random_scores: S_rand, float32, one similarity or more; MARGIN is in standard
-    deviations of these.
+    Args:
+        judged: Queries with their results.
+        random_scores: S_rand, float32, one similarity or more; MARGIN is in standard deviations of these.
     """
     unlabelled = np.where(judged.grades == 0, judged.top.scores, -np.inf).max(axis=1)
     margin = MARGIN * float(random_scores.std(dtype=np.float64))
@@ -104,7 +113,8 @@ def cosine_distance(vectors: Float32) -> float | None:
 
     Exact without the pairs: the similarities of all pairs add up to (‖Σv‖² − Σ‖v‖²) / 2.
 
-    vectors: (n, d) float32 of unit length.
+    Args:
+        vectors: (n, d) float32 of unit length.
     """
     return _distance_of([vectors])
 
@@ -133,7 +143,10 @@ def _one_each(vectors: CorpusVectors, parents: Parents) -> Iterator[Float32]:
 class TopicClusters:
     """The clustering of documents with the best silhouette.
 
-    topics: number of clusters; silhouette: of the clustering, −1…1; topic_entropy: of the sizes of the clusters, 0…1.
+    Attributes:
+        topics: Number of clusters.
+        silhouette: Of the clustering, −1…1.
+        topic_entropy: Of the sizes of the clusters, 0…1.
     """
 
     topics: int
@@ -144,12 +157,13 @@ class TopicClusters:
 def topic_clusters(vectors: Float32, seed: int) -> TopicClusters | None:
     """Cluster vectors by k-means, with the number of clusters that has the best silhouette.
 
-    vectors: (n, d) float32 of unit length; seed: of the sample and of k-means. None with fewer than 3 distinct vectors,
-    which have no number to choose.
+    Args:
+        vectors: (n, d) float32 of unit length.
+        seed: Of the sample and of k-means. None with fewer than 3 distinct vectors, which have no number to choose.
     """
     if len(vectors) > _SAMPLE:
         vectors = vectors[np.sort(np.random.default_rng(seed).choice(len(vectors), _SAMPLE, replace=False))]
-    most = min(_MOST_TOPICS, len(np.unique(vectors, axis=0)) - 1)
+    most = min(_MAX_TOPICS, len(np.unique(vectors, axis=0)) - 1)
     # One thread: with two, the last bits of k-means's centres differ, and arrays this small take ten times longer.
     with threadpool_limits(limits=1):
         found = [_topics(vectors, _k_means(vectors, count, seed)) for count in range(2, most + 1)]
@@ -174,7 +188,9 @@ def silhouette(vectors: Float32, labels: NDArray[np.int32]) -> float:
     (b − a) / max(a, b): a is the mean distance to the others of a vector's cluster, b to the next cluster. Cosine
     distance is linear, so the mean distance to a cluster is the distance to its mean: no pairs. One alone scores 0.
 
-    vectors: (n, d) float32 of unit length; labels: (n,) int32 clusters 0, 1, …, all used.
+    Args:
+        vectors: (n, d) float32 of unit length.
+        labels: (n,) int32 clusters 0, 1, …, all used.
     """
     v = vectors.astype(np.float64)
     members = np.eye(int(labels.max()) + 1)[labels]

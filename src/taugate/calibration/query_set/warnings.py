@@ -17,7 +17,7 @@ from taugate.calibration.charts.numbers import percent
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.query_set.wording import Wording
 from taugate.ingestion.dataset.beir import LabelledQuery
-from taugate.retrieval.release.records import FEWEST_QUERIES
+from taugate.retrieval.release.records import MIN_QUERIES
 
 # The papers' bootstrap draws samples of 100 queries (thresholds paper, after Table 1). From fewer it draws more than
 # there are, and its interval is narrower than what they know.
@@ -38,18 +38,23 @@ OVERTAKEN = 0.05
 # count. Nearer to the former, so that a mixed set is warned of.
 COPYING = 0.1
 # Fewer are chance: of 30 queries with good labels, 3 are overtaken once in a hundred times.
-FEWEST_OVERTAKEN = 3
+MIN_OVERTAKEN = 3
 # Fewer queries with a repeated answer than this are a slip, and not worth a warning.
-FEWEST_REPEATED = 3
+MIN_REPEATED = 3
 
 
 @dataclass(frozen=True)
 class QuerySetSigns:
     """Measurements of the answerable queries that warnings go by.
 
-    queries: how many; accuracy: without a cut; clusters: groups that share documents; effective: effective sample size;
-    spread: cosine distance of relevant documents over that of the corpus, None for too few; duplicates: queries that
-    repeat another; overtaken: queries whose labelled document is far below an unlabelled one.
+    Attributes:
+        queries: How many.
+        accuracy: Without a cut.
+        clusters: Groups that share documents.
+        effective: Effective sample size.
+        spread: Cosine distance of relevant documents over that of the corpus, None for too few.
+        duplicates: Queries that repeat another.
+        overtaken: Queries whose labelled document is far below an unlabelled one.
     """
 
     queries: int
@@ -75,7 +80,8 @@ class QuerySetSigns:
 def query_set_warnings(signs: QuerySetSigns) -> list[str]:
     """Return one sentence for each thing to put right, none for a set to calibrate on.
 
-    signs: measurements of the set.
+    Args:
+        signs: Measurements of the set.
     """
     n = signs.queries
     found = []
@@ -99,7 +105,7 @@ def query_set_warnings(signs: QuerySetSigns) -> list[str]:
             f"the {n} queries share relevant documents in {groups} and are worth {signs.effective:.0f} "
             "on documents of their own; read the intervals by document, and label queries about other documents"
         )
-    if signs.overtaken >= max(FEWEST_OVERTAKEN, OVERTAKEN * n):
+    if signs.overtaken >= max(MIN_OVERTAKEN, OVERTAKEN * n):
         found.append(
             f"labels look wrong or incomplete: for {signs.overtaken} of {n} queries an unlabelled document is far more "
             "similar than the labelled one; judge the top results of these, and if the labels are right, the encoder "
@@ -111,7 +117,10 @@ def query_set_warnings(signs: QuerySetSigns) -> list[str]:
 def wording_warnings(wording: Wording, queries: Sequence[LabelledQuery], accuracy: NDArray[np.float64]) -> list[str]:
     """Warn of queries that copy their document, and of answers that the corpus repeats; none where they are few.
 
-    wording: what the words of the queries say; queries: the answerable ones, n of them; accuracy: (n,) of each.
+    Args:
+        wording: What the words of the queries say.
+        queries: The answerable ones, n of them.
+        accuracy: (n,) of each.
     """
     n, found = len(queries), []
     copies, unlabelled = wording.copies, wording.unlabelled
@@ -123,7 +132,7 @@ def wording_warnings(wording: Wording, queries: Sequence[LabelledQuery], accurac
             f"{shlex.quote(queries[copies[0]].id)}, and are easier than questions in people's own words{flattered}; "
             "add queries as your users write them"
         )
-    if len(unlabelled) >= max(FEWEST_REPEATED, REPEATED * n):
+    if len(unlabelled) >= max(MIN_REPEATED, REPEATED * n):
         found.append(
             f"{len(unlabelled)} of {n} queries have an answer that another document repeats nearly word for word, such "
             f"as query {shlex.quote(queries[unlabelled[0].row].id)}, and the other document counts as wrong; label "
@@ -135,8 +144,10 @@ def wording_warnings(wording: Wording, queries: Sequence[LabelledQuery], accurac
 def truncation_warning(truncated: int, documents: int, window: int, encoder: str) -> str:
     """Say how many documents the encoder does not read to their end, and which command cuts them.
 
-    truncated: how many of the `documents` are longer than the window. window: tokens that the encoder reads. encoder:
-    its name.
+    Args:
+        truncated: How many of the `documents` are longer than the window.
+        window: Tokens that the encoder reads.
+        encoder: Its name.
     """
     verb, those = ("is", "it") if truncated == 1 else ("are", "them")
     named = "" if encoder == DEFAULT_ENCODER else f" --encoder {shlex.quote(encoder)}"
@@ -151,8 +162,8 @@ def _few(signs: QuerySetSigns) -> str:
     n, (lower, upper) = signs.queries, signs.known
     known = f"accuracy {signs.accuracy:.2f} may be anything from {lower:.2f} to {upper:.2f} (95 % interval)"
     queries = f"only {n} answerable {'query' if n == 1 else 'queries'}"
-    if n < FEWEST_QUERIES:
-        return f"{queries}: {known}; label {FEWEST_QUERIES} or more"
+    if n < MIN_QUERIES:
+        return f"{queries}: {known}; label {MIN_QUERIES} or more"
     return (
         f"{queries}: {known}; the papers' rule draws samples of {SAMPLE}, so its own interval is too narrow and its "
         f"threshold too bold; label {SAMPLE} or more, or ask for a certified cut (--max-loss)"

@@ -33,7 +33,7 @@ Shingles = NDArray[np.uint64]
 # (docs/benchmarks/label-checks.md).
 COPIED = 0.6
 # Fewer words are a name or a phrase that any person would take from the document.
-FEWEST_WORDS = 6
+MIN_WORDS = 6
 # Two documents repeat each other where they share so much of all their shingles. It is the limit of near-duplicates in
 # Lee et al., "Deduplicating Training Data Makes Language Models Better", ACL 2022, §4.2.
 REPEATED_TEXT = 0.8
@@ -42,7 +42,7 @@ _WORDS = 3  # of a shingle
 _NEIGHBOURS = 5
 # Texts of which one has less than this of the other's bytes cannot share so many shingles, but for odd words.
 _SHORTEST = 0.7
-_MOST_KEPT = 20_000  # texts whose shingles are kept in memory, about a kilobyte each
+_MAX_KEPT = 20_000  # texts whose shingles are kept in memory, about a kilobyte each
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ divided by the golden ratio, as in Fibonacci hashing
 # As words are cropped: a letter of a script that puts no spaces between words stands for a word.
 _WORD = regex.compile(rf"(?V1){UNSPACED}\p{{M}}*|[\w--{UNSPACED}]+")
@@ -52,8 +52,11 @@ _WORD = regex.compile(rf"(?V1){UNSPACED}\p{{M}}*|[\w--{UNSPACED}]+")
 class RepeatedAnswer:
     """A query whose relevant document stands in the corpus once more.
 
-    row: of the query among the answerable ones; passage, copy: positions of the relevant passage and of its
-    near-duplicate; labelled: whether the copy is labelled relevant, too.
+    Attributes:
+        row: Of the query among the answerable ones.
+        passage: Positions of the relevant passage and of its near-duplicate.
+        copy: Positions of the relevant passage and of its near-duplicate.
+        labelled: Whether the copy is labelled relevant, too.
     """
 
     row: int
@@ -66,8 +69,10 @@ class RepeatedAnswer:
 class Wording:
     """What the words of a query set say of its labels.
 
-    copies: (c,) rows of the answerable queries that copy a relevant passage, ascending; repeated: one entry for each
-    query that has a relevant passage with a near-duplicate in another document, an unlabelled one if there is any.
+    Attributes:
+        copies: (c,) rows of the answerable queries that copy a relevant passage, ascending.
+        repeated: One entry for each query that has a relevant passage with a near-duplicate in another document, an
+            unlabelled one if there is any.
     """
 
     copies: NDArray[np.int64]
@@ -82,18 +87,20 @@ class Wording:
 def compare_wording(dataset: Dataset, encoded: EncodedTexts, index: Searchable) -> Wording:
     """Find the queries that copy a relevant passage, and those whose relevant passage the corpus repeats.
 
-    dataset: labelled queries and documents; encoded: their vectors, as they are searched; index: of the passages, which
-    gives the candidates for near-duplicates.
+    Args:
+        dataset: Labelled queries and documents.
+        encoded: Their vectors, as they are searched.
+        index: Of the passages, which gives the candidates for near-duplicates.
     """
 
-    @lru_cache(maxsize=_MOST_KEPT)
+    @lru_cache(maxsize=_MAX_KEPT)
     def passage(position: int) -> Shingles:
         return shingles(dataset.documents[position].encoded_text)
 
     relevant = [each.tolist() for each in relevant_passages(dataset.answerable, dataset.documents.parents)]
     copies = []
     for row, (query, passages) in enumerate(zip(dataset.answerable, relevant, strict=True)):
-        if len(words(query.text)) < FEWEST_WORDS:
+        if len(words(query.text)) < MIN_WORDS:
             continue
         asked = shingles(query.text)
         if any(containment(asked, passage(position)) >= COPIED for position in passages):

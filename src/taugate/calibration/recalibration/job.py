@@ -42,9 +42,16 @@ def recalibrate(asked: Recalibration, say: Callable[[str], None], watch: Stopwat
     Killed at any moment, the same call goes on where it was: a file beside the releases says which steps are done, and
     a step is done again only if its inputs have changed. A directory has one recalibration at a time.
 
-    asked: see Recalibration; say: told one line of progress or warning at a time; watch: stopwatch whose stages grow.
-    Raises InputError, EncoderError, EngineUnavailable or ReleaseError for what keeps a release from being written or
-    compared.
+    Args:
+        asked: See Recalibration.
+        say: Told one line of progress or warning at a time.
+        watch: Stopwatch whose stages grow.
+
+    Raises:
+        InputError: For what keeps a release from being written or compared.
+        EncoderError: For what keeps a release from being written or compared.
+        EngineUnavailable: For what keeps a release from being written or compared.
+        ReleaseError: For what keeps a release from being written or compared.
     """
     releases = asked.releases
     find(releases)  # before the lock makes a directory that nobody asked for
@@ -62,7 +69,12 @@ def recalibrate(asked: Recalibration, say: Callable[[str], None], watch: Stopwat
 class _Run:
     """One run of a recalibration: a method for each step, and what the steps share.
 
-    asked, state: see their classes; current: folder of the current release; say, watch: as of `recalibrate`.
+    Attributes:
+        asked: See their classes.
+        state: See their classes.
+        current: Folder of the current release.
+        say: As of `recalibrate`.
+        watch: As of `recalibrate`.
     """
 
     def __init__(
@@ -146,7 +158,11 @@ class _Run:
     def _calibrate(self, digests: dict[str, str]) -> tuple[dict[str, Any], bool]:
         """Write the new release, unless an earlier run did.
 
-        digests: of the data set. Returns the release with what changed, and whether an earlier run had written it.
+        Args:
+            digests: Of the data set.
+
+        Returns:
+            The release with what changed, and whether an earlier run had written it.
         """
         asked, inputs = self.asked, sha256_json([digests, repr(self.settings)])
         made = self.state.done("calibrate", inputs)
@@ -273,13 +289,22 @@ def _finish(asked: Recalibration, state: RecalibrationState, result: Recalibrate
 
 
 def _end_trial(releases: Path, name: str) -> None:
-    """Remove the pointer `shadow`, unless it names another release by now; name: id of the release that was tried."""
+    """Remove the pointer `shadow`, unless it names another release by now.
+
+    Args:
+        name: Id of the release that was tried.
+    """
     if pointed_id(releases, SHADOW) == name:
         promotion.shadow(releases, None)
 
 
 def _is_of(release: Path, data: str) -> bool:
-    """Tell whether a release was calibrated on these files; release: its folder; data: folder or URL."""
+    """Tell whether a release was calibrated on these files.
+
+    Args:
+        release: Its folder.
+        data: Folder or URL.
+    """
     manifest = verify(release)
     splits = (manifest.data.split,) if manifest.labels is None else manifest.labels.splits
     return _digests(data, splits) == manifest.data.sha256

@@ -28,11 +28,15 @@ if TYPE_CHECKING:
 class Recalibration:
     """What to recalibrate, and what has to hold before the new release is promoted.
 
-    data: folder or URL with the newer corpus and its labelled queries; a folder where there are logs. releases: the
-    releases directory. logs: query logs of the service; their judgements are added to the data set first. rule: has to
-    hold against the current release before the new one is promoted; None for no rule. wanted: whether to promote at
-    all. trial: on live traffic, before the promotion. key: private key to sign the new release with, None for none.
-    trusted: as of `promotion.promote`.
+    Attributes:
+        data: Folder or URL with the newer corpus and its labelled queries; a folder where there are logs.
+        releases: The releases directory.
+        logs: Query logs of the service; their judgements are added to the data set first.
+        rule: Has to hold against the current release before the new one is promoted; None for no rule.
+        wanted: Whether to promote at all.
+        trial: On live traffic, before the promotion.
+        key: Private key to sign the new release with, None for none.
+        trusted: As of `promotion.promote`.
     """
 
     data: str
@@ -49,12 +53,18 @@ class Recalibration:
 class Recalibrated:
     """A recalibration as it ended.
 
-    current: id of the release that was current when it began. manifest: of the new release, None where nothing had
-    changed. traffic: queries that got labels, their judgements, and the judgements left out by reason; None without
-    logs. changes: documents added, changed and removed. loss: share of the queries that lose their answer to τ, with
-    95 % limits on each side. decision: by the rule, None without one. trial: on live traffic, None without one.
-    promoted: whether the new release is current. refusal: why it is not, a sentence; None where it is, or was not meant
-    to be. code: exit code. resumed: steps that an earlier run had done.
+    Attributes:
+        current: Id of the release that was current when it began.
+        manifest: Of the new release, None where nothing had changed.
+        traffic: Queries that got labels, their judgements, and the judgements left out by reason; None without logs.
+        changes: Documents added, changed and removed.
+        loss: Share of the queries that lose their answer to τ, with 95 % limits on each side.
+        decision: By the rule, None without one.
+        trial: On live traffic, None without one.
+        promoted: Whether the new release is current.
+        refusal: Why it is not, a sentence; None where it is, or was not meant to be.
+        code: Exit code.
+        resumed: Steps that an earlier run had done.
     """
 
     current: str
@@ -73,8 +83,13 @@ class Recalibrated:
 def changed_documents(current: Path, new: Path, watch: Stopwatch) -> dict[str, int]:
     """Count the documents that a new release adds, changes and removes.
 
-    current, new: folders of the releases; watch: shows the progress of reading them from an engine. Raises
-    EngineUnavailable, and ReleaseError where a release cannot be read.
+    Args:
+        current: Folders of the releases.
+        new: Folders of the releases.
+        watch: Shows the progress of reading them from an engine.
+
+    Raises:
+        EngineUnavailable: , and ReleaseError where a release cannot be read.
     """
     counted = ("added", "changed", "removed")
     manifests = verify(current), verify(new)
@@ -94,7 +109,12 @@ def loss_to_threshold(folder: Path, manifest: Manifest) -> Interval:
 
     The queries are those held out, where there are any. With few labels it is the estimate of labels and machine.
 
-    folder: of the release; manifest: of the same. Raises ReleaseError where it does not hold what its queries got.
+    Args:
+        folder: Of the release.
+        manifest: Of the same.
+
+    Raises:
+        ReleaseError: Where it does not hold what its queries got.
     """
     if manifest.labels is not None:
         return manifest.labels.both.loss

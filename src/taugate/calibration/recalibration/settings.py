@@ -30,7 +30,11 @@ def inherited_settings(manifest: Manifest) -> CalibrationSettings:
     What the gate judged is asked for again, admitted or not. A policy that `auto` chose is chosen anew. A release over
     an engine is followed by another one over an engine of its kind.
 
-    manifest: of the release. Raises InputError where its threshold was given with --tau.
+    Args:
+        manifest: Of the release.
+
+    Raises:
+        InputError: Where its threshold was given with --tau.
     """
     before = () if manifest.labels is None else manifest.labels.splits
     return CalibrationSettings(
@@ -50,8 +54,12 @@ def counting_traffic(settings: CalibrationSettings, splits: Collection[str]) -> 
 
     The split `human` takes the place of `generated`: generated queries never count among those that people ask.
 
-    settings: of the release; splits: of the newer data set. Raises InputError where the settings do not go with judged
-    traffic, and where nothing else was judged by people.
+    Args:
+        settings: Of the release.
+        splits: Of the newer data set.
+
+    Raises:
+        InputError: Where the settings do not go with judged traffic, and where nothing else was judged by people.
     """
     if TRAFFIC in settings.labelled_splits:
         return settings
@@ -67,7 +75,12 @@ def counting_traffic(settings: CalibrationSettings, splits: Collection[str]) -> 
 
 
 def inherited_encoder(folder: Path, manifest: Manifest) -> AskedEncoder:
-    """Return the float32 encoder of queries of a release; folder: of the release; manifest: of the same."""
+    """Return the float32 encoder of queries of a release.
+
+    Args:
+        folder: Of the release.
+        manifest: Of the same.
+    """
     return AskedEncoder(str(folder / [*manifest.query_encoders][-1]), new=True)
 
 
@@ -127,7 +140,11 @@ def _candidates(manifest: Manifest) -> CandidateSettings:
 
 
 def _gate(records: Sequence[GateRecord], kinds: int) -> GateSettings:
-    """Return the gate's conditions as they were asked for; kinds: of candidates, among which its error was divided."""
+    """Return the gate's conditions as they were asked for.
+
+    Args:
+        kinds: Of candidates, among which its error was divided.
+    """
     if not records:
         return GateSettings()
     return GateSettings(asked_margin(records), round(1 - (1 - records[0].confidence) * kinds, 12))

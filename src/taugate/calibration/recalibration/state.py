@@ -11,7 +11,7 @@ from taugate.storage.files import atomic_write, read_bounded
 STATE = "recalibration.json"
 Step = Literal["traffic", "calibrate", "shadow"]
 _STEPS: tuple[Step, ...] = get_args(Step)  # in the order in which they are done
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
 class _Done(BaseModel):
@@ -39,12 +39,16 @@ class RecalibrationState:
     def __init__(self, releases: Path) -> None:
         """Read the state that an earlier run left.
 
-        releases: the releases directory. Raises InputError where there is a file that is no such state.
+        Args:
+            releases: The releases directory.
+
+        Raises:
+            InputError: Where there is a file that is no such state.
         """
         self._path = releases / STATE
         self._state: _State | None = None
         try:
-            self._state = _State.model_validate_json(read_bounded(self._path, _MOST_BYTES))
+            self._state = _State.model_validate_json(read_bounded(self._path, _MAX_BYTES))
         except FileNotFoundError:
             pass
         except (OSError, ValidationError) as error:
@@ -58,14 +62,20 @@ class RecalibrationState:
         return None if self._state is None else self._state.current
 
     def begin(self, current: str) -> None:
-        """Begin anew where another release is current now; current: its id."""
+        """Begin anew where another release is current now.
+
+        Args:
+            current: Its id.
+        """
         if self._state is None or self._state.current != current:
             self._state = _State(current=current)
 
     def done(self, step: Step, inputs: str | None = None) -> dict[str, Any] | None:
         """Return the outcome of a step that is done; None where it is not, or was done with other inputs.
 
-        step: its name; inputs: digest of what it would be done with now, None for any.
+        Args:
+            step: Its name.
+            inputs: Digest of what it would be done with now, None for any.
         """
         found = None if self._state is None else self._state.steps.get(step)
         return None if found is None or inputs not in {None, found.inputs} else found.outcome
@@ -73,7 +83,13 @@ class RecalibrationState:
     def record(self, step: Step, inputs: str, outcome: dict[str, Any]) -> None:
         """Write down that a step is done; the steps after it have to be done again.
 
-        step: its name; inputs: digest of what it was done with; outcome: what came of it, as JSON. Raises OSError.
+        Args:
+            step: Its name.
+            inputs: Digest of what it was done with.
+            outcome: What came of it, as JSON.
+
+        Raises:
+            OSError: .
         """
         if self._state is None:
             raise ValueError("no recalibration has begun")
@@ -83,6 +99,10 @@ class RecalibrationState:
         atomic_write(self._path, self._state.model_dump_json(indent=2).encode() + b"\n")
 
     def finish(self) -> None:
-        """Remove the file: the recalibration is over, and nothing is left to resume. Raises OSError."""
+        """Remove the file: the recalibration is over, and nothing is left to resume.
+
+        Raises:
+            OSError: .
+        """
         self._state = None
         self._path.unlink(missing_ok=True)

@@ -19,21 +19,23 @@ from taugate.registry import promotion
 from taugate.retrieval.release.signature import TrustedKeys
 
 DEFAULT_QUERIES, DEFAULT_SECONDS = 200, 600.0
-_LEAST_QUERIES = 20
+_MIN_QUERIES = 20
 _SCRAPE_SECONDS = 10.0
 _PAUSE_SECONDS = 1.0
 _PREFIX = "taugate_shadow_"
 _REFUSED = {401, 403}
-_MOST_FAILED = 0.01  # share of the queries: one that fails for a filter on a new field is no fault of the release
+_MAX_FAILED = 0.01  # share of the queries: one that fails for a filter on a new field is no fault of the release
 
 
 @dataclass(frozen=True)
 class TrialSettings:
     """How long a release is tried, and where.
 
-    urls: of the services, such as http://127.0.0.1:8000, all of which read the releases directory; none: no trial.
-    queries: compared by all of them together before the trial ends. seconds: to wait for these at most. key: API key
-    with the scope metrics, None where the services need none.
+    Attributes:
+        urls: Of the services, such as http://127.0.0.1:8000, all of which read the releases directory; none: no trial.
+        queries: Compared by all of them together before the trial ends.
+        seconds: To wait for these at most.
+        key: API key with the scope metrics, None where the services need none.
     """
 
     urls: tuple[str, ...] = ()
@@ -45,10 +47,8 @@ class TrialSettings:
         for url in self.urls:
             if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).netloc:
                 raise InputError(f"--url {url}: not the address of a service; give one such as http://127.0.0.1:8000")
-        if self.queries < _LEAST_QUERIES:
-            raise InputError(
-                f"--shadow {self.queries}: too few to tell anything; give {_LEAST_QUERIES} queries or more"
-            )
+        if self.queries < _MIN_QUERIES:
+            raise InputError(f"--shadow {self.queries}: too few to tell anything; give {_MIN_QUERIES} queries or more")
         if not 0 < self.seconds < math.inf:
             raise InputError(f"--shadow-seconds {self.seconds:g}: give a number of seconds above 0")
 
@@ -57,10 +57,16 @@ class TrialSettings:
 class TrialResult:
     """How a release did as the shadow.
 
-    compared: queries that both releases answered; failed: queries that the new one could not answer; changed: queries
-    to which the two give other results; empty_before, empty_now: queries that the current release, and the new one,
-    leave without a result; overlap: mean share of the top-K that both have, None where none was compared; seconds: that
-    the trial took; wanted: how many queries had to be compared; silent: addresses of services that never answered.
+    Attributes:
+        compared: Queries that both releases answered.
+        failed: Queries that the new one could not answer.
+        changed: Queries to which the two give other results.
+        empty_before: Queries that the current release, and the new one, leave without a result.
+        empty_now: Queries that the current release, and the new one, leave without a result.
+        overlap: Mean share of the top-K that both have, None where none was compared.
+        seconds: That the trial took.
+        wanted: How many queries had to be compared.
+        silent: Addresses of services that never answered.
     """
 
     compared: int
@@ -87,7 +93,7 @@ class TrialResult:
                 "that they read this releases directory, with TAUGATE_SHADOW_SHARE above 0 and TAUGATE_RELOAD_SECONDS "
                 "set, or give a larger --shadow-seconds"
             )
-        if self.failed > _MOST_FAILED * (self.compared + self.failed):
+        if self.failed > _MAX_FAILED * (self.compared + self.failed):
             return f"it could not answer {self.failed:,} of {self.compared + self.failed:,} live queries"
         more = (self.empty_now - self.empty_before) / self.compared
         if more > WIDEST_MARGIN:
@@ -109,9 +115,15 @@ def try_release(
 
     The pointer `shadow` names the release meanwhile; whoever promotes it, or does not, removes it afterwards.
 
-    releases: the releases directory; name: id of the release; settings: see TrialSettings; trusted: as of
-    `promotion.promote`; say: told one line when the trial begins, and where a service does not answer. Raises
-    ReleaseError where the release does not verify, InputError where a service refuses the key.
+    Args:
+        releases: The releases directory.
+        name: Id of the release.
+        settings: See TrialSettings.
+        trusted: As of `promotion.promote`.
+        say: Told one line when the trial begins, and where a service does not answer.
+
+    Raises:
+        ReleaseError: Where the release does not verify, InputError where a service refuses the key.
     """
     promotion.shadow(releases, name, trusted)
     services = f"{len(settings.urls)} service" + ("s" if len(settings.urls) > 1 else "")
@@ -146,7 +158,9 @@ def ask_to_reload(url: str, key: str | None) -> bool:
 
     One whose key may not, or that has no keys, follows by itself where TAUGATE_RELOAD_SECONDS is set.
 
-    url: of the service; key: API key with the scope admin, or None.
+    Args:
+        url: Of the service.
+        key: API key with the scope admin, or None.
     """
     try:
         _get(f"{url.rstrip('/')}/admin/reload", key, method="POST")
@@ -179,7 +193,11 @@ def _counts(metrics: str, name: str) -> dict[str, float]:
 
 
 def _sum(counted: Mapping[str, dict[str, float]], seconds: float, settings: TrialSettings) -> TrialResult:
-    """Add up what the services have counted; counted: by address, without those that never answered."""
+    """Add up what the services have counted.
+
+    Args:
+        counted: By address, without those that never answered.
+    """
 
     def total(name: str) -> float:
         return sum(each.get(name, 0.0) for each in counted.values())

@@ -28,9 +28,11 @@ _SUREST = 1e-7
 class DoubtfulLabel:
     """A label that may be wrong.
 
-    row: of the query among the answerable ones; rank: of the result, from 0; probability: that the result is relevant,
-    by a model that did not learn from this query; rival: rank of the likeliest result of the query with the opposite
-    label; None where no result has it.
+    Attributes:
+        row: Of the query among the answerable ones.
+        rank: Of the result, from 0.
+        probability: That the result is relevant, by a model that did not learn from this query.
+        rival: Rank of the likeliest result of the query with the opposite label; None where no result has it.
     """
 
     row: int
@@ -43,8 +45,9 @@ class DoubtfulLabel:
 class DoubtfulLabels:
     """The most doubtful labels of each kind, the most doubtful first, with at most one of a kind for each query.
 
-    irrelevant: results that are labelled relevant and are probably not; missing: results without a label that are
-    probably relevant.
+    Attributes:
+        irrelevant: Results that are labelled relevant and are probably not.
+        missing: Results without a label that are probably relevant.
     """
 
     irrelevant: list[DoubtfulLabel]
@@ -54,9 +57,12 @@ class DoubtfulLabels:
 def doubtful_labels(probabilities: Float64, judged: JudgedQueries, most: int) -> DoubtfulLabels:
     """Find the labels that a model disagrees with most.
 
-    probabilities: (n, K) that each result is relevant, by models that did not learn from its query (`cross_fitted`);
-    judged: the n answerable queries with their results; most: number of labels of each kind. Fewer come back where the
-    model disagrees with fewer, and none where all results have the same label.
+    Args:
+        probabilities: (n, K) that each result is relevant, by models that did not learn from its query
+            (`cross_fitted`).
+        judged: The n answerable queries with their results.
+        most: Number of labels of each kind. Fewer come back where the model disagrees with fewer, and none where all
+            results have the same label.
     """
     relevant, unlabelled = judged.relevant & judged.labelled, ~judged.relevant & judged.labelled
     if not relevant.any() or not unlabelled.any():
@@ -83,7 +89,9 @@ def cross_fitted(estimated: EstimatedRelevance, roles: QueryRoles) -> Float64:
     The queries that fitted the model get those of its cross-validation, recalibrated like all others. The recalibration
     itself, three numbers, learned from the queries that did not fit.
 
-    estimated: the model with its probabilities; roles: which of the n queries fitted it.
+    Args:
+        estimated: The model with its probabilities.
+        roles: Which of the n queries fitted it.
     """
     probabilities = estimated.answerable.astype(np.float64)
     folds = np.clip(estimated.fit.out_of_fold.astype(np.float64), _SUREST, 1 - _SUREST)

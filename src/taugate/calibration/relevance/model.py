@@ -44,7 +44,7 @@ from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 # C, the inverse strength of the ridge penalty on standardised features: from strong to next to none, a decade apart.
 _STRENGTHS = (0.03, 0.3, 3.0)
 # A feature that is the same for every result (the rank, with K = 1) carries nothing and must not be divided by nothing.
-_SMALLEST_SCALE = 1e-9
+_MIN_SCALE = 1e-9
 # Recalibration targets keep the map finite; the ridge penalty of scikit-learn is not wanted beside them.
 _NO_PENALTY = 1e9
 
@@ -53,9 +53,11 @@ _NO_PENALTY = 1e9
 class RelevanceFit:
     """A model of relevance with what cross-validation says of it.
 
-    model: fitted on all queries; regularization: C, the inverse strength of its ridge penalty; log_loss: mean negative
-    log-likelihood of `out_of_fold`, in nats; out_of_fold: (q, K) float32, probability of each result by a model that
-    has not seen its query.
+    Attributes:
+        model: Fitted on all queries.
+        regularization: C, the inverse strength of its ridge penalty.
+        log_loss: Mean negative log-likelihood of `out_of_fold`, in nats.
+        out_of_fold: (q, K) float32, probability of each result by a model that has not seen its query.
     """
 
     model: Logistic
@@ -68,8 +70,9 @@ class RelevanceFit:
 class AppliedRelevance:
     """A model of relevance with the probabilities that it gives to all results.
 
-    relevance: the model with what describes a query and its results; answerable: (n, K) and unanswerable: (u, K)
-    float32, probabilities.
+    Attributes:
+        relevance: The model with what describes a query and its results.
+        answerable: (n, K) and unanswerable: (u, K) float32, probabilities.
     """
 
     relevance: Relevance
@@ -81,8 +84,10 @@ class AppliedRelevance:
 class EstimatedRelevance(AppliedRelevance):
     """A model that was fitted here, with the probabilities that it gives.
 
-    fit: the model before its probabilities were recalibrated, for a choice in which the queries that certify have no
-    say; choosing: (c, K) float32, what it then gave to the queries that help to choose.
+    Attributes:
+        fit: The model before its probabilities were recalibrated, for a choice in which the queries that certify have
+            no say.
+        choosing: (c, K) float32, what it then gave to the queries that help to choose.
     """
 
     fit: RelevanceFit
@@ -101,10 +106,13 @@ def estimate_relevance(
 
     One thread: the same data give the same bits.
 
-    judged: the n answerable queries with their results; vectors: (n, d) float32, of them; unanswerable: the top-K of
-    the u unanswerable ones, and their (u, d) vectors; roles: which queries fit; documents: (N, d) float32, in memory
-    or not; lengths: (N,) bytes of each document. None where the queries that fit have no relevant result, or nothing
-    else.
+    Args:
+        judged: The n answerable queries with their results.
+        vectors: (n, d) float32, of them.
+        unanswerable: The top-K of the u unanswerable ones, and their (u, d) vectors.
+        roles: Which queries fit.
+        documents: (N, d) float32, in memory or not.
+        lengths: (N,) bytes of each document. None where the queries that fit have no relevant result, or nothing else.
     """
     with threadpool_limits(limits=1):
         background = _background(documents, vectors[roles.fit], lengths)
@@ -134,9 +142,12 @@ def apply_relevance(
     Its weights stay. What it compares scores with, the similarities of random partners, is measured again in this
     corpus.
 
-    model: with its recalibration; judged: the n answerable queries with their results; unanswerable: the top-K of the
-    others; encoded: vectors of documents and queries; describing: positions of the answerable queries by which
-    documents are described, those that would fit a model.
+    Args:
+        model: With its recalibration.
+        judged: The n answerable queries with their results.
+        unanswerable: The top-K of the others.
+        encoded: Vectors of documents and queries.
+        describing: Positions of the answerable queries by which documents are described, those that would fit a model.
     """
     with threadpool_limits(limits=1):
         background = _background(encoded.documents, encoded.answerable[describing], encoded.lengths)
@@ -171,9 +182,12 @@ def fit_relevance(
     Folds are of whole queries, as results of one query resemble each other, and of whole documents, as do queries on
     one. One thread, so that the same data give the same bits.
 
-    values: (q, K, F) float64 features; relevant: (q, K); labels: (q,), equal for queries on one document; labelled:
-    (q, K), the results to learn from, None for all. None where a fold would have only relevant or only irrelevant
-    results to learn from.
+    Args:
+        values: (q, K, F) float64 features.
+        relevant: (q, K).
+        labels: (q,), equal for queries on one document.
+        labelled: (q, K), the results to learn from, None for all. None where a fold would have only relevant or only
+            irrelevant results to learn from.
     """
     known = _all_of(relevant) if labelled is None else labelled
     folds = list(cluster_folds(np.unique(labels, return_inverse=True)[1]))  # roles are drawn at random
@@ -211,11 +225,14 @@ def fit_logistic(
 ) -> Logistic:
     """Fit a logistic regression on standardised features.
 
-    values: (n, F) float64; positive: (n,); strength: C, the inverse strength of the ridge penalty; class_weight:
-    "balanced" where both classes are to weigh the same, as scikit-learn has it.
+    Args:
+        values: (n, F) float64.
+        positive: (n,).
+        strength: C, the inverse strength of the ridge penalty.
+        class_weight: "balanced" where both classes are to weigh the same, as scikit-learn has it.
     """
     center, scale = values.mean(axis=0), values.std(axis=0)
-    scale = np.where(scale < _SMALLEST_SCALE, 1.0, scale)
+    scale = np.where(scale < _MIN_SCALE, 1.0, scale)
     regression = LogisticRegression(C=strength, class_weight=class_weight, max_iter=1000)
     regression.fit((values - center) / scale, positive)
     return Logistic(center, scale, regression.coef_[0].astype(np.float64), float(regression.intercept_[0]))
@@ -238,8 +255,11 @@ def recalibrate(
     relevant or only irrelevant results, or where the line would fall, which says that the model orders unseen results
     no better than chance.
 
-    model: fitted on other queries; values: (q, K, F) float64 features; relevant: (q, K); labelled: (q, K), the results
-    to learn from, None for all.
+    Args:
+        model: Fitted on other queries.
+        values: (q, K, F) float64 features.
+        relevant: (q, K).
+        labelled: (q, K), the results to learn from, None for all.
     """
     known = _all_of(relevant) if labelled is None else labelled
     found = relevant[known]
@@ -260,7 +280,9 @@ def recalibrate(
 def _regression(said: Float64, target: Float64) -> tuple[list[float], float]:
     """Fit a logistic regression to targets between 0 and 1, and return its coefficients and intercept.
 
-    said: (n, F); target: (n,).
+    Args:
+        said: (n, F).
+        target: (n,).
     """
     regression = LogisticRegression(C=_NO_PENALTY, max_iter=1000)
     with threadpool_limits(limits=1):
@@ -284,10 +306,14 @@ def relevance_record(
 
     Bootstraps come from `numpy.random.default_rng([seed, 7])`.
 
-    estimated: the model with its probabilities; roles: which queries fitted it; judged: the n answerable queries with
-    their results; units: what counts as one draw among them; heldout: positions of the held-out ones; without them it
-    is measured on those that help to choose and certify, which the recalibration, three numbers, was fitted on; seed:
-    of the calibration.
+    Args:
+        estimated: The model with its probabilities.
+        roles: Which queries fitted it.
+        judged: The n answerable queries with their results.
+        units: What counts as one draw among them.
+        heldout: Positions of the held-out ones; without them it is measured on those that help to choose and certify,
+            which the recalibration, three numbers, was fitted on.
+        seed: Of the calibration.
     """
     return RelevanceRecord(
         features=list(FEATURES),
@@ -310,8 +336,13 @@ def kept_relevance_record(
 ) -> RelevanceRecord:
     """Write down how reliable a model is on other queries or documents than before; how it was fitted stays.
 
-    record: of the release that the model comes from; applied: the model with its probabilities; judged, units, seed:
-    as for `relevance_record`; part: the queries to measure it on, by name and positions.
+    Args:
+        record: Of the release that the model comes from.
+        applied: The model with its probabilities.
+        judged: As for `relevance_record`.
+        units: As for `relevance_record`.
+        part: The queries to measure it on, by name and positions.
+        seed: As for `relevance_record`.
     """
     name, members = part
     return record.model_copy(update={"part": name, **_reliability(applied, judged, units, members, seed)})

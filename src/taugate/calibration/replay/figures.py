@@ -23,13 +23,17 @@ from taugate.retrieval.release.query_arrays import Reference
 
 _ALARM, _OVER = "tau", "uncut"  # marks of the style sheet
 _PERCENTILES = (5, 50, 95)
-_FEWEST, _MOST_POINTS = 50, 120  # queries of a percentile that is drawn, and how many of these there are
+_FEWEST, _MAX_POINTS = 50, 120  # queries of a percentile that is drawn, and how many of these there are
 
 
 def evidence_figure(trace: SignalTrace, course: StreamCourse, moments: Sequence[AlarmChange], time: TimeAxis) -> Figure:
     """Draw evidence over time, clipped at that of an alarm.
 
-    trace: of one signal; course: of its stream; moments: all alarms; time: the x axis.
+    Args:
+        trace: Of one signal.
+        course: Of its stream.
+        moments: All alarms.
+        time: The x axis.
     """
     own = [each for each in moments if each.signal == trace.signal]
     alarms = sum(each.on for each in own)
@@ -56,8 +60,12 @@ def block_means_figure(
 ) -> Figure:
     """Draw means of blocks over time, with the limits between which they are no drift.
 
-    trace: of one signal; course: of its stream; moments: all alarms; time: the x axis; baseline: whether one widens the
-    limits.
+    Args:
+        trace: Of one signal.
+        course: Of its stream.
+        moments: All alarms.
+        time: The x axis.
+        baseline: Whether one widens the limits.
     """
     values = trace.means.tolist()
     said = f"from {values[0]:.1%} to {values[-1]:.1%}" if values else "no block is complete"
@@ -94,8 +102,12 @@ def best_similarity_figure(
 ) -> Figure:
     """Draw percentiles of the best similarity over time, with the times in which any signal had an alarm.
 
-    queries: of the log; reference: of the calibration; present: when any query came; moments: all alarms; time: the x
-    axis.
+    Args:
+        queries: Of the log.
+        reference: Of the calibration.
+        present: When any query came.
+        moments: All alarms.
+        time: The x axis.
     """
     pieces = [_piece(queries, span) for span in present]
     live = np.concatenate([levels for _, levels in pieces])
@@ -128,7 +140,11 @@ def mark_alarms(
 ) -> list[LegendEntry]:
     """Draw where alarms begin and end, and return what that adds to the legend.
 
-    chart: to draw on; moments: alarms; begins, over: words of the legend.
+    Args:
+        chart: To draw on.
+        moments: Alarms.
+        begins: Words of the legend.
+        over: Words of the legend.
     """
     for each in moments:
         chart.upright(each.at, "", _ALARM if each.on else _OVER)
@@ -152,7 +168,7 @@ def _piece(queries: Observations, span: TimeSpan) -> tuple[list[float], Float64]
     """
     start, stop = np.searchsorted(queries.at, span.start), np.searchsorted(queries.at, span.end, side="right")
     count = int(stop - start)
-    points = min(1 + count // _FEWEST, max(1, _MOST_POINTS * count // len(queries)))
+    points = min(1 + count // _FEWEST, max(1, _MAX_POINTS * count // len(queries)))
     groups = np.array_split(np.arange(start, stop), points)
     levels = np.array([np.percentile(queries.top[rows, 0], _PERCENTILES) for rows in groups])
     at = [float(queries.at[rows].mean()) for rows in groups]

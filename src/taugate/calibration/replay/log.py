@@ -25,8 +25,10 @@ from taugate.retrieval.release.verify import verify
 class ReleaseLog:
     """Lines of one release.
 
-    queries: in the order of time; judged: judgements, in the order of time; others: how many lines are of other
-    releases.
+    Attributes:
+        queries: In the order of time.
+        judged: Judgements, in the order of time.
+        others: How many lines are of other releases.
     """
 
     queries: Observations
@@ -38,8 +40,11 @@ class ReleaseLog:
 class AnsweredLog:
     """A release with its lines of the log.
 
-    release: its id; reference: distributions of its calibration; percentile: 0…100, of the calibration's top-K
-    similarities, which gives its θ; log: its queries and judgements.
+    Attributes:
+        release: Its id.
+        reference: Distributions of its calibration.
+        percentile: 0…100, of the calibration's top-K similarities, which gives its θ.
+        log: Its queries and judgements.
     """
 
     release: str
@@ -51,8 +56,14 @@ class AnsweredLog:
     def read(cls, releases: Path, release: str | None, logs: Sequence[Path]) -> Self:
         """Read a release and its lines of the logs.
 
-        releases: the directory of releases; release: its id, None for the current one; logs: files, in any order.
-        Raises InputError or ReleaseError.
+        Args:
+            releases: The directory of releases.
+            release: Its id, None for the current one.
+            logs: Files, in any order.
+
+        Raises:
+            InputError: .
+            ReleaseError: .
         """
         folder = find(releases, release)
         manifest = verify(folder)
@@ -63,7 +74,9 @@ class AnsweredLog:
     def monitor(self, rules: Rules, ordinary: Mapping[str, Bounds] = MappingProxyType({})) -> Monitor:
         """Set up the alarms of a service that has just started with this release.
 
-        rules: of the alarms; ordinary: bounds of a baseline by signal, which widen those of the calibration.
+        Args:
+            rules: Of the alarms.
+            ordinary: Bounds of a baseline by signal, which widen those of the calibration.
         """
         return Monitor(self.reference, theta_of(self.reference, self.percentile), rules, ordinary)
 
@@ -73,8 +86,13 @@ def read_log(paths: Sequence[Path], release: str, k: int) -> ReleaseLog:
 
     Queries within a filter or not read whole, and irrelevant documents, are left out, as drift does not count them.
 
-    paths: files, in any order; release: its id; k: results that its queries have. Raises InputError where a line is not
-    of a query log, or none is of the release.
+    Args:
+        paths: Files, in any order.
+        release: Its id.
+        k: Results that its queries have.
+
+    Raises:
+        InputError: Where a line is not of a query log, or none is of the release.
     """
     queries, judged, others = _Queries(k), _Judged(), 0
     for line in read_query_log(paths):

@@ -14,7 +14,12 @@ from taugate.drift.baseline import Baseline
 
 @dataclass(frozen=True)
 class SignalFigures:
-    """A signal on the page; name: for people; figures: of its evidence and its means."""
+    """A signal on the page.
+
+    Attributes:
+        name: For people.
+        figures: Of its evidence and its means.
+    """
 
     name: str
     figures: list[Figure]
@@ -24,8 +29,12 @@ class SignalFigures:
 class BlockCounts:
     """Counts of the blocks that a stream fills.
 
-    number: of complete blocks; size: of a block, as words; seen: queries or judgements, repeats included; distinct:
-    different ones; gaps: times in which none came.
+    Attributes:
+        number: Of complete blocks.
+        size: Of a block, as words.
+        seen: Queries or judgements, repeats included.
+        distinct: Different ones.
+        gaps: Times in which none came.
     """
 
     number: int
@@ -36,7 +45,12 @@ class BlockCounts:
 
     @classmethod
     def from_course(cls, course: StreamCourse, seen: int) -> "BlockCounts":
-        """Count the blocks of a stream; course: of the stream; seen: queries or judgements, repeats included."""
+        """Count the blocks of a stream.
+
+        Args:
+            course: Of the stream.
+            seen: Queries or judgements, repeats included.
+        """
         least, most = (choose(course.sizes or [course.size]) for choose in (min, max))
         size = f"{least:,}" if least == most else f"{least:,} to {most:,}"
         return cls(len(course.blocks), size, seen, course.distinct, len(course.present) - 1)
@@ -45,8 +59,10 @@ class BlockCounts:
 def render(answered: AnsweredLog, replayed: ReplayedLog, baseline: Baseline | None) -> str:
     """Render the page of a log.
 
-    answered: the release with its log; replayed: what its alarms did; baseline: the one that widens the bounds, None
-    without one.
+    Args:
+        answered: The release with its log.
+        replayed: What its alarms did.
+        baseline: The one that widens the bounds, None without one.
     """
     log, moments = answered.log, replayed.moments
     start, end = (float(each) for each in log.queries.at[[0, -1]])

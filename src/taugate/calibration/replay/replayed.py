@@ -30,7 +30,9 @@ class TimeSpan(NamedTuple):
 def present_spans(at: Float64, blocks: Sequence[TimeSpan]) -> list[TimeSpan]:
     """Return the spans of time in which things came, with gaps between them.
 
-    at: when things came, (n,) in order, n ≥ 1; blocks: that they filled, of which there may be none.
+    Args:
+        at: When things came, (n,) in order, n ≥ 1.
+        blocks: That they filled, of which there may be none.
     """
     whole = TimeSpan(float(at[0]), float(at[-1]))
     usual = float(np.median([block.end - block.start for block in blocks or [whole]]))
@@ -48,13 +50,23 @@ class StepSegment:
 
 
 def group_maxima(values: Float64, starts: Starts) -> Float64:
-    """Return the largest value of each group; values: (n,); starts: where the groups begin."""
+    """Return the largest value of each group.
+
+    Args:
+        values: (n,).
+        starts: Where the groups begin.
+    """
     most: Float64 = np.maximum.reduceat(values, starts)
     return most
 
 
 def group_means(values: Float64, starts: Starts) -> Float64:
-    """Return the mean of each group; values: (n,); starts: where the groups begin."""
+    """Return the mean of each group.
+
+    Args:
+        values: (n,).
+        starts: Where the groups begin.
+    """
     mean: Float64 = np.add.reduceat(values, starts) / np.diff(np.append(starts, len(values)))
     return mean
 
@@ -66,8 +78,12 @@ def step_segments(
 
     What lies too close to be told apart becomes one step: `merge` makes one value of several.
 
-    at: Unix times, (n,); values: (n,); end: of the last value; present: spans, each of which becomes a segment; merge:
-    of values by group.
+    Args:
+        at: Unix times, (n,).
+        values: (n,).
+        end: Of the last value.
+        present: Spans, each of which becomes a segment.
+        merge: Of values by group.
     """
     if not len(values):
         return []
@@ -91,7 +107,10 @@ def step_segments(
 class SignalWords:
     """Words for a signal.
 
-    name: of the signal; mean: what the mean of a block is a share of, or is; things: what fills the blocks.
+    Attributes:
+        name: Of the signal.
+        mean: What the mean of a block is a share of, or is.
+        things: What fills the blocks.
     """
 
     name: str
@@ -111,7 +130,12 @@ SIGNALS = {
 
 
 def count_of(number: int, thing: str) -> str:
-    """Write a number of things, one or more; number: how many; thing: in the singular."""
+    """Write a number of things, one or more.
+
+    Args:
+        number: How many.
+        thing: In the singular.
+    """
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
@@ -127,7 +151,11 @@ ColumnsT = TypeVar("ColumnsT")
 class AlarmChange:
     """An alarm that begins or ends.
 
-    signal: its name; at: Unix time; after: queries, or judgements for COE, of the log up to it; on: whether it begins.
+    Attributes:
+        signal: Its name.
+        at: Unix time.
+        after: Queries, or judgements for COE, of the log up to it.
+        on: Whether it begins.
     """
 
     signal: str
@@ -147,9 +175,12 @@ class MeanLimits(NamedTuple):
 class SignalTrace:
     """The course of one signal.
 
-    signal: its name; evidence: (f,) after each fifth of a block, over that of an alarm; means: (b,) of its most telling
-    variable, a block each; calibrated: what the calibration allows them; allowed: what is allowed in all, with a
-    baseline.
+    Attributes:
+        signal: Its name.
+        evidence: (f,) after each fifth of a block, over that of an alarm.
+        means: (b,) of its most telling variable, a block each.
+        calibrated: What the calibration allows them.
+        allowed: What is allowed in all, with a baseline.
     """
 
     signal: str
@@ -163,9 +194,14 @@ class SignalTrace:
 class StreamCourse:
     """The course of a stream, queries or judgements, and of the signals that are tested in its blocks.
 
-    fifths: (f,) Unix times at which a fifth of a block was complete; blocks: when each began and was complete; sizes:
-    things in each, no two of them the same; size: of the block that is open; distinct: how many different things there
-    are in all; present: when any came; traces: of its signals.
+    Attributes:
+        fifths: (f,) Unix times at which a fifth of a block was complete.
+        blocks: When each began and was complete.
+        sizes: Things in each, no two of them the same.
+        size: Of the block that is open.
+        distinct: How many different things there are in all.
+        present: When any came.
+        traces: Of its signals.
     """
 
     fifths: Float64
@@ -181,8 +217,10 @@ class StreamCourse:
 class ReplayedLog:
     """The outcome of a replay.
 
-    moments: alarms that begin or end, in the order of time; queries: course of the queries; judged: course of the
-    judgements, None where nothing was judged.
+    Attributes:
+        moments: Alarms that begin or end, in the order of time.
+        queries: Course of the queries.
+        judged: Course of the judgements, None where nothing was judged.
     """
 
     moments: list[AlarmChange]
@@ -193,7 +231,10 @@ class ReplayedLog:
 def replay(log: ReleaseLog, monitor: Monitor, calibrated: Monitor) -> ReplayedLog:
     """Replay a log: do what the service would have done.
 
-    log: queries and judgements; monitor: the alarms; calibrated: the monitor without a baseline, or the same one.
+    Args:
+        log: Queries and judgements.
+        monitor: The alarms.
+        calibrated: The monitor without a baseline, or the same one.
     """
     moments: list[AlarmChange] = []
     queries = _course(log.queries, monitor.process(log.queries), monitor.queries, calibrated.queries, moments)

@@ -19,11 +19,15 @@ from taugate.retrieval.release.layout import baseline_path
 def learn_baseline(releases: Path, release: str | None, logs: Sequence[Path], rules: Rules, *, as_json: bool) -> None:
     """Learn the ordinary range of each drift signal from recorded traffic, and write it beside the release.
 
-    releases: the releases directory; release: id of the release that answered, None for the current one; logs: files
-    that the service wrote, in any order; rules: the block size of the alarms; as_json: print one JSON object in place
-    of the path.
+    Args:
+        releases: The releases directory.
+        release: Id of the release that answered, None for the current one.
+        logs: Files that the service wrote, in any order.
+        rules: The block size of the alarms.
+        as_json: Print one JSON object in place of the path.
 
-    Raises InputError, and writes nothing, where the logs cannot be read or are too short; ReleaseError for the release.
+    Raises:
+        InputError: , and writes nothing, where the logs cannot be read or are too short; ReleaseError for the release.
     """
     answered = AnsweredLog.read(releases, release, logs)
     monitor, queries = answered.monitor(rules), answered.log.queries
@@ -71,12 +75,17 @@ def replay_logs(  # noqa: PLR0913 (one for each option of the command)
 ) -> None:
     """Print when each drift alarm would have begun and ended, and draw it on an HTML page.
 
-    releases: the releases directory; release: id of the release that answered, None for the current one; logs: files
-    that the service wrote, in any order; rules: when there is an alarm; baseline_at: a baseline that widens the bounds,
-    or the folder with it, None for the bounds of the calibration; page: where the drawing goes, None for a file beside
-    the first log; as_json: print one JSON object in place of a line for each change.
+    Args:
+        releases: The releases directory.
+        release: Id of the release that answered, None for the current one.
+        logs: Files that the service wrote, in any order.
+        rules: When there is an alarm.
+        baseline_at: A baseline that widens the bounds, or the folder with it, None for the bounds of the calibration.
+        page: Where the drawing goes, None for a file beside the first log.
+        as_json: Print one JSON object in place of a line for each change.
 
-    Raises InputError for logs or a baseline that cannot be used, ReleaseError for the release.
+    Raises:
+        InputError: For logs or a baseline that cannot be used, ReleaseError for the release.
     """
     answered = AnsweredLog.read(releases, release, logs)
     calibrated = answered.monitor(rules)

@@ -25,7 +25,10 @@ Scores = Mapping[str, tuple[Float32, Float32]]
 class ShownQueries:
     """The answerable queries that a figure shows.
 
-    members: their positions; queries: the queries, with their results; words: which they are, for people.
+    Attributes:
+        members: Their positions.
+        queries: The queries, with their results.
+        words: Which they are, for people.
     """
 
     members: NDArray[np.int64]
@@ -36,7 +39,8 @@ class ShownQueries:
 def shown_queries(found: Findings) -> ShownQueries:
     """Take the held-out queries; without any, those of the calibration queries that the model was not fitted on.
 
-    found: findings of the study.
+    Args:
+        found: Findings of the study.
     """
     if "heldout" in found.parts:
         members = found.parts["heldout"].members
@@ -60,8 +64,11 @@ def shown_queries(found: Findings) -> ShownQueries:
 class AbstentionFigures:
     """Figures of answering with nothing, with the numbers beside them.
 
-    measured: of the queries shown, with all that is in force; unanswerable: how many queries ought to get nothing;
-    record: of the policy that refuses queries, None without one; figures: both errors, and risk against coverage.
+    Attributes:
+        measured: Of the queries shown, with all that is in force.
+        unanswerable: How many queries ought to get nothing.
+        record: Of the policy that refuses queries, None without one.
+        figures: Both errors, and risk against coverage.
     """
 
     measured: Abstention
@@ -75,7 +82,9 @@ def abstention_figures(found: Findings, shown: ShownQueries) -> AbstentionFigure
 
     Where queries are refused as a whole it is the unanswerable ones that had no say in the score.
 
-    found: findings of the study; shown: the answerable queries to show.
+    Args:
+        found: Findings of the study.
+        shown: The answerable queries to show.
     """
     if not len(found.scored.unanswerable):
         return None
@@ -133,7 +142,8 @@ def _errors(scores: Scores, measured: Abstention, record: AbstentionRecord | Non
 def both_errors(answerable: Float32, unanswerable: Float32) -> tuple[list[float], list[float]]:
     """Return the share of answerable queries below a threshold and of unanswerable ones not below it, from low to high.
 
-    answerable: (q,) and unanswerable: (u,) best scores.
+    Args:
+        answerable: (q,) and unanswerable: (u,) best scores.
     """
     best = np.unique(np.concatenate([answerable, unanswerable]))
     thresholds = best[np.unique(np.linspace(0, len(best) - 1, _POINTS).astype(int))]
@@ -144,7 +154,9 @@ def both_errors(answerable: Float32, unanswerable: Float32) -> tuple[list[float]
 def _risk(best: Float32, shown: ShownQueries, least: np.float32 | None) -> Figure:
     """Draw risk against coverage.
 
-    best: (q + u,) of the answerable queries, then of the unanswerable ones; least: what is answered reaches it.
+    Args:
+        best: (q + u,) of the answerable queries, then of the unanswerable ones.
+        least: What is answered reaches it.
     """
     hits = shown.queries.judged.accuracy()
     coverage, risk = risk_coverage(best, np.concatenate([hits, np.zeros(len(best) - len(hits))]))

@@ -18,7 +18,7 @@ from taugate.retrieval.release.measures import (
 )
 
 _FARTHEST = 2.0  # distance of opposite unit vectors
-_MOST_BARS = 40
+_MAX_BARS = 40
 _SETS = {"before": "base encoder", "after": "adapted encoder"}
 
 
@@ -26,7 +26,11 @@ _SETS = {"before": "base encoder", "after": "adapted encoder"}
 class ChangeRow:
     """A measure before and after.
 
-    name, about: what it is; before, after: as they are written, each with its interval or an empty text.
+    Attributes:
+        name: What it is.
+        about: What it is.
+        before: As they are written, each with its interval or an empty text.
+        after: As they are written, each with its interval or an empty text.
     """
 
     name: str
@@ -39,8 +43,13 @@ class ChangeRow:
 class AdaptedSection:
     """What the section shows.
 
-    record: of the adaptation; measures: of it; changes: before and after; recipes: rows of all encoders that were
-    tried, as the papers print them; chosen: name of the row in use; separation: the histograms of Δ_M.
+    Attributes:
+        record: Of the adaptation.
+        measures: Of it.
+        changes: Before and after.
+        recipes: Rows of all encoders that were tried, as the papers print them.
+        chosen: Name of the row in use.
+        separation: The histograms of Δ_M.
     """
 
     record: AdaptationRecord
@@ -68,7 +77,11 @@ class AdaptedSection:
 
 
 def change_rows(record: AdaptationRecord) -> list[ChangeRow]:
-    """Return the measures before and after; record: of an adaptation, with measures."""
+    """Return the measures before and after.
+
+    Args:
+        record: Of an adaptation, with measures.
+    """
     found = record.measures
     if found is None:
         return []
@@ -166,13 +179,14 @@ def _estimate(value: Interval) -> tuple[str, str]:
 def separation_figure(record: SeparationRecord) -> Figure:
     """Draw the histograms of Δ_M before and after, one over the other, as Figure 2 of the thresholds paper.
 
-    record: of the separation.
+    Args:
+        record: Of the separation.
     """
     both: dict[str, Distances] = {"before": record.before, "after": record.after}
     bins = len(record.before.counts)
     used = [place for each in both.values() for place, found in enumerate(each.counts) if found]
     first, last = (min(used), max(used) + 1) if used else (0, bins)
-    step = max(1, -(-(last - first) // _MOST_BARS))
+    step = max(1, -(-(last - first) // _MAX_BARS))
     first, width = max(0, first - step), _FARTHEST / bins
     edges = list(range(first, min(bins, last + step) + 1, step))
     shares = {

@@ -99,9 +99,14 @@ _DIGITS = {"policy.tau": 6, "abstention.tau": 6, "query_set.effective_sample_siz
 class ComparisonRow:
     """One fact of two releases.
 
-    group, label: which fact it is; old, new: None where a release does not have it; difference: new less old for
-    numbers of one unit, "changed" for others that differ, None for what is the same or cannot be compared; digits:
-    after the point, of what is not whole.
+    Attributes:
+        group: Which fact it is.
+        label: Which fact it is.
+        old: None where a release does not have it.
+        new: None where a release does not have it.
+        difference: New less old for numbers of one unit, "changed" for others that differ, None for what is the same or
+            cannot be compared.
+        digits: After the point, of what is not whole.
     """
 
     group: str
@@ -136,7 +141,9 @@ def compare_releases(old: BaseModel | Mapping[str, Any], new: BaseModel | Mappin
     Thresholds of two different policies are in different units, and have no difference. A part that neither was
     measured on has no row.
 
-    old, new: manifests, or what is going to be one.
+    Args:
+        old: Manifests, or what is going to be one.
+        new: Manifests, or what is going to be one.
     """
     before, after = _plain(old), _plain(new)
     return [
@@ -150,7 +157,9 @@ def compare_releases(old: BaseModel | Mapping[str, Any], new: BaseModel | Mappin
 def same_queries(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[str, Any]) -> bool:
     """Say whether two releases were measured on the same labelled queries of the same documents, divided alike.
 
-    old, new: manifests, or what is going to be one.
+    Args:
+        old: Manifests, or what is going to be one.
+        new: Manifests, or what is going to be one.
     """
     before, after = _plain(old), _plain(new)
     same = ("data.sha256", "data.split", "bootstrap.seed", "bootstrap.holdout")

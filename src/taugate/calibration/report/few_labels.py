@@ -20,7 +20,11 @@ _MACHINES = {
 class SourceRow:
     """One source of estimates, in words.
 
-    name: of the source; accuracy, loss, tau: values as they are written, each with its interval.
+    Attributes:
+        name: Of the source.
+        accuracy: Values as they are written, each with its interval.
+        loss: Values as they are written, each with its interval.
+        tau: Values as they are written, each with its interval.
     """
 
     name: str
@@ -30,7 +34,11 @@ class SourceRow:
 
 
 def evidence(record: LabelsRecord) -> str:
-    """Say which queries were judged, which were not, and who scored them; record: of the labels."""
+    """Say which queries were judged, which were not, and who scored them.
+
+    Args:
+        record: Of the labels.
+    """
     judged = f"{record.judged:,} judged {'query' if record.judged == 1 else 'queries'}"
     if record.answerable < record.judged:
         judged += f", {record.answerable:,} of them with an answer"
@@ -42,7 +50,11 @@ def evidence(record: LabelsRecord) -> str:
 
 
 def worth(record: LabelsRecord) -> str:
-    """Say what the machine adds to the labels; record: of the labels."""
+    """Say what the machine adds to the labels.
+
+    Args:
+        record: Of the labels.
+    """
     if record.machine is None:
         return ""
     said = [_worth("accuracy", record.accuracy, record.alone.accuracy, record.both.accuracy)]
@@ -67,7 +79,11 @@ def _worth(of: str, found: MachineWorth, alone: Interval, both: Interval) -> str
 
 
 def source_rows(record: LabelsRecord) -> list[SourceRow]:
-    """Return a row for each source: the labels alone, the machine alone, and both; record: of the labels."""
+    """Return a row for each source: the labels alone, the machine alone, and both.
+
+    Args:
+        record: Of the labels.
+    """
     rows = [_row("labels alone", record.alone)]
     if record.machine_only is not None:
         rows.append(_row_of_machine(record.machine_only))
@@ -92,13 +108,23 @@ def _share(value: Interval) -> tuple[str, str]:
 
 
 def heads(record: LabelsRecord, k: int) -> list[str]:
-    """Return the heads of the columns; record: of the labels; k: K, results of a query."""
+    """Return the heads of the columns.
+
+    Args:
+        record: Of the labels.
+        k: K, results of a query.
+    """
     found = [f"accuracy@{k}", "loss at τ"]
     return found if record.most is None else [*found, f"safe τ for a loss of {100 * record.most:.4g} %"]
 
 
 def lines(record: LabelsRecord, k: int) -> list[str]:
-    """Return the lines for a terminal; record: of the labels; k: K, results of a query."""
+    """Return the lines for a terminal.
+
+    Args:
+        record: Of the labels.
+        k: K, results of a query.
+    """
     columns = heads(record, k)
     table = ["".join([f"{'':18}", *(f"{head:>28}" for head in columns)])]
     for row in source_rows(record):

@@ -17,9 +17,9 @@ from taugate.retrieval.release.evidence import RelevanceRecord, ReliabilityBin
 from taugate.retrieval.vectors.similarity import Float32
 
 _THRESHOLDS = 60
-_LEAST_PROBABILITY = 1e-4  # and from 1: the ends of the axis, unless τ is beyond them
+_MIN_PROBABILITY = 1e-4  # and from 1: the ends of the axis, unless τ is beyond them
 # Queries looked up for one point of a band: twice the default's 500 × 100.
-_MOST_DRAWN = 100_000
+_MAX_DRAWN = 100_000
 _BINS = 600  # every value counts, in a bin narrower than a pixel; no sample is needed, however many there are
 _POINTS = 150
 # Narrowest bandwidth as a share of the axis: similarities that are all equal are drawn as a needle with a width.
@@ -34,7 +34,8 @@ _SETS = {
 def metric_curves(found: Findings) -> list[Figure]:
     """Draw accuracy and NDCG against τ, for the calibration queries and the policy in force.
 
-    found: findings of the study.
+    Args:
+        found: Findings of the study.
     """
     decisions = found.scored.take(found.parts["calibration"].members).decisions(found.policy.kind)
     thresholds = spaced(decisions, found.policy.kind, found.threshold)
@@ -78,11 +79,14 @@ def spaced(decisions: Float32, kind: PolicyKind, tau: np.float32 | None) -> Floa
 
     One half where the results are (quantiles), one half evenly along the axis, so that neither has a gap.
 
-    decisions: (q, K) float32; kind: of the policy; tau: None without a cut.
+    Args:
+        decisions: (q, K) float32.
+        kind: Of the policy.
+        tau: None without a cut.
     """
     least, most = -1.0, np.inf
     if kind == "probability":
-        least, most = _LEAST_PROBABILITY, 1 - _LEAST_PROBABILITY
+        least, most = _MIN_PROBABILITY, 1 - _MIN_PROBABILITY
     chosen = np.empty(0, dtype=np.float32) if tau is None else np.array([tau])
     values = np.concatenate([decisions.ravel().clip(least, most), chosen])
     low, high = float(values.min()), float(values.max())
@@ -96,14 +100,21 @@ def spaced(decisions: Float32, kind: PolicyKind, tau: np.float32 | None) -> Floa
 
 
 def drawn(rows: Rows) -> Rows:
-    """Take the bootstraps, or the first of them where all would take long; rows: (m, l)."""
-    return rows[: max(1, _MOST_DRAWN // rows.shape[1])]
+    """Take the bootstraps, or the first of them where all would take long.
+
+    Args:
+        rows: (m, l).
+    """
+    return rows[: max(1, _MAX_DRAWN // rows.shape[1])]
 
 
 def similarity_densities(found: Findings) -> Figure:
-    """Draw the three densities of similarity of the calibration queries; found: findings of the study.
+    """Draw the three densities of similarity of the calibration queries.
 
     With τ, or that of the papers' rule where τ in force is no similarity.
+
+    Args:
+        found: Findings of the study.
     """
     part = found.parts["calibration"]
     queries = found.scored.judged.take(part.members)
@@ -119,8 +130,12 @@ def densities_figure(
 ) -> Figure:
     """Draw the densities of three sets of similarities.
 
-    random, correct: (q,) float32, S_rand and S_corr; top: (q, K) float32, S_topK; threshold: a similarity, and whether
-    it is in force, None without one; legend: what each set is, for people.
+    Args:
+        random: (q,) float32, S_rand and S_corr.
+        correct: (q,) float32, S_rand and S_corr.
+        top: (q, K) float32, S_topK.
+        threshold: A similarity, and whether it is in force, None without one.
+        legend: What each set is, for people.
     """
     values = {"random": random, "correct": correct, "topk": top.ravel()}
     every = np.concatenate(
@@ -154,7 +169,8 @@ def densities_figure(
 def similarity_threshold(found: Findings) -> tuple[float, bool] | None:
     """Return the threshold that is a similarity, and whether it is in force; None where no rule gives one.
 
-    found: findings of the study.
+    Args:
+        found: Findings of the study.
     """
     if found.policy.kind == "similarity" and found.policy.tau is not None:
         return found.policy.tau, True
@@ -167,7 +183,13 @@ def density(values: Float32, low: float, high: float) -> tuple[NDArray[np.float6
 
     From a fine histogram, so that it costs the same for a million values.
 
-    values: (n,) float32; low, high: of the axis. Returns positions and densities.
+    Args:
+        values: (n,) float32.
+        low: Of the axis.
+        high: Of the axis.
+
+    Returns:
+        Positions and densities.
     """
     # In float64: a float32 axis has not so many edges where all similarities are nearly the same.
     counts, edges = np.histogram(values.astype(np.float64), bins=_BINS, range=(low, high))
@@ -182,7 +204,8 @@ def density(values: Float32, low: float, high: float) -> tuple[NDArray[np.float6
 def reliability_figures(record: RelevanceRecord) -> list[Figure]:
     """Draw relevance as it is said against relevance found, by tenth, and the number of results in each tenth.
 
-    record: of the model's reliability.
+    Args:
+        record: Of the model's reliability.
     """
     curve = Chart(
         "reliability",

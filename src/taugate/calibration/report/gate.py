@@ -11,7 +11,7 @@ from taugate.calibration.charts.numbers import count, fixed, percent
 from taugate.retrieval.release.records import GateRecord, PairedLoss
 
 _WIDTH, _HEIGHT, _EDGE = 150, 18, 4
-_MOST_MARGINS = 10  # a loss further out than so many margins is drawn at the edge
+_MAX_MARGINS = 10  # a loss further out than so many margins is drawn at the edge
 _GAINS = {
     "bytes_per_document": "bytes a document",
     "disk_bytes_per_document": "on disk",
@@ -22,7 +22,12 @@ _GAINS = {
 
 @dataclass(frozen=True)
 class GateLoss:
-    """A metric of one candidate; record: its loss; interval: limits of the loss, drawn beside the margin."""
+    """A metric of one candidate.
+
+    Attributes:
+        record: Its loss.
+        interval: Limits of the loss, drawn beside the margin.
+    """
 
     record: PairedLoss
     interval: Markup
@@ -32,8 +37,11 @@ class GateLoss:
 class GateRow:
     """One candidate.
 
-    record: of the gate; serves: whether the release uses it; losses: of each metric; gains: with the baseline's figure
-    where they differ.
+    Attributes:
+        record: Of the gate.
+        serves: Whether the release uses it.
+        losses: Of each metric.
+        gains: With the baseline's figure where they differ.
     """
 
     record: GateRecord
@@ -45,14 +53,15 @@ class GateRow:
 def gate_rows(facts: Mapping[str, Any]) -> list[GateRow]:
     """Return a row for each candidate, in the order in which they were judged.
 
-    facts: the manifest less ids, times and files; it has one candidate at least.
+    Args:
+        facts: The manifest less ids, times and files; it has one candidate at least.
     """
     records: list[GateRecord] = facts["gate"]
     margin = records[0].margin
     limits = [each.loss for record in records for each in (record.accuracy, record.ndcg)]
     axis = Axis(
-        max(-_MOST_MARGINS * margin, min(-margin, *(each.lower for each in limits))),
-        min(_MOST_MARGINS * margin, max(2 * margin, *(each.upper for each in limits))),
+        max(-_MAX_MARGINS * margin, min(-margin, *(each.lower for each in limits))),
+        min(_MAX_MARGINS * margin, max(2 * margin, *(each.upper for each in limits))),
         "loss",
     )
     used = _in_use(facts)
@@ -70,7 +79,8 @@ def gate_rows(facts: Mapping[str, Any]) -> list[GateRow]:
 def retentions(records: Sequence[GateRecord]) -> list[Figure]:
     """Draw NDCG@10 and accuracy against the share of dimensions kept (query embeddings paper, Figure 4).
 
-    records: of all candidates; nothing is drawn of fewer than two projections.
+    Args:
+        records: Of all candidates; nothing is drawn of fewer than two projections.
     """
     tried = [record for record in records if record.kind == "projection"]
     if len(tried) < 2:

@@ -9,17 +9,22 @@ from taugate.calibration.study.study import Findings
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.policy.background import Float64
 
-MOST_DOUBTFUL = 20  # labels shown, half of each kind
-_MOST_NAMED = 3  # documents of a query that are named
+MAX_DOUBTFUL = 20  # labels shown, half of each kind
+_MAX_NAMED = 3  # documents of a query that are named
 
 
 @dataclass(frozen=True)
 class ShownLabel:
     """A doubtful label with the texts that a person needs to judge it.
 
-    id, text: of the query, shortened; document: whose label is doubtful; rival: the likeliest result with the opposite
-    label, None where there is none; named: ids of documents that are labelled relevant, a few at most; unnamed: how
-    many more there are. The relevance of both documents is by a model that did not learn from the query.
+    Attributes:
+        id: Of the query, shortened.
+        text: Of the query, shortened.
+        document: Whose label is doubtful.
+        rival: The likeliest result with the opposite label, None where there is none.
+        named: Ids of documents that are labelled relevant, a few at most.
+        unnamed: How many more there are. The relevance of both documents is by a model that did not learn from the
+            query.
     """
 
     id: str
@@ -32,7 +37,12 @@ class ShownLabel:
 
 @dataclass(frozen=True)
 class ShownLabels:
-    """The labels of the section; irrelevant, missing: see `DoubtfulLabels`."""
+    """The labels of the section.
+
+    Attributes:
+        irrelevant: See `DoubtfulLabels`.
+        missing: See `DoubtfulLabels`.
+    """
 
     irrelevant: list[ShownLabel]
     missing: list[ShownLabel]
@@ -41,13 +51,18 @@ class ShownLabels:
 def label_errors(dataset: Dataset, found: Findings) -> ShownLabels | None:
     """Find the labels that are most likely wrong, among all answerable queries.
 
-    dataset: texts of queries and documents; found: findings of the study. Returns None where no model of relevance was
-    fitted on these queries: there is none, or it was kept from an earlier release, which may have learned from them.
+    Args:
+        dataset: Texts of queries and documents.
+        found: Findings of the study.
+
+    Returns:
+        None where no model of relevance was fitted on these queries: there is none, or it was kept from an earlier
+        release, which may have learned from them.
     """
     if not isinstance(found.estimated, EstimatedRelevance) or found.roles is None:
         return None
     probabilities = cross_fitted(found.estimated, found.roles)
-    labels = doubtful_labels(probabilities, found.scored.judged, MOST_DOUBTFUL // 2)
+    labels = doubtful_labels(probabilities, found.scored.judged, MAX_DOUBTFUL // 2)
     return ShownLabels(
         [_shown(dataset, found, probabilities, each) for each in labels.irrelevant],
         [_shown(dataset, found, probabilities, each) for each in labels.missing],
@@ -60,7 +75,7 @@ def _shown(dataset: Dataset, found: Findings, probabilities: Float64, label: Dou
         return replace(shown, relevance=float(probabilities[label.row, rank]))
 
     query = dataset.answerable[label.row]
-    named = [dataset.documents[position].document_id for position in [*query.relevant][:_MOST_NAMED]]
+    named = [dataset.documents[position].document_id for position in [*query.relevant][:_MAX_NAMED]]
     return ShownLabel(
         query.id,
         shortened(query.text),

@@ -21,7 +21,7 @@ from taugate.calibration.report.figures import drawn, metric_curves, reliability
 from taugate.calibration.report.gate import gate_rows, retentions
 from taugate.calibration.report.label_errors import label_errors
 from taugate.calibration.report.terminal import cost, promise, refusal_warning, statement
-from taugate.calibration.report.tradeoff import MOST_LOST, lost_queries, rule_standings, tradeoff_figures
+from taugate.calibration.report.tradeoff import MAX_LOST, lost_queries, rule_standings, tradeoff_figures
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.calibration.study.study import Findings
 from taugate.ingestion.dataset.beir import Dataset
@@ -51,8 +51,11 @@ _DRIFT = {
 def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: Manifest | None) -> str:
     """Render the page; it holds no date, no id of its own and no path: same findings, same characters.
 
-    dataset: texts of queries and documents; facts: the manifest less ids, times and files; found: findings of the
-    study; parent: manifest of the release that was current, None without one.
+    Args:
+        dataset: Texts of queries and documents.
+        facts: The manifest less ids, times and files.
+        found: Findings of the study.
+        parent: Manifest of the release that was current, None without one.
     """
     queries = shown_queries(found)
     rules = rule_standings(found, queries)
@@ -90,7 +93,7 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
         relevance=found.relevance,
         trust=[] if found.relevance is None else reliability_figures(found.relevance),
         lost=lost_queries(dataset, found),
-        most_lost=MOST_LOST,
+        most_lost=MAX_LOST,
         doubtful=label_errors(dataset, found),
         drift=drift_lines(facts["drift"]),
         query_set=query_set_lines(found.query_set, found.wording, members["calibration"], found.policy.k),
@@ -108,7 +111,12 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
 
 @dataclass(frozen=True)
 class PageWarning:
-    """A warning at the top of the page; title: two or three words; text: what is wrong, and what to do about it."""
+    """A warning at the top of the page.
+
+    Attributes:
+        title: Two or three words.
+        text: What is wrong, and what to do about it.
+    """
 
     title: str
     text: str
@@ -117,7 +125,9 @@ class PageWarning:
 def page_warnings(facts: Mapping[str, Any], found: Findings) -> list[PageWarning]:
     """Collect what a reader has to know before any number, the gravest first.
 
-    facts: the manifest less ids, times and files; found: findings of the study.
+    Args:
+        facts: The manifest less ids, times and files.
+        found: Findings of the study.
     """
     k, record, data = found.policy.k, facts["calibration"], facts["data"]
     warnings = []
@@ -152,7 +162,11 @@ def page_warnings(facts: Mapping[str, Any], found: Findings) -> list[PageWarning
 
 
 def update_words(record: UpdateRecord) -> str:
-    """Say whose threshold an updated release has, and whether it still holds; record: of the update."""
+    """Say whose threshold an updated release has, and whether it still holds.
+
+    Args:
+        record: Of the update.
+    """
     held = "still holds" if record.holds else "is not shown to hold"
     return (
         f"The threshold was chosen on the documents of {record.calibrated}; any guarantee is about those. Documents "
@@ -172,7 +186,10 @@ def _sentence(text: str) -> str:
 class TableLine:
     """One line of a table.
 
-    name: what it is; about: what that means; values: as they are written, each with its interval.
+    Attributes:
+        name: What it is.
+        about: What that means.
+        values: As they are written, each with its interval.
     """
 
     name: str
@@ -181,7 +198,12 @@ class TableLine:
 
 
 def metric_lines(metrics: Mapping[str, MetricsRecord], k: int) -> list[TableLine]:
-    """Return a line for each metric that any part has, with its value in each part; metrics: of the parts; k: K."""
+    """Return a line for each metric that any part has, with its value in each part.
+
+    Args:
+        metrics: Of the parts.
+        k: K.
+    """
     parts = list(metrics.values())
     lines = [
         TableLine(name.format(k=k), _ABOUT[key].format(k=k), [_estimate(getattr(part, key)) for part in parts])
@@ -224,7 +246,11 @@ def _abstention(parts: list[MetricsRecord], key: str) -> list[float | None]:
 
 
 def drift_lines(record: DriftRecord) -> list[TableLine]:
-    """Return the smallest shift, down and up, that each alarm finds; record: of the alarms."""
+    """Return the smallest shift, down and up, that each alarm finds.
+
+    Args:
+        record: Of the alarms.
+    """
     return [
         TableLine(name, about, [_shift(record.signals[key].lower), _shift(record.signals[key].higher)])
         for key, (name, about) in _DRIFT.items()
@@ -238,7 +264,11 @@ def _shift(shift: Shift | None) -> tuple[str, str]:
 def query_set_lines(record: QuerySetRecord, wording: Wording, queries: int, k: int) -> list[TableLine]:
     """Return a line for each figure of the query set.
 
-    record: of the query set; wording: what its words say; queries: how many calibrate; k: K.
+    Args:
+        record: Of the query set.
+        wording: What its words say.
+        queries: How many calibrate.
+        k: K.
     """
     lines = [
         ("calibration queries", "answerable queries that the threshold was chosen on", count(queries)),

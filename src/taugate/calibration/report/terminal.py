@@ -14,8 +14,10 @@ from taugate.retrieval.release.records import AbstentionRecord
 def cost(policy: PolicyRecord, metrics: MetricsRecord, *, refusing: bool) -> str:
     """Say what the threshold keeps, drops and loses, in two sentences.
 
-    policy: in force; metrics: of the queries that had no say in it, where there are any; refusing: whether queries are
-    refused as a whole before the threshold decides, which the metrics include.
+    Args:
+        policy: In force.
+        metrics: Of the queries that had no say in it, where there are any.
+        refusing: Whether queries are refused as a whole before the threshold decides, which the metrics include.
     """
     results = f"{policy.k} {'result' if policy.k == 1 else 'results'}"
     first = "the first result" if policy.k == 1 else f"the first {results}"
@@ -40,7 +42,8 @@ def cost(policy: PolicyRecord, metrics: MetricsRecord, *, refusing: bool) -> str
 def promise(policy: PolicyRecord) -> str:
     """Say what is guaranteed, in one or two plain sentences; `statement` says it exactly.
 
-    policy: in force.
+    Args:
+        policy: In force.
     """
     if policy.tau is None:
         return "No threshold could be shown to be safe with these labels."
@@ -69,7 +72,8 @@ def _limit(certificate: Certificate, k: int) -> str:
 def statement(rule: PolicyRecord | Alternative) -> str:
     """Say exactly what a rule guarantees, for whom and by which test.
 
-    rule: the policy in force, or another rule beside it.
+    Args:
+        rule: The policy in force, or another rule beside it.
     """
     if rule.method == "bootstrap":
         return (
@@ -82,7 +86,8 @@ def statement(rule: PolicyRecord | Alternative) -> str:
 def refusal_warning(record: AbstentionRecord) -> str | None:
     """Warn where more answerable queries are refused than anybody has agreed to; None where few are.
 
-    record: the rule by which a query is refused as a whole.
+    Args:
+        record: The rule by which a query is refused as a whole.
     """
     refused = record.empty_answerable
     if refused.asked is not None or refused.found <= MAX_EMPTY:
@@ -93,7 +98,8 @@ def refusal_warning(record: AbstentionRecord) -> str | None:
 def table(manifest: Manifest) -> str:
     """Write every metric of every part of the queries with its 95 % interval, and the rule in force.
 
-    manifest: of the release.
+    Args:
+        manifest: Of the release.
     """
     parts = list(manifest.metrics)
     lines = _standing(manifest)
@@ -179,7 +185,11 @@ def _drift(record: DriftRecord) -> str:
 
 
 def times(watch: Stopwatch) -> str:
-    """Write the seconds of each stage, and the total as a multiple of the encoder's; watch: stopwatch."""
+    """Write the seconds of each stage, and the total as a multiple of the encoder's.
+
+    Args:
+        watch: Stopwatch.
+    """
     stages = ", ".join(f"{name} {seconds:.1f}" for name, seconds in watch.seconds.items())
     encoder = watch.seconds.get("encode", 0.0)
     ratio = f", {watch.total / encoder:.2f} times the encoder's {encoder:.1f} s" if encoder > 1 else ""

@@ -20,7 +20,7 @@ from taugate.retrieval.release.manifest import PolicyRecord
 
 _WIDEST = 0.10
 _LEVELS = 200  # steps drawn of a curve; there may be one for each query
-MOST_LOST = 20  # queries shown
+MAX_LOST = 20  # queries shown
 _LONGEST = 300  # characters shown of a text
 
 
@@ -28,8 +28,13 @@ _LONGEST = 300  # characters shown of a text
 class RuleStanding:
     """A rule, with what it keeps and loses.
 
-    number: its label in the drawing; name: of the rule; in_force: whether it is; record: as in the manifest; kept,
-    loss: in 0…1.
+    Attributes:
+        number: Its label in the drawing.
+        name: Of the rule.
+        in_force: Whether it is.
+        record: As in the manifest.
+        kept: In 0…1.
+        loss: In 0…1.
     """
 
     number: int
@@ -43,7 +48,9 @@ class RuleStanding:
 def rule_standings(found: Findings, shown: ShownQueries) -> list[RuleStanding]:
     """Measure the rule in force, then the others, all on the same queries.
 
-    found: findings of the study; shown: the queries.
+    Args:
+        found: Findings of the study.
+        shown: The queries.
     """
     rules: list[tuple[PolicyRecord | Alternative, PolicyKind]] = [
         (found.policy, found.policy.kind),
@@ -69,7 +76,10 @@ def _outcome(queries: ScoredQueries, kind: PolicyKind, tau: float | None, metric
 def tradeoff_figures(found: Findings, shown: ShownQueries, rules: list[RuleStanding]) -> list[Figure]:
     """Draw the curves up to a loss of 10 %, and once more near the rules where they are crowded at its left end.
 
-    found: findings of the study; shown: the queries; rules: numbered.
+    Args:
+        found: Findings of the study.
+        shown: The queries.
+        rules: Numbered.
     """
     far = max(_WIDEST, 1.1 * max(rule.loss for rule in rules))
     near = max(0.01, 2 * max(rule.loss for rule in rules), 2 * (found.policy.max_loss or 0))
@@ -120,7 +130,11 @@ def least_kept(
 ) -> tuple[list[float], list[float]]:
     """Return losses from 0 to `widest` with the smallest share of results that a threshold can keep for each.
 
-    queries: with their results; kind: of the policy; metric: whose loss it is; widest: loss, in 0…1.
+    Args:
+        queries: With their results.
+        kind: Of the policy.
+        metric: Whose loss it is.
+        widest: Loss, in 0…1.
     """
     decisions = queries.decisions(kind)
     steps = loss_steps(queries.judged, decisions, metric)
@@ -141,8 +155,14 @@ def least_kept(
 class RetrievedDocument:
     """A retrieved document.
 
-    id, title, text: shortened; rank: from 1, in the uncut list; score: similarity; relevance: probability, None without
-    a model; decision: what was compared with τ.
+    Attributes:
+        id: Shortened.
+        title: Shortened.
+        text: Shortened.
+        rank: From 1, in the uncut list.
+        score: Similarity.
+        relevance: Probability, None without a model.
+        decision: What was compared with τ.
     """
 
     id: str
@@ -158,8 +178,12 @@ class RetrievedDocument:
 class LostQuery:
     """A query that the cut loses.
 
-    id, text: shortened; part: calibration or heldout; lost: its most similar relevant document; top: the first result,
-    where it is another.
+    Attributes:
+        id: Shortened.
+        text: Shortened.
+        part: Calibration or heldout.
+        lost: Its most similar relevant document.
+        top: The first result, where it is another.
     """
 
     id: str
@@ -173,7 +197,9 @@ class LostQuery:
 class LostQueries:
     """All queries that the cut loses.
 
-    total: how many; first: some of them, those with the most similar relevant document.
+    Attributes:
+        total: How many.
+        first: Some of them, those with the most similar relevant document.
     """
 
     total: int
@@ -183,12 +209,14 @@ class LostQueries:
 def lost_queries(dataset: Dataset, found: Findings) -> LostQueries:
     """Find the lost queries among all answerable ones, whichever part they are in.
 
-    dataset: texts of queries and documents; found: findings of the study.
+    Args:
+        dataset: Texts of queries and documents.
+        found: Findings of the study.
     """
     positions, ranks = lost_positions(found)
     heldout = set(found.parts["heldout"].members.tolist()) if "heldout" in found.parts else set()
     first = []
-    for row, rank in zip(positions[:MOST_LOST].tolist(), ranks[:MOST_LOST].tolist(), strict=True):
+    for row, rank in zip(positions[:MAX_LOST].tolist(), ranks[:MAX_LOST].tolist(), strict=True):
         query = dataset.answerable[row]
         first.append(
             LostQuery(
@@ -208,7 +236,8 @@ def lost_positions(found: Findings) -> tuple[NDArray[np.int64], NDArray[np.int64
     The query whose relevant document is most similar comes first. A query that is refused as a whole is not lost to the
     threshold.
 
-    found: findings of the study.
+    Args:
+        found: Findings of the study.
     """
     judged = found.scored.judged
     kept = found.scored.kept(found.policy.kind, found.threshold)
@@ -224,8 +253,11 @@ def lost_positions(found: Findings) -> tuple[NDArray[np.int64], NDArray[np.int64
 def retrieved_document(dataset: Dataset, found: Findings, row: int, rank: int) -> RetrievedDocument:
     """Look up a result with its texts, shortened.
 
-    dataset: texts of the documents; found: findings of the study; row: of the query among the answerable ones; rank: of
-    the result, from 0.
+    Args:
+        dataset: Texts of the documents.
+        found: Findings of the study.
+        row: Of the query among the answerable ones.
+        rank: Of the result, from 0.
     """
     scored = found.scored
     document = dataset.documents[int(scored.judged.top.positions[row, rank])]
@@ -241,7 +273,12 @@ def retrieved_document(dataset: Dataset, found: Findings, row: int, rank: int) -
 
 
 def shortened(text: str, length: int = _LONGEST) -> str:
-    """Cut a text between words, on one line and without control characters; text: any; length: characters, at most."""
+    """Cut a text between words, on one line and without control characters.
+
+    Args:
+        text: Any.
+        length: Characters, at most.
+    """
     clean = "".join(" " if unicodedata.category(each) == "Cc" else each for each in text[: 4 * length])
     words = " ".join(clean.split())
     if len(words) <= length:

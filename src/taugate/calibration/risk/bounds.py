@@ -22,11 +22,17 @@ def expected(losses: Losses, n: int, delta: float, largest: int = 1) -> NDArray[
     Then the loss of the next query, averaged over draws of the n and of it, is at most δ when all n + 1 are
     exchangeable (Angelopoulos et al., "Conformal Risk Control", ICLR 2024, eq. 4 with B = 1, and Theorem 1).
 
-    losses: total losses of the n queries, float64, any shape; n: number of queries; delta: δ, in 0…1; largest: queries
-    on one document, at most, where whole documents are exchangeable and queries are not. The loss of a document is then
-    Σ (loss − δ) over its queries, at most largest · (1 − δ), which is B of the same theorem. B is of every document:
-    where a later one has more queries than the largest here, its loss may be more. Returns bool in the shape of
-    `losses`.
+    Args:
+        losses: Total losses of the n queries, float64, any shape.
+        n: Number of queries.
+        delta: δ, in 0…1.
+        largest: Queries on one document, at most, where whole documents are exchangeable and queries are not. The loss
+            of a document is then Σ (loss − δ) over its queries, at most largest · (1 − δ), which is B of the same
+            theorem. B is of every document: where a later one has more queries than the largest here, its loss may be
+            more.
+
+    Returns:
+        Bool in the shape of `losses`.
     """
     passed: NDArray[np.bool_] = losses + largest * (1 - delta) <= delta * n + 1e-9  # 1e-9: δ·n is no whole number
     return passed
@@ -35,8 +41,13 @@ def expected(losses: Losses, n: int, delta: float, largest: int = 1) -> NDArray[
 def exact_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64]:
     """Exact p-value of "the loss is above δ" where a query's loss is 0 or 1: P(Binomial(n, δ) ≤ Σ loss).
 
-    losses: total losses of the n queries, float64, any shape; n: number of queries; delta: δ, in 0…1. Returns float64
-    in the shape of `losses`.
+    Args:
+        losses: Total losses of the n queries, float64, any shape.
+        n: Number of queries.
+        delta: δ, in 0…1.
+
+    Returns:
+        float64 in the shape of `losses`.
     """
     p: NDArray[np.float64] = special.betainc(np.maximum(n - losses, 1e-12), losses + 1, 1 - delta)
     return np.where(losses >= n, 1.0, p)
@@ -48,8 +59,13 @@ def bounded_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64
     min(exp(−n·h(min(r̂, δ), δ)), e·P(Binomial(n, δ) ≤ ⌈n·r̂⌉)), h(a, b) = a·ln(a/b) + (1 − a)·ln((1 − a)/(1 − b))
     (Bates et al., "Distribution-Free, Risk-Controlling Prediction Sets", JACM 2021, Theorem 4 and §3.1.2).
 
-    losses: total losses of the n queries, float64, any shape; n: number of queries; delta: δ, in 0…1. Returns float64
-    in the shape of `losses`.
+    Args:
+        losses: Total losses of the n queries, float64, any shape.
+        n: Number of queries.
+        delta: δ, in 0…1.
+
+    Returns:
+        float64 in the shape of `losses`.
     """
     mean = np.minimum(losses / n, delta)
     hoeffding = np.exp(-n * (special.rel_entr(mean, delta) + special.rel_entr(1 - mean, 1 - delta)))
@@ -61,8 +77,11 @@ def bounded_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64
 def upper_limit(loss: float, n: int, confidence: float, *, binary: bool) -> float:
     """Return the upper confidence limit of the mean loss: the largest δ that the data do not rule out, one-sided.
 
-    loss: total loss of the n queries; n: number of queries; confidence: of the limit, in 0…1; binary: whether each loss
-    is 0 or 1, which makes the limit exact (Clopper and Pearson).
+    Args:
+        loss: Total loss of the n queries.
+        n: Number of queries.
+        confidence: Of the limit, in 0…1.
+        binary: Whether each loss is 0 or 1, which makes the limit exact (Clopper and Pearson).
     """
     if binary:
         return 1.0 if loss >= n else float(stats.beta.ppf(confidence, loss + 1, n - loss))
@@ -82,7 +101,8 @@ def upper_limit(loss: float, n: int, confidence: float, *, binary: bool) -> floa
 def queries_for_expected(delta: float) -> int:
     """Return the fewest queries with which conformal risk control can pass, with no loss at all: 1 / (n + 1) ≤ δ.
 
-    delta: δ, in 0…1.
+    Args:
+        delta: δ, in 0…1.
     """
     return max(1, math.ceil(1 / delta - 1 - 1e-9))
 
@@ -90,6 +110,8 @@ def queries_for_expected(delta: float) -> int:
 def queries_for_confidence(delta: float, confidence: float) -> int:
     """Return the fewest queries with which a loss of δ can be certified, without any loss: (1 − δ)ⁿ ≤ 1 − confidence.
 
-    delta: δ, in 0…1; confidence: of the statement, in 0…1.
+    Args:
+        delta: δ, in 0…1.
+        confidence: Of the statement, in 0…1.
     """
     return max(1, math.ceil(math.log(1 - confidence) / math.log1p(-delta) - 1e-9))

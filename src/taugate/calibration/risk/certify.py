@@ -19,8 +19,11 @@ from taugate.retrieval.release.evidence import Certificate
 class LossLimit:
     """A loss, and the largest value that it may have.
 
-    name: accuracy, ndcg or empty; steps: the loss as a function of τ; most: δ, the largest mean loss allowed; found:
-    mean of the metric without the cut, what there is to lose, None for empty.
+    Attributes:
+        name: Accuracy, ndcg or empty.
+        steps: The loss as a function of τ.
+        most: δ, the largest mean loss allowed.
+        found: Mean of the metric without the cut, what there is to lose, None for empty.
     """
 
     name: str
@@ -33,7 +36,9 @@ class LossLimit:
 class CertifiedThreshold:
     """A certified threshold with what is known of it.
 
-    tau: None where nothing can be certified; certificates: one for each limit, in their order.
+    Attributes:
+        tau: None where nothing can be certified.
+        certificates: One for each limit, in their order.
     """
 
     tau: float | None
@@ -46,7 +51,9 @@ def certify(limits: Sequence[LossLimit], rule: ThresholdRule) -> CertifiedThresh
     Several limits are one statement: its p-value is the largest of theirs (intersection–union test, Berger 1982), so it
     holds with the rule's confidence as a whole.
 
-    limits: losses of the same queries; rule: kind of statement, and confidence.
+    Args:
+        limits: Losses of the same queries.
+        rule: Kind of statement, and confidence.
     """
     candidates = np.unique(np.concatenate([limit.steps.candidates for limit in limits]))
     passed = np.ones(len(candidates), dtype=np.bool_)
@@ -64,7 +71,12 @@ def p_values(steps: LossSteps, most: float) -> NDArray[np.float64]:
     each candidate. Where queries share documents it is the inverse of an e-value (`e_values`), else the exact binomial
     one, or Hoeffding–Bentkus for losses between 0 and 1.
 
-    steps: the loss as a function of τ; most: δ, in 0…1. Returns (c + 1,) float64.
+    Args:
+        steps: The loss as a function of τ.
+        most: δ, in 0…1.
+
+    Returns:
+        (c + 1,) float64.
     """
     if steps.documents is not None:
         found = log_e(steps.documents.wealth, worst_of_queries(most, steps.documents.sizes))
@@ -76,7 +88,10 @@ def p_values(steps: LossSteps, most: float) -> NDArray[np.float64]:
 def upper_limit(steps: LossSteps, tau: float | None, confidence: float) -> float:
     """Return the upper confidence limit of the share of queries lost at τ, one-sided.
 
-    steps: the loss as a function of τ; tau: None without a cut; confidence: of the limit, in 0…1.
+    Args:
+        steps: The loss as a function of τ.
+        tau: None without a cut.
+        confidence: Of the limit, in 0…1.
     """
     place = 0 if tau is None else int(steps.places(np.array([tau], dtype=np.float32))[0])
     if steps.documents is None:
@@ -96,7 +111,9 @@ def upper_limit(steps: LossSteps, tau: float | None, confidence: float) -> float
 def queries_needed(limit: LossLimit, rule: ThresholdRule) -> int:
     """Return the fewest queries, about documents as these are, with which the limit can be certified at all.
 
-    limit: loss and its largest value; rule: kind of statement, and confidence.
+    Args:
+        limit: Loss and its largest value.
+        rule: Kind of statement, and confidence.
     """
     documents, alpha = limit.steps.documents, 1 - rule.confidence
     if documents is None:
@@ -130,7 +147,10 @@ def _passes(limit: LossLimit, rule: ThresholdRule) -> NDArray[np.bool_]:
 def certificate(limit: LossLimit, tau: float | None, rule: ThresholdRule) -> Certificate:
     """Write down what is known of a limit at τ.
 
-    limit: loss and its largest value; tau: None without a cut; rule: kind of statement, and confidence.
+    Args:
+        limit: Loss and its largest value.
+        tau: None without a cut.
+        rule: Kind of statement, and confidence.
     """
     steps = limit.steps
     n, largest = steps.queries, 1 if steps.documents is None else int(steps.documents.sizes.max())

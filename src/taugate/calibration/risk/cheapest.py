@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, SHARES, held_out
+from taugate.calibration.metrics.splits import MIN_CALIBRATING, SHARES, held_out
 from taugate.calibration.risk import bounds
 from taugate.calibration.risk.words import EMPTY
 from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
@@ -23,7 +23,10 @@ _NAMED: PolicyChoice = "relative"
 class RuleVariant:
     """A variant of what was asked: another holdout, another policy, or both.
 
-    holdout: share held out; rule: the rule; options: that ask for it, empty for what was asked.
+    Attributes:
+        holdout: Share held out.
+        rule: The rule.
+        options: That ask for it, empty for what was asked.
     """
 
     holdout: float
@@ -43,7 +46,7 @@ class RuleVariant:
     def certifying(self, labels: int) -> int:
         """Return how many of `labels` answerable queries certify; 0 where `probability` has too few to fit on."""
         calibrating = labels - held_out(labels, self.holdout)
-        if calibrating < FEWEST_CALIBRATING:  # no model, so that `auto` is `relative`
+        if calibrating < MIN_CALIBRATING:  # no model, so that `auto` is `relative`
             return 0 if self.rule.policy == "probability" else calibrating
         return calibrating - sum(round(share * calibrating) for share in self.set_aside)
 
@@ -58,8 +61,11 @@ class RuleVariant:
 def remedy(labels: int, holdout: float, rule: ThresholdRule, certificates: Sequence[Certificate]) -> str:
     """Advise what to ask for instead, or how many queries to label, where nothing could be certified.
 
-    labels: answerable queries; holdout: share held out; rule: that was asked for; certificates: of its limits, at least
-    one of which failed.
+    Args:
+        labels: Answerable queries.
+        holdout: Share held out.
+        rule: That was asked for.
+        certificates: Of its limits, at least one of which failed.
     """
     asked, *others = _variants(holdout, rule)
     needed = max(each.queries_needed for each in certificates)

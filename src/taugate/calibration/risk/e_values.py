@@ -35,7 +35,11 @@ _WIDEST = 1 - 1e-9  # a mean loss of 1 is not excluded by anything
 def log_wealth(terms: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ln(1 − θ·x) for each stake θ, of which the sum over documents is the logarithm of the wealth.
 
-    terms: x, any shape, each at most 1. Returns float64, (stakes, …).
+    Args:
+        terms: x, any shape, each at most 1.
+
+    Returns:
+        float64, (stakes, …).
     """
     stakes = STAKES.reshape(-1, *(1 for _ in range(terms.ndim)))
     wealth: NDArray[np.float64] = np.log1p(-stakes * terms)
@@ -45,8 +49,12 @@ def log_wealth(terms: NDArray[np.float64]) -> NDArray[np.float64]:
 def log_e(wealth: NDArray[np.float64], worst: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the logarithm of the e-value, the mixture over stakes.
 
-    wealth: (stakes, …) sums of `log_wealth` over documents; worst: (stakes,) logarithm of the largest expectation that
-    the null hypothesis allows. Returns float64 in the shape of `wealth` less its first axis.
+    Args:
+        wealth: (stakes, …) sums of `log_wealth` over documents.
+        worst: (stakes,) logarithm of the largest expectation that the null hypothesis allows.
+
+    Returns:
+        float64 in the shape of `wealth` less its first axis.
     """
     shares = (np.log(_WEIGHTS) - worst).reshape(-1, *(1 for _ in range(wealth.ndim - 1)))
     total: NDArray[np.float64] = special.logsumexp(wealth + shares, axis=0)
@@ -56,7 +64,12 @@ def log_e(wealth: NDArray[np.float64], worst: NDArray[np.float64]) -> NDArray[np
 def worst_of_documents(margin: float, documents: float) -> NDArray[np.float64]:
     """Return ln of the largest E Π (1 − θ·x) where x has a mean of `margin` or more: (1 − θ·margin) ^ documents.
 
-    margin: of the null hypothesis, −1…1; documents: how many there are. Returns float64, (stakes,).
+    Args:
+        margin: Of the null hypothesis, −1…1.
+        documents: How many there are.
+
+    Returns:
+        float64, (stakes,).
     """
     worst: NDArray[np.float64] = documents * np.log1p(-STAKES * margin)
     return worst
@@ -71,7 +84,12 @@ def worst_of_queries(delta: float, sizes: NDArray[np.int64]) -> NDArray[np.float
     log-concave, so that its maximum is where 1 − θ·μ is κ / n, between 1 − θ and 1 (Lagrange): the larger a document,
     the more of it is lost, and small ones lose nothing. With equal sizes this is `worst_of_documents`.
 
-    delta: δ, in 0…1; sizes: n, (c,) int64. Returns float64, (stakes,).
+    Args:
+        delta: δ, in 0…1.
+        sizes: n, (c,) int64.
+
+    Returns:
+        float64, (stakes,).
     """
     n, counts = np.unique(sizes.astype(np.float64), return_counts=True)
     lost = delta * float(n @ counts)
@@ -94,7 +112,10 @@ class DocumentLosses:
     With "query" it is that of the average query, given how many queries each document has; a term is the sum over its
     queries divided by the largest number that a document has, which costs power.
 
-    terms: (c,) distinct terms, float64; counts: (c,) how many documents have each; scale: a mean loss of 1, in terms.
+    Attributes:
+        terms: (c,) distinct terms, float64.
+        counts: (c,) how many documents have each.
+        scale: A mean loss of 1, in terms.
     """
 
     terms: PerQuery
@@ -105,8 +126,10 @@ class DocumentLosses:
     def from_labels(cls, losses: PerQuery, labels: Labels, statement: Statement = "document") -> Self:
         """Sum the losses of queries by document.
 
-        losses: (q,) float64, −1…1; labels: (q,), equal for queries of one document; statement: whose mean is meant,
-        that of the average document or query.
+        Args:
+            losses: (q,) float64, −1…1.
+            labels: (q,), equal for queries of one document.
+            statement: Whose mean is meant, that of the average document or query.
         """
         sizes = np.bincount(labels)
         sums = np.bincount(labels, losses)[sizes > 0]
@@ -124,7 +147,8 @@ class DocumentLosses:
     def p_value(self, margin: float) -> float:
         """Return the p-value of "the mean loss is `margin` or more", at most 1: the inverse of the e-value.
 
-        margin: above −1 and below 1.
+        Args:
+            margin: Above −1 and below 1.
         """
         worst = worst_of_documents(margin * self.scale, float(self.counts.sum()))
         return float(np.exp(-max(0.0, float(log_e(log_wealth(self.terms) @ self.counts, worst)))))
@@ -138,7 +162,11 @@ class DocumentLosses:
         return float(optimize.brentq(lambda margin: self.p_value(margin) - alpha, low, _WIDEST, xtol=1e-9))
 
     def lower_limit(self, confidence: float) -> float:
-        """Return the one-sided lower limit, −1…1: minus the upper limit of the mean gain; confidence: of the limit."""
+        """Return the one-sided lower limit, −1…1: minus the upper limit of the mean gain.
+
+        Args:
+            confidence: Of the limit.
+        """
         return -DocumentLosses(-self.terms, self.counts, self.scale).upper_limit(confidence)
 
     def times(self, factor: float) -> "DocumentLosses":

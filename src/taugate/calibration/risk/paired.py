@@ -40,11 +40,19 @@ class MeanLoss(Protocol):
         ...
 
     def upper_limit(self, confidence: float) -> float:
-        """Return the one-sided upper limit of the mean loss; confidence: of the limit, in 0…1."""
+        """Return the one-sided upper limit of the mean loss.
+
+        Args:
+            confidence: Of the limit, in 0…1.
+        """
         ...
 
     def lower_limit(self, confidence: float) -> float:
-        """Return the one-sided lower limit of the mean loss; confidence: of the limit, in 0…1."""
+        """Return the one-sided lower limit of the mean loss.
+
+        Args:
+            confidence: Of the limit, in 0…1.
+        """
         ...
 
     def times(self, factor: float) -> Self:
@@ -55,9 +63,11 @@ class MeanLoss(Protocol):
 def paired_losses(losses: PerQuery, units: SamplingUnits, statement: Statement = "document") -> MeanLoss:
     """Choose the evidence for a mean loss: by document where that is the unit, else by exponential tilting.
 
-    losses: (q,) float64, baseline − candidate, of the queries of `units`, cut at ±1, as the gate adds up what a
-    projection and an index change and no query loses more than all; units: what counts as one draw; statement: whose
-    mean is meant where the unit is the document.
+    Args:
+        losses: (q,) float64, baseline − candidate, of the queries of `units`, cut at ±1, as the gate adds up what a
+            projection and an index change and no query loses more than all.
+        units: What counts as one draw.
+        statement: Whose mean is meant where the unit is the document.
     """
     bounded, labels = np.clip(losses, -1.0, 1.0), np.unique(units.labels, return_inverse=True)[1]
     if units.unit == "document":
@@ -68,7 +78,9 @@ def paired_losses(losses: PerQuery, units: SamplingUnits, statement: Statement =
 def least_loss(units: SamplingUnits, confidence: float) -> float:
     """Return the smallest mean loss that queries can exclude: the upper limit of a candidate that changes nothing.
 
-    units: the queries, and what counts as one draw among them; confidence: of the limit, in 0…1.
+    Args:
+        units: The queries, and what counts as one draw among them.
+        confidence: Of the limit, in 0…1.
     """
     return paired_losses(np.zeros(len(units)), units).upper_limit(confidence)
 
@@ -78,7 +90,10 @@ def sample_size_factor(losses: MeanLoss, margin: float, alpha: float) -> float |
 
     None where no number would: the mean is too near to the margin, or above it.
 
-    losses: evidence that there is; margin: of the mean loss; alpha: level of the test.
+    Args:
+        losses: Evidence that there is.
+        margin: Of the mean loss.
+        alpha: Level of the test.
     """
     high = 1.0
     while losses.times(high).p_value(margin) > alpha:
@@ -96,8 +111,10 @@ def sample_size_factor(losses: MeanLoss, margin: float, alpha: float) -> float |
 class QueryLosses:
     """Paired losses of q queries, −1…1, summed by cluster; evidence by exponential tilting.
 
-    sums, sizes: (c,) float64, total loss and queries of each distinct kind of cluster; counts: (c,) how many clusters
-    are of that kind.
+    Attributes:
+        sums: (c,) float64, total loss and queries of each distinct kind of cluster.
+        sizes: (c,) float64, total loss and queries of each distinct kind of cluster.
+        counts: (c,) how many clusters are of that kind.
     """
 
     sums: PerQuery
@@ -108,7 +125,9 @@ class QueryLosses:
     def from_labels(cls, losses: PerQuery, labels: Labels) -> "QueryLosses":
         """Sum losses by cluster.
 
-        losses: (q,) float64, −1…1; labels: (q,), equal for queries that share a document, which are one draw.
+        Args:
+            losses: (q,) float64, −1…1.
+            labels: (q,), equal for queries that share a document, which are one draw.
         """
         sums = np.bincount(labels, losses).astype(np.float64)
         pairs: PerQuery = np.column_stack([sums, np.bincount(labels).astype(np.float64)])
@@ -151,7 +170,11 @@ class QueryLosses:
         return float(optimize.brentq(lambda margin: self.p_value(margin) - alpha, self.mean, highest, xtol=1e-7))
 
     def lower_limit(self, confidence: float) -> float:
-        """Return the one-sided lower limit, −1…1: minus the upper limit of the mean gain; confidence: of the limit."""
+        """Return the one-sided lower limit, −1…1: minus the upper limit of the mean gain.
+
+        Args:
+            confidence: Of the limit.
+        """
         return -QueryLosses(-self.sums, self.sizes, self.counts).upper_limit(confidence)
 
 

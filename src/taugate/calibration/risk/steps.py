@@ -21,8 +21,10 @@ from taugate.retrieval.vectors.similarity import Float32
 class DocumentSteps:
     """The same staircase as evidence by document.
 
-    sizes: (d,) queries of each document; wealth: (stakes, c + 1) float64, the logarithm of Π (1 − θ·x) over documents,
-    x the mean loss of a document's queries, when τ has so many candidates strictly below it.
+    Attributes:
+        sizes: (d,) queries of each document.
+        wealth: (stakes, c + 1) float64, the logarithm of Π (1 − θ·x) over documents, x the mean loss of a document's
+            queries, when τ has so many candidates strictly below it.
     """
 
     sizes: NDArray[np.int64]
@@ -33,9 +35,12 @@ class DocumentSteps:
 class LossSteps:
     """Candidate thresholds and the loss of each.
 
-    queries: n, with and without a step; candidates: (c,) float32 observed decision scores, ascending; losses: (c + 1,)
-    float64, total loss of the n queries when τ has so many candidates strictly below it; binary: whether the loss of
-    one query is 0 or 1 and nothing between; documents: None where each query is a draw of its own.
+    Attributes:
+        queries: n, with and without a step.
+        candidates: (c,) float32 observed decision scores, ascending.
+        losses: (c + 1,) float64, total loss of the n queries when τ has so many candidates strictly below it.
+        binary: Whether the loss of one query is 0 or 1 and nothing between.
+        documents: None where each query is a draw of its own.
     """
 
     queries: int
@@ -48,8 +53,10 @@ class LossSteps:
     def of_accuracy(cls, queries: JudgedQueries, decisions: Float32, units: SamplingUnits | None = None) -> Self:
         """Count as lost a query that had a relevant document in its top-K and keeps none.
 
-        queries: q answerable queries with their results; decisions: (q, K) float32 decision scores; units: what counts
-        as one draw among them, None for each query by itself.
+        Args:
+            queries: q answerable queries with their results.
+            decisions: (q, K) float32 decision scores.
+            units: What counts as one draw among them, None for each query by itself.
         """
         hits = np.flatnonzero(queries.relevant.any(axis=1))
         best = np.where(queries.relevant, decisions, -np.inf).max(axis=1)[hits]
@@ -61,8 +68,10 @@ class LossSteps:
 
         Where a document's first chunk is dropped and a later one is not, what is lost is the difference of their ranks.
 
-        queries: q answerable queries with their results; decisions: (q, K) float32 decision scores; units: what counts
-        as one draw among them, None for each query by itself.
+        Args:
+            queries: q answerable queries with their results.
+            decisions: (q, K) float32 decision scores.
+            units: What counts as one draw among them, None for each query by itself.
         """
         gains = queries.grades * discounts(queries.grades.shape[1]) / queries.ideal[:, None]
         owners, ranks = np.nonzero(queries.relevant)
@@ -77,8 +86,9 @@ class LossSteps:
     def of_empty(cls, decisions: Float32, units: SamplingUnits | None = None) -> Self:
         """Count as lost a query that is answered with nothing.
 
-        decisions: (q, K) float32 decision scores; units: what counts as one draw among the q queries, None for each by
-        itself.
+        Args:
+            decisions: (q, K) float32 decision scores.
+            units: What counts as one draw among the q queries, None for each by itself.
         """
         every = np.arange(len(decisions))
         return cls._stairs(len(decisions), every, decisions.max(axis=1), np.ones(len(decisions)), units, binary=True)
@@ -106,7 +116,8 @@ class LossSteps:
     def places(self, thresholds: Float32) -> NDArray[np.int64]:
         """Return how many candidates are strictly below each threshold, its place in `losses`.
 
-        thresholds: (t,) float32.
+        Args:
+            thresholds: (t,) float32.
         """
         return np.searchsorted(self.candidates, thresholds, side="left")
 
@@ -120,8 +131,11 @@ def loss_steps(
 ) -> LossSteps:
     """Build the staircase of the metric that is to be kept.
 
-    queries: q answerable queries with their results; decisions: (q, K) float32 decision scores; metric: accuracy or
-    ndcg; units: what counts as one draw among them, None for each query by itself.
+    Args:
+        queries: q answerable queries with their results.
+        decisions: (q, K) float32 decision scores.
+        metric: Accuracy or ndcg.
+        units: What counts as one draw among them, None for each query by itself.
     """
     return (LossSteps.of_accuracy if metric == "accuracy" else LossSteps.of_ndcg)(queries, decisions, units)
 
@@ -131,8 +145,11 @@ def _heights_by_document(
 ) -> NDArray[np.float64]:
     """Return how much NDCG falls where τ passes each relevant chunk, (s,); 0 where another chunk still gains as much.
 
-    owners: (s,) rows, ascending; documents: (s,); at: (s,) decision scores; gains: (s,) of the chunk alone; all in the
-    order of ranks within a row.
+    Args:
+        owners: (s,) rows, ascending.
+        documents: (s,).
+        at: (s,) decision scores.
+        gains: (s,) of the chunk alone; all in the order of ranks within a row.
     """
     heights = gains.copy()
     gaining = None  # the chunk that its document gains by until τ passes it

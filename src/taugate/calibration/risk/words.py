@@ -23,7 +23,10 @@ def papers(k: int) -> str:
 def guarantee(rule: ThresholdRule, certificates: Sequence[Certificate], k: int) -> str:
     """Say what is guaranteed, to whom and by which test.
 
-    rule: that was certified; certificates: of its limits, that of the metric first; k: K, results of a query.
+    Args:
+        rule: That was certified.
+        certificates: Of its limits, that of the metric first.
+        k: K, results of a query.
     """
     what = " and ".join(_limit(certificate, k) for certificate in certificates)
     first = certificates[0]
@@ -54,7 +57,11 @@ def guarantee(rule: ThresholdRule, certificates: Sequence[Certificate], k: int) 
 
 
 def of_strata(strata: StrataRecord) -> str:
-    """Say for which values of a field the guarantee holds by itself, and for which not; strata: their record."""
+    """Say for which values of a field the guarantee holds by itself, and for which not.
+
+    Args:
+        strata: Their record.
+    """
     held = ", ".join(_value(each.value) for each in strata.strata)
     others = ", ".join(map(_value, strata.other_values))
     said = f"The same holds by itself for each of these values of {strata.field}: {held}." if held else ""
@@ -69,8 +76,10 @@ def of_strata(strata: StrataRecord) -> str:
 def shortage(rule: ThresholdRule, certificates: Sequence[Certificate], levels: Sequence[Level] = ()) -> str:
     """Say which limit could not be certified, and with how many queries it could be.
 
-    rule: that was tried; certificates: of its limits; levels: of each largest loss asked for, where there are several;
-    a later one may be certified.
+    Args:
+        rule: That was tried.
+        certificates: Of its limits.
+        levels: Of each largest loss asked for, where there are several; a later one may be certified.
     """
     worst = max(certificates, key=lambda each: each.queries_needed - each.queries)
     what = "a share of empty replies" if worst.limit == EMPTY else "a loss"

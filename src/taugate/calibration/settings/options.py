@@ -15,7 +15,9 @@ from taugate.errors import InputError
 class Advice:
     """Says how to correct an option whose value is refused; it goes into the field's annotation.
 
-    text: what to give instead; option: the option on the command line, None for the one named after the field.
+    Attributes:
+        text: What to give instead.
+        option: The option on the command line, None for the one named after the field.
     """
 
     text: str
@@ -60,7 +62,8 @@ class Options:
 def option_of(name: str) -> str:
     """The option on the command line that is named after a field, such as --sample-size.
 
-    name: the field, such as sample_size.
+    Args:
+        name: The field, such as sample_size.
     """
     return f"--{name.replace('_', '-')}"
 

@@ -24,7 +24,7 @@ MAX_LOSS = 0.01  # one query in a hundred: what an intended cut may cost where n
 MAX_EMPTY = 0.10
 _LEAST = 1e-6  # to certify less takes more than a million queries
 _METADATA = "metadata."
-_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 _ADVICE = f"give a share of the queries above 0 and below 1, not less than {_LEAST:g}"
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
@@ -74,7 +74,11 @@ class ThresholdRule(Options):
         return self.method != "bootstrap"
 
     def kept_from(self, chosen_by: Method) -> "InheritedRule":
-        """Return the same rule for a threshold that an earlier release has; chosen_by: the method of that release."""
+        """Return the same rule for a threshold that an earlier release has.
+
+        Args:
+            chosen_by: The method of that release.
+        """
         return InheritedRule(**{name: getattr(self, name) for name in ThresholdRule.fields()}, chosen_by=chosen_by)
 
     def split_by_loss(self) -> Iterator[Self]:
@@ -115,7 +119,8 @@ class ThresholdRule(Options):
         first; strata with its prefix, as in metadata.FIELD. Without any of them the rule is the papers'; a limit, a
         guarantee or another policy asks for a certified cut; tau is kept as it is given.
 
-        Raises InputError for a value that cannot be used, and for two that contradict each other.
+        Raises:
+            InputError: For a value that cannot be used, and for two that contradict each other.
         """
         certified = {
             "--max-loss": max_loss,
@@ -169,8 +174,11 @@ class ThresholdRule(Options):
     ) -> Self:
         """Return the rule that keeps a given threshold.
 
-        limits: names of the options given that ask for a guarantee. Raises InputError for options that contradict
-        each other, and where one is missing.
+        Args:
+            limits: Names of the options given that ask for a guarantee.
+
+        Raises:
+            InputError: For options that contradict each other, and where one is missing.
         """
         if tau is None or policy is None or policy == "auto":
             given = "--method fixed" if tau is None else f"--tau {tau:g}"
@@ -182,7 +190,7 @@ class ThresholdRule(Options):
             raise InputError(f"--tau {tau:g}: --method {method} chooses a threshold; leave one of the two out")
         if limits:
             raise InputError(f"--tau {tau:g}: nothing is certified of a threshold that is given; leave {limits[0]} out")
-        if abs(tau) > _LARGEST_FLOAT32:
+        if abs(tau) > _MAX_FLOAT32:
             raise InputError(f"--tau {tau:g}: is beyond float32, in which it is compared; give a smaller number")
         return cls(method="fixed", policy=policy, metric=metric, tau=tau)
 
@@ -232,9 +240,10 @@ class AbstentionRule(Options):
     def from_options(cls, options: Mapping[str, Any]) -> tuple[Self | None, dict[str, Any]]:
         """Return the rule that options of the command line ask for, and the options left for the threshold's rule.
 
-        options: those given, by name with underscores. Without max_answered there is no rule, and max_empty limits what
-        the cut leaves empty. With it max_empty limits refusals and says nothing of the cut, which may be any; nor does
-        a confidence alone ask for a certified cut.
+        Args:
+            options: Those given, by name with underscores. Without max_answered there is no rule, and max_empty limits
+                what the cut leaves empty. With it max_empty limits refusals and says nothing of the cut, which may be
+                any; nor does a confidence alone ask for a certified cut.
         """
         if options.get("max_answered") is None:
             return None, {name: value for name, value in options.items() if name != "max_answered"}
@@ -250,7 +259,8 @@ class AbstentionRule(Options):
     def check(self, dataset: Dataset) -> None:
         """Raise InputError where the data set has no unanswerable queries, so that nothing can be certified.
 
-        dataset: the data set that is calibrated on.
+        Args:
+            dataset: The data set that is calibrated on.
         """
         if not dataset.unanswerable:
             raise InputError(

@@ -54,8 +54,10 @@ class GateSettings(Options):
 def default_margin(default: float, least: float) -> float:
     """Choose the margin where none is given: the default, or what the labels can show where that is more.
 
-    default: the margin that is wanted; least: the smallest loss that the labels can exclude where nothing changes. The
-    margin is rounded up to a tenth of a point. Above WIDEST_MARGIN it stays the default, which nothing then passes.
+    Args:
+        default: The margin that is wanted.
+        least: The smallest loss that the labels can exclude where nothing changes. The margin is rounded up to a tenth
+            of a point. Above WIDEST_MARGIN it stays the default, which nothing then passes.
     """
     shown = math.ceil(1000 * least - 1e-9) / 1000
     return max(default, shown) if shown <= WIDEST_MARGIN else default
@@ -64,7 +66,8 @@ def default_margin(default: float, least: float) -> float:
 def asked_margin(judged: Sequence[GateRecord]) -> float | None:
     """Return the margin of the gate that was asked for; None where none was given, so that more labels can show less.
 
-    judged: one or more of the records that the gate wrote.
+    Args:
+        judged: One or more of the records that the gate wrote.
     """
     margin = judged[0].margin
     return None if margin == default_margin(MARGIN, max(each.least or 0.0 for each in judged)) else margin
@@ -104,7 +107,7 @@ def _from_people(splits: tuple[str, ...]) -> tuple[str, ...]:
 
 
 _POSITIVE = Advice("give a whole number of 1 or more")
-_LARGEST_SEED = 2**63 - 1
+_MAX_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -131,8 +134,8 @@ class CalibrationSettings(Options):
     k: Annotated[int, _POSITIVE] = Field(default=5, ge=1, description="K, documents retrieved for each query")
     bootstraps: Annotated[int, _POSITIVE] = Field(default=500, ge=1, description="m, number of bootstrap samples")
     sample_size: Annotated[int, _POSITIVE] = Field(default=100, ge=1, description="l, queries in each bootstrap sample")
-    seed: Annotated[int, Advice(f"give a whole number from 0 to {_LARGEST_SEED}")] = Field(
-        default=0, ge=0, le=_LARGEST_SEED, description="seed of every random choice"
+    seed: Annotated[int, Advice(f"give a whole number from 0 to {_MAX_SEED}")] = Field(
+        default=0, ge=0, le=_MAX_SEED, description="seed of every random choice"
     )
     holdout: Annotated[float, Advice("give a share of the queries, 0 or more and below 1")] = Field(
         default=0.3,
@@ -220,10 +223,12 @@ class CalibrationSettings(Options):
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """Build the settings from the options of `taugate calibrate`.
 
-        options: those given, by name with underscores: fields of this class, of its rules and of CandidateSettings, and
-        GateSettings as margin and gate_confidence. What is left out has its default.
+        Args:
+            options: Those given, by name with underscores: fields of this class, of its rules and of CandidateSettings,
+                and GateSettings as margin and gate_confidence. What is left out has its default.
 
-        Raises InputError for a value that cannot be used, and for options that contradict each other.
+        Raises:
+            InputError: For a value that cannot be used, and for options that contradict each other.
         """
 
         def of(group: type[Options]) -> dict[str, Any]:

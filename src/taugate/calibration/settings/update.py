@@ -33,6 +33,7 @@ class UpdateSettings(Options):
     def margin_for(self, least: float) -> float:
         """Return the margin: the one that was given, or the default.
 
-        least: the smallest loss that the labels can exclude where no answer changes.
+        Args:
+            least: The smallest loss that the labels can exclude where no answer changes.
         """
         return default_margin(MAX_LOSS, least) if self.margin is None else self.margin

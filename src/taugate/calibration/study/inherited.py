@@ -18,9 +18,12 @@ from taugate.retrieval.release.verify import verify
 class Inherited:
     """The parts of an earlier release that are kept.
 
-    relevance, relevance_record: the model of relevance, of which the weights stay; both None where the release has
-    none. chosen_by: method that chose its τ. policy: the policy, None where only the model is kept. abstention: the
-    rule by which queries are refused, with its record; None where there is none.
+    Attributes:
+        relevance: The model of relevance, of which the weights stay; both None where the release has none.
+        relevance_record: The model of relevance, of which the weights stay; both None where the release has none.
+        chosen_by: Method that chose its τ.
+        policy: The policy, None where only the model is kept.
+        abstention: The rule by which queries are refused, with its record; None where there is none.
     """
 
     relevance: Relevance | None
@@ -31,7 +34,11 @@ class Inherited:
 
     @classmethod
     def everything(cls, release: Release) -> Self:
-        """Keep all that a release was calibrated to: model, policy and refusals; release: opened."""
+        """Keep all that a release was calibrated to: model, policy and refusals.
+
+        Args:
+            release: Opened.
+        """
         manifest, retriever = release.manifest, release.retriever
         refusing = None
         if retriever.abstention is not None and manifest.abstention is not None:
@@ -42,9 +49,16 @@ class Inherited:
     def model_of(cls, release: Path, encoder_sha256: str, k: int) -> Self | None:
         """Keep the model of relevance alone.
 
-        release: folder of the release; encoder_sha256: digest of the float32 encoder of the new release; k: its K.
-        Returns None where the release has another encoder or another K, so that its model does not fit. Raises
-        ReleaseError where the release cannot be read.
+        Args:
+            release: Folder of the release.
+            encoder_sha256: Digest of the float32 encoder of the new release.
+            k: Its K.
+
+        Returns:
+            None where the release has another encoder or another K, so that its model does not fit.
+
+        Raises:
+            ReleaseError: Where the release cannot be read.
         """
         manifest = verify(release)
         encoder = manifest.float32_encoder or manifest.answering

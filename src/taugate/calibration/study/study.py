@@ -54,7 +54,8 @@ _ROUNDING = 1e-6
 class ScoredPart(QueryPart):
     """A part of the queries, with the similarities of its random documents.
 
-    random_scores: S_rand, (q,) float32, of each query with its random document.
+    Attributes:
+        random_scores: S_rand, (q,) float32, of each query with its random document.
     """
 
     random_scores: Float32
@@ -64,14 +65,24 @@ class ScoredPart(QueryPart):
 class Findings:
     """Everything that a calibration found out.
 
-    index: index that was searched; scored: every labelled query with its results and decision scores; parts:
-    "calibration" and, with a holdout, "heldout"; roles: which calibration queries fit, help to choose and certify, None
-    with too few; estimated: model of relevance with its probabilities, None without one; policy: in force, as the
-    manifest has it; metrics: of each part; alternatives: rules that are not in force; relevance: reliability of the
-    model; isotropy: of the documents; query_set: what the queries are like; wording: which of them copy their document,
-    and which answers the corpus repeats; units: what counts as one draw among the answerable queries; strata: None
-    where none were asked for; abstention: None where no query is refused as a whole; no_answer: how many queries
-    without an answer get one; labels: what few labels and a machine say, None where every label was taken by itself.
+    Attributes:
+        index: Index that was searched.
+        scored: Every labelled query with its results and decision scores.
+        parts: "calibration" and, with a holdout, "heldout".
+        roles: Which calibration queries fit, help to choose and certify, None with too few.
+        estimated: Model of relevance with its probabilities, None without one.
+        policy: In force, as the manifest has it.
+        metrics: Of each part.
+        alternatives: Rules that are not in force.
+        relevance: Reliability of the model.
+        isotropy: Of the documents.
+        query_set: What the queries are like.
+        wording: Which of them copy their document, and which answers the corpus repeats.
+        units: What counts as one draw among the answerable queries.
+        strata: None where none were asked for.
+        abstention: None where no query is refused as a whole.
+        no_answer: How many queries without an answer get one.
+        labels: What few labels and a machine say, None where every label was taken by itself.
     """
 
     index: Index
@@ -109,10 +120,17 @@ def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
 ) -> Findings:
     """Search, fit, decide and measure.
 
-    dataset: labelled queries and documents; encoded: their vectors, as they are searched; index: of the documents;
-    drawn: which queries calibrate and which are held out; settings: of the calibration; watch: stopwatch whose stages
-    grow; inherited: parts of an earlier release that are kept, None where everything is fitted and chosen here. Raises
-    InputError where the data cannot bear what is asked.
+    Args:
+        dataset: Labelled queries and documents.
+        encoded: Their vectors, as they are searched.
+        index: Of the documents.
+        drawn: Which queries calibrate and which are held out.
+        settings: Of the calibration.
+        watch: Stopwatch whose stages grow.
+        inherited: Parts of an earlier release that are kept, None where everything is fitted and chosen here.
+
+    Raises:
+        InputError: Where the data cannot bear what is asked.
     """
     parents = dataset.documents.parents
     with watch.stage("search"):
@@ -216,7 +234,8 @@ def _still_answered(  # noqa: PLR0913, PLR0917 (the two kinds of query without a
 ) -> NoAnswerRecord:
     """Count the unanswerable queries that get an answer all the same; without any, off-topic questions.
 
-    labels: clusters of the answerable queries, then of the unanswerable ones.
+    Args:
+        labels: Clusters of the answerable queries, then of the unanswerable ones.
     """
     if len(scored.unanswerable):
         units = SamplingUnits.from_labels(labels[len(scored.judged) :])
@@ -253,7 +272,9 @@ def _abstain(  # noqa: PLR0913, PLR0917 (all that the study has by now)
 ) -> CertifiedAbstention | None:
     """Choose and certify the abstention policy, or keep the inherited one; None where there is none.
 
-    found: top-K of answerable and of unanswerable queries; labels: clusters of both, numbered jointly.
+    Args:
+        found: Top-K of answerable and of unanswerable queries.
+        labels: Clusters of both, numbered jointly.
     """
     kept = None if inherited is None else inherited.abstention
     if settings.abstention is None and kept is None:
@@ -279,9 +300,13 @@ def _stratified(
     settings: CalibrationSettings,
     queries: CalibrationQueries,
 ) -> tuple[PolicyRecord, StrataRecord | None]:
-    """Certify the policy in each stratum, where that is asked for and there is a cut; vectors: of answerable queries.
+    """Certify the policy in each stratum, where that is asked for and there is a cut.
 
-    Returns the policy with a τ that holds in each, and the record of the strata.
+    Args:
+        vectors: Of answerable queries.
+
+    Returns:
+        The policy with a τ that holds in each, and the record of the strata.
     """
     rule = settings.rule
     if rule.strata is None or policy.tau is None:

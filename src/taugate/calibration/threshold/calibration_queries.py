@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.measure import Rows
 from taugate.calibration.metrics.ranking import ScoredQueries
-from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, QueryRoles
+from taugate.calibration.metrics.splits import MIN_CALIBRATING, QueryRoles
 from taugate.calibration.relevance.model import EstimatedRelevance
 
 
@@ -16,9 +16,14 @@ from taugate.calibration.relevance.model import EstimatedRelevance
 class CalibrationQueries:
     """The queries that a rule is decided on: which of them may decide, and which certify.
 
-    scored: all answerable queries; calibration: positions of those that calibrate; rows: (m, l) of their bootstraps;
-    roles: None with too few queries; estimated: model of relevance, None without one; units: what counts as one draw
-    among all answerable queries; seed: of the calibration.
+    Attributes:
+        scored: All answerable queries.
+        calibration: Positions of those that calibrate.
+        rows: (m, l) of their bootstraps.
+        roles: None with too few queries.
+        estimated: Model of relevance, None without one.
+        units: What counts as one draw among all answerable queries.
+        seed: Of the calibration.
     """
 
     scored: ScoredQueries
@@ -33,9 +38,9 @@ class CalibrationQueries:
     def lacking(self) -> str:
         """Reason for having no roles, with what to do about it."""
         units = self.units.take(self.calibration)
-        if len(units) < FEWEST_CALIBRATING:
+        if len(units) < MIN_CALIBRATING:
             return (
-                f"needs at least {FEWEST_CALIBRATING} answerable queries to calibrate on, there are {len(units)}; "
+                f"needs at least {MIN_CALIBRATING} answerable queries to calibrate on, there are {len(units)}; "
                 "label more, give a smaller --holdout, or --policy similarity"
             )
         return (

@@ -33,7 +33,9 @@ class PercentileThreshold:
 def gamma(queries: JudgedQueries, rows: Rows) -> Float32:
     """Return Γ: γ_j, the lowest top-K similarity in bootstrap j, (m,) float32.
 
-    queries: q answerable queries, of which the last result is the lowest; rows: (m, l) positions in bootstraps.
+    Args:
+        queries: q answerable queries, of which the last result is the lowest.
+        rows: (m, l) positions in bootstraps.
     """
     lowest: Float32 = queries.top.scores[:, -1][rows].min(axis=1)
     return lowest
@@ -46,7 +48,10 @@ def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "ac
     where not even the unthresholded mean reaches its own interval: with accuracy near 1, the 2.5th percentile can be 1
     (thresholds paper, §2.2).
 
-    queries: q answerable queries; rows: (m, l) positions in bootstraps; metric: accuracy or ndcg.
+    Args:
+        queries: q answerable queries.
+        rows: (m, l) positions in bootstraps.
+        metric: Accuracy or ndcg.
     """
     lower = bootstrapped(queries.metric(metric), rows).lower
     candidates = np.percentile(gamma(queries, rows), PERCENTILES).tolist()
@@ -64,7 +69,12 @@ def decide_policy(rule: ThresholdRule, evidence: CalibrationQueries) -> PolicyRe
 
     A threshold that was given stays as it is.
 
-    rule: that was asked for; evidence: the queries. Raises InputError where the data cannot bear what is asked.
+    Args:
+        rule: That was asked for.
+        evidence: The queries.
+
+    Raises:
+        InputError: Where the data cannot bear what is asked.
     """
     queries = evidence.scored.judged.take(evidence.calibration)
     k = queries.grades.shape[1]
@@ -131,8 +141,10 @@ def _record(rule: ThresholdRule, k: int, kind: PolicyKind, tau: float | None, **
 def alternatives(rule: ThresholdRule, evidence: CalibrationQueries, judged_on: NDArray[np.int64]) -> list[Alternative]:
     """Apply the papers' rule and the two statements of risk control, less the one in force.
 
-    rule: in force; evidence: the queries; judged_on: positions of the queries that say what each keeps and loses, the
-    held-out ones where there are any.
+    Args:
+        rule: In force.
+        evidence: The queries.
+        judged_on: Positions of the queries that say what each keeps and loses, the held-out ones where there are any.
     """
     limits = {name: getattr(rule, name) for name in ("metric", "max_loss", "max_empty", "confidence")}
     rules = [

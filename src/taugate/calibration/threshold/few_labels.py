@@ -38,9 +38,13 @@ from taugate.retrieval.vectors.similarity import Float32
 class FewLabels:
     """Few judged queries and many unjudged ones, searched and scored.
 
-    asked: all of them; the judged ones are the answerable queries, then the unanswerable ones; relevant: (n, K), what
-    people say of each result; units: what counts as one draw among the judged queries; judged: the answerable ones
-    with their results; splits: that were read; machine: that scored the results, None without unjudged queries.
+    Attributes:
+        asked: All of them; the judged ones are the answerable queries, then the unanswerable ones.
+        relevant: (n, K), what people say of each result.
+        units: What counts as one draw among the judged queries.
+        judged: The answerable ones with their results.
+        splits: That were read.
+        machine: That scored the results, None without unjudged queries.
     """
 
     asked: AskedQueries
@@ -62,11 +66,17 @@ class FewLabels:
     ) -> "FewLabels | None":
         """Search the queries that nobody judged, and let the machine score the results of all.
 
-        dataset: judged queries, and those beside them; encoded: vectors of all; index: of the documents; judged:
-        the answerable queries with their results; unanswerable: results of the others; seed: of the division of the
-        generated queries into those that fit the machine and those that recalibrate it. None where the data set was not
-        read for that. Raises InputError where no
-        answerable query was judged whole.
+        Args:
+            dataset: Judged queries, and those beside them.
+            encoded: Vectors of all.
+            index: Of the documents.
+            judged: The answerable queries with their results.
+            unanswerable: Results of the others.
+            seed: Of the division of the generated queries into those that fit the machine and those that recalibrate
+                it. None where the data set was not read for that.
+
+        Raises:
+            InputError: Where no answerable query was judged whole.
         """
         others = dataset.others
         if others is None:
@@ -113,7 +123,9 @@ class FewLabels:
     def policy(self, rule: ThresholdRule, k: int) -> PolicyRecord:
         """Take the strictest threshold that is shown to lose at most the rule's limit, or none where none is.
 
-        rule: limit and confidence; k: K, results of a query.
+        Args:
+            rule: Limit and confidence.
+            k: K, results of a query.
         """
         tau = self._strictest(rule, alone=False).safe
         at_tau = self._loss(tau, rule.confidence, one_sided=True)
@@ -155,7 +167,9 @@ class FewLabels:
     def metrics(self, measured: MetricsRecord, policy: PolicyRecord) -> MetricsRecord:
         """Replace accuracy, NDCG and the share kept by estimates over the queries that people ask.
 
-        measured: of the judged answerable queries, each counted once; policy: in force.
+        Args:
+            measured: Of the judged answerable queries, each counted once.
+            policy: In force.
         """
         kept = self._kept(policy.tau)
         answerable = kept[: len(self.judged)]
@@ -183,7 +197,9 @@ class FewLabels:
     def record(self, policy: PolicyRecord, rule: ThresholdRule) -> LabelsRecord:
         """Write down what labels and machine say, each alone and both together.
 
-        policy: in force; rule: that was asked for.
+        Args:
+            policy: In force.
+            rule: That was asked for.
         """
         accuracy, loss = self._accuracy(), self._loss(policy.tau, CONFIDENCE)
         most = rule.max_loss if policy.statement == "labels" else None

@@ -21,7 +21,9 @@ from taugate.retrieval.vectors.similarity import Float32
 class ResultScorer:
     """Scores results without having seen a query that people asked, so that people's judgements can correct it.
 
-    model: fitted on generated queries; None where these are too few to fit one, and the similarity stands in for it.
+    Attributes:
+        model: Fitted on generated queries; None where these are too few to fit one, and the similarity stands in for
+            it.
     """
 
     model: Relevance | None
@@ -30,8 +32,12 @@ class ResultScorer:
     def fit(cls, dataset: Dataset, encoded: EncodedTexts, index: Searchable, k: int, seed: int) -> Self:
         """Fit the model on the generated queries.
 
-        dataset, encoded: with the generated queries, and their vectors; index: of the documents; k: K, results of a
-        query; seed: of the division into queries that fit the model and queries that recalibrate it.
+        Args:
+            dataset: With the generated queries, and their vectors.
+            encoded: With the generated queries, and their vectors.
+            index: Of the documents.
+            k: K, results of a query.
+            seed: Of the division into queries that fit the model and queries that recalibrate it.
         """
         generated = [] if dataset.others is None else dataset.others.generated
         if encoded.generated is None or not generated:
@@ -52,6 +58,8 @@ class ResultScorer:
     def score(self, vectors: Float32, top: TopK) -> Float32:
         """Return the score of each result, (q, K) float32 in 0…1.
 
-        vectors: (q, d) float32, of the queries; top: their (q, K) results.
+        Args:
+            vectors: (q, d) float32, of the queries.
+            top: Their (q, K) results.
         """
         return np.clip(top.scores, 0.0, 1.0) if self.model is None else self.model.estimate(vectors, top)

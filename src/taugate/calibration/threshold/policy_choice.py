@@ -39,8 +39,10 @@ _FIRST = 0.5
 class CertifiablePolicy:
     """A policy with the queries that certify it.
 
-    kind: similarity, relative or probability; queries: positions of the queries that certify it; rule: the rule, with
-    the confidence that this policy needs.
+    Attributes:
+        kind: Similarity, relative or probability.
+        queries: Positions of the queries that certify it.
+        rule: The rule, with the confidence that this policy needs.
     """
 
     kind: PolicyKind
@@ -48,7 +50,11 @@ class CertifiablePolicy:
     rule: ThresholdRule
 
     def certify(self, evidence: CalibrationQueries) -> list[CertifiedThreshold]:
-        """Certify a threshold for each largest loss of the rule, the one in force first; evidence: the queries."""
+        """Certify a threshold for each largest loss of the rule, the one in force first.
+
+        Args:
+            evidence: The queries.
+        """
         return [
             certify(loss_limits(rule, evidence, self.queries, self.kind), rule) for rule in self.rule.split_by_loss()
         ]
@@ -59,8 +65,15 @@ def choose_policy(
 ) -> tuple[CertifiablePolicy, list[CertifiedThreshold], Choice | None]:
     """Return the policy asked for, or under `auto` the one whose certified cut keeps the fewest results.
 
-    rule: that was asked for; evidence: the queries. Returns the policy, what is certified of it for each largest loss,
-    and how it was chosen, None where it was named. Raises InputError where it cannot be had.
+    Args:
+        rule: That was asked for.
+        evidence: The queries.
+
+    Returns:
+        The policy, what is certified of it for each largest loss, and how it was chosen, None where it was named.
+
+    Raises:
+        InputError: Where it cannot be had.
     """
     _check(rule, evidence)
     rule = _named(rule, evidence)
@@ -79,7 +92,10 @@ def choose_policy(
 def certifiable_policy(rule: ThresholdRule, kind: PolicyKind, evidence: CalibrationQueries) -> CertifiablePolicy:
     """Return the candidate of one kind: what else is certified of it needs the same queries and the same confidence.
 
-    rule: that was asked for; kind: of the policy; evidence: the queries.
+    Args:
+        rule: That was asked for.
+        kind: Of the policy.
+        evidence: The queries.
     """
     rule = _named(rule, evidence)
     if rule.policy == "auto" and rule.statement == "high-probability":
@@ -92,7 +108,10 @@ def certifying_queries(rule: ThresholdRule, kind: PolicyKind, evidence: Calibrat
 
     For a policy that uses the model they are those that did not fit it.
 
-    rule: that was asked for; kind: of the policy; evidence: the queries.
+    Args:
+        rule: That was asked for.
+        kind: Of the policy.
+        evidence: The queries.
     """
     if evidence.roles is None:
         return evidence.calibration
@@ -106,7 +125,11 @@ def loss_limits(
 ) -> list[LossLimit]:
     """Measure what the rule limits: the loss of the metric, and empty replies where they are limited.
 
-    rule: metric and limits; evidence: the queries; certifying: positions of those that certify; kind: of the policy.
+    Args:
+        rule: Metric and limits.
+        evidence: The queries.
+        certifying: Positions of those that certify.
+        kind: Of the policy.
     """
     scored, units = evidence.scored.take(certifying), evidence.units.take(certifying)
     decisions = scored.decisions(kind)
@@ -226,8 +249,14 @@ def choose_by_kept_share(
     (the one-standard-error rule, Hastie, Tibshirani and Friedman, "The Elements of Statistical Learning", 2nd ed.,
     §7.10): with few queries the fewest is as often luck.
 
-    queries: q answerable queries; decisions: (q, K) float32 decision scores of each policy, the preferred one first;
-    rule: metric and limits; rng: draws the resamples. Returns the policy, and what each of them keeps.
+    Args:
+        queries: q answerable queries.
+        decisions: (q, K) float32 decision scores of each policy, the preferred one first.
+        rule: Metric and limits.
+        rng: Draws the resamples.
+
+    Returns:
+        The policy, and what each of them keeps.
     """
     size = len(queries)
     rows = rng.integers(0, size, size=(_RESAMPLES, size))
@@ -251,7 +280,11 @@ def _kept(
 ) -> NDArray[np.float64]:
     """Return the share of results kept, averaged over every τ whose loss is at most twice the allowed one.
 
-    counts: (r, q), how often each resample has each query. Returns (r,).
+    Args:
+        counts: (r, q), how often each resample has each query.
+
+    Returns:
+        (r,).
     """
     limits = [rule.max_loss] if rule.max_empty is None else [rule.max_loss, rule.max_empty]
     most = _RANGE * len(queries) * np.array(limits)
@@ -273,9 +306,10 @@ def _kept(
 def _tried(queries: JudgedQueries, decisions: Float32, rule: ThresholdRule, most: NDArray[np.float64]) -> Float32:
     """Return thresholds from the lowest candidate to the highest that some resample may allow.
 
-    most: of each limit, (1 or 2,).
-
     Half as much again as the limits: a resample may lose less than all queries together do.
+
+    Args:
+        most: Of each limit, (1 or 2,).
     """
     steps = loss_steps(queries, decisions, rule.metric)
     reach = int(np.searchsorted(steps.losses[:-1], 1.5 * most[0], side="right"))

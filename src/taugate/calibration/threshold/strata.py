@@ -45,7 +45,10 @@ class QueryStrata:
 
     several values where these differ.
 
-    field: name in the metadata; metadata: of all documents; members: positions of the answerable queries of each value.
+    Attributes:
+        field: Name in the metadata.
+        metadata: Of all documents.
+        members: Positions of the answerable queries of each value.
     """
 
     field: str
@@ -56,8 +59,12 @@ class QueryStrata:
     def group(cls, dataset: Dataset, field: str) -> "QueryStrata":
         """Group the queries of a data set by a field of the metadata.
 
-        dataset: labelled queries and documents; field: name in the metadata. Raises InputError where no document, or
-        none that is relevant, has the field.
+        Args:
+            dataset: Labelled queries and documents.
+            field: Name in the metadata.
+
+        Raises:
+            InputError: Where no document, or none that is relevant, has the field.
         """
         metadata = Metadata.of(dataset.documents)
         try:
@@ -98,9 +105,14 @@ class _FilteredIndex:
 class StrataCertifier:
     """Everything that certifying strata needs.
 
-    dataset: labelled queries and documents; vectors: (n, d) float32 of the answerable queries; index: of the documents;
-    evidence: the queries; certifying: positions of the queries that had no say in the policy; kind: of the policy;
-    rule: metric, limits and confidence.
+    Attributes:
+        dataset: Labelled queries and documents.
+        vectors: (n, d) float32 of the answerable queries.
+        index: Of the documents.
+        evidence: The queries.
+        certifying: Positions of the queries that had no say in the policy.
+        kind: Of the policy.
+        rule: Metric, limits and confidence.
     """
 
     dataset: Dataset
@@ -114,7 +126,9 @@ class StrataCertifier:
     def lowered(self, policy: PolicyRecord, strata: StrataRecord) -> PolicyRecord:
         """Lower τ, which is certified for all queries, to one that is certified for each stratum, too.
 
-        policy: in force; strata: what is certified of each stratum.
+        Args:
+            policy: In force.
+            strata: What is certified of each stratum.
         """
         each = [*strata.strata, *([strata.others] if strata.others else [])]
         taus = [stratum.tau_without_filter for stratum in each if stratum.tau_without_filter is not None]
@@ -130,7 +144,8 @@ class StrataCertifier:
     def certify(self, strata: QueryStrata) -> StrataRecord:
         """Certify both thresholds of each stratum that is large enough, and the first of the others together.
 
-        strata: the strata, with their queries.
+        Args:
+            strata: The strata, with their queries.
         """
         among = {value: np.intersect1d(members, self.certifying) for value, members in strata.members.items()}
         large = {value: members for value, members in among.items() if self._large_enough(members)}

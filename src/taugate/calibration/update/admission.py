@@ -23,7 +23,12 @@ from taugate.retrieval.release.reader import Release, load_encoder
 def release_encoders(folder: Path, release: Release) -> ReleaseEncoders:
     """Load the encoders that a release was calibrated with.
 
-    folder: of the release; release: opened. Raises ReleaseError where they answer otherwise on this machine.
+    Args:
+        folder: Of the release.
+        release: Opened.
+
+    Raises:
+        ReleaseError: Where they answer otherwise on this machine.
     """
     manifest = release.manifest
     if release.precision != manifest.answering.precision:
@@ -51,10 +56,20 @@ def admit_update(  # noqa: PLR0913, PLR0917 (all that an update has by now)
 ) -> Admitted:
     """Encode what changed, and have the gate judge again what is approximate.
 
-    dataset: the updated corpus with its queries; spool: folder with its texts; changes: since the release; release:
-    opened; encoders: its own; part: the calibration queries; settings: of the update; say: told one line of progress or
-    warning at a time; watch: stopwatch whose stages grow. Raises EncoderError, EngineUnavailable, and ReleaseError
-    where an engine is not admitted.
+    Args:
+        dataset: The updated corpus with its queries.
+        spool: Folder with its texts.
+        changes: Since the release.
+        release: Opened.
+        encoders: Its own.
+        part: The calibration queries.
+        settings: Of the update.
+        say: Told one line of progress or warning at a time.
+        watch: Stopwatch whose stages grow.
+
+    Raises:
+        EncoderError: , and ReleaseError where an engine is not admitted.
+        EngineUnavailable: , and ReleaseError where an engine is not admitted.
     """
     engine = reached(settings.engine)
     if engine is None:

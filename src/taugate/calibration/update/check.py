@@ -39,9 +39,14 @@ from taugate.retrieval.vectors.similarity import Float32
 class ThresholdCheck:
     """The comparison of both corpora.
 
-    units: of the queries that both can answer; before, now: mean accuracy at τ over these queries; loss: of the average
-    unit, with one-sided limits at CONFIDENCE each; margin: the largest loss that is allowed; widened: whether it is
-    above the default because the labels cannot show less; unpaired: how many queries are about new documents alone.
+    Attributes:
+        units: Of the queries that both can answer.
+        before: Mean accuracy at τ over these queries.
+        now: Mean accuracy at τ over these queries.
+        loss: Of the average unit, with one-sided limits at CONFIDENCE each.
+        margin: The largest loss that is allowed.
+        widened: Whether it is above the default because the labels cannot show less.
+        unpaired: How many queries are about new documents alone.
     """
 
     units: SamplingUnits
@@ -80,9 +85,16 @@ def check_threshold(
 ) -> ThresholdCheck:
     """Compare accuracy at τ before and after an update.
 
-    release: of the corpus before, opened; before: its documents; dataset: the updated corpus with its queries; vectors:
-    (n, d) float32, of the answerable ones; found: what the updated corpus gives them; settings: of the update. Raises
-    InputError where no query can be answered by both.
+    Args:
+        release: Of the corpus before, opened.
+        before: Its documents.
+        dataset: The updated corpus with its queries.
+        vectors: (n, d) float32, of the answerable ones.
+        found: What the updated corpus gives them.
+        settings: Of the update.
+
+    Raises:
+        InputError: Where no query can be answered by both.
     """
     relevant_before = _positions_before(before, dataset)
     pairs = np.array([row for row, relevant in enumerate(relevant_before) if relevant], dtype=np.int64)

@@ -49,9 +49,12 @@ if TYPE_CHECKING:
 class UpdatePromotion:
     """The promotion that is asked for, if τ still holds.
 
-    wanted: whether the release is to become current; force: promote it also where τ is not shown to hold, or where
-    another rule of promotion is against it; key: private key to sign the release with, None for none; trusted: keys of
-    which one must have signed the current release, and this one to be promoted; None asks for no signature.
+    Attributes:
+        wanted: Whether the release is to become current.
+        force: Promote it also where τ is not shown to hold, or where another rule of promotion is against it.
+        key: Private key to sign the release with, None for none.
+        trusted: Keys of which one must have signed the current release, and this one to be promoted; None asks for no
+            signature.
     """
 
     wanted: bool = True
@@ -64,9 +67,12 @@ class UpdatePromotion:
 class Updated:
     """The outcome of an update.
 
-    manifest: of the new release, or of the current one where nothing changed; parent: id of the release that was
-    current; changes: of the corpus; check: whether τ still holds, None where nothing changed; promoted: whether the
-    new release became current.
+    Attributes:
+        manifest: Of the new release, or of the current one where nothing changed.
+        parent: Id of the release that was current.
+        changes: Of the corpus.
+        check: Whether τ still holds, None where nothing changed.
+        promoted: Whether the new release became current.
     """
 
     manifest: Manifest
@@ -88,10 +94,23 @@ def update(
 
     It becomes current where τ is shown to hold. One calibration or update at a time in a directory.
 
-    data: a folder or a URL with the newer corpus and its labelled queries; releases: the directory of releases;
-    settings: of the check; promotion: what is asked for; say: told one line of progress or warning at a time; watch:
-    stopwatch whose stages grow. Raises InputError, EncoderError, EngineUnavailable or ReleaseError before anything is
-    written; the last two or NotPromoted after it, where promotion is refused or the engine does not answer.
+    Args:
+        data: A folder or a URL with the newer corpus and its labelled queries.
+        releases: The directory of releases.
+        settings: Of the check.
+        promotion: What is asked for.
+        say: Told one line of progress or warning at a time.
+        watch: Stopwatch whose stages grow.
+
+    Raises:
+        InputError: Before anything is written; the last two or NotPromoted after it, where promotion is refused or the
+            engine does not answer.
+        EncoderError: Before anything is written; the last two or NotPromoted after it, where promotion is refused or
+            the engine does not answer.
+        EngineUnavailable: Before anything is written; the last two or NotPromoted after it, where promotion is refused
+            or the engine does not answer.
+        ReleaseError: Before anything is written; the last two or NotPromoted after it, where promotion is refused or
+            the engine does not answer.
     """
     find(releases)  # before the lock makes a directory that nobody asked for
     with calibration_lock(releases):
@@ -108,7 +127,11 @@ def _update_of(
     say: Callable[[str], None],
     watch: Stopwatch,
 ) -> Updated:
-    """Update one release, which is current; folder: of the release. The others are those of `update`."""
+    """Update one release, which is current.
+
+    Args:
+        folder: Of the release. The others are those of `update`.
+    """
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         with watch.stage("load"):
             release = load(folder, trusted=promotion.trusted, engine=JOB_ACCESS)

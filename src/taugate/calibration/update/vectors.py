@@ -29,8 +29,10 @@ from taugate.retrieval.vectors.similarity import Float32
 class ReleaseEncoders:
     """The encoders of a release.
 
-    queries: that answers; documents: the same, unless queries have int8 weights or a map of their own; float32: that an
-    int8 encoder of queries was made of, None where there is none.
+    Attributes:
+        queries: That answers.
+        documents: The same, unless queries have int8 weights or a map of their own.
+        float32: That an int8 encoder of queries was made of, None where there is none.
     """
 
     queries: OnnxEncoder
@@ -48,8 +50,13 @@ def encode_changes(
 ) -> EncodedDataset:
     """Encode the texts that the current release does not know, and all queries.
 
-    dataset: the updated corpus with its queries; changes: since the release; release: opened; encoders: its own; say:
-    told one line of progress or warning at a time; watch: stopwatch whose stage "encode" grows.
+    Args:
+        dataset: The updated corpus with its queries.
+        changes: Since the release.
+        release: Opened.
+        encoders: Its own.
+        say: Told one line of progress or warning at a time.
+        watch: Stopwatch whose stage "encode" grows.
     """
     documents, texts = _documents(dataset, changes, release, encoders.documents, say, watch)
     cache = EmbeddingCache.for_encoder(encoders.queries.sha256, encoders.queries.config.dimension)

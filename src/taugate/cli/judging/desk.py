@@ -29,7 +29,9 @@ class Segment(NamedTuple):
 class Desk:
     """One judge's place of work: the result that is asked about, and what each key does to it.
 
-    work: the judge's sample. say: called with each sentence that the judge should read.
+    Attributes:
+        work: The judge's sample.
+        say: Called with each sentence that the judge should read.
     """
 
     def __init__(self, work: Judging, say: Callable[[str], None]) -> None:
@@ -43,7 +45,11 @@ class Desk:
         Each time a query is finished, the labels of the data set are written. Where another command is writing to it
         just then, that waits until the next time.
 
-        key: one of KEYS; any other does nothing. Raises InputError where the data set has changed.
+        Args:
+            key: One of KEYS; any other does nothing.
+
+        Raises:
+            InputError: Where the data set has changed.
         """
         session, question = self.work.session, self.question
         if key == "q":
@@ -69,7 +75,8 @@ class Desk:
 def heading(question: Question) -> str:
     """Say where a passage comes from. Its score and the threshold's decision are not said: they would sway a judge.
 
-    question: that is asked.
+    Args:
+        question: That is asked.
     """
     if question.rank is not None:
         return f"Result {question.place} of {question.of}"
@@ -82,7 +89,9 @@ def segments(text: str, query: str) -> list[Segment]:
     A language without spaces between words has no words to compare; there, two letters that also stand side by side in
     the query are marked.
 
-    text: to divide. query: whose words are looked for, with regard to neither case nor form.
+    Args:
+        text: To divide.
+        query: Whose words are looked for, with regard to neither case nor form.
     """
     wanted = set[str]()
     for start, end, spaced in _runs(query):

@@ -25,7 +25,11 @@ def judge_in_terminal(work: Judging) -> None:
 
     Without a terminal, each line of standard input is one key.
 
-    work: the judge's sample. Raises InputError where the data set changes meanwhile.
+    Args:
+        work: The judge's sample.
+
+    Raises:
+        InputError: Where the data set changes meanwhile.
     """
     styled = sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     remarks: list[str] = []
@@ -44,8 +48,11 @@ def judge_in_terminal(work: Judging) -> None:
 def screen(question: Question, progress: str, remarks: list[str], *, styled: bool) -> str:
     """Return what the judge sees of one result.
 
-    question: that is asked. progress: how far the judge is. remarks: sentences to begin with. styled: whether the
-    terminal can be cleared and shows bold and underlined letters.
+    Args:
+        question: That is asked.
+        progress: How far the judge is.
+        remarks: Sentences to begin with.
+        styled: Whether the terminal can be cleared and shows bold and underlined letters.
     """
     size = shutil.get_terminal_size()
     width = min(size.columns, _WIDEST)

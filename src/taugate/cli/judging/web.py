@@ -24,15 +24,19 @@ from taugate.service.api.playground.files import PAGE_HEADERS, page_files
 
 _HOST = "127.0.0.1"
 _HEADERS = {**PAGE_HEADERS, "Cache-Control": "no-store"}
-_MOST_BYTES = 4096  # of a request's body: a key, and the digits of a result
+_MAX_BYTES = 4096  # of a request's body: a key, and the digits of a result
 _SILENCE_SECONDS = 30  # after which a connection that sends nothing is closed
 
 
 def judge_on_page(work: Judging, port: int) -> None:
     """Serve the page until the judge stops there or presses Ctrl-C here.
 
-    work: the judge's sample. port: of the page; 0 takes a free one. Raises InputError where the port is taken, or the
-    data set changes meanwhile.
+    Args:
+        work: The judge's sample.
+        port: Of the page; 0 takes a free one.
+
+    Raises:
+        InputError: Where the port is taken, or the data set changes meanwhile.
     """
     try:
         server = _Server((_HOST, port), _Handler)
@@ -84,8 +88,10 @@ class _Server(ThreadingHTTPServer):
     def press(self, key: str, pair: str) -> dict[str, Any]:
         """Do what a key says, and return what the page shows then.
 
-        key: one of KEYS. pair: digits of the result that the page showed; a judgement of another one is not taken, as
-        where the page is open twice.
+        Args:
+            key: One of KEYS.
+            pair: Digits of the result that the page showed; a judgement of another one is not taken, as where the page
+                is open twice.
         """
         with self._lock:
             question = self._desk.question
@@ -155,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
         if name != "key" or foreign or kind != "application/json":
             self._send(403, "text/plain", b"only the page itself may answer\n")
             return
-        if not length.isdecimal() or int(length) > _MOST_BYTES:
+        if not length.isdecimal() or int(length) > _MAX_BYTES:
             self._send(413, "text/plain", b"too long\n")
             return
         try:

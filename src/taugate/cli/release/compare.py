@@ -9,14 +9,15 @@ from taugate.cli.terminal.options import add_action
 from taugate.cli.terminal.output import say
 from taugate.errors import InputError
 from taugate.registry.catalog import find, release_ids
-from taugate.registry.correlations import FEWEST_RELEASES, correlations
+from taugate.registry.correlations import MIN_RELEASES, correlations
 from taugate.retrieval.release.verify import verify
 
 
 def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
     """Add the actions.
 
-    actions: the subparsers of `taugate release`.
+    Args:
+        actions: The subparsers of `taugate release`.
     """
     diff = add_action(actions, "diff", show_differences, "what differs from release A to release B")
     diff.add_argument("a", metavar="A", nargs="?", help="the old release's id; default the current one")
@@ -48,13 +49,14 @@ def show_differences(arguments: argparse.Namespace) -> int:
 def show_correlations(arguments: argparse.Namespace) -> int:
     """Print Table 3 of the thresholds paper for each data set and K that has enough releases.
 
-    Raises InputError where none has.
+    Raises:
+        InputError: Where none has.
     """
     manifests = [verify(find(arguments.releases, name)) for name in release_ids(arguments.releases)]
     found = correlations(manifests)
     if not found:
         raise InputError(
-            f"{arguments.releases}: no data set has releases of {FEWEST_RELEASES} different encoders with the same K; "
+            f"{arguments.releases}: no data set has releases of {MIN_RELEASES} different encoders with the same K; "
             "calibrate one with more encoders (--encoder)"
         )
     for group in found:

@@ -19,7 +19,8 @@ _USAGE = """%(prog)s ID DOCUMENT… --releases DIR
 def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
     """Add the action, whose two forms take different positional arguments, which argparse cannot express.
 
-    actions: the subparsers of `taugate release`.
+    Args:
+        actions: The subparsers of `taugate release`.
     """
     text = "make a release without some documents; --check: see that nothing of them is left"
     parser: argparse.ArgumentParser = actions.add_parser("erase", help=text, description=text, usage=_USAGE)

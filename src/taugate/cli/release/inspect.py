@@ -34,7 +34,8 @@ from taugate.retrieval.release.records import CalibrationRecord
 def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
     """Add the actions.
 
-    actions: the subparsers of `taugate release`.
+    Args:
+        actions: The subparsers of `taugate release`.
     """
     listing = add_action(
         actions,
@@ -111,7 +112,8 @@ def show_manifest(arguments: argparse.Namespace) -> int:
 def _why(manifest: Mapping[str, Any]) -> str:
     """Say why a release is provisional, and what would make it calibrated.
 
-    manifest: as stored, perhaps by another version, whose reasons this one may not know.
+    Args:
+        manifest: As stored, perhaps by another version, whose reasons this one may not know.
     """
     try:
         return CalibrationRecord.model_validate(manifest["calibration"]).because(manifest["policy"]["k"])

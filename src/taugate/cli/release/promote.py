@@ -24,7 +24,8 @@ from taugate.retrieval.engines.engine import EngineKind
 def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
     """Add the actions.
 
-    actions: the subparsers of `taugate release`.
+    Args:
+        actions: The subparsers of `taugate release`.
     """
     promote = add_action(actions, "promote", promote_release, "make a release the current one, if it verifies")
     promote.add_argument("id", metavar="ID", help="release id")

@@ -16,7 +16,8 @@ from taugate.registry.signing import read_private_key, sign, trusted_keys
 def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
     """Add the actions.
 
-    actions: the subparsers of `taugate release`.
+    Args:
+        actions: The subparsers of `taugate release`.
     """
     signing = add_action(actions, "sign", sign_release, "put a signature beside a release, if it verifies")
     signing.add_argument("--key", metavar="PEM", type=Path, required=True, help="Ed25519 private key")
@@ -43,8 +44,11 @@ def sign_release(arguments: argparse.Namespace) -> int:
 def push_release(arguments: argparse.Namespace) -> int:
     """Copy a release to object storage, and with --promote make it the current one there.
 
-    Only the current release of DIR is promoted there, as DIR has the rules of promotion and the history. Raises
-    InputError or ReleaseError for what is to be refused before anything is uploaded.
+    Only the current release of DIR is promoted there, as DIR has the rules of promotion and the history.
+
+    Raises:
+        InputError: For what is to be refused before anything is uploaded.
+        ReleaseError: For what is to be refused before anything is uploaded.
     """
     release = find(arguments.releases, arguments.id)
     if arguments.promote and release.name != current_id(arguments.releases):

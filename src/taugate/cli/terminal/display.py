@@ -24,7 +24,8 @@ class ProgressDisplay:
 
     A thread of its own looks at the task, so that something is seen to happen also during one long computation.
 
-    watch: stopwatch that knows what is under way.
+    Attributes:
+        watch: Stopwatch that knows what is under way.
     """
 
     def __init__(self, watch: Stopwatch) -> None:
@@ -48,7 +49,11 @@ class ProgressDisplay:
             self._clear()
 
     def say(self, line: str) -> None:
-        """Write a line to stderr, above the one that shows the progress; line: without a line break at its end."""
+        """Write a line to stderr, above the one that shows the progress.
+
+        Args:
+            line: Without a line break at its end.
+        """
         with self._writing:
             self._clear()
             say(line)
@@ -82,7 +87,10 @@ class ProgressDisplay:
 def progress_bar(task: Task, seconds: float, width: int) -> str:
     """Draw a task as one line for a terminal: a bar with rate and remaining time where its size is known.
 
-    task: what is under way; seconds: since it began; width: columns of the terminal.
+    Args:
+        task: What is under way.
+        seconds: Since it began.
+        width: Columns of the terminal.
     """
     if not task.total:
         count = f" {task.done:,}" if task.done else ""
@@ -96,7 +104,9 @@ def progress_bar(task: Task, seconds: float, width: int) -> str:
 def progress_line(task: Task, seconds: float) -> str:
     """Write a task as one line of a log, such as "encoding documents: 3,200 of 57,638 (6 %), 41.2/s, 22:01 left".
 
-    task: what is under way; seconds: since it began.
+    Args:
+        task: What is under way.
+        seconds: Since it began.
     """
     elapsed = tqdm.format_interval(seconds)
     if not task.total:

@@ -17,9 +17,15 @@ def language_model(
 ) -> "LanguageModel":
     """Return the model that was asked for.
 
-    option: whose value is `kind`, for messages; kind: "local" or "endpoint"; endpoint: its URL; model: its name there,
-    or the path of a GGUF file; timeout: longest wait for an answer of the endpoint, in seconds. Raises InputError, or
-    ModuleNotFoundError without the extra `generate`.
+    Args:
+        option: Whose value is `kind`, for messages.
+        kind: "local" or "endpoint".
+        endpoint: Its URL.
+        model: Its name there, or the path of a GGUF file.
+        timeout: Longest wait for an answer of the endpoint, in seconds.
+
+    Raises:
+        InputError: , or ModuleNotFoundError without the extra `generate`.
     """
     if kind == "endpoint":
         from taugate.ingestion.queries.endpoint import TIMEOUT_SECONDS, Endpoint
@@ -39,7 +45,11 @@ def language_model(
 
 
 def _key() -> str | None:
-    """Return the key of the endpoint, None where neither variable is set. Raises InputError."""
+    """Return the key of the endpoint, None where neither variable is set.
+
+    Raises:
+        InputError: .
+    """
     key, file = os.environ.get(KEY), os.environ.get(KEY_FILE)
     if key and file:
         raise InputError(f"{KEY} and {KEY_FILE} are both set; unset one of the two")

@@ -31,10 +31,14 @@ def add_option(
 ) -> None:
     """Add the option that sets a field: its help is the field's description, and its default the field's.
 
-    parser: a parser or a group of one; fields: the declarations of a group of settings, as of `Options.fields`; name:
-    of the field; option: on the command line, None for the one named after the field; omit_default: leave the name out
-    of the parsed arguments where the option is not given, as what it then is follows from other options; keywords: go
-    to argparse's add_argument before what is derived.
+    Args:
+        parser: A parser or a group of one.
+        fields: The declarations of a group of settings, as of `Options.fields`.
+        name: Of the field.
+        option: On the command line, None for the one named after the field.
+        omit_default: Leave the name out of the parsed arguments where the option is not given, as what it then is
+            follows from other options.
+        keywords: Go to argparse's add_argument before what is derived.
     """
     field = fields[name]
     text = (field.description or "").replace("%", "%%")  # argparse formats help texts by %
@@ -58,7 +62,8 @@ def add_option(
 def add_signing_option(parser: Parser) -> None:
     """Add the option that names a key to sign a new release with; it is left out of the arguments where not given.
 
-    parser: of a command that writes a release.
+    Args:
+        parser: Of a command that writes a release.
     """
     parser.add_argument(
         "--sign-with",
@@ -77,8 +82,11 @@ def add_action(
 ) -> argparse.ArgumentParser:
     """Add an action to a subcommand, and return its parser for further arguments.
 
-    actions: the subparsers of the subcommand; name: of the action; run: carries it out, and returns the exit code;
-    text: its help and its description.
+    Args:
+        actions: The subparsers of the subcommand.
+        name: Of the action.
+        run: Carries it out, and returns the exit code.
+        text: Its help and its description.
     """
     action: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
     action.set_defaults(run=run)
@@ -88,7 +96,8 @@ def add_action(
 def variable_help(name: str) -> str:
     """The help of an option that stands for a setting of the service: its description, variable and default.
 
-    name: of the setting, as in VARIABLES of service/settings.
+    Args:
+        name: Of the setting, as in VARIABLES of service/settings.
     """
     from taugate.service.settings import (
         VARIABLES,
@@ -102,7 +111,8 @@ def variable_help(name: str) -> str:
 def add_setting_flags(parser: Parser) -> None:
     """Add the flags that go before the service's variables, as `read_settings` takes them.
 
-    parser: of a command that reads the settings of the service.
+    Args:
+        parser: Of a command that reads the settings of the service.
     """
     for name, keywords in SETTING_FLAGS.items():
         parser.add_argument(f"--{name}", help=variable_help(name), **keywords)
@@ -111,7 +121,8 @@ def add_setting_flags(parser: Parser) -> None:
 def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the values of these flags, by the name of the setting; None for each that was not given.
 
-    arguments: the parsed command line.
+    Args:
+        arguments: The parsed command line.
     """
     return {name: getattr(arguments, name) for name in SETTING_FLAGS}
 

@@ -13,7 +13,8 @@ _JOINERS = "\u200c\u200d"  # zero-width non-joiner and joiner
 def say(line: str) -> None:
     """Write a line to stderr, so that stdout holds the result alone; on a terminal, warnings and errors in colour.
 
-    line: the text, without a line break at its end.
+    Args:
+        line: The text, without a line break at its end.
     """
     first = line.partition(" ")[0]
     _write(first, line[len(first) :], _STYLES.get(first))
@@ -22,7 +23,10 @@ def say(line: str) -> None:
 def say_labelled(rows: Mapping[str, str]) -> None:
     """Write lines with a label in front of each to stderr; on a terminal the labels are bold.
 
-    No line is broken, so that a path or a command can be copied as a whole. rows: a line of text by its label.
+    No line is broken, so that a path or a command can be copied as a whole.
+
+    Args:
+        rows: A line of text by its label.
     """
     width = max(map(len, rows), default=0)
     for label, text in rows.items():
@@ -60,7 +64,8 @@ def printable(text: str) -> str:
 
     Spaces of any kind become plain ones, and the joiners within words of Persian and Hindi stay.
 
-    text: one line of any characters, such as one from a file that others may write.
+    Args:
+        text: One line of any characters, such as one from a file that others may write.
     """
     return "".join(
         letter if letter.isprintable() or letter in _JOINERS else " " if unicodedata.category(letter) == "Zs" else "?"

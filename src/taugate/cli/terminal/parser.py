@@ -9,7 +9,10 @@ from typing import Any, cast
 def help_formatter(plain: type[argparse.HelpFormatter]) -> type[argparse.HelpFormatter]:
     """Return the formatter that writes as `plain` does, in colours where rich-argparse is installed.
 
-    It colours on a terminal alone, and obeys NO_COLOR and FORCE_COLOR. plain: one of argparse's own.
+    It colours on a terminal alone, and obeys NO_COLOR and FORCE_COLOR.
+
+    Args:
+        plain: One of argparse's own.
     """
     try:
         from rich_argparse import RawDescriptionRichHelpFormatter, RichHelpFormatter
@@ -66,7 +69,9 @@ class CommandParser(argparse.ArgumentParser):
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Write which of the known names a misspelt one is closest to, to be put behind an error's message.
 
-    word: as the user wrote it; known: the names there are. Empty where none is close.
+    Args:
+        word: As the user wrote it.
+        known: The names there are. Empty where none is close.
     """
     close = get_close_matches(word, [*known], n=1)
     return f"; did you mean {close[0]}?" if close else ""

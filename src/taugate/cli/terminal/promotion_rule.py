@@ -21,7 +21,8 @@ FORCE_HELP = (
 def add_promotion_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say whether the new release is promoted.
 
-    parser: of a command that writes a release.
+    Args:
+        parser: Of a command that writes a release.
     """
     group = parser.add_argument_group("promotion", "without any of these: a release with a cut becomes the current one")
     group.add_argument("--promote-if", metavar="RULE", default=argparse.SUPPRESS, help=RULE_HELP)
@@ -33,8 +34,10 @@ def add_promotion_options(parser: argparse.ArgumentParser) -> None:
 class PromotionRequest:
     """A user's request to promote the new release, with its condition, or to leave the current one.
 
-    wanted: whether to promote at all; rule: what has to hold, None for nothing; force: promote also what `promote`
-    refuses for its evidence.
+    Attributes:
+        wanted: Whether to promote at all.
+        rule: What has to hold, None for nothing.
+        force: Promote also what `promote` refuses for its evidence.
     """
 
     wanted: bool
@@ -45,8 +48,11 @@ class PromotionRequest:
     def from_arguments(cls, arguments: argparse.Namespace) -> Self:
         """Read the options of `add_promotion_options`.
 
-        arguments: the parsed command line. Raises InputError for options that contradict each other, and for a rule
-        that cannot be read.
+        Args:
+            arguments: The parsed command line.
+
+        Raises:
+            InputError: For options that contradict each other, and for a rule that cannot be read.
         """
         ruled, force = "promote_if" in arguments, arguments.force
         if arguments.no_promote and (ruled or force):
@@ -61,8 +67,13 @@ class PromotionRequest:
     def check(self, releases: Path, k: int) -> None:
         """Check, before any work, that the rule can compare a new release with the current one.
 
-        releases: the releases directory; k: documents retrieved for each query in the new release. Raises InputError
-        or ReleaseError as `check_current` does.
+        Args:
+            releases: The releases directory.
+            k: Documents retrieved for each query in the new release.
+
+        Raises:
+            InputError: As `check_current` does.
+            ReleaseError: As `check_current` does.
         """
         if self.rule is not None:
             from taugate.calibration.comparison.decision import check_current  # needs the extra `calibration`
@@ -72,11 +83,13 @@ class PromotionRequest:
     def carry_out(self, release: Path, say: Callable[[str], None], *, new_encoder: bool) -> CalibrateResult:
         """Promote a release, if that is wanted and its rule holds.
 
-        release: the folder of the new release, which has a threshold; say: takes a line for people; new_encoder:
-        whether its encoder may differ from the current release's.
+        Args:
+            release: The folder of the new release, which has a threshold.
+            say: Takes a line for people.
+            new_encoder: Whether its encoder may differ from the current release's.
 
-        Returns how the command ends. Raises InputError, ReleaseError or OSError as `promote` and `promote_if` do, after
-        telling the user that the release is written all the same.
+        Returns:
+            How the command ends.
         """
         try:
             return self._carry_out(release.parent, release.name, say, new_encoder)

@@ -55,9 +55,12 @@ def reader_is_gone() -> bool:
 
 
 def flush_stdout() -> bool:
-    """Write out what was printed, and return whether somebody was there to read it. Raises OSError, as on a full disk.
+    """Write out what was printed, and return whether somebody was there to read it.
 
     What nobody reads is dropped, so that the interpreter does not try it again at its end.
+
+    Raises:
+        OSError: , as on a full disk.
     """
     try:
         sys.stdout.flush()

@@ -24,8 +24,12 @@ _DROPPED = {
 class CalibratedRelease:
     """A release that was just written, and what became of it.
 
-    manifest: of the release; path: its folder; request: what was asked about its promotion; ending: what came of it;
-    previous: id of the release that was current before, None where none was.
+    Attributes:
+        manifest: Of the release.
+        path: Its folder.
+        request: What was asked about its promotion.
+        ending: What came of it.
+        previous: Id of the release that was current before, None where none was.
     """
 
     manifest: Manifest
@@ -38,7 +42,9 @@ class CalibratedRelease:
 def summary(release: CalibratedRelease, *, with_next_steps: bool = True) -> dict[str, str]:
     """Return the lines by their labels.
 
-    release: what they are about; with_next_steps: include the last two, the report and what to do next.
+    Args:
+        release: What they are about.
+        with_next_steps: Include the last two, the report and what to do next.
     """
     in_force, promotion = _promotion(release)
     lines = _state(release.manifest) | {

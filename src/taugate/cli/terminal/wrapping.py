@@ -5,13 +5,14 @@ import unicodedata
 from collections.abc import Iterator
 
 _WORD = re.compile(r"(\s*)(\S+)")
-_MOST_CLOSING = 3  # characters of a letter with its closing marks: a row of dots may be broken
+_MAX_CLOSING = 3  # characters of a letter with its closing marks: a row of dots may be broken
 
 
 def columns(text: str) -> int:
     """Return how many columns a text takes: two for each wide letter of Chinese, Japanese and Korean, none for a mark.
 
-    text: of any characters, without a line break.
+    Args:
+        text: Of any characters, without a line break.
     """
     return sum(map(_columns, text))
 
@@ -21,7 +22,12 @@ def wrapped(text: str, width: int) -> list[str]:
 
     A word that is longer than a line is broken between two letters, but never between a letter and the marks on it.
 
-    text: without a line break. width: columns of a line, 1 or more. Returns the lines; none for an empty text.
+    Args:
+        text: Without a line break.
+        width: Columns of a line, 1 or more.
+
+    Returns:
+        The lines; none for an empty text.
     """
     lines, line, used = list[str](), "", 0
     for space, piece in _pieces(text, width):
@@ -48,7 +54,7 @@ def _letters(word: str) -> Iterator[str]:
     """Yield each letter with the marks on it; a closing mark such as a full stop stays with the letter before it."""
     letter = ""
     for each in word:
-        closes = len(letter) < _MOST_CLOSING and unicodedata.category(each) in {"Pe", "Pf", "Po"}
+        closes = len(letter) < _MAX_CLOSING and unicodedata.category(each) in {"Pe", "Pf", "Po"}
         if letter and _columns(each) and not closes:
             yield letter
             letter = ""

@@ -28,8 +28,12 @@ HEADING_SEPARATOR = " > "
 class Chunk:
     """A part of a document.
 
-    start, end: its characters in the document's text. title: the document's title and the headings above the part.
-    heading: the last of them, empty where there is none. page: on which it begins, None without pages.
+    Attributes:
+        start: Its characters in the document's text.
+        end: Its characters in the document's text.
+        title: The document's title and the headings above the part.
+        heading: The last of them, empty where there is none.
+        page: On which it begins, None without pages.
     """
 
     start: int
@@ -41,7 +45,12 @@ class Chunk:
 
 @dataclass(slots=True)
 class _Section:
-    """Blocks under one heading. path: to it; titles: the headings that stand right before the blocks, as blocks."""
+    """Blocks under one heading.
+
+    Attributes:
+        path: To it.
+        titles: The headings that stand right before the blocks, as blocks.
+    """
 
     path: tuple[str, ...]
     titles: list[Block]
@@ -54,7 +63,11 @@ class _Section:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A run of text that is not divided further: a sentence, a line, or a whole table. tokens: its length."""
+    """A run of text that is not divided further: a sentence, a line, or a whole table.
+
+    Attributes:
+        tokens: Its length.
+    """
 
     start: int
     end: int
@@ -65,10 +78,15 @@ class _Piece:
 class Chunker:
     """Makes chunks of at most `size` tokens, the title and the special tokens included.
 
-    tokenizer: the encoder's own, without truncation and padding. window: the encoder's longest text, in tokens.
-    size: of a chunk in tokens, None for CHUNK_TOKENS or the window, whichever is smaller. overlap: tokens that a chunk
-    repeats from the one before it, where a section had to be divided. prompt: what the encoder puts in front of each
-    document. Raises InputError where the size is beyond the window, or the overlap is more than half of the size.
+    Attributes:
+        tokenizer: The encoder's own, without truncation and padding.
+        window: The encoder's longest text, in tokens.
+        size: Of a chunk in tokens, None for CHUNK_TOKENS or the window, whichever is smaller.
+        overlap: Tokens that a chunk repeats from the one before it, where a section had to be divided.
+        prompt: What the encoder puts in front of each document.
+
+    Raises:
+        InputError: Where the size is beyond the window, or the overlap is more than half of the size.
     """
 
     def __init__(
@@ -96,9 +114,13 @@ class Chunker:
     def of(cls, encoder: Path, size: int | Literal["auto"] = "auto", overlap: int = OVERLAP_TOKENS) -> Self:
         """Make chunks for an encoder.
 
-        encoder: its folder, exported. size: of a chunk in tokens, "auto" for CHUNK_TOKENS or the
-        window, whichever is smaller. overlap: as above.
-        Raises InputError as above, and where the encoder has no tokenizer of its own.
+        Args:
+            encoder: Its folder, exported.
+            size: Of a chunk in tokens, "auto" for CHUNK_TOKENS or the window, whichever is smaller.
+            overlap: As above.
+
+        Raises:
+            InputError: As above, and where the encoder has no tokenizer of its own.
         """
         config = EncoderConfig.model_validate_json((encoder / CONFIG).read_bytes())
         try:

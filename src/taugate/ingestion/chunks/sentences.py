@@ -9,7 +9,11 @@ LONGEST = 4_000  # characters: a longer "sentence" is none, and tokenizers take 
 
 
 def sentences(text: str) -> Iterator[str]:
-    """Yield the sentences of a text in order, without the space around them; text: of one document."""
+    """Yield the sentences of a text in order, without the space around them.
+
+    Args:
+        text: Of one document.
+    """
     for start, end in spans(text, 0, len(text), SENTENCE_END):
         if sentence := text[start:end].strip():
             yield sentence
@@ -18,7 +22,11 @@ def sentences(text: str) -> Iterator[str]:
 def spans(text: str, start: int, end: int, boundary: re.Pattern[str]) -> Iterator[tuple[int, int]]:
     """Yield the spans between boundaries, each with the boundary after it, cut where they are longer than LONGEST.
 
-    text: of one document; start, end: the characters of it to divide; boundary: what ends a span.
+    Args:
+        text: Of one document.
+        start: The characters of it to divide.
+        end: The characters of it to divide.
+        boundary: What ends a span.
     """
     begin = start
     for found in boundary.finditer(text, start, end):

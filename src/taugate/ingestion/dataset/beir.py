@@ -14,7 +14,7 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import CorpusIds, JudgedId, Judgement, drop_orphans, qrels_of, read_qrels
 from taugate.ingestion.dataset.lines import LineError, read_objects, required_id, required_text, stored_file
 from taugate.ingestion.dataset.own_documents import is_same_text, left_out_notes
-from taugate.retrieval.documents.store import MOST_FIELDS, MOST_TAGS, Document, DocumentStore, DocumentWriter
+from taugate.retrieval.documents.store import MAX_FIELDS, MAX_TAGS, Document, DocumentStore, DocumentWriter
 from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate.storage.files import sha256_file
 
@@ -32,7 +32,10 @@ ORIGINS: tuple[Origin, ...] = get_args(Origin)
 class Query(NamedTuple):
     """A query of queries.jsonl.
 
-    text: what is asked. origin: who asked it. weight: how many queries it stands for, where it was sampled.
+    Attributes:
+        text: What is asked.
+        origin: Who asked it.
+        weight: How many queries it stands for, where it was sampled.
     """
 
     text: str
@@ -46,12 +49,18 @@ class LabelledQuery:
 
     A document is known by the position of its first chunk; a document that is not in chunks has only that position.
 
-    id: its `_id`. text: what is asked. relevant: documents with their grades, 1 or more; empty where the query is
-    unanswerable. judged: the documents that an unanswerable query was judged against, all with a score of 0; empty
-    where it is answerable. origin: who asked it. chunks: the positions of the relevant chunks of each document that the
-    qrels do not name as a whole; every chunk of the other documents is relevant. None where the corpus has no chunks.
-    weight: how many queries this one stands for: the inverse of the probability that it was judged. own: the positions
-    of the passages that the query itself is (`own_documents`), which are no results of it; most queries have none.
+    Attributes:
+        id: Its `_id`.
+        text: What is asked.
+        relevant: Documents with their grades, 1 or more; empty where the query is unanswerable.
+        judged: The documents that an unanswerable query was judged against, all with a score of 0; empty where it is
+            answerable.
+        origin: Who asked it.
+        chunks: The positions of the relevant chunks of each document that the qrels do not name as a whole; every chunk
+            of the other documents is relevant. None where the corpus has no chunks.
+        weight: How many queries this one stands for: the inverse of the probability that it was judged.
+        own: The positions of the passages that the query itself is (`own_documents`), which are no results of it; most
+            queries have none.
     """
 
     id: str
@@ -78,9 +87,12 @@ class LabelledQuery:
         its document, was given 1 or more. Weights of the judgements go before that of the query: it has the smallest
         of its relevant documents, which is that of the judgement that was most likely to be made.
 
-        identifier: `_id` of the query. query: its text, origin and weight. judgements: of every id that it was judged
-        against. parents: (N,) int32, the first chunk of each passage's document; None where the corpus has no chunks.
-        own: passages that the query itself is; if they are judged relevant, they are results like others.
+        Args:
+            identifier: `_id` of the query.
+            query: Its text, origin and weight.
+            judgements: Of every id that it was judged against.
+            parents: (N,) int32, the first chunk of each passage's document; None where the corpus has no chunks.
+            own: Passages that the query itself is; if they are judged relevant, they are results like others.
         """
         relevant: dict[int, int] = {}
         chunks: dict[int, tuple[int, ...]] = {}
@@ -106,7 +118,9 @@ class LabelledQuery:
     def grade(self, position: int, document: int) -> int:
         """Return the grade of a passage: its document's where the passage is relevant, else 0.
 
-        position: of the passage. document: that it belongs to.
+        Args:
+            position: Of the passage.
+            document: That it belongs to.
         """
         if self.chunks is not None and position not in self.chunks.get(document, (position,)):
             return 0
@@ -117,11 +131,13 @@ class LabelledQuery:
 class OtherQueries:
     """The queries of a data set beside those that people judged (`taugate.ingestion.dataset.people`).
 
-    splits: the splits that were read as one. unjudged: texts of other queries that people asked, which nobody judged
-    whole.
-    generated: answerable queries that a rule or a language model made. seen_only: ids of judged queries of which only
-    what the service showed was judged, so that none of them can be a miss. unjudged_own: the passages that each of
-    `unjudged` is itself, as `LabelledQuery.own`.
+    Attributes:
+        splits: The splits that were read as one.
+        unjudged: Texts of other queries that people asked, which nobody judged whole.
+        generated: Answerable queries that a rule or a language model made.
+        seen_only: Ids of judged queries of which only what the service showed was judged, so that none of them can be a
+            miss.
+        unjudged_own: The passages that each of `unjudged` is itself, as `LabelledQuery.own`.
     """
 
     splits: tuple[str, ...]
@@ -135,11 +151,16 @@ class OtherQueries:
 class Dataset:
     """A corpus with the queries of one split.
 
-    name: of the folder. split: of the qrels. documents: in the order of corpus.jsonl. answerable, unanswerable: queries
-    with and without a relevant document, each in the order of queries.jsonl. sha256: of the three files, by corpus,
-    queries and qrels. orphaned: how many queries are left out because every document that answered them was removed.
-    others: the queries beside them, where few labels are to go far; None where the split is all. empty: how many
-    documents are left out because they have neither title nor text.
+    Attributes:
+        name: Of the folder.
+        split: Of the qrels.
+        documents: In the order of corpus.jsonl.
+        answerable: Queries with and without a relevant document, each in the order of queries.jsonl.
+        unanswerable: Queries with and without a relevant document, each in the order of queries.jsonl.
+        sha256: Of the three files, by corpus, queries and qrels.
+        orphaned: How many queries are left out because every document that answered them was removed.
+        others: The queries beside them, where few labels are to go far; None where the split is all.
+        empty: How many documents are left out because they have neither title nor text.
     """
 
     name: str
@@ -177,8 +198,11 @@ def off_topic_questions() -> list[str]:
 class OpenDataset:
     """A data set whose documents and queries were read; its splits are read one by one.
 
-    folder: of the data set. documents: in the order of corpus.jsonl. ids: of the documents. queries: by their id, in
-    the order of queries.jsonl.
+    Attributes:
+        folder: Of the data set.
+        documents: In the order of corpus.jsonl.
+        ids: Of the documents.
+        queries: By their id, in the order of queries.jsonl.
     """
 
     folder: Path
@@ -190,8 +214,13 @@ class OpenDataset:
     def read(cls, folder: Path, split: str, spool: Path) -> Self:
         """Read and check the documents and the queries.
 
-        folder: of the data set. split: that an error names. spool: an empty folder for the documents, which has to
-        outlive the result. Raises InputError, one message with file and line, at the first fault.
+        Args:
+            folder: Of the data set.
+            split: That an error names.
+            spool: An empty folder for the documents, which has to outlive the result.
+
+        Raises:
+            InputError: , one message with file and line, at the first fault.
         """
         if folder.is_file():
             raise InputError(
@@ -209,7 +238,13 @@ class OpenDataset:
     def labelled(self, split: str, known: Container[str] = ()) -> tuple[list[LabelledQuery], int]:
         """Return the queries of a split in the order of queries.jsonl, and how many were left out as orphaned.
 
-        split: whose judgements are read. known: as of `read_dataset`. Raises InputError or LineError.
+        Args:
+            split: Whose judgements are read.
+            known: As of `read_dataset`.
+
+        Raises:
+            InputError: .
+            LineError: .
         """
         judgements = read_qrels(self.folder / qrels_of(split), self.queries, self.ids, known)
         orphaned = drop_orphans(judgements)
@@ -220,7 +255,11 @@ class OpenDataset:
         ], orphaned
 
     def own_passages(self, name: str) -> tuple[int, ...]:
-        """Return the positions of the passages that a query itself is; name: its id."""
+        """Return the positions of the passages that a query itself is.
+
+        Args:
+            name: Its id.
+        """
         named = self.ids.find(name)
         if named is None:
             return ()
@@ -231,7 +270,11 @@ class OpenDataset:
         return tuple(positions) if same else ()
 
     def sha256(self, split: str) -> dict[str, str]:
-        """Return the digests of the three files, by corpus, queries and qrels; split: whose qrels."""
+        """Return the digests of the three files, by corpus, queries and qrels.
+
+        Args:
+            split: Whose qrels.
+        """
         names = {"corpus": CORPUS, "queries": QUERIES, "qrels": qrels_of(split)}
         return {key: sha256_file(stored_file(self.folder / name)) for key, name in names.items()}
 
@@ -239,9 +282,15 @@ class OpenDataset:
 def read_dataset(folder: Path, split: str, spool: Path, known: Container[str] = ()) -> Dataset:
     """Read and check a data set.
 
-    folder: of the data set. split: whose judgements are read. spool: an empty folder for the documents, which has to
-    outlive the result. known: ids of documents that an earlier version of the corpus had; judgements of those that it
-    no longer has are passed over. Raises InputError, one message with file and line, at the first fault.
+    Args:
+        folder: Of the data set.
+        split: Whose judgements are read.
+        spool: An empty folder for the documents, which has to outlive the result.
+        known: Ids of documents that an earlier version of the corpus had; judgements of those that it no longer has are
+            passed over.
+
+    Raises:
+        InputError: , one message with file and line, at the first fault.
     """
     opened = OpenDataset.read(folder, split, spool)
     labelled, orphaned = opened.labelled(split, known)
@@ -264,7 +313,13 @@ def read_dataset(folder: Path, split: str, spool: Path, known: Container[str] = 
 def read_corpus(path: Path, ids: CorpusIds) -> Iterator[Document]:
     """Yield the documents of a corpus in the order of the file, less those with neither title nor text.
 
-    path: of corpus.jsonl. ids: to which those of each document are added. Raises InputError or LineError.
+    Args:
+        path: Of corpus.jsonl.
+        ids: To which those of each document are added.
+
+    Raises:
+        InputError: .
+        LineError: .
     """
     for document in read_lines_of_corpus(path, ids):
         if document.text:
@@ -274,7 +329,13 @@ def read_corpus(path: Path, ids: CorpusIds) -> Iterator[Document]:
 def read_lines_of_corpus(path: Path, ids: CorpusIds) -> Iterator[Document]:
     """Yield all documents of a corpus; the text of one with neither title nor text is "", and no position is its own.
 
-    path: of corpus.jsonl. ids: to which those of each document are added. Raises InputError or LineError.
+    Args:
+        path: Of corpus.jsonl.
+        ids: To which those of each document are added.
+
+    Raises:
+        InputError: .
+        LineError: .
     """
     fields: set[str] = set()
     for line, record in read_objects(path):
@@ -295,8 +356,13 @@ def read_lines_of_corpus(path: Path, ids: CorpusIds) -> Iterator[Document]:
 def spool_corpus(path: Path, spool: Path) -> CorpusIds:
     """Copy the documents of a corpus to a folder, in their order; returns their ids.
 
-    path: of corpus.jsonl. spool: an empty folder. Raises InputError or LineError, and OSError where the folder cannot
-    be written.
+    Args:
+        path: Of corpus.jsonl.
+        spool: An empty folder.
+
+    Raises:
+        InputError: , and OSError where the folder cannot be written.
+        LineError: , and OSError where the folder cannot be written.
     """
     ids = CorpusIds()
     try:
@@ -317,8 +383,15 @@ def spool_corpus(path: Path, spool: Path) -> CorpusIds:
 def text_and_title(path: Path, line: int, record: dict[str, Any]) -> tuple[str, str | None]:
     """Return text and title of a document. A title without a text is the text; without either, the text is "".
 
-    Public data sets have both kinds (BEIR's FiQA, TREC-COVID). path, line, record: as in `required_text`. Raises
-    LineError.
+    Public data sets have both kinds (BEIR's FiQA, TREC-COVID).
+
+    Args:
+        path: As in `required_text`.
+        line: As in `required_text`.
+        record: As in `required_text`.
+
+    Raises:
+        LineError: .
     """
     title = _title(path, line, record)
     text = record.get("text")
@@ -366,18 +439,16 @@ def _metadata(path: Path, line: int, record: dict[str, Any], fields: set[str]) -
         if isinstance(value, list):
             if not all(isinstance(tag, str) for tag in value):
                 raise LineError(path, line, f"metadata {name!r} is a list with more than strings", "put each in quotes")
-            if len(value) > MOST_TAGS:
-                raise LineError(
-                    path, line, f"metadata {name!r} lists {len(value)} strings", f"give {MOST_TAGS} at most"
-                )
+            if len(value) > MAX_TAGS:
+                raise LineError(path, line, f"metadata {name!r} lists {len(value)} strings", f"give {MAX_TAGS} at most")
         elif isinstance(value, dict) or (isinstance(value, float) and not math.isfinite(value)):
             wrong = f"metadata {name!r} is neither a scalar nor a list"
             raise LineError(path, line, wrong, "use a string, number, boolean, null or list of strings")
         if value is not None:
             fields.add(name)
-    if len(fields) > MOST_FIELDS:
+    if len(fields) > MAX_FIELDS:
         raise LineError(
-            path, line, f"metadata has over {MOST_FIELDS} field names so far", "put what varies into values, not names"
+            path, line, f"metadata has over {MAX_FIELDS} field names so far", "put what varies into values, not names"
         )
     return metadata
 
@@ -385,7 +456,12 @@ def _metadata(path: Path, line: int, record: dict[str, Any], fields: set[str]) -
 def read_queries(path: Path) -> dict[str, Query]:
     """Return each query by its id, in the order of the file.
 
-    path: of queries.jsonl. Raises InputError or LineError.
+    Args:
+        path: Of queries.jsonl.
+
+    Raises:
+        InputError: .
+        LineError: .
     """
     path = stored_file(path)
     seen: dict[str, int] = {}

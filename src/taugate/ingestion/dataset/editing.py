@@ -23,7 +23,11 @@ from taugate.storage.files import atomic_write
 
 
 class NewQuery(NamedTuple):
-    """A query that is added to queries.jsonl: its text, and who asked it; model: that wrote it, if one did."""
+    """A query that is added to queries.jsonl: its text, and who asked it.
+
+    Attributes:
+        model: That wrote it, if one did.
+    """
 
     text: str
     origin: Origin
@@ -49,7 +53,12 @@ class QueryFile:
     def read(cls, data: Path) -> "QueryFile":
         """Read the queries of a data set; there are none where there is no file.
 
-        data: folder of the data set. Raises InputError or LineError.
+        Args:
+            data: Folder of the data set.
+
+        Raises:
+            InputError: .
+            LineError: .
         """
         path = data / QUERIES
         _check_unpacked(path)
@@ -67,7 +76,9 @@ class QueryFile:
     def texts(self, origin: Origin | None = None, *, other_than: Origin | None = None) -> dict[str, str]:
         """Return the texts of queries, by id.
 
-        origin: of the queries, None for all. other_than: an origin that they do not have.
+        Args:
+            origin: Of the queries, None for all.
+            other_than: An origin that they do not have.
         """
         return {
             each.identifier: each.text
@@ -95,10 +106,17 @@ def replace_queries(
     killed at any moment, the data set can be read and is complete. Every other query keeps its line, byte for byte. The
     caller holds `sole_writer`.
 
-    data: folder of the data set. split: whose judgements they are. before: the queries as they were read. made: queries
-    to add, by id; one with the id of an earlier query takes its place. judgements: of these, and of queries that are
-    there. gone: ids of queries to remove, with their judgements in this split; one that another split judges stays.
-    Raises InputError or OSError.
+    Args:
+        data: Folder of the data set.
+        split: Whose judgements they are.
+        before: The queries as they were read.
+        made: Queries to add, by id; one with the id of an earlier query takes its place.
+        judgements: Of these, and of queries that are there.
+        gone: Ids of queries to remove, with their judgements in this split; one that another split judges stays.
+
+    Raises:
+        InputError: .
+        OSError: .
     """
     qrels = data / qrels_of(split)
     _check_unpacked(qrels)
@@ -116,8 +134,14 @@ def replace_queries(
 def remove_judgements(data: Path, split: str, queries: Collection[str]) -> None:
     """Remove the judgements of some queries from a split; the queries stay. The caller holds `sole_writer`.
 
-    data: folder of the data set. split: whose judgements they are; its file is removed if none is left. queries: ids.
-    Raises InputError or OSError.
+    Args:
+        data: Folder of the data set.
+        split: Whose judgements they are; its file is removed if none is left.
+        queries: Ids.
+
+    Raises:
+        InputError: .
+        OSError: .
     """
     qrels = data / qrels_of(split)
     _check_unpacked(qrels)
@@ -143,7 +167,12 @@ def qrels_bytes(judgements: Iterable[JudgementLine]) -> bytes:
 def judgement_lines(qrels: Path) -> list[JudgementLine]:
     """Read the rows of a qrels file as they are; there are none where there is no file.
 
-    qrels: the file. Raises InputError or LineError.
+    Args:
+        qrels: The file.
+
+    Raises:
+        InputError: .
+        LineError: .
     """
     if not qrels.exists():
         return []

@@ -23,8 +23,9 @@ _GRADE = re.compile(r"(-?[0-9]{1,9})(?:\.0*)?")
 class JudgedId(NamedTuple):
     """What an id of the qrels stands for.
 
-    position: of the passage, or of the document's first chunk. whole: true where all chunks of the document are meant,
-    false where one passage is.
+    Attributes:
+        position: Of the passage, or of the document's first chunk.
+        whole: True where all chunks of the document are meant, false where one passage is.
     """
 
     position: int
@@ -34,8 +35,9 @@ class JudgedId(NamedTuple):
 class Judgement(NamedTuple):
     """What a person, or a rule, says of one document for one query.
 
-    grade: 0 is not relevant, 1 or more is; a grade below 0, as of TREC, is 0. weight: the inverse of the probability
-    that this judgement was asked for; None where the file has no weights.
+    Attributes:
+        grade: 0 is not relevant, 1 or more is; a grade below 0, as of TREC, is 0.
+        weight: The inverse of the probability that this judgement was asked for; None where the file has no weights.
     """
 
     grade: int
@@ -58,9 +60,11 @@ class JudgementLine(NamedTuple):
 class CorpusIds:
     """The ids that qrels may name.
 
-    passages: the position of each passage by its `_id`. documents: the position of the first chunk of each document
-    that the corpus holds in chunks, by the `parent` of these. Empty where every passage is a whole document. empty: ids
-    of documents that are left out, as they have neither title nor text.
+    Attributes:
+        passages: The position of each passage by its `_id`.
+        documents: The position of the first chunk of each document that the corpus holds in chunks, by the `parent` of
+            these. Empty where every passage is a whole document.
+        empty: Ids of documents that are left out, as they have neither title nor text.
     """
 
     passages: dict[str, int] = field(default_factory=dict)
@@ -85,7 +89,11 @@ def qrels_of(split: str) -> str:
 
 
 def splits_in(folder: Path) -> list[str]:
-    """Return the names of the splits of a data set, in alphabetical order. folder: of the data set."""
+    """Return the names of the splits of a data set, in alphabetical order.
+
+    Args:
+        folder: Of the data set.
+    """
     files = [*folder.glob(qrels_of("*")), *folder.glob(f"{qrels_of('*')}.gz")]
     return sorted({file.name.removesuffix(".gz").removesuffix(".tsv") for file in files})
 
@@ -93,7 +101,9 @@ def splits_in(folder: Path) -> list[str]:
 def check_split(path: Path, option: str = "--split") -> None:
     """Raise InputError where a data set has no such split.
 
-    path: of the file with its judgements, packed or not. option: that names the split, for the message.
+    Args:
+        path: Of the file with its judgements, packed or not.
+        option: That names the split, for the message.
     """
     path = stored_file(path)
     if not path.exists() and path.parent.is_dir():
@@ -108,8 +118,15 @@ def read_qrels(
 
     A query listed with zero scores only is unanswerable.
 
-    path: of the file. queries: ids of all queries. ids: of the corpus. known: ids that passages and documents had
-    before; a removed one that answered a query is noted as _REMOVED. Raises InputError or LineError.
+    Args:
+        path: Of the file.
+        queries: Ids of all queries.
+        ids: Of the corpus.
+        known: Ids that passages and documents had before; a removed one that answered a query is noted as _REMOVED.
+
+    Raises:
+        InputError: .
+        LineError: .
     """
     check_split(path)
     path = stored_file(path)
@@ -144,7 +161,8 @@ def drop_orphans(judgements: dict[str, dict[JudgedId, Judgement]]) -> int:
 
     Nobody has said that no other document answers them, so that they are not unanswerable either.
 
-    judgements: as `read_qrels` returns them; changed in place.
+    Args:
+        judgements: As `read_qrels` returns them; changed in place.
     """
     orphans = [name for name, judged in judgements.items() if _REMOVED in judged and not _answered(judged)]
     for name in orphans:
@@ -159,7 +177,15 @@ def _answered(judged: Mapping[JudgedId, Judgement]) -> bool:
 
 
 def parse_header(path: Path, text: str) -> bool:
-    """Tell whether a qrels file has weights. path: of the file. text: its first line. Raises LineError."""
+    """Tell whether a qrels file has weights.
+
+    Args:
+        path: Of the file.
+        text: Its first line.
+
+    Raises:
+        LineError: .
+    """
     if _is_trec(text):
         raise LineError(
             path,
@@ -175,7 +201,14 @@ def parse_header(path: Path, text: str) -> bool:
 def parse_judgement(path: Path, line: int, text: str, *, weighted: bool = False) -> JudgementLine:
     """Read one line of a qrels file.
 
-    path, line: where it stands. text: the line. weighted: whether the header names weights. Raises LineError.
+    Args:
+        path: Where it stands.
+        line: Where it stands.
+        text: The line.
+        weighted: Whether the header names weights.
+
+    Raises:
+        LineError: .
     """
     fields, columns = text.split("\t"), 4 if weighted else 3
     if len(fields) != columns:

@@ -28,7 +28,11 @@ _JSON_TYPES: dict[type, str] = {
 class LineError(InputError):
     """An error on one line of an input file.
 
-    path: the file. line: its number, from 1. wrong: what is wrong. remedy: what to do about it.
+    Attributes:
+        path: The file.
+        line: Its number, from 1.
+        wrong: What is wrong.
+        remedy: What to do about it.
     """
 
     def __init__(self, path: Path, line: int, wrong: str, remedy: str) -> None:
@@ -38,7 +42,11 @@ class LineError(InputError):
 def stored_file(path: Path) -> Path:
     """Return the path under which a file of a data set is stored: its own, or the one with `.gz` after it.
 
-    path: without `.gz`; also the result where neither file exists. Raises InputError where both exist.
+    Args:
+        path: Without `.gz`; also the result where neither file exists.
+
+    Raises:
+        InputError: Where both exist.
     """
     packed = path.with_name(f"{path.name}.gz")
     if path.suffix == ".gz" or not packed.exists():
@@ -53,8 +61,13 @@ def read_lines(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, str]
 
     A byte order mark at the start is passed over, and a packed file is unpacked line by line.
 
-    path: the file, in UTF-8; `stored_file` says which one is read. missing: what to do where there is no such file.
-    Raises InputError or LineError.
+    Args:
+        path: The file, in UTF-8; `stored_file` says which one is read.
+        missing: What to do where there is no such file.
+
+    Raises:
+        InputError: .
+        LineError: .
     """
     path = stored_file(path)
     try:
@@ -98,7 +111,14 @@ def read_objects(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, di
 def required_text(path: Path, line: int, record: dict[str, Any], name: str) -> str:
     """Return a field that has to be a string with something in it.
 
-    path, line: where the record is. record: the JSON object. name: of the field. Raises LineError.
+    Args:
+        path: Where the record is.
+        line: Where the record is.
+        record: The JSON object.
+        name: Of the field.
+
+    Raises:
+        LineError: .
     """
     if name not in record:
         raise LineError(path, line, f'no "{name}"', "every record needs one")
@@ -113,8 +133,14 @@ def required_text(path: Path, line: int, record: dict[str, Any], name: str) -> s
 def required_id(path: Path, line: int, record: dict[str, Any], seen: dict[str, int]) -> str:
     """Return the record's `_id`, which no earlier record may have; a whole number becomes its decimal digits.
 
-    path, line, record: as in `required_text`. seen: positions of the earlier records by id, to which this one is added.
-    Raises LineError.
+    Args:
+        path: As in `required_text`.
+        line: As in `required_text`.
+        record: As in `required_text`.
+        seen: Positions of the earlier records by id, to which this one is added.
+
+    Raises:
+        LineError: .
     """
     number = record.get("_id")
     if type(number) is float:

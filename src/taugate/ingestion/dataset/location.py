@@ -30,9 +30,15 @@ def is_url(data: str) -> bool:
 def default_split(data: str, say: Callable[[str], None], use: str = "calibrating on", option: str = "--split") -> str:
     """Choose the split where none is named: test where there is one, else human, else generated.
 
-    data: a folder or a URL. say: told which splits hold human queries where the choice falls on generated. use: what is
-    done with the split, for that line. option: that names another split. Raises InputError where a folder has none of
-    the three, or the URL cannot be used; StoreError where the store does not answer.
+    Args:
+        data: A folder or a URL.
+        say: Told which splits hold human queries where the choice falls on generated.
+        use: What is done with the split, for that line.
+        option: That names another split.
+
+    Raises:
+        InputError: Where a folder has none of the three, or the URL cannot be used; StoreError where the store does not
+            answer.
     """
     if is_url(data):
         with _refusals_as_input_errors():
@@ -65,10 +71,14 @@ def local_folder(data: str, *splits: str, optional: Collection[str] = ()) -> Ite
 
     An InputError on a downloaded file is raised again with its URL in place of its path.
 
-    data: a folder or a URL. splits: whose judgements are needed. optional: whose judgements are downloaded where there
-    are any. Raises InputError where the URL cannot be used, the
-    store refuses, a file is not there or changes meanwhile, or the disk has no room; StoreError where the store does
-    not answer.
+    Args:
+        data: A folder or a URL.
+        optional: Whose judgements are downloaded where there are any.
+        splits: Whose judgements are needed.
+
+    Raises:
+        InputError: Where the URL cannot be used, the store refuses, a file is not there or changes meanwhile, or the
+            disk has no room; StoreError where the store does not answer.
     """
     with _local(data, (*map(qrels_of, splits), QUERIES, CORPUS), optional) as folder:
         yield folder
@@ -160,7 +170,11 @@ def _stored(store: Store, name: str) -> dict[str, int]:
 
 
 def _unpacked(sizes: Mapping[str, int]) -> int:
-    """Return the bytes that the documents take on the disk, about; sizes: of the files, by name."""
+    """Return the bytes that the documents take on the disk, about.
+
+    Args:
+        sizes: Of the files, by name.
+    """
     return sizes[CORPUS] if CORPUS in sizes else sizes[f"{CORPUS}.gz"] * _PACKED_TO
 
 

@@ -18,8 +18,12 @@ class DatasetBusy(InputError):
 def sole_writer(data: Path, seconds: float = 0) -> Iterator[None]:
     """Keep other commands from writing to a data set.
 
-    data: its folder, which exists. seconds: how long to wait for another command that is writing to it. Raises
-    DatasetBusy where that one is not done by then.
+    Args:
+        data: Its folder, which exists.
+        seconds: How long to wait for another command that is writing to it.
+
+    Raises:
+        DatasetBusy: Where that one is not done by then.
     """
     with exclusive_lock(data / LOCK, seconds) as holder:
         if holder is not None:

@@ -23,7 +23,9 @@ def is_same_text(query: str, passages: Sequence[Document]) -> bool:
 
     Of 20 words and more, nine in ten have to agree.
 
-    query: its text. passages: the chunks of the document in their order, or the whole document.
+    Args:
+        query: Its text.
+        passages: The chunks of the document in their order, or the whole document.
     """
     asked = _words(query)
     title = _words(passages[0].title or "")
@@ -39,7 +41,9 @@ def is_same_text(query: str, passages: Sequence[Document]) -> bool:
 def left_out_notes(empty: int, own: int) -> list[str]:
     """Return what the user has to know of documents and queries that are left out, a sentence each.
 
-    empty: documents with neither title nor text. own: queries that are documents.
+    Args:
+        empty: Documents with neither title nor text.
+        own: Queries that are documents.
     """
     notes = []
     if empty:

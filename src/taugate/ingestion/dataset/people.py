@@ -22,9 +22,14 @@ def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[
     Users see only what the service shows. Where none of that was relevant, the query may still have an answer, so it is
     left out. A query that is here only because users judged it is no random one, and is not among the unjudged.
 
-    folder: of the data set. splits: names of files in qrels/; the first names the split of the result. spool: an empty
-    folder for the documents, which has to outlive the result. say: told what was left out. Raises InputError, one
-    message with file and line, at the first fault.
+    Args:
+        folder: Of the data set.
+        splits: Names of files in qrels/; the first names the split of the result.
+        spool: An empty folder for the documents, which has to outlive the result.
+        say: Told what was left out.
+
+    Raises:
+        InputError: , one message with file and line, at the first fault.
     """
     opened = OpenDataset.read(folder, splits[0], spool)
     judged: dict[str, LabelledQuery] = {}
@@ -83,5 +88,9 @@ def _digests(opened: OpenDataset, splits: Sequence[str]) -> dict[str, str]:
 
 
 def digest_of_splits(digests: Sequence[str]) -> str:
-    """Return one digest for the qrels of several splits; digests: of the files, in the order of the splits."""
+    """Return one digest for the qrels of several splits.
+
+    Args:
+        digests: Of the files, in the order of the splits.
+    """
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()

@@ -20,8 +20,11 @@ def check_installed() -> None:
 def write_sample(folder: Path) -> None:
     """Write zaragoza-construction-faq (503 questions and answers, English, CC BY 4.0) into a folder.
 
-    folder: of the data set, made where needed. Raises InputError if the extra is not installed, or
-    the folder cannot be made.
+    Args:
+        folder: Of the data set, made where needed.
+
+    Raises:
+        InputError: If the extra is not installed, or the folder cannot be made.
     """
     check_installed()
     import zaragoza_construction_faq

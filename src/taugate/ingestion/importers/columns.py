@@ -26,8 +26,12 @@ _YEAR_LAST = re.compile(rf"(\d{{1,2}})([-/.])(\d{{1,2}})\2(\d{{4}})({_TIME})")
 def typed_column(values: Sequence[str]) -> tuple[list[Scalar], str | None] | None:
     """Return the values of a column as numbers, dates in ISO 8601, or booleans.
 
-    values: cells of the column. Returns the values, None for missing ones, and why the column stays text if that may
-    surprise; None if the column is text.
+    Args:
+        values: Cells of the column.
+
+    Returns:
+        The values, None for missing ones, and why the column stays text if that may surprise; None if the column is
+        text.
     """
     stripped = [value.strip() for value in values]
     filled = [value for value in stripped if value.lower() not in MISSING]
@@ -72,7 +76,9 @@ def _date_converter(values: Sequence[str]) -> tuple[Callable[[str], Scalar] | No
 def _iso(value: str, order: tuple[int, int, int]) -> str | None:
     """Return a date, perhaps with a time, in ISO 8601; None if there is no such day.
 
-    value: of one of the forms above. order: which of its parts are year, month and day.
+    Args:
+        value: Of one of the forms above.
+        order: Which of its parts are year, month and day.
     """
     match = _YEAR_FIRST.fullmatch(value) or _YEAR_LAST.fullmatch(value)
     if match is None:
@@ -92,7 +98,10 @@ def typed_rows(
 ) -> tuple[list[list[TypedCell | str | None]], list[str]]:
     """Return rows whose cells are typed, and notes on columns that stay text; missing values are None.
 
-    names: of the columns. rows: of cells, as many as names. text: columns that are text in any case.
+    Args:
+        names: Of the columns.
+        rows: Of cells, as many as names.
+        text: Columns that are text in any case.
     """
     columns: list[list[TypedCell | str | None]] = []
     notes: list[str] = []

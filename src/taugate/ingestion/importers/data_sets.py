@@ -26,15 +26,24 @@ RECORD = "import.json"  # how a data set that was imported was made
 
 
 def is_data_set(source: Path) -> bool:
-    """Tell whether a source is a data set: a folder that holds corpus.jsonl. Raises InputError where it holds two."""
+    """Tell whether a source is a data set: a folder that holds corpus.jsonl.
+
+    Raises:
+        InputError: Where it holds two.
+    """
     return source.is_dir() and stored_file(source / CORPUS).is_file()
 
 
 def documents_of_data_set(folder: Path, prefix: str) -> Iterator[ImportedDocument | Skipped]:
     """Yield the documents of a data set as they are written there, then what else is in its folder.
 
-    folder: of the data set. prefix: what their ids begin with. Raises InputError or LineError at the first fault: a
-    document that were left out would leave judgements of nothing.
+    Args:
+        folder: Of the data set.
+        prefix: What their ids begin with.
+
+    Raises:
+        InputError: At the first fault: a document that were left out would leave judgements of nothing.
+        LineError: At the first fault: a document that were left out would leave judgements of nothing.
     """
     for document in read_lines_of_corpus(stored_file(folder / CORPUS), CorpusIds()):
         yield ImportedDocument(
@@ -55,7 +64,9 @@ def documents_of_data_set(folder: Path, prefix: str) -> Iterator[ImportedDocumen
 class Labels:
     """Queries and judgements of data sets.
 
-    queries: lines of queries.jsonl. judgements: of each split.
+    Attributes:
+        queries: Lines of queries.jsonl.
+        judgements: Of each split.
     """
 
     queries: list[bytes] = field(default_factory=list)
@@ -65,8 +76,12 @@ class Labels:
     def read(cls, data_sets: Sequence[tuple[Path, str]]) -> "Labels":
         """Read those of several data sets; one without queries.jsonl has none.
 
-        data_sets: folders, each with what the ids of its documents and queries begin with. Raises InputError or
-        LineError at the first fault.
+        Args:
+            data_sets: Folders, each with what the ids of its documents and queries begin with.
+
+        Raises:
+            InputError: At the first fault.
+            LineError: At the first fault.
         """
         labels = cls()
         for folder, prefix in data_sets:
@@ -85,8 +100,13 @@ class Labels:
     def write(self, data: Path) -> None:
         """Write the files of a data set that has no queries yet; a split that is there stays as it is.
 
-        queries.jsonl comes last, so that one that is there has all its judgements. data: folder of the data set.
-        Raises OSError.
+        Queries.jsonl comes last, so that one that is there has all its judgements.
+
+        Args:
+            data: Folder of the data set.
+
+        Raises:
+            OSError: .
         """
         for split, lines in self.judgements.items():
             path = data / qrels_of(split)

@@ -20,7 +20,12 @@ _MISSING_CELL = re.compile(r"(?<![^\t;|,\n\"])(?:\\N|nan|na|n/a|null|none)(?![^\
 
 @dataclass(frozen=True, slots=True)
 class _Unread:
-    """What documents do not have of their file. header: its lines, from 0. escaped: whether backslashes are escapes."""
+    """What documents do not have of their file.
+
+    Attributes:
+        header: Its lines, from 0.
+        escaped: Whether backslashes are escapes.
+    """
 
     header: range
     escaped: bool
@@ -29,7 +34,11 @@ class _Unread:
 def parse_delimited(raw: bytes) -> ParsedFile:
     """Read one document a row, whatever the delimiter, the quotes and the escapes are.
 
-    raw: the file's bytes. Raises UnreadableFile.
+    Args:
+        raw: The file's bytes.
+
+    Raises:
+        UnreadableFile: .
     """
     lines, notes = _lines(raw)
     delimiter = None
@@ -93,7 +102,9 @@ def _regular(reading: Reading, rows: Sequence[list[str]]) -> list[list[str]]:
 def _typed(table: Table, odd: Collection[tuple[str, ...]]) -> tuple[list[list[object]], list[str]]:
     """Return the rows of a table with typed columns, and the notes about these.
 
-    odd: irregular rows. They have no say in what a column holds: what does not fit it is added to the longest column.
+    Args:
+        odd: Irregular rows. They have no say in what a column holds: what does not fit it is added to the longest
+            column.
     """
     text = frozenset({*TEXT_FIELDS, *ID_FIELDS, "title"})
     rows = [[str(cell) for cell in row] for row in table.rows]

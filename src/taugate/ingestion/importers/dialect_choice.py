@@ -25,8 +25,11 @@ _MAX_WHOLE = 4  # dialects in which a long text is read whole
 class Reading:
     """A text as it is read in a dialect.
 
-    rows: of fields. width: fields of the header. first: position of the first row that has so many. irregular:
-    positions of rows below with another number.
+    Attributes:
+        rows: Of fields.
+        width: Fields of the header.
+        first: Position of the first row that has so many.
+        irregular: Positions of rows below with another number.
     """
 
     dialect: Dialect
@@ -44,7 +47,9 @@ class Reading:
 def read_delimited(lines: Sequence[str], delimiter: str | None = None) -> Reading:
     """Read delimited text in the dialect that fits it best.
 
-    lines: of the text, each with its line feed; one at least has a word. delimiter: if the file names it.
+    Args:
+        lines: Of the text, each with its line feed; one at least has a word.
+        delimiter: If the file names it.
     """
     sample = lines[: _lines_within(lines, _SAMPLE)]
     head, partial = "".join(sample), len(sample) < len(lines)
@@ -86,7 +91,11 @@ def _dialects(text: str, delimiter: str | None) -> Iterator[Dialect]:
 
 
 def _dialects_of_fields(delimiter: str | None, text: str) -> Iterator[Dialect]:
-    """Yield the quotes and escapes that fields may have; delimiter: between them, None if each row is one field."""
+    """Yield the quotes and escapes that fields may have.
+
+    Args:
+        delimiter: Between them, None if each row is one field.
+    """
     between = re.escape(delimiter) if delimiter else "^"
     if '"' in text:
         if delimiter and re.search(rf'{between} +"', text):

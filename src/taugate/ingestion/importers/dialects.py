@@ -24,9 +24,11 @@ _LETTERS = {"n": "\\\n", "t": "\\\t", "r": "\\\n", "N": ""}
 class Dialect:
     """How fields are divided.
 
-    delimiter: between two fields, None if each row is one field. quote: around a field, None if quotes are content.
-    escaped: whether a backslash takes the meaning from the next character, and with the letter n is a line break.
-    spaced: whether spaces after a delimiter are no part of the field.
+    Attributes:
+        delimiter: Between two fields, None if each row is one field.
+        quote: Around a field, None if quotes are content.
+        escaped: Whether a backslash takes the meaning from the next character, and with the letter n is a line break.
+        spaced: Whether spaces after a delimiter are no part of the field.
     """
 
     delimiter: str | None
@@ -39,7 +41,10 @@ class Dialect:
 class Rows:
     """The rows of a delimited text; empty lines are passed over.
 
-    rows: of fields. lines: the line on which each begins, from 1. faults: positions of rows whose quotes do not match.
+    Attributes:
+        rows: Of fields.
+        lines: The line on which each begins, from 1.
+        faults: Positions of rows whose quotes do not match.
     """
 
     rows: list[list[str]] = field(default_factory=list)
@@ -52,9 +57,14 @@ def read_rows(
 ) -> Rows | None:
     """Read delimited text.
 
-    lines: its physical lines, each with its line feed. width: how many fields a row should have; a row of several lines
-    with another number is one whose quotes do not match, None if that is not known. partial: whether the text goes on,
-    so that the end of a quoted field may lie behind its last line. Returns None if most rows are faulty.
+    Args:
+        lines: Its physical lines, each with its line feed.
+        width: How many fields a row should have; a row of several lines with another number is one whose quotes do not
+            match, None if that is not known.
+        partial: Whether the text goes on, so that the end of a quoted field may lie behind its last line.
+
+    Returns:
+        None if most rows are faulty.
     """
     result = Rows()
     begin = 0

@@ -16,10 +16,13 @@ from taugate.retrieval.documents.store import MetadataValue
 class ImportedDocument:
     """A document of any source.
 
-    id: names it in the corpus and in judgements, and its chunks begin with it. content: its title and text, with the
-    blocks that chunks respect. metadata: of each of its chunks. as_written: whether title and text stay exactly as they
-    are where they fit a chunk, as those of data sets do. parent, span: those of a passage that was a chunk already,
-    which is not divided again; None for whole documents.
+    Attributes:
+        id: Names it in the corpus and in judgements, and its chunks begin with it.
+        content: Its title and text, with the blocks that chunks respect.
+        metadata: Of each of its chunks.
+        as_written: Whether title and text stay exactly as they are where they fit a chunk, as those of data sets do.
+        parent: Those of a passage that was a chunk already, which is not divided again; None for whole documents.
+        span: Those of a passage that was a chunk already, which is not divided again; None for whole documents.
     """
 
     id: str
@@ -37,7 +40,9 @@ class ImportedDocument:
     def lines(self, chunker: Chunker | None, mark: str = "#") -> list[bytes]:
         """Return the lines of the corpus: one a chunk, each with its parent and span where there are several.
 
-        chunker: divides the document, None leaves it whole. mark: between its id and the number of a chunk.
+        Args:
+            chunker: Divides the document, None leaves it whole.
+            mark: Between its id and the number of a chunk.
         """
         chunks = self._chunks(chunker)
         lines = []
@@ -69,7 +74,8 @@ class ImportedDocument:
 class PassageIds:
     """The ids of the lines of a corpus, which are unique although a document may be named like a chunk of another.
 
-    reserved: ids that no chunk may have, as judgements know a document by them.
+    Attributes:
+        reserved: Ids that no chunk may have, as judgements know a document by them.
     """
 
     def __init__(self, reserved: Container[str] = ()) -> None:
@@ -83,7 +89,13 @@ class PassageIds:
         """Return the next document with the id that it has in the corpus, and its lines.
 
         `manual#0` beside chunks of `manual` becomes `manual%230`. If it comes before `manual`, that one's chunks are
-        `manual##0` and so on. chunker: as in `ImportedDocument.lines`. Raises InputError if two documents have one id.
+        `manual##0` and so on.
+
+        Args:
+            chunker: As in `ImportedDocument.lines`.
+
+        Raises:
+            InputError: If two documents have one id.
         """
         others = self._divided if document.parent is None else self._whole
         if document.id in self._given or document.document_id in others:

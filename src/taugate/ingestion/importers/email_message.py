@@ -25,7 +25,13 @@ _FROM_LINE = re.compile(rb"(?:\A|(?<=\n\n)|(?<=\r\n\r\n))From [^\r\n]* \d\d:\d\d
 def parse_email(raw: bytes, read_part: ReadPart, depth: int = 0) -> ParsedFile:
     """Read a mail: one document, and those of each attached file.
 
-    raw: its bytes. read_part: reads an attached file. depth: of mails around it. Raises UnreadableFile if it is none.
+    Args:
+        raw: Its bytes.
+        read_part: Reads an attached file.
+        depth: Of mails around it.
+
+    Raises:
+        UnreadableFile: If it is none.
     """
     message = email.message_from_bytes(raw, policy=email.policy.default)
     if not isinstance(message, EmailMessage) or not message.keys():
@@ -61,7 +67,14 @@ def parse_email(raw: bytes, read_part: ReadPart, depth: int = 0) -> ParsedFile:
 
 
 def parse_mailbox(raw: bytes, read_part: ReadPart) -> ParsedFile:
-    """Read the mails of a mailbox, each as `parse_email` does. raw: the file's bytes. Raises UnreadableFile."""
+    """Read the mails of a mailbox, each as `parse_email` does.
+
+    Args:
+        raw: The file's bytes.
+
+    Raises:
+        UnreadableFile: .
+    """
     starts = [match.span() for match in _FROM_LINE.finditer(raw)]
     if not starts:
         raise UnreadableFile("is not a mailbox, as no line begins a mail")

@@ -12,7 +12,14 @@ _CONTAINER = "META-INF/container.xml"
 
 
 def parse_epub(raw: bytes) -> ParsedFile:
-    """Read a book: one document a chapter. raw: its bytes. Raises UnreadableFile."""
+    """Read a book: one document a chapter.
+
+    Args:
+        raw: Its bytes.
+
+    Raises:
+        UnreadableFile: .
+    """
     package = Package(raw, "a book")
     opf = next((root.get("full-path", "") for root in package.xml(_CONTAINER).iter("{*}rootfile")), "")
     book = package.xml(opf)

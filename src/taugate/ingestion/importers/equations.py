@@ -7,7 +7,11 @@ Element = Any  # lxml has no public type for an element
 
 
 def linear_text(element: Element) -> str:
-    """Return an equation, or a part of one, as it would be typed on one line. element: of OMML."""
+    """Return an equation, or a part of one, as it would be typed on one line.
+
+    Args:
+        element: Of OMML.
+    """
     write = _WRITERS.get(_name(element))
     if write:
         return write(element)
@@ -31,7 +35,11 @@ def _grouped(text: str) -> str:
 
 
 def _value(element: Element, name: str, default: str) -> str:
-    """Return a property of an element. name: of the property."""
+    """Return a property of an element.
+
+    Args:
+        name: Of the property.
+    """
     for found in element.iterfind(f"./*/{{*}}{name}"):
         return str(next(iter(found.attrib.values()), ""))
     return default

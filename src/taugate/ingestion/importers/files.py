@@ -17,8 +17,9 @@ def documents_of_files(
 ) -> Iterator[ImportedDocument | Skipped | FileNote]:
     """Yield the documents of each file and what the user has to know about it, or why it is not read.
 
-    sources: files and folders, each with what the ids of its documents begin with. progress: called with each file's
-    name before it is read.
+    Args:
+        sources: Files and folders, each with what the ids of its documents begin with.
+        progress: Called with each file's name before it is read.
     """
     with IsolatedParser() as parser:
         for source, prefix in sources:

@@ -36,9 +36,11 @@ _NAME = re.compile(r"(?m)^\s*(?:-\s+)?[\w -]+[:=](?=\s|$)|^\s*\[+[\w. -]+\]+\s*$
 class FrontMatter:
     """What front matter says.
 
-    title: empty if there is none. prose: descriptions, and as they are written the fields that hold other fields.
-    metadata: dates, tags, and the other fields by name. words: all of its values, as a dumb reading finds them, without
-    numbers, dates and yes or no.
+    Attributes:
+        title: Empty if there is none.
+        prose: Descriptions, and as they are written the fields that hold other fields.
+        metadata: Dates, tags, and the other fields by name.
+        words: All of its values, as a dumb reading finds them, without numbers, dates and yes or no.
     """
 
     title: str = ""

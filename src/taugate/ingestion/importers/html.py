@@ -34,8 +34,11 @@ _MAX_DEPTH = 250  # markdownify recurses three calls a level; pages written by p
 def parse_html(raw: bytes) -> ParsedFile:
     """Read a page as text.
 
-    raw: its bytes; the encoding is taken from its label or guessed. Raises UnreadableFile if elements are nested too
-    deeply, or the bytes are no text.
+    Args:
+        raw: Its bytes; the encoding is taken from its label or guessed.
+
+    Raises:
+        UnreadableFile: If elements are nested too deeply, or the bytes are no text.
     """
     decoded = decode_page(raw)
     source = mend(decoded.text)

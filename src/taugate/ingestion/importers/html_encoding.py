@@ -26,7 +26,11 @@ _OF_SEVERAL_BYTES = {"gbk", "gb18030", "big5hkscs", "cp932", "cp949", "euc_jp", 
 def decode_page(raw: bytes) -> DecodedText:
     """Decode a page by its byte order mark, its label, or in the most likely encoding.
 
-    raw: the page's bytes. Raises UnreadableFile if they are no text.
+    Args:
+        raw: The page's bytes.
+
+    Raises:
+        UnreadableFile: If they are no text.
     """
     if marked := marked_encoding(raw):
         return DecodedText(printable_text(decode(raw, marked.codec)))

@@ -54,7 +54,8 @@ class _Converter(MarkdownConverter):
 def to_markdown(html: str | Tag) -> str:
     """Return HTML as Markdown, with the descriptions of images and without the targets of links.
 
-    html: source, or a parsed page, which is changed.
+    Args:
+        html: Source, or a parsed page, which is changed.
     """
     page = BeautifulSoup(html, "lxml") if isinstance(html, str) else html
     _show_hidden_texts(page)

@@ -39,9 +39,10 @@ _MIN_LEFT, _MIN_LETTERS_LEFT = 0.05, 40  # of a page's letters: with less beside
 def remove_navigation(page: Tag, source: str) -> str:
     """Remove the menus, banners and footers of a page, and return their words.
 
-    page: without scripts and styles. source: that it was parsed from. An element that it does not close is none, as
-    what follows is in it. If next to nothing were left, nothing is removed. A banner with the page's title
-    stays, without its menus.
+    Args:
+        page: Without scripts and styles.
+        source: That it was parsed from. An element that it does not close is none, as what follows is in it. If next to
+            nothing were left, nothing is removed. A banner with the page's title stays, without its menus.
     """
     letters = _letters(page)
     closed = {name for name in _NAMED if source.count(f"<{name}") <= source.count(f"</{name}")}

@@ -50,7 +50,11 @@ SOFT_HYPHEN = "\u00ad"
 
 
 def is_inline(name: str) -> bool:
-    """Whether an element stands within a line, so that words before and after it may be one. name: in lower case."""
+    """Whether an element stands within a line, so that words before and after it may be one.
+
+    Args:
+        name: In lower case.
+    """
     return name in _INLINE or name.startswith(("o:", "st1:"))  # Word's own
 
 
@@ -117,8 +121,10 @@ def _mended(tag: re.Match[str], is_markup: Callable[[re.Match[str]], bool]) -> s
 def read_source(source: str, *, glue: str = "", entities: bool = True) -> str:
     """Return every word of a page but those of scripts, styles and comments: a dumb reading, by regular expressions.
 
-    source: the page as it was decoded, not mended. glue: what becomes of a tag within a line. entities: whether they
-    become the characters that they name.
+    Args:
+        source: The page as it was decoded, not mended.
+        glue: What becomes of a tag within a line.
+        entities: Whether they become the characters that they name.
     """
     text = _CDATA.sub(lambda section: html.escape(section[1], quote=False), _divided(source))
     text = re.sub(r"<!--[^<]*(?:<(?!!--)[^<]*)*?-->", " ", text)

@@ -23,7 +23,7 @@ from taugate.ingestion.importers.documents import ImportedDocument, PassageIds
 from taugate.ingestion.importers.files import documents_of_files
 from taugate.ingestion.importers.source_files import FileNote, Skipped
 from taugate.ingestion.importers.unread_files import UnreadFiles
-from taugate.retrieval.documents.store import MOST_FIELDS, MOST_TAGS, MetadataValue
+from taugate.retrieval.documents.store import MAX_FIELDS, MAX_TAGS, MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate.storage.files import atomic_write, set_mode, sync, sync_folder
 from taugate.storage.folders import make_folder
@@ -35,8 +35,12 @@ _OWN_FIELDS = ("path", "title", "heading", "page", "created", "modified")
 class ImportRecord(BaseModel):
     """What `import.json` says about how the corpus beside it was made.
 
-    schema_version: of this file. sources: as they were named. encoder: whose tokenizer counted. chunk_tokens: the size
-    of a chunk in tokens, None where documents were left whole. overlap: in tokens.
+    Attributes:
+        schema_version: Of this file.
+        sources: As they were named.
+        encoder: Whose tokenizer counted.
+        chunk_tokens: The size of a chunk in tokens, None where documents were left whole.
+        overlap: In tokens.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -52,13 +56,23 @@ class ImportRecord(BaseModel):
 class ImportResult:
     """What an import did.
 
-    documents: with text, of all sources. chunks: lines of the corpus. added, changed, removed: documents, compared with
-    the corpus before. skipped: files and documents that were not read. notes: on files that were. queries, splits: how
-    many queries came from data sets, and the splits of their judgements. kept_labels: whether those of data sets were
-    left out, because the target has queries of its own. files, unreadable_files: with text, and those of them with
-    passages that the encoder cannot read; 0 if documents are left whole. left_out: names of metadata fields beyond the
-    most that a corpus may have. shortened: names of those that hold more strings than a list may have. mixed: names of
-    those that hold numbers in one document and text in another.
+    Attributes:
+        documents: With text, of all sources.
+        chunks: Lines of the corpus.
+        added: Documents, compared with the corpus before.
+        changed: Documents, compared with the corpus before.
+        removed: Documents, compared with the corpus before.
+        skipped: Files and documents that were not read.
+        notes: On files that were.
+        queries: How many queries came from data sets, and the splits of their judgements.
+        splits: How many queries came from data sets, and the splits of their judgements.
+        kept_labels: Whether those of data sets were left out, because the target has queries of its own.
+        files: With text, and those of them with passages that the encoder cannot read; 0 if documents are left whole.
+        unreadable_files: With text, and those of them with passages that the encoder cannot read; 0 if documents are
+            left whole.
+        left_out: Names of metadata fields beyond the most that a corpus may have.
+        shortened: Names of those that hold more strings than a list may have.
+        mixed: Names of those that hold numbers in one document and text in another.
     """
 
     documents: int = 0
@@ -82,9 +96,12 @@ class ImportResult:
 class ImportPlan:
     """Where a corpus goes, and how it is made.
 
-    data: folder of the data set, made if needed. record: what `import.json` says afterwards. chunker: divides
-    documents, None leaves them whole. strict: whether a file that loses words is an error. dry_run: whether nothing is
-    written.
+    Attributes:
+        data: Folder of the data set, made if needed.
+        record: What `import.json` says afterwards.
+        chunker: Divides documents, None leaves them whole.
+        strict: Whether a file that loses words is an error.
+        dry_run: Whether nothing is written.
     """
 
     data: Path
@@ -102,10 +119,14 @@ def import_files(
     Queries and qrels of the data set stay as they are. Where it has no queries, those of the sources are copied. With
     several sources, the ids of a source's documents begin with its name; those of the only data set among them do not.
 
-    sources: files, folders, and data sets, which are folders that hold corpus.jsonl. plan: what becomes of them.
-    progress: called with a name for each file and each document of a data set. Raises InputError if a source is
-    missing, nothing can be read, a file loses words under `plan.strict`, or the target was not made by an import, and
-    at the first fault of a data set.
+    Args:
+        sources: Files, folders, and data sets, which are folders that hold corpus.jsonl.
+        plan: What becomes of them.
+        progress: Called with a name for each file and each document of a data set.
+
+    Raises:
+        InputError: If a source is missing, nothing can be read, a file loses words under `plan.strict`, or the target
+            was not made by an import, and at the first fault of a data set.
     """
     for source in sources:
         if not source.exists():
@@ -137,9 +158,14 @@ def import_corpus(
 ) -> ImportResult:
     """Replace the corpus of a data set by documents, in one step, after all of them were read.
 
-    documents: what the corpus is made of, and what was not read. plan: where the corpus goes. labels: what is copied if
-    the data set has no queries. Raises InputError if there is no document, two have one id, a file loses words under
-    `plan.strict`, or the target was not made by an import.
+    Args:
+        documents: What the corpus is made of, and what was not read.
+        plan: Where the corpus goes.
+        labels: What is copied if the data set has no queries.
+
+    Raises:
+        InputError: If there is no document, two have one id, a file loses words under `plan.strict`, or the target was
+            not made by an import.
     """
     data = plan.data
     _check_target(data)
@@ -237,11 +263,12 @@ def _bounded(
 ) -> dict[str, MetadataValue]:
     """Return metadata with no more fields and strings than a corpus may have; what it loses goes into `result`.
 
-    fields: of the documents before, with the kind of their values, to which those of this one are added.
+    Args:
+        fields: Of the documents before, with the kind of their values, to which those of this one are added.
     """
     kept: dict[str, MetadataValue] = {}
     for name, value in metadata.items():
-        if name not in fields and len(fields) >= MOST_FIELDS:
+        if name not in fields and len(fields) >= MAX_FIELDS:
             result.left_out.add(name)
             continue
         kind = _kind(value)
@@ -250,9 +277,9 @@ def _bounded(
             fields[name] = kind
         elif kind not in (None, earlier):
             result.mixed.add(name)
-        if isinstance(value, list) and len(value) > MOST_TAGS:
+        if isinstance(value, list) and len(value) > MAX_TAGS:
             result.shortened.add(name)
-        kept[name] = value[:MOST_TAGS] if isinstance(value, list) else value
+        kept[name] = value[:MAX_TAGS] if isinstance(value, list) else value
     return kept
 
 

@@ -22,7 +22,12 @@ _MAX_NAMED = 10  # lines or fields that a note names
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """Objects of one array or object. path: of field names that lead to it. keys: of objects by id, else None."""
+    """Objects of one array or object.
+
+    Attributes:
+        path: Of field names that lead to it.
+        keys: Of objects by id, else None.
+    """
 
     path: tuple[str, ...]
     objects: Sequence[Any]
@@ -33,7 +38,13 @@ def parse_json(raw: bytes) -> ParsedFile:
     """Read JSON: an array, objects by id, or objects at any depth of another one are a document each.
 
     What lies around these objects is metadata of each, or a document of its own if it is longer. Anything else is one
-    document. Several values one after another are read as JSON Lines. raw: the file's bytes. Raises UnreadableFile.
+    document. Several values one after another are read as JSON Lines.
+
+    Args:
+        raw: The file's bytes.
+
+    Raises:
+        UnreadableFile: .
     """
     decoded, reader = decode_json(raw), JsonReader()
     try:
@@ -48,7 +59,11 @@ def parse_json(raw: bytes) -> ParsedFile:
 def parse_json_lines(raw: bytes) -> ParsedFile:
     """Read one JSON value a line; empty lines are passed over, and lines that are not JSON are named.
 
-    raw: the file's bytes. Raises UnreadableFile if most lines are not JSON.
+    Args:
+        raw: The file's bytes.
+
+    Raises:
+        UnreadableFile: If most lines are not JSON.
     """
     decoded, reader = decode_json(raw), JsonReader()
     values: list[Any] = []
@@ -189,7 +204,11 @@ def _records_within(value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator
 
 
 def _documents_of(records: _Records, *, several: bool) -> list[ParsedDocument]:
-    """Return the documents of an array or object; several: whether there are others, so that keys need its path."""
+    """Return the documents of an array or object.
+
+    Args:
+        several: Whether there are others, so that keys need its path.
+    """
     objects = records.objects
     if records.keys is not None:  # fields named like ids stay fields: the key is the name of the object
         own = [{"id": item["_id"], **item} if "_id" in item else item for item in objects]

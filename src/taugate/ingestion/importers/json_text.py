@@ -39,7 +39,11 @@ _SCRIPT = re.compile(r"<(script|style)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
 
 @dataclass
 class JsonReader:
-    """Reads the values of a JSON file. repeated: names that stood twice in one object."""
+    """Reads the values of a JSON file.
+
+    Attributes:
+        repeated: Names that stood twice in one object.
+    """
 
     repeated: dict[str, None] = field(default_factory=dict)
 
@@ -107,7 +111,9 @@ def _constant(_: str) -> None:
 def as_markdown(text: str, name: str = "") -> str:
     """Return a string of JSON as it is, or as Markdown if it is HTML; a text that only mentions tags is not.
 
-    text: of a field. name: of the field, which may say that it is HTML.
+    Args:
+        text: Of a field.
+        name: Of the field, which may say that it is HTML.
     """
     if "<" in text and is_html(text):
         return MarkdownText(to_markdown(text).strip())
@@ -125,7 +131,11 @@ def is_html(text: str) -> bool:
 
 
 def decode_json(raw: bytes) -> DecodedText:
-    """Decode a JSON file: UTF-8, UTF-16 or UTF-32, with a byte order mark or without. Raises UnreadableFile."""
+    """Decode a JSON file: UTF-8, UTF-16 or UTF-32, with a byte order mark or without.
+
+    Raises:
+        UnreadableFile: .
+    """
     encoding = json.detect_encoding(raw)
     try:
         return DecodedText(raw.decode(encoding).removeprefix("\ufeff"))
@@ -134,7 +144,11 @@ def decode_json(raw: bytes) -> DecodedText:
 
 
 def not_json(error: json.JSONDecodeError, text: str) -> UnreadableFile:
-    """Return the error of a file that is not JSON. text: of the file."""
+    """Return the error of a file that is not JSON.
+
+    Args:
+        text: Of the file.
+    """
     reason = f"is not JSON: {error.msg[:1].lower()}{error.msg[1:]} on line {error.lineno}"
     rest = text[error.pos : error.pos + 2]
     if rest in {"//", "/*"} or rest.startswith("#"):
@@ -147,7 +161,8 @@ def not_json(error: json.JSONDecodeError, text: str) -> UnreadableFile:
 def words_of_json(text: str) -> str:
     """Return the strings and numbers of a JSON text, without the names of its fields, markup, and vectors.
 
-    text: JSON, or what should be. It is read token by token, without any idea of objects and arrays.
+    Args:
+        text: JSON, or what should be. It is read token by token, without any idea of objects and arrays.
     """
     text = _NUMBERS.sub(" ", text)
     if _EDITOR.search(text):

@@ -15,7 +15,11 @@ _ENTITY = re.compile(r"&(?:nbsp|[et]\w+sp|lt|gt|amp|quot|#\d+|#[xX][0-9a-fA-F]+)
 
 
 def parse_markdown_file(text: str) -> ParsedFile:
-    """Read a Markdown file. text: as for `parse_markdown`. Comments, scripts and the tags of HTML are not its words."""
+    """Read a Markdown file.
+
+    Args:
+        text: As for `parse_markdown`. Comments, scripts and the tags of HTML are not its words.
+    """
     front_matter, body = split_front_matter(text)
     words = _ENTITY.sub(" ", read_source(body, glue=" ", entities=False))
     return ParsedFile([parse_markdown(text)], f"{front_matter.words} {words}")
@@ -24,10 +28,12 @@ def parse_markdown_file(text: str) -> ParsedFile:
 def parse_markdown(text: str, *, converted: bool = False) -> ParsedDocument:
     """Divide Markdown into headings, prose, tables and code.
 
-    text: CommonMark with tables, and perhaps front matter, whose title, dates and tags are read and whose descriptions
-    are the first text. Links and emphasis stay as they are written. Blocks of HTML become Markdown. converted: whether
-    it was made from another format, so that there is neither front matter nor HTML in it, and what looks like a tag is
-    text.
+    Args:
+        text: CommonMark with tables, and perhaps front matter, whose title, dates and tags are read and whose
+            descriptions are the first text. Links and emphasis stay as they are written. Blocks of HTML become
+            Markdown.
+        converted: Whether it was made from another format, so that there is neither front matter nor HTML in it, and
+            what looks like a tag is text.
     """
     front_matter, body = (FrontMatter(), text) if converted else split_front_matter(text)
     lines = body.split("\n")

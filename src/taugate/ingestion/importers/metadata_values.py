@@ -9,7 +9,8 @@ from taugate.retrieval.documents.store import MetadataValue
 def metadata_value(value: object) -> MetadataValue:
     """Return a value as metadata, None where it is missing, not finite, too large, or holds other values.
 
-    value: of a record or an object. Dates become text as in ISO 8601; a list, tuple or set of strings becomes tags.
+    Args:
+        value: Of a record or an object. Dates become text as in ISO 8601; a list, tuple or set of strings becomes tags.
     """
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()  # half of a surrogate pair is no character

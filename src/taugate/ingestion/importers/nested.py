@@ -19,7 +19,12 @@ _LARGEST = 1 << 53  # of the integers that every reader of JSON keeps exactly
 
 @dataclass(frozen=True, slots=True)
 class TypedCell:
-    """A cell of text that is a number, a date or a boolean. value: for filters. text: as it is written."""
+    """A cell of text that is a number, a date or a boolean.
+
+    Attributes:
+        value: For filters.
+        text: As it is written.
+    """
 
     value: MetadataValue
     text: str
@@ -29,9 +34,12 @@ class TypedCell:
 class Leaf:
     """A value of a record that holds no other record.
 
-    path: the field names that lead to it, joined by dots. value: a scalar, or a list of strings. listed: whether a list
-    of records lies on the path, so that other leaves may have the same path. first: whether it begins such a record.
-    written: how the value is written in the file, if that is another text.
+    Attributes:
+        path: The field names that lead to it, joined by dots.
+        value: A scalar, or a list of strings.
+        listed: Whether a list of records lies on the path, so that other leaves may have the same path.
+        first: Whether it begins such a record.
+        written: How the value is written in the file, if that is another text.
     """
 
     path: str
@@ -49,7 +57,12 @@ class Leaf:
 def leaves(record: Mapping[str, Any], path: str = "") -> Iterator[Leaf]:
     """Yield the leaves of a record in order; empty ones and long lists of numbers are left out.
 
-    record: by field. path: what leads to it. Raises RecursionError if it is nested too deeply.
+    Args:
+        record: By field.
+        path: What leads to it.
+
+    Raises:
+        RecursionError: If it is nested too deeply.
     """
     yield from _of_mapping(record, path, listed=False)
 
@@ -95,7 +108,11 @@ def _of_list(values: list[object], path: str, *, listed: bool) -> Iterator[Leaf]
 def text_of(value: object) -> str | None:
     """Return a value that is text as text: a string, rich text of an editor, or what a CMS has rendered.
 
-    value: of a field. Returns None if it is no text.
+    Args:
+        value: Of a field.
+
+    Returns:
+        None if it is no text.
     """
     if isinstance(value, str):
         return clean(value)

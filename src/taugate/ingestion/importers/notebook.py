@@ -30,7 +30,14 @@ _LANGUAGES = ("text/plain", "text/markdown", "text/latex", "text", "latex", "htm
 
 
 def parse_notebook(raw: bytes) -> ParsedFile:
-    """Read a notebook; pictures among its outputs are left out. raw: its bytes. Raises UnreadableFile."""
+    """Read a notebook; pictures among its outputs are left out.
+
+    Args:
+        raw: Its bytes.
+
+    Raises:
+        UnreadableFile: .
+    """
     decoded = decode_text(raw)
     try:
         notebook = orjson.loads(decoded.text)
@@ -95,7 +102,11 @@ def _parts(cell: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
 
 
 def _text(value: object, between: str = "") -> str:
-    """Return a text that a notebook holds whole or in lines. between: what divides these."""
+    """Return a text that a notebook holds whole or in lines.
+
+    Args:
+        between: What divides these.
+    """
     lines = value if isinstance(value, list) else [value]
     return between.join(_strip_colours(line) for line in lines if isinstance(line, str))
 

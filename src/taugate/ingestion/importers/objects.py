@@ -41,14 +41,23 @@ def import_documents(
     documents were added, changed and removed. A random id of
     LlamaIndex counts as none.
 
-    documents: objects with `page_content` (LangChain), or with `get_content()` or `text` (LlamaIndex). Their `metadata`
-    is kept where filters can use it: strings, numbers, booleans, dates and lists of strings; its `title` is the title.
-    to: folder of the data set, made where needed. encoder: folder of an exported encoder, whose tokenizer counts and
-    whose window the chunks fit, as `taugate.calibration.encoding.source.exported_encoder` returns it; None with
-    `chunks="off"`. chunks: size of a chunk in tokens, "auto" for 128 or the window, "off" to leave documents whole.
-    overlap: tokens that a chunk repeats from the one before. dry_run: nothing is written. Returns what was counted:
-    `documents`, `chunks`, `added`, `changed`, `removed`, and `skipped` with a path and a reason each. Raises InputError
-    where nothing has text, two documents have one id, or the folder's corpus was not imported.
+    Args:
+        documents: Objects with `page_content` (LangChain), or with `get_content()` or `text` (LlamaIndex). Their
+            `metadata` is kept where filters can use it: strings, numbers, booleans, dates and lists of strings; its
+            `title` is the title.
+        to: Folder of the data set, made where needed.
+        encoder: Folder of an exported encoder, whose tokenizer counts and whose window the chunks fit, as
+            `taugate.calibration.encoding.source.exported_encoder` returns it; None with `chunks="off"`.
+        chunks: Size of a chunk in tokens, "auto" for 128 or the window, "off" to leave documents whole.
+        overlap: Tokens that a chunk repeats from the one before.
+        dry_run: Nothing is written.
+
+    Returns:
+        What was counted: `documents`, `chunks`, `added`, `changed`, `removed`, and `skipped` with a path and a reason
+        each.
+
+    Raises:
+        InputError: Where nothing has text, two documents have one id, or the folder's corpus was not imported.
     """
     if encoder is None and chunks != "off":
         raise InputError('encoder: chunks need a tokenizer; give the folder of an exported encoder, or chunks="off"')
@@ -87,7 +96,14 @@ def _documents(objects: Iterable[object]) -> Iterator[ImportedDocument | Skipped
 
 
 def _text(each: object, number: int) -> str:
-    """Return the text of an object. number: its place, for the message. Raises InputError where it has none."""
+    """Return the text of an object.
+
+    Args:
+        number: Its place, for the message.
+
+    Raises:
+        InputError: Where it has none.
+    """
     get_content = getattr(each, "get_content", None)
     for text in (getattr(each, "page_content", None), get_content() if callable(get_content) else None):
         if isinstance(text, str):

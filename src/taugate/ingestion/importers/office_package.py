@@ -28,7 +28,15 @@ class Package:
     """
 
     def __init__(self, raw: bytes, kind: str) -> None:
-        """Open a file. raw: its bytes. kind: such as "a Word file", for messages. Raises UnreadableFile."""
+        """Open a file.
+
+        Args:
+            raw: Its bytes.
+            kind: Such as "a Word file", for messages.
+
+        Raises:
+            UnreadableFile: .
+        """
         self._kind = kind
         if raw.startswith(_OLE):
             raise UnreadableFile("is encrypted, or of an old format; save it in the current format without a password")
@@ -42,7 +50,11 @@ class Package:
         self.names = [member.filename for member in members]
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of a part. Raises UnreadableFile if it is missing or damaged."""
+        """Return the bytes of a part.
+
+        Raises:
+            UnreadableFile: If it is missing or damaged.
+        """
         try:
             return self._archive.read(name)
         except RuntimeError as error:
@@ -51,18 +63,30 @@ class Package:
             raise UnreadableFile(f"is not {self._kind}, or a damaged one") from error
 
     def xml(self, name: str) -> Any:  # noqa: ANN401 (lxml has no public type for an element)
-        """Return the root element of a part. Raises UnreadableFile if it is missing or damaged."""
+        """Return the root element of a part.
+
+        Raises:
+            UnreadableFile: If it is missing or damaged.
+        """
         return self.parse(self.read(name))
 
     def parse(self, content: bytes) -> Any:  # noqa: ANN401 (lxml has no public type for an element)
-        """Return the root element of XML. Raises UnreadableFile if it is damaged."""
+        """Return the root element of XML.
+
+        Raises:
+            UnreadableFile: If it is damaged.
+        """
         try:
             return lxml.etree.fromstring(content, lxml.etree.XMLParser(resolve_entities=False, no_network=True))
         except lxml.etree.XMLSyntaxError as error:
             raise UnreadableFile(f"is not {self._kind}, or a damaged one") from error
 
     def related(self, part: str) -> dict[str, tuple[str, str]]:
-        """Return the parts that a part names: by id, the last word of the kind and the name. part: "" for the file."""
+        """Return the parts that a part names: by id, the last word of the kind and the name.
+
+        Args:
+            part: "" for the file.
+        """
         folder, name = posixpath.split(part)
         relations = posixpath.join(folder, "_rels", f"{name}.rels")
         if relations not in self.names:
@@ -77,7 +101,11 @@ class Package:
         }
 
     def main_part(self) -> str:
-        """Return the name of the part that holds the document. Raises UnreadableFile if there is none."""
+        """Return the name of the part that holds the document.
+
+        Raises:
+            UnreadableFile: If there is none.
+        """
         for kind, name in self.related("").values():
             if kind == "officeDocument" and name in self.names:
                 return name
@@ -132,7 +160,8 @@ _TAG = re.compile(r"<[^>]*>")
 def dumb_text(parts: Iterable[bytes], left_out: str) -> str:
     """Return all that stands outside of the tags of XML parts, as a search for tags finds it.
 
-    left_out: what is no text, as a regular expression.
+    Args:
+        left_out: What is no text, as a regular expression.
     """
     texts = []
     for part in parts:

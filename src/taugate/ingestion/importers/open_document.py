@@ -25,7 +25,13 @@ _LEFT_OUT = {"tracked-changes", "note-citation", "page-number", "creator", "date
 def parse_open_document(raw: bytes) -> ParsedFile:
     """Read a text or presentation, with notes, comments and text boxes behind their paragraph.
 
-    Headers and footers stand at the end. raw: the file's bytes. Raises UnreadableFile.
+    Headers and footers stand at the end.
+
+    Args:
+        raw: The file's bytes.
+
+    Raises:
+        UnreadableFile: .
     """
     package = Package(raw, _KIND)
     reader = _Reader(package)
@@ -138,7 +144,11 @@ def _line(element: Element) -> str:
 
 
 def _apart(element: Element, *, nested: bool) -> Iterator[Element]:
-    """Yield what stands apart within a block. nested: whether paragraphs in it do so, as in text boxes."""
+    """Yield what stands apart within a block.
+
+    Args:
+        nested: Whether paragraphs in it do so, as in text boxes.
+    """
     for child in element.iterchildren("*"):
         name = _name(child)
         if name in _APART and (nested or name not in {"p", "h", "list", "table"}):

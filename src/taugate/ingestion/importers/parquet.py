@@ -12,7 +12,14 @@ if TYPE_CHECKING:
 
 
 def parse_parquet(raw: bytes) -> ParsedFile:
-    """Read one document a row. raw: the file's bytes. Raises UnreadableFile."""
+    """Read one document a row.
+
+    Args:
+        raw: The file's bytes.
+
+    Raises:
+        UnreadableFile: .
+    """
     from pyarrow import ArrowException, BufferReader
     from pyarrow.parquet import read_table
 

@@ -55,8 +55,10 @@ Parser = Callable[[bytes], ParsedFile]
 class ReadFile:
     """The documents of a file, and how well they stand for it.
 
-    documents: those with text, in the order of the file. share: of the file's words that reached them. notes: those of
-    `ParsedFile`.
+    Attributes:
+        documents: Those with text, in the order of the file.
+        share: Of the file's words that reached them.
+        notes: Those of `ParsedFile`.
     """
 
     documents: list[ParsedDocument]
@@ -148,7 +150,11 @@ def parse_file(path: Path) -> list[ParsedDocument]:
 def read_file(path: Path) -> ReadFile:
     """Read one file, in this process.
 
-    path: a file of a kind that `kind_of` knows. Raises UnreadableFile, whose message is the reason, or OSError.
+    Args:
+        path: A file of a kind that `kind_of` knows.
+
+    Raises:
+        UnreadableFile: , whose message is the reason, or OSError.
     """
     kind = kind_of(path)
     if kind is None:

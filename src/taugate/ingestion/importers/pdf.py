@@ -33,9 +33,12 @@ _SHOWN = 10  # pages, or attached files, that a note names
 class _Page:
     """A page as pdfium reads it.
 
-    text: as it is written, None if the page is damaged. heights: of the lines that may be running ones, above the lower
-    edge of the page. height: of the page, 0 if its lines do not run from left to right. annotations: fields that were
-    filled in, and notes. is_picture: whether it holds pictures and no text.
+    Attributes:
+        text: As it is written, None if the page is damaged.
+        heights: Of the lines that may be running ones, above the lower edge of the page.
+        height: Of the page, 0 if its lines do not run from left to right.
+        annotations: Fields that were filled in, and notes.
+        is_picture: Whether it holds pictures and no text.
     """
 
     text: str | None
@@ -50,7 +53,11 @@ def parse_pdf(raw: bytes) -> ParsedFile:
 
     Fields that were filled in, notes and comments follow the text of their page. Attached files are not read.
 
-    raw: its bytes. Raises UnreadableFile if it is damaged, encrypted, or holds pictures of text alone.
+    Args:
+        raw: Its bytes.
+
+    Raises:
+        UnreadableFile: If it is damaged, encrypted, or holds pictures of text alone.
     """
     try:
         pdf = pypdfium2.PdfDocument(raw)
@@ -100,7 +107,11 @@ def _read_page(pdf: pypdfium2.PdfDocument, number: int) -> _Page:
 
 
 def _heights(reader: pypdfium2.PdfTextPage, text: str, lower_edge: float) -> dict[int, float]:
-    """Return the heights of the lines that may be running ones, by number. lower_edge: of the page."""
+    """Return the heights of the lines that may be running ones, by number.
+
+    Args:
+        lower_edge: Of the page.
+    """
     lines = text.split("\n")
     heights, start = {}, 0
     edges = edge_lines(len(lines))
@@ -115,7 +126,11 @@ def _heights(reader: pypdfium2.PdfTextPage, text: str, lower_edge: float) -> dic
 
 
 def _lines(text: str, page: _Page) -> list[Line]:
-    """Return the lines of a page, with the places of those that may be running ones. text: with divided words whole."""
+    """Return the lines of a page, with the places of those that may be running ones.
+
+    Args:
+        text: With divided words whole.
+    """
     lines = text.replace("\x00", "").split("\n")
     before = (page.text or "").split("\n")
     if len(lines) != len(before):
@@ -127,7 +142,11 @@ def _lines(text: str, page: _Page) -> list[Line]:
 
 
 def _notes(pdf: pypdfium2.PdfDocument, pages: Sequence[_Page], text: str) -> Iterator[str]:
-    """Yield what is to be said of the file. text: all of it."""
+    """Yield what is to be said of the file.
+
+    Args:
+        text: All of it.
+    """
     if pictures := [number for number, page in enumerate(pages, start=1) if page.is_picture]:
         yield f"holds only pictures on {_page_list(pictures)}; run OCR on it first"
     if damaged := [number for number, page in enumerate(pages, start=1) if page.text is None]:

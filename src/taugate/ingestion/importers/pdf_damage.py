@@ -9,7 +9,11 @@ _STEP = 1 << 20
 
 
 def damage_notes(raw: bytes) -> tuple[str, ...]:
-    """Return what is to be said of a damaged file, as in `ParsedFile`; nothing of a sound one. raw: its bytes."""
+    """Return what is to be said of a damaged file, as in `ParsedFile`; nothing of a sound one.
+
+    Args:
+        raw: Its bytes.
+    """
     if b"%%EOF" not in raw[-2048:]:
         return ("is cut off; text may be missing",)
     if b"/Encrypt" not in raw and not _is_sound(raw):

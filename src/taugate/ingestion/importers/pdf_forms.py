@@ -22,7 +22,8 @@ _XFA_TEXTS = ("template", "datasets")
 def annotation_lines(pdf: pypdfium2.PdfDocument, page: pypdfium2.PdfPage) -> Iterator[str]:
     """Yield a line for each filled field of a page, with its label, and for each note or comment.
 
-    pdf: with its forms initialized. Boxes that are not checked and hidden fields are left out.
+    Args:
+        pdf: With its forms initialized. Boxes that are not checked and hidden fields are left out.
     """
     for number in range(pdfium.FPDFPage_GetAnnotCount(page)):
         annotation = pdfium.FPDFPage_GetAnnot(page, number)
@@ -63,7 +64,11 @@ def _field_line(form: pypdfium2.PdfFormEnv, annotation: Any) -> str:  # noqa: AN
 
 
 def _string(read: Callable[[Any, int], int]) -> str:
-    """Return a string of pdfium. read: fills a buffer, and returns the bytes that it takes."""
+    """Return a string of pdfium.
+
+    Args:
+        read: Fills a buffer, and returns the bytes that it takes.
+    """
     size = read(None, 0)
     if size <= 2:  # the two bytes at the end
         return ""

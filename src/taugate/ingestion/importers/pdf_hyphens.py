@@ -21,7 +21,8 @@ def join_divided_words(pages: Sequence[str]) -> list[str]:
     capital, after a single letter, and between two words that the
     text also has alone, and in a word of three parts.
 
-    pages: as pdfium reads them.
+    Args:
+        pages: As pdfium reads them.
     """
     undivided = (_DIVIDED.sub(" - ", page) for page in pages)
     words = Counter(match[0].casefold() for page in undivided for match in _WORD.finditer(page))
@@ -29,7 +30,11 @@ def join_divided_words(pages: Sequence[str]) -> list[str]:
 
 
 def _whole(match: re.Match[str], words: Counter[str]) -> str:
-    """Return a word that is divided into two parts. words: how often the text has others."""
+    """Return a word that is divided into two parts.
+
+    Args:
+        words: How often the text has others.
+    """
     left, right = match[1], match[2]
     first, second = left.casefold(), right.casefold()
     joined, hyphenated = words[first + second], words[f"{first}-{second}"]

@@ -18,8 +18,11 @@ _MIN_REPEATS = 3
 class Line:
     """A line of a page.
 
-    text: its words. height: of its first letter above the lower edge of the page, in points; None if it is unknown, or
-    the line is not in the margin at the top or bottom. at_bottom: whether it is in the margin at the bottom.
+    Attributes:
+        text: Its words.
+        height: Of its first letter above the lower edge of the page, in points; None if it is unknown, or the line is
+            not in the margin at the top or bottom.
+        at_bottom: Whether it is in the margin at the bottom.
     """
 
     text: str
@@ -28,12 +31,21 @@ class Line:
 
 
 def edge_lines(count: int) -> set[int]:
-    """Return which of a page's lines may be running ones. count: its lines."""
+    """Return which of a page's lines may be running ones.
+
+    Args:
+        count: Its lines.
+    """
     return {number for number in range(count) if number < _EDGE_LINES or number >= count - _EDGE_LINES}
 
 
 def in_margin(text: str, height: float, page_height: float) -> Line:
-    """Return a line with its place. height: above the lower edge of the page; page_height: in points, like it."""
+    """Return a line with its place.
+
+    Args:
+        height: Above the lower edge of the page.
+        page_height: In points, like it.
+    """
     is_bottom = height < _MARGIN * page_height
     return Line(text, height if is_bottom or height > (1 - _MARGIN) * page_height else None, is_bottom)
 
@@ -46,7 +58,8 @@ def drop_running_lines(pages: Sequence[Sequence[Line]]) -> list[list[str]]:
     in other digits are content. All that is dropped is no more than a file may lose without being named: if most of the
     words of a document are running ones, as on slides, they are kept.
 
-    pages: their lines in reading order.
+    Args:
+        pages: Their lines in reading order.
     """
     places: dict[tuple[str, str, int], list[tuple[int, int]]] = defaultdict(list)
     for number, page in enumerate(pages):
@@ -67,7 +80,11 @@ def drop_running_lines(pages: Sequence[Sequence[Line]]) -> list[list[str]]:
 
 
 def _keys(line: Line, number: int) -> Iterator[tuple[str, str, int]]:
-    """Yield what a line has in common with its repeats. number: of its page."""
+    """Yield what a line has in common with its repeats.
+
+    Args:
+        number: Of its page.
+    """
     text = " ".join(line.text.split())
     if line.height is None or not text:
         return

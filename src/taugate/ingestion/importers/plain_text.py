@@ -14,8 +14,10 @@ _SAMPLE = 1 << 18  # characters that tell text from other bytes
 class DecodedText:
     """The bytes of a file as text.
 
-    text: with line feeds as line breaks. notes: what the user has to know about the encoding, as in `ParsedFile`; empty
-    if the file is UTF-8 or names its encoding.
+    Attributes:
+        text: With line feeds as line breaks.
+        notes: What the user has to know about the encoding, as in `ParsedFile`; empty if the file is UTF-8 or names its
+            encoding.
     """
 
     text: str
@@ -25,7 +27,11 @@ class DecodedText:
 def decode_text(raw: bytes) -> DecodedText:
     """Decode the bytes of a text file: by its byte order mark, as UTF-8, or in the most likely encoding.
 
-    raw: the file's bytes. Raises UnreadableFile if the bytes are no text.
+    Args:
+        raw: The file's bytes.
+
+    Raises:
+        UnreadableFile: If the bytes are no text.
     """
     marked = marked_encoding(raw)
     encoding = marked or guess_encoding(raw)
@@ -47,7 +53,8 @@ def encoding_notes(raw: bytes, encoding: Encoding) -> tuple[str, ...]:
 def printable_text(text: str) -> str:
     """Return a text with line feeds as line breaks, and without other control characters.
 
-    Raises UnreadableFile if there are many of them: then it is not text.
+    Raises:
+        UnreadableFile: If there are many of them: then it is not text.
     """
     if len(_CONTROL.findall(text[:_SAMPLE])) > len(text[:_SAMPLE]) // 100:
         raise UnreadableFile("is not text")
@@ -55,7 +62,11 @@ def printable_text(text: str) -> str:
 
 
 def parse_plain_text(text: str) -> ParsedDocument:
-    """Divide a text into paragraphs at its empty lines. text: with line feeds as line breaks."""
+    """Divide a text into paragraphs at its empty lines.
+
+    Args:
+        text: With line feeds as line breaks.
+    """
     builder = TextBuilder()
     for paragraph in re.split(r"\n[ \t]*\n", text.replace("\f", "\n\n")):
         builder.add(paragraph, "prose")

@@ -33,8 +33,12 @@ def records_to_documents(records: Iterable[Mapping[str, Any]], title: str = "") 
     Long strings, and strings in lists of records, are lines of the text with the path that leads to them. The key is
     the field `_id` or `id` if each record has its own, else the record's number, from 1.
 
-    records: by field. Records without any text are left out. title: of those that have none. Raises UnreadableFile if
-    no record has text.
+    Args:
+        records: By field. Records without any text are left out.
+        title: Of those that have none.
+
+    Raises:
+        UnreadableFile: If no record has text.
     """
     rows = [_without_envelope(record) for record in records]
     key_field = next((name for name in ID_FIELDS if _is_unique(name, rows)), None)

@@ -41,7 +41,8 @@ _WORDS_OF_ATTRIBUTES = ("alt", "title", "caption", "label", "latex", "text")
 def rich_text(value: object) -> str | None:
     """Return the text of a rich text, its blocks with an empty line between them; None if a value is no rich text.
 
-    value: of a JSON document.
+    Args:
+        value: Of a JSON document.
     """
     return "\n\n".join(block for block in _blocks(value) if block.strip()) if is_rich_text(value) else None
 

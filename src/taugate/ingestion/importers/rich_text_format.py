@@ -21,7 +21,14 @@ _SPACES = {"par", "line", "tab", "cell", "row", "sect", "page"}
 
 
 def parse_rtf(raw: bytes) -> ParsedFile:
-    """Read Rich Text. raw: the file's bytes. Raises UnreadableFile if it is none, or a damaged one."""
+    """Read Rich Text.
+
+    Args:
+        raw: The file's bytes.
+
+    Raises:
+        UnreadableFile: If it is none, or a damaged one.
+    """
     if not raw.lstrip().startswith(b"{\\rtf"):
         raise UnreadableFile("is not Rich Text")
     source = raw.decode("latin-1")

@@ -24,7 +24,14 @@ _NO_TEXT = (
 
 
 def parse_pptx(raw: bytes) -> ParsedFile:
-    """Read a presentation as text; hidden slides too. raw: its bytes. Raises UnreadableFile."""
+    """Read a presentation as text; hidden slides too.
+
+    Args:
+        raw: Its bytes.
+
+    Raises:
+        UnreadableFile: .
+    """
     package = Package(raw, _KIND)
     main = package.main_part()
     related = package.related(main)
@@ -41,7 +48,12 @@ def parse_pptx(raw: bytes) -> ParsedFile:
 
 
 def _add_slide(builder: TextBuilder, package: Package, name: str, number: int) -> None:
-    """Add the text of a slide. name: of its part; number: of the slide, from 1."""
+    """Add the text of a slide.
+
+    Args:
+        name: Of its part.
+        number: Of the slide, from 1.
+    """
     slide = package.xml(name)
     choose_alternatives(slide)
     title = next((shape for shape in slide.iter("{*}sp") if _placeholder(shape) in _TITLES), None)

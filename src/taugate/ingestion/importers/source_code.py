@@ -16,7 +16,14 @@ SUFFIXES = tuple(f".{name}" for name in _NAMES.split())
 
 
 def parse_code(raw: bytes) -> ParsedFile:
-    """Read source code. raw: its bytes. Raises UnreadableFile if these are no text."""
+    """Read source code.
+
+    Args:
+        raw: Its bytes.
+
+    Raises:
+        UnreadableFile: If these are no text.
+    """
     decoded = decode_text(raw)
     builder = TextBuilder()
     for block in _blocks(decoded.text.replace("\f", "\n").split("\n")):

@@ -17,8 +17,10 @@ from taugate.ingestion.importers.parse import kind_of
 class SourceFile:
     """A file to read.
 
-    path: where it is, as the user knows it. name: its path below its source, which becomes the document's id
-    (`document_id`). target: the plain file with its bytes, which differs from `path` if that is a link.
+    Attributes:
+        path: Where it is, as the user knows it.
+        name: Its path below its source, which becomes the document's id (`document_id`).
+        target: The plain file with its bytes, which differs from `path` if that is a link.
     """
 
     path: Path
@@ -30,7 +32,9 @@ class SourceFile:
 class Skipped:
     """A file or folder that is not read.
 
-    path: where it is; bytes that are not UTF-8 are replaced. reason: why, as the rest of a sentence about it.
+    Attributes:
+        path: Where it is; bytes that are not UTF-8 are replaced.
+        reason: Why, as the rest of a sentence about it.
     """
 
     path: str
@@ -46,8 +50,11 @@ class Skipped:
 class FileNote:
     """What the user has to know about a file that was read.
 
-    path: where it is; bytes that are not UTF-8 are replaced. note: the rest of a sentence about it. share: of its words
-    that reached the corpus, if it is below the limit that a file is named at; None if the note is about something else.
+    Attributes:
+        path: Where it is; bytes that are not UTF-8 are replaced.
+        note: The rest of a sentence about it.
+        share: Of its words that reached the corpus, if it is below the limit that a file is named at; None if the note
+            is about something else.
     """
 
     path: str
@@ -71,7 +78,9 @@ def find_files(source: Path, prefix: str) -> Iterator[SourceFile | Skipped]:
     as in the folders that Kubernetes mounts, where NAME leads to a hidden folder. So no circle is walked. A link that
     leads out of the source is not followed. Hidden files and folders are passed over.
 
-    source: a file or folder. prefix: what each name begins with; the name of a single file needs none.
+    Args:
+        source: A file or folder.
+        prefix: What each name begins with; the name of a single file needs none.
     """
     if source.is_dir():
         yield from _with_unique_names(_Tree(source).files(), source, prefix)
@@ -83,7 +92,8 @@ def find_files(source: Path, prefix: str) -> Iterator[SourceFile | Skipped]:
 class _Tree:
     """The files below a folder.
 
-    root: the folder, or a link to it.
+    Attributes:
+        root: The folder, or a link to it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -152,7 +162,12 @@ class _Tree:
 
 
 def _classify(path: Path, target: Path) -> tuple[Path, Path] | Skipped:
-    """Return a file that can be read, or why it is not; path: as the user knows it. target: without links."""
+    """Return a file that can be read, or why it is not.
+
+    Args:
+        path: As the user knows it.
+        target: Without links.
+    """
     if path.name.startswith("."):
         return Skipped.of(path, "is hidden")
     try:
@@ -192,8 +207,9 @@ def _with_unique_names(
 def document_id(name: str) -> str:
     """Return a name as an id that can stand in one field of a tab-separated line, in UTF-8.
 
-    name: a path. If it has control characters or bytes that are not UTF-8, or is nothing but spaces, it is
-    percent-encoded.
+    Args:
+        name: A path. If it has control characters or bytes that are not UTF-8, or is nothing but spaces, it is
+            percent-encoded.
     """
     if name.isprintable() and "\ufffd" not in name and name.strip():
         return name

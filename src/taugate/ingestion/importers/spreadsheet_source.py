@@ -58,9 +58,12 @@ def cell_texts(package: Package) -> Iterator[str]:
 
 
 def open_document_texts(content: str) -> list[str]:
-    """Return the text of the cells, comments and shapes of an .ods file. content: of its content.xml.
+    """Return the text of the cells, comments and shapes of an .ods file.
 
     Cells of numbers and dates are left out, as they show these as a country writes them.
+
+    Args:
+        content: Of its content.xml.
     """
     body = content[content.find("<office:body") :]
     typed = re.compile(

@@ -41,7 +41,11 @@ def parse_spreadsheet(raw: bytes) -> ParsedFile:
     A sheet may hold several tables, with empty rows between them. The first full row of a table names its columns. A
     sheet that holds no table is one document. Formulas count by their last value.
 
-    raw: the file's bytes. Raises UnreadableFile.
+    Args:
+        raw: The file's bytes.
+
+    Raises:
+        UnreadableFile: .
     """
     package = Package(raw, _KIND) if raw.startswith(b"PK") else None
     if package:
@@ -111,7 +115,11 @@ class _Reading:
         self.column_names: list[str] = []
 
     def documents(self, name: str, rows: Sequence[Row]) -> Iterator[ParsedDocument]:
-        """Yield the documents of a sheet. name: of the sheet."""
+        """Yield the documents of a sheet.
+
+        Args:
+            name: Of the sheet.
+        """
         tables = _tables(rows)
         for number, cells in enumerate(tables, start=1):
             prefix = f"table {number}/" if len(tables) > 1 else ""

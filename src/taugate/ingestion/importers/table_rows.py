@@ -37,9 +37,12 @@ _SAMPLE = 200  # rows
 class Table:
     """A table with names for its columns.
 
-    above: what stands above the header, such as a title. header: position of the header among the rows that the table
-    was made from, None if it has none. names: of the columns, all different. rows: below the header. notes: those of
-    `ParsedFile`.
+    Attributes:
+        above: What stands above the header, such as a title.
+        header: Position of the header among the rows that the table was made from, None if it has none.
+        names: Of the columns, all different.
+        rows: Below the header.
+        notes: Those of `ParsedFile`.
     """
 
     above: tuple[str, ...]
@@ -52,8 +55,12 @@ class Table:
 def rows_to_documents(rows: Sequence[Sequence[object]]) -> list[ParsedDocument]:
     """Turn the rows of a table into documents, by the rules of `records_to_documents`.
 
-    rows: cells of any type, None or "" if empty. The first full row names the columns; what stands above is the title
-    of documents that have none. Raises UnreadableFile if no row has text.
+    Args:
+        rows: Cells of any type, None or "" if empty. The first full row names the columns; what stands above is the
+            title of documents that have none.
+
+    Raises:
+        UnreadableFile: If no row has text.
     """
     table = table_of(rows)
     return table_to_documents(table, table.rows)
@@ -62,8 +69,11 @@ def rows_to_documents(rows: Sequence[Sequence[object]]) -> list[ParsedDocument]:
 def table_of(rows: Sequence[Sequence[object]]) -> Table:
     """Find the header of a table.
 
-    rows: cells of any type; rows without a filled cell are passed over. Raises UnreadableFile if there is no row below
-    the header.
+    Args:
+        rows: Cells of any type; rows without a filled cell are passed over.
+
+    Raises:
+        UnreadableFile: If there is no row below the header.
     """
     filled = [number for number, row in enumerate(rows) if _count(row)]
     if not filled:
@@ -86,7 +96,12 @@ def table_of(rows: Sequence[Sequence[object]]) -> Table:
 def table_to_documents(table: Table, rows: Sequence[Sequence[object]]) -> list[ParsedDocument]:
     """Turn a table into documents: one a row, and one of what stands above the header if it is too long for a title.
 
-    table: with its names. rows: its own, or with cells of other types. Raises UnreadableFile if no row has text.
+    Args:
+        table: With its names.
+        rows: Its own, or with cells of other types.
+
+    Raises:
+        UnreadableFile: If no row has text.
     """
     title = " ".join(table.above)
     short = 0 < len(title) <= _MAX_TITLE

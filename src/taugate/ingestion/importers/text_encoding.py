@@ -96,7 +96,9 @@ def marked_encoding(raw: bytes) -> Encoding | None:
 def guess_encoding(raw: bytes) -> Encoding:
     """Return the most likely encoding of a text: windows-1252 unless another is clearly more likely.
 
-    raw: the file's bytes, without a byte order mark. The guess is that of 256 KiB; UTF-8 is looked for in all of them.
+    Args:
+        raw: The file's bytes, without a byte order mark. The guess is that of 256 KiB; UTF-8 is looked for in all of
+            them.
     """
     if certain := _iso_2022(raw) or _utf_16(raw[:_SAMPLE]):
         return certain
@@ -182,8 +184,10 @@ def _iso_2022(raw: bytes) -> Encoding | None:
 def decode(raw: bytes, codec: str, errors: str = "taugate-replace") -> str:
     """Decode a text, without its byte order mark, as the WHATWG Encoding Standard wants it.
 
-    raw: the file's bytes. codec: Python's name of the encoding. A wrong byte becomes U+FFFD, in UTF-8 the character
-    that it is in windows-1252 if it stands alone.
+    Args:
+        raw: The file's bytes.
+        codec: Python's name of the encoding. A wrong byte becomes U+FFFD, in UTF-8 the character that it is in
+            windows-1252 if it stands alone.
     """
     if codec == "iso2022_jp":
         raw, codec = _ISO_2022_JP.sub(_as_euc_jp, raw), "euc_jp"

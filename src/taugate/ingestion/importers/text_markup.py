@@ -17,12 +17,26 @@ _ASCIIDOC_HEADING = re.compile(r"(={1,6})[ \t]+(\S.*?)[ \t]*$")
 
 
 def parse_rst(raw: bytes) -> ParsedFile:
-    """Read reStructuredText. raw: its bytes. Raises UnreadableFile if these are no text."""
+    """Read reStructuredText.
+
+    Args:
+        raw: Its bytes.
+
+    Raises:
+        UnreadableFile: If these are no text.
+    """
     return _parse(decode_text(raw), _rst_headings, lambda lines: lines[0][:1].isspace())
 
 
 def parse_org(raw: bytes) -> ParsedFile:
-    """Read a file of Org mode; `#+TITLE:` is its title. raw: its bytes. Raises UnreadableFile if these are no text."""
+    """Read a file of Org mode; `#+TITLE:` is its title.
+
+    Args:
+        raw: Its bytes.
+
+    Raises:
+        UnreadableFile: If these are no text.
+    """
     decoded = decode_text(raw)
     title = " ".join(" ".join(_ORG_TITLE.findall(decoded.text)).split())
     body = dataclasses.replace(decoded, text=_ORG_TITLE.sub("", decoded.text))
@@ -34,7 +48,14 @@ def parse_org(raw: bytes) -> ParsedFile:
 
 
 def parse_asciidoc(raw: bytes) -> ParsedFile:
-    """Read AsciiDoc. raw: its bytes. Raises UnreadableFile if these are no text."""
+    """Read AsciiDoc.
+
+    Args:
+        raw: Its bytes.
+
+    Raises:
+        UnreadableFile: If these are no text.
+    """
     return _parse(
         decode_text(raw), _matching(_ASCIIDOC_HEADING), lambda lines: lines[0].startswith(("----", "[source", "...."))
     )
@@ -107,7 +128,11 @@ def _rst_headings(lines: Sequence[str]) -> Iterator[Heading]:
 
 
 def _matching(heading: re.Pattern[str]) -> Callable[[Sequence[str]], Iterator[Heading]]:
-    """Return what finds headings of one line. heading: their signs, one a level, and their text."""
+    """Return what finds headings of one line.
+
+    Args:
+        heading: Their signs, one a level, and their text.
+    """
 
     def headings(lines: Sequence[str]) -> Iterator[Heading]:
         for number, line in enumerate(lines):

@@ -21,7 +21,8 @@ class _Counts:
 class UnreadFiles:
     """Counts passages by file.
 
-    chunker: has the tokenizer of the encoder; None if documents are left whole, and no encoder is known.
+    Attributes:
+        chunker: Has the tokenizer of the encoder; None if documents are left whole, and no encoder is known.
     """
 
     def __init__(self, chunker: Chunker | None) -> None:
@@ -31,7 +32,9 @@ class UnreadFiles:
     def add(self, path: str, lines: Iterable[bytes]) -> None:
         """Count the passages of a document.
 
-        path: of its file, or the id of a document that is of no file. lines: of the corpus.
+        Args:
+            path: Of its file, or the id of a document that is of no file.
+            lines: Of the corpus.
         """
         if self._chunker is None:
             return

@@ -34,7 +34,11 @@ def parse_docx(raw: bytes) -> ParsedFile:
     Text boxes follow their paragraph. Footnotes, headers, footers and comments stand at the end. Text that is deleted
     under tracked changes is left out.
 
-    raw: its bytes. Raises UnreadableFile if it is no Word file, or unpacks to more than 512 MiB.
+    Args:
+        raw: Its bytes.
+
+    Raises:
+        UnreadableFile: If it is no Word file, or unpacks to more than 512 MiB.
     """
     package = Package(raw, _KIND)
     main = package.main_part()

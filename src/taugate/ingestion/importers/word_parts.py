@@ -35,7 +35,11 @@ _DELETED = ("del", "moveFrom")
 
 
 def rewrite(package: Package, main: str) -> bytes:
-    """Return a Word file without pictures, all of whose text mammoth reads. main: the name of its document part."""
+    """Return a Word file without pictures, all of whose text mammoth reads.
+
+    Args:
+        main: The name of its document part.
+    """
     body_part = package.xml(main)
     body = next(body_part.iterchildren("{*}body"), None)
     if body is None:
@@ -80,7 +84,12 @@ def _appended(package: Package, namespace: str) -> Iterator[Element]:
 
 
 def _flatten(root: Element, package: Package, name: str, namespace: str) -> None:
-    """Rewrite a part in place. name: of the part, for what it refers to; namespace: of its paragraphs."""
+    """Rewrite a part in place.
+
+    Args:
+        name: Of the part, for what it refers to.
+        namespace: Of its paragraphs.
+    """
     choose_alternatives(root)
     for tag in _DELETED:
         for deleted in [*root.iter(f"{{{namespace}}}{tag}")]:

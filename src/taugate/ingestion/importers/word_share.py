@@ -70,7 +70,9 @@ def share_kept(source_text: str, documents: Iterable[ParsedDocument]) -> float:
 
     A word that stands twice in the file has to stand twice in the documents. Keys, titles and metadata count.
 
-    source_text: the dumb reading of the file. documents: what its parser made of it.
+    Args:
+        source_text: The dumb reading of the file.
+        documents: What its parser made of it.
     """
     words = count_words([source_text])
     if not words:

@@ -16,7 +16,11 @@ _TIMING = re.compile(r"(?m)^(?:\d+[ \t]*\n)?(?:\d+:)?\d+:\d+[.,]\d+[ \t]*-->.*$|
 def parse_xml(raw: bytes) -> ParsedFile:
     """Read XML: a paragraph for each element that holds text, or the file as code if its words are in attributes.
 
-    raw: its bytes. Raises UnreadableFile if these are no text.
+    Args:
+        raw: Its bytes.
+
+    Raises:
+        UnreadableFile: If these are no text.
     """
     try:
         root = lxml.etree.fromstring(raw, lxml.etree.XMLParser(resolve_entities=False, no_network=True))
@@ -51,7 +55,14 @@ def _is_among_text(element: "lxml.etree._Element") -> bool:
 
 
 def parse_subtitles(raw: bytes) -> ParsedFile:
-    """Read subtitles (.srt, .vtt) without their times. raw: their bytes. Raises UnreadableFile if these are no text."""
+    """Read subtitles (.srt, .vtt) without their times.
+
+    Args:
+        raw: Their bytes.
+
+    Raises:
+        UnreadableFile: If these are no text.
+    """
     decoded = decode_text(raw)
     named = re.sub(r"(?m)^<v(?:\.[^\s>]*)? +([^>\n]+)>", r"\1: ", _TIMING.sub("", decoded.text))  # who speaks
     spoken = re.sub(r"</?[a-z][^>\n]*>", "", named)

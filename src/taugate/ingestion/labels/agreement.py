@@ -18,9 +18,13 @@ class Vote(NamedTuple):
 class Agreement(NamedTuple):
     """The agreement of two judges.
 
-    results: how many both have judged. equal: how many of these they agree on. kappa: 1 where they agree on everything,
-    0 where they agree as often as by chance; None where both give the same one answer throughout. lower, upper: 95 %
-    interval of kappa; None where it cannot be estimated.
+    Attributes:
+        results: How many both have judged.
+        equal: How many of these they agree on.
+        kappa: 1 where they agree on everything, 0 where they agree as often as by chance; None where both give the same
+            one answer throughout.
+        lower: 95 % interval of kappa; None where it cannot be estimated.
+        upper: 95 % interval of kappa; None where it cannot be estimated.
     """
 
     results: int
@@ -36,7 +40,8 @@ def agreement(votes: Sequence[Vote]) -> Agreement:
     Results of one query are not independent, so the interval is that of the jackknife that leaves out one query at a
     time (Efron and Stein, Annals of Statistics 9, 1981).
 
-    votes: a pair of answers for each result.
+    Args:
+        votes: A pair of answers for each result.
     """
     equal = sum(each.one == each.other for each in votes)
     kappa = cohen_kappa(votes)
@@ -61,7 +66,8 @@ def cohen_kappa(votes: Sequence[Vote]) -> float | None:
     p₀ is the share of results on which the judges agree, pₑ the share expected if each gave as many of both answers to
     results drawn at random. None where pₑ is 1, and κ has no value.
 
-    votes: a pair of answers for each result.
+    Args:
+        votes: A pair of answers for each result.
     """
     if not votes:
         return None

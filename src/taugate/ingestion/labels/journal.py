@@ -29,7 +29,9 @@ _DIGITS = 32  # hexadecimal digits that stand for a pair of texts
 def pair_of(query: str, document: Document) -> str:
     """Return hexadecimal digits that stand for a query's text and a document's: equal texts have equal digits.
 
-    query: text of the query. document: the judged passage.
+    Args:
+        query: Text of the query.
+        document: The judged passage.
     """
     parts = [query, document.title or "", document.text]
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
@@ -38,9 +40,14 @@ def pair_of(query: str, document: Document) -> str:
 class Entry(BaseModel):
     """One key press.
 
-    at: Unix time in seconds. round: number of the sample. action: judge a result, skip a query, or undo the last
-    judgement or skip. query, document: their ids, empty where the action has none. pair: stands for the texts of a
-    judgement, see `pair_of`. relevant: the judgement; None for other actions.
+    Attributes:
+        at: Unix time in seconds.
+        round: Number of the sample.
+        action: Judge a result, skip a query, or undo the last judgement or skip.
+        query: Their ids, empty where the action has none.
+        document: Their ids, empty where the action has none.
+        pair: Stands for the texts of a judgement, see `pair_of`.
+        relevant: The judgement; None for other actions.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
@@ -58,7 +65,9 @@ class Entry(BaseModel):
 class Journal:
     """The key presses of one judge, without those that were undone.
 
-    judge: the name. entries: the key presses in the order of time.
+    Attributes:
+        judge: The name.
+        entries: The key presses in the order of time.
     """
 
     judge: str
@@ -68,7 +77,11 @@ class Journal:
     def read(cls, path: Path) -> Self:
         """Read a judge's file; a line that a killed process left unfinished is passed over.
 
-        path: the file; there need not be one. Raises LineError for a line that is no key press.
+        Args:
+            path: The file; there need not be one.
+
+        Raises:
+            LineError: For a line that is no key press.
         """
         journal = cls(path.stem)
         if not path.exists():
@@ -98,14 +111,19 @@ class Journal:
         return {each.pair: each.relevant for each in self.entries if each.relevant is not None}
 
     def skipped(self, number: int) -> set[str]:
-        """Return the ids of the queries that the judge skipped in one sample. number: of its round."""
+        """Return the ids of the queries that the judge skipped in one sample.
+
+        Args:
+            number: Of its round.
+        """
         return {each.query for each in self.entries if each.action == "skip" and each.round == number}
 
 
 class OpenJournal:
     """A judge's file while the judge judges: no other process may add to it.
 
-    journal: what holds so far.
+    Attributes:
+        journal: What holds so far.
     """
 
     def __init__(self, descriptor: int, journal: Journal) -> None:
@@ -113,7 +131,11 @@ class OpenJournal:
         self.journal = journal
 
     def append(self, entry: Entry) -> None:
-        """Write a key press to the disk, then apply it. Raises OSError where the disk is full; then nothing changes."""
+        """Write a key press to the disk, then apply it.
+
+        Raises:
+            OSError: Where the disk is full; then nothing changes.
+        """
         # In ASCII, so that a line that is torn anywhere is still text.
         line = json.dumps(entry.model_dump(exclude_defaults=True), separators=(",", ":"))
         append_lines(self._descriptor, f"{line}\n".encode("ascii"))
@@ -125,7 +147,11 @@ class OpenJournal:
 def open_journal(path: Path) -> Iterator[OpenJournal]:
     """Open a judge's file, which is made where there is none.
 
-    path: the file. Raises InputError where another process has it open, LineError for a line that is no key press.
+    Args:
+        path: The file.
+
+    Raises:
+        InputError: Where another process has it open, LineError for a line that is no key press.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)

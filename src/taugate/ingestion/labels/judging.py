@@ -39,8 +39,10 @@ PATIENCE_SECONDS = 10.0
 class SampleRequest:
     """The sample that a user asks for.
 
-    n: how many queries, None for as many as the sample has that is being judged, or 50. seed: of every random choice,
-    None for that of this sample, or 0. more: draw a new sample although there is one.
+    Attributes:
+        n: How many queries, None for as many as the sample has that is being judged, or 50.
+        seed: Of every random choice, None for that of this sample, or 0.
+        more: Draw a new sample although there is one.
     """
 
     n: int | None = None
@@ -52,7 +54,9 @@ class SampleRequest:
 class Sources:
     """Where a new sample comes from.
 
-    release: opens the release whose results are judged. logs: files of the service, whose queries may be judged too.
+    Attributes:
+        release: Opens the release whose results are judged.
+        logs: Files of the service, whose queries may be judged too.
     """
 
     release: Callable[[], Release]
@@ -62,9 +66,16 @@ class Sources:
 def sample_to_judge(data: Path, split: str, request: SampleRequest, sources: Sources, say: Say) -> Round:
     """Return the sample that is being judged, or draw the first or another one.
 
-    data: folder of the data set. split: that the judgements go to. request: size and seed of a new sample. sources: of
-    a new sample. say: called with each message to the user. Raises InputError where a sample of another size or seed is
-    being judged, where the data set is no longer that of the sample or of the release, and where no query is left.
+    Args:
+        data: Folder of the data set.
+        split: That the judgements go to.
+        request: Size and seed of a new sample.
+        sources: Of a new sample.
+        say: Called with each message to the user.
+
+    Raises:
+        InputError: Where a sample of another size or seed is being judged, where the data set is no longer that of the
+            sample or of the release, and where no query is left.
     """
     if request.n is not None and request.n < 1:
         raise InputError(f"--n {request.n}: give a number of queries, 1 or more")
@@ -104,8 +115,11 @@ def sample_to_judge(data: Path, split: str, request: SampleRequest, sources: Sou
 class Judging:
     """A judge at work on a sample.
 
-    data: folder of the data set. split: that the judgements go to. session: of the judge. documents: every passage of
-    the sample.
+    Attributes:
+        data: Folder of the data set.
+        split: That the judgements go to.
+        session: Of the judge.
+        documents: Every passage of the sample.
     """
 
     data: Path
@@ -128,9 +142,15 @@ class Judging:
 def judging(data: Path, split: str, sample: Round, judge: str, *, only_disputed: bool = False) -> Iterator[Judging]:
     """Begin or continue judging a sample; what an earlier process has left is written first.
 
-    data: folder of the data set. split: that the judgements go to. sample: the round. judge: name of the judge.
-    only_disputed: ask only about results that as many of the other judges find relevant as not. Raises InputError where
-    the judge is at work in another process, and where nothing is disputed.
+    Args:
+        data: Folder of the data set.
+        split: That the judgements go to.
+        sample: The round.
+        judge: Name of the judge.
+        only_disputed: Ask only about results that as many of the other judges find relevant as not.
+
+    Raises:
+        InputError: Where the judge is at work in another process, and where nothing is disputed.
     """
     with open_journal(rounds_folder(data, split) / f"{judge}.jsonl") as journal:
         documents = read_passages(data, sample)
@@ -146,7 +166,12 @@ def judging(data: Path, split: str, sample: Round, judge: str, *, only_disputed:
 
 
 def read_passages(data: Path, sample: Round) -> dict[str, Document]:
-    """Return every passage that a sample names, by id. data: folder of the data set. sample: the round."""
+    """Return every passage that a sample names, by id.
+
+    Args:
+        data: Folder of the data set.
+        sample: The round.
+    """
     wanted = {name for query in sample.queries for name in (*query.results, *query.others)}
     path = stored_file(data / CORPUS)
     return {each.id: each for each in read_corpus(path, CorpusIds()) if each.id in wanted}

@@ -17,7 +17,11 @@ from taugate.retrieval.documents.visible_text import has_visible_text
 class Candidate(NamedTuple):
     """A query that may be judged.
 
-    id: its `_id`. text: what is asked. origin: who asked it. new: whether queries.jsonl does not have it yet.
+    Attributes:
+        id: Its `_id`.
+        text: What is asked.
+        origin: Who asked it.
+        new: Whether queries.jsonl does not have it yet.
     """
 
     id: str
@@ -30,7 +34,9 @@ class Candidate(NamedTuple):
 class Population:
     """The queries of which a sample is judged.
 
-    queries: each once. remarks: what the user should know about them, a sentence each.
+    Attributes:
+        queries: Each once.
+        remarks: What the user should know about them, a sentence each.
     """
 
     queries: list[Candidate]
@@ -43,8 +49,12 @@ def logged(logs: Sequence[Path], collection: str) -> Population:
     Left out are queries of other collections, those within a filter, which the threshold does not promise anything
     about, and those of which the log has only a hash.
 
-    logs: files of the service. collection: name of the data set. Raises InputError where a file is no query log, or no
-    query is left.
+    Args:
+        logs: Files of the service.
+        collection: Name of the data set.
+
+    Raises:
+        InputError: Where a file is no query log, or no query is left.
     """
     queries: dict[str, Candidate] = {}
     left_out = Counter[str]()
@@ -74,8 +84,13 @@ def logged(logs: Sequence[Path], collection: str) -> Population:
 def population(data: Path, judged: Collection[str], asked: Population) -> Population:
     """Collect the queries that people asked and nobody judged; generated queries only where there are no others.
 
-    data: folder of the data set. judged: ids of queries that are judged already. asked: queries of logs; one whose text
-    the data set has already is left out. Raises InputError where no query is left.
+    Args:
+        data: Folder of the data set.
+        judged: Ids of queries that are judged already.
+        asked: Queries of logs; one whose text the data set has already is left out.
+
+    Raises:
+        InputError: Where no query is left.
     """
     known = QueryFile.read(data).lines
     texts = {each.text for each in known}

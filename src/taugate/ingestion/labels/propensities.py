@@ -21,7 +21,9 @@ def judged_by_place(shown: Sequence[int], judged: Sequence[int]) -> Float64:
     It never rises from one place to the next: users read from the top, and what seems otherwise is chance. Half a
     judgement is added at each place, so that a rare place has neither 0 nor 1.
 
-    shown: how many results were shown at each place, the first one first. judged: how many of these were judged.
+    Args:
+        shown: How many results were shown at each place, the first one first.
+        judged: How many of these were judged.
     """
     seen = np.asarray(shown, dtype=np.float64)
     share = (np.asarray(judged, dtype=np.float64) + 0.5) / (seen + 1)
@@ -32,7 +34,9 @@ def judged_by_place(shown: Sequence[int], judged: Sequence[int]) -> Float64:
 def enough_votes(probabilities: Iterable[float], votes: int) -> float:
     """Return the probability that at least so many of several users judge a result.
 
-    probabilities: that each user does, independently. votes: how many are needed, 1 or more.
+    Args:
+        probabilities: That each user does, independently.
+        votes: How many are needed, 1 or more.
     """
     below = np.zeros(votes)  # the probabilities of 0, 1, … votes so far
     below[0] = 1.0
@@ -50,6 +54,7 @@ def most_weight(weights: Collection[float]) -> float:
     The rule is that of truncated importance sampling (Ionides, Journal of Computational and Graphical Statistics 17,
     2008): the error that it makes vanishes as the number of queries grows.
 
-    weights: of queries, one at least.
+    Args:
+        weights: Of queries, one at least.
     """
     return sum(weights) / math.sqrt(len(weights))

@@ -9,10 +9,10 @@ from taugate.drift.observations import query_key
 
 # They give a loss of 5 % to within ±1.4 points (1.96 · √(.05 · .95 / 1000)). More by one key would add its habits, and
 # little precision.
-MOST_BY_KEY = 1000
-FEWEST_VOTES = 1
+MAX_BY_KEY = 1000
+MIN_VOTES = 1
 # With fewer judgements a key has no share worth the name, and with fewer keys there is nothing to compare it with.
-FEWEST_JUDGEMENTS, FEWEST_KEYS = 20, 5
+MIN_JUDGEMENTS, MIN_KEYS = 20, 5
 # Distance from the median in robust standard deviations (Iglewicz and Hoaglin, "How to Detect and Handle Outliers",
 # 1993).
 _OUTLYING = 3.5
@@ -23,8 +23,13 @@ _MAD = 1.4826  # turns the median deviation of a normal variable into its standa
 class Vote:
     """A judgement of a result by a user.
 
-    at: Unix time in seconds. reply: id of the reply that showed it. key: name of the user's API key, or None. query:
-    key of the query's text. document: id of the passage. relevant: what the user says.
+    Attributes:
+        at: Unix time in seconds.
+        reply: Id of the reply that showed it.
+        key: Name of the user's API key, or None.
+        query: Key of the query's text.
+        document: Id of the passage.
+        relevant: What the user says.
     """
 
     at: float
@@ -46,13 +51,15 @@ def outlying_keys(votes: Sequence[Vote], shown: Mapping[str, int]) -> set[str]:
     Keys with fewer than 20 judgements are never outlying, and no key is where fewer than 5 have as many. A share has to
     be further from the median than chance explains.
 
-    votes: each judgement once. shown: how many results each key was shown.
+    Args:
+        votes: Each judgement once.
+        shown: How many results each key was shown.
     """
     by_key: dict[str, list[Vote]] = defaultdict(list)
     for vote in votes:
         if vote.key is not None:
             by_key[vote.key].append(vote)
-    known = {key: each for key, each in by_key.items() if len(each) >= FEWEST_JUDGEMENTS}
+    known = {key: each for key, each in by_key.items() if len(each) >= MIN_JUDGEMENTS}
     relevant = {key: (sum(vote.relevant for vote in each), len(each)) for key, each in known.items()}
     judged = {key: (min(len(each), shown[key]), shown[key]) for key, each in known.items() if shown.get(key)}
     return _outliers(relevant, both_sides=True) | _outliers(judged, both_sides=False)
@@ -83,8 +90,12 @@ def majority(votes: Collection[Vote]) -> bool | None:
 
 
 def _outliers(shares: Mapping[str, tuple[int, int]], *, both_sides: bool) -> set[str]:
-    """Return the keys whose share is an outlier; shares: of each key a count and what it is a share of."""
-    if len(shares) < FEWEST_KEYS:
+    """Return the keys whose share is an outlier.
+
+    Args:
+        shares: Of each key a count and what it is a share of.
+    """
+    if len(shares) < MIN_KEYS:
         return set()
     share = {key: count / total for key, (count, total) in shares.items()}
     middle = median(share.values())

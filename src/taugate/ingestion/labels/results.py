@@ -12,15 +12,17 @@ from taugate.retrieval.release.reader import Release
 
 Float64 = NDArray[np.float64]
 _AT_ONCE = 256  # queries: their similarities to every document are in memory together
-MOST_OTHERS = 5  # candidates that are shown where a query has no relevant result
+MAX_OTHERS = 5  # candidates that are shown where a query has no relevant result
 
 
 @dataclass(frozen=True)
 class Results:
     """The results of q queries before the cut, K of each, best first.
 
-    positions: (q, K) int64 positions of the documents. decisions: (q, K) float32, what the policy compares with τ.
-    relevance: (q, K) float64 probability that each result is relevant; None where the release has no model of it.
+    Attributes:
+        positions: (q, K) int64 positions of the documents.
+        decisions: (q, K) float32, what the policy compares with τ.
+        relevance: (q, K) float64 probability that each result is relevant; None where the release has no model of it.
     """
 
     positions: NDArray[np.int64]
@@ -31,7 +33,9 @@ class Results:
 def search(release: Release, texts: Sequence[str]) -> Results:
     """Search for queries as the service does, without the cut.
 
-    release: that is searched. texts: of the queries, one at least.
+    Args:
+        release: That is searched.
+        texts: Of the queries, one at least.
     """
     retriever, policy = release.retriever, release.retriever.policy
     positions, decisions, relevances = [], [], []
@@ -55,13 +59,18 @@ def lexical_candidates(release: Release, texts: Sequence[str], found: NDArray[np
     several systems find (Spärck Jones and van Rijsbergen, British Library Report 5266, 1975); here the other system is
     BM25.
 
-    release: whose documents are compared. texts: of q queries. found: (q, K) int64, the results of each. Returns up to
-    MOST_OTHERS of each query, best first; documents without any of its words are left out.
+    Args:
+        release: Whose documents are compared.
+        texts: Of q queries.
+        found: (q, K) int64, the results of each.
+
+    Returns:
+        Up to MAX_OTHERS of each query, best first; documents without any of its words are left out.
     """
     documents = (document.encoded_text for document in release.documents)
     candidates = []
     for scores, known in zip(bm25_scores(documents, texts), found, strict=True):
         scores[known] = 0
-        best = np.argsort(-scores, kind="stable")[:MOST_OTHERS]
+        best = np.argsort(-scores, kind="stable")[:MAX_OTHERS]
         candidates.append([int(position) for position in best if scores[position] > 0])
     return candidates

@@ -24,16 +24,21 @@ from taugate.storage.files import atomic_write, read_bounded, sha256_file
 
 # Of a larger population, so many queries are searched for and divided into strata; they stand for the rest (Cochran,
 # Sampling Techniques, 3rd edition, 1977, chapter 12: double sampling).
-MOST_SEARCHED = 5_000
-_MOST_BYTES = 64 << 20
+MAX_SEARCHED = 5_000
+_MAX_BYTES = 64 << 20
 
 
 class SampledQuery(BaseModel):
     """A query that is to be judged.
 
-    id, text, origin: of the query. new: whether it comes from a log, and goes to queries.jsonl once it is judged.
-    stratum: number of its stratum. results: ids of the passages that the release returns, best first. others: ids of
-    passages that it did not return, and that share words with the query.
+    Attributes:
+        id: Of the query.
+        text: Of the query.
+        origin: Of the query.
+        new: Whether it comes from a log, and goes to queries.jsonl once it is judged.
+        stratum: Number of its stratum.
+        results: Ids of the passages that the release returns, best first.
+        others: Ids of passages that it did not return, and that share words with the query.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,10 +55,17 @@ class SampledQuery(BaseModel):
 class Round(BaseModel):
     """A sample, with all that its weights need.
 
-    number: from 1. n, seed: as asked for. release: id of the release whose results are judged. corpus: SHA-256 of
-    corpus.jsonl. population: how many queries the sample stands for. sizes: how many of them are in each stratum; not
-    whole numbers where only some of the population were searched for. earlier: weights of the queries that were judged
-    before, by id; None where they have none. queries: in the order in which they are judged.
+    Attributes:
+        number: From 1.
+        n: As asked for.
+        seed: As asked for.
+        release: Id of the release whose results are judged.
+        corpus: SHA-256 of corpus.jsonl.
+        population: How many queries the sample stands for.
+        sizes: How many of them are in each stratum; not whole numbers where only some of the population were searched
+            for.
+        earlier: Weights of the queries that were judged before, by id; None where they have none.
+        queries: In the order in which they are judged.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -72,7 +84,10 @@ class Round(BaseModel):
 class Draw(NamedTuple):
     """What a sample is drawn with.
 
-    number: of the round. n: how many queries. seed: of every random choice.
+    Attributes:
+        number: Of the round.
+        n: How many queries.
+        seed: Of every random choice.
     """
 
     number: int
@@ -89,12 +104,16 @@ def draw_round(
 ) -> Round:
     """Draw a sample of queries, with the results that a release returns for each.
 
-    draw: size and seed. release: that is searched; of the same corpus as the data set. candidates: the population.
-    earlier: weights of the queries that were judged before. say: told before each step that takes time.
+    Args:
+        draw: Size and seed.
+        release: That is searched; of the same corpus as the data set.
+        candidates: The population.
+        earlier: Weights of the queries that were judged before.
+        say: Told before each step that takes time.
     """
     rng = np.random.default_rng(draw.seed)
     everyone = candidates.queries
-    searched = [everyone[place] for place in np.sort(rng.permutation(len(everyone))[:MOST_SEARCHED]).tolist()]
+    searched = [everyone[place] for place in np.sort(rng.permutation(len(everyone))[:MAX_SEARCHED]).tolist()]
     say(f"searching for {len(searched):,} of {len(everyone):,} queries")
     found = search(release, [each.text for each in searched])
     tau = release.retriever.policy.tau
@@ -129,14 +148,23 @@ def draw_round(
 
 
 def rounds_folder(data: Path, split: str) -> Path:
-    """Return the folder of a split's rounds and journals. data: folder of the data set."""
+    """Return the folder of a split's rounds and journals.
+
+    Args:
+        data: Folder of the data set.
+    """
     return data / "judgements" / split
 
 
 def latest_round(data: Path, split: str) -> Round | None:
     """Read the round that was drawn last; None before the first.
 
-    data: folder of the data set. split: that is judged. Raises InputError where the file is damaged.
+    Args:
+        data: Folder of the data set.
+        split: That is judged.
+
+    Raises:
+        InputError: Where the file is damaged.
     """
     numbers = [each.stem.removeprefix("round-") for each in rounds_folder(data, split).glob("round-*.json")]
     latest = max((int(each) for each in numbers if each.isdecimal()), default=None)
@@ -144,20 +172,35 @@ def latest_round(data: Path, split: str) -> Round | None:
         return None
     path = _file(data, split, latest)
     try:
-        return Round.model_validate_json(read_bounded(path, _MOST_BYTES))
+        return Round.model_validate_json(read_bounded(path, _MAX_BYTES))
     except (OSError, ValidationError) as error:
         raise InputError(f"{path}: not a sample of `taugate judge`, or a damaged one; restore or remove it") from error
 
 
 def save_round(data: Path, split: str, drawn: Round) -> None:
-    """Write a round. data: folder of the data set. split: that is judged. Raises OSError."""
+    """Write a round.
+
+    Args:
+        data: Folder of the data set.
+        split: That is judged.
+
+    Raises:
+        OSError: .
+    """
     path = _file(data, split, drawn.number)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, drawn.model_dump_json(indent=1).encode() + b"\n")
 
 
 def corpus_digest(data: Path) -> str:
-    """Return the SHA-256 of the corpus as a manifest has it. data: folder of the data set. Raises InputError."""
+    """Return the SHA-256 of the corpus as a manifest has it.
+
+    Args:
+        data: Folder of the data set.
+
+    Raises:
+        InputError: .
+    """
     path = stored_file(data / CORPUS)
     try:
         found = path.stat()
@@ -175,7 +218,12 @@ def _digest(path: Path, _version: tuple[int, int, int]) -> str:
 def check_corpus(data: Path, sample: Round) -> None:
     """Check that a sample is of the corpus that the data set has now.
 
-    data: folder of the data set. sample: the round. Raises InputError where it is not.
+    Args:
+        data: Folder of the data set.
+        sample: The round.
+
+    Raises:
+        InputError: Where it is not.
     """
     if corpus_digest(data) != sample.corpus:
         raise InputError(
@@ -187,8 +235,14 @@ def check_corpus(data: Path, sample: Round) -> None:
 def check_queries(data: Path, queries: QueryFile, sample: Round) -> None:
     """Check that the queries of a sample are those that the data set has now.
 
-    data: folder of the data set. queries: that it has. sample: the round. Raises InputError where a query of the sample
-    has another text or is gone; one of a log need not be in the data set yet.
+    Args:
+        data: Folder of the data set.
+        queries: That it has.
+        sample: The round.
+
+    Raises:
+        InputError: Where a query of the sample has another text or is gone; one of a log need not be in the data set
+            yet.
     """
     texts = queries.texts()
     for query in sample.queries:

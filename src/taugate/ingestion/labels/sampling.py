@@ -30,7 +30,9 @@ def strata_of(decisions: NDArray[np.floating], tau: float | None) -> Strata:
     NEAR is the third of the queries with a result closest to τ. The others are ABOVE if their best result passes τ,
     and BELOW if it does not. Without a threshold, the three strata are thirds by the best result.
 
-    decisions: (q, K) decision scores of each query's results. tau: the threshold, in the same units; None for none.
+    Args:
+        decisions: (q, K) decision scores of each query's results.
+        tau: The threshold, in the same units; None for none.
     """
     scores = decisions.astype(np.float64)
     best = scores.max(axis=1)
@@ -50,8 +52,12 @@ def spreads(strata: Strata, decisions: NDArray[np.floating], tau: float | None, 
     There are two outcomes: a query has a relevant result, and τ drops all of those. The model of relevance gives the
     probability p of each, with the results taken as independent, and S² is the sum of both p·(1 − p).
 
-    strata: (q,) of each query. decisions, tau: as in `strata_of`. relevance: (q, K) probability that each result is
-    relevant; None without a model: then the spread is the same everywhere.
+    Args:
+        strata: (q,) of each query.
+        decisions: As in `strata_of`.
+        tau: As in `strata_of`.
+        relevance: (q, K) probability that each result is relevant; None without a model: then the spread is the same
+            everywhere.
     """
     if relevance is None:
         return np.ones(3)
@@ -73,7 +79,10 @@ def turns(sizes: Sequence[int], spread: Float64, most: int) -> list[int]:
     half by Neyman's allocation N_h·S_h (Cochran, Sampling Techniques, 3rd edition, 1977, §5.5), rounded by Webster's
     method at every length.
 
-    sizes: queries of each stratum, N_h. spread: (3,) S_h. most: size of the whole sample.
+    Args:
+        sizes: Queries of each stratum, N_h.
+        spread: (3,) S_h.
+        most: Size of the whole sample.
     """
     by_size = np.array(sizes, dtype=np.float64)
     neyman = by_size * spread
@@ -100,7 +109,9 @@ def weights(sizes: Sequence[float], judged: Sequence[int]) -> list[float]:
     for strata without an answer (Kalton and Flores-Cervantes, Journal of Official Statistics 19, 2003). So the weights
     of all judged queries always add up to the population.
 
-    sizes: queries in each stratum, in the order of the scale. judged: how many of them are judged.
+    Args:
+        sizes: Queries in each stratum, in the order of the scale.
+        judged: How many of them are judged.
     """
     some = [each for each, count in enumerate(judged) if count]
     joined = [0.0] * len(sizes)

@@ -11,15 +11,19 @@ from taugate.retrieval.documents.store import Document
 
 Documents = Mapping[str, Document]  # passages by id
 _PAUSE_SECONDS = 60.0  # a longer time between two judgements is a break, and not part of the work
-_FEWEST_TIMES = 5  # judgements, before anything is said about the time that is left
+_MIN_TIMES = 5  # judgements, before anything is said about the time that is left
 
 
 class Question(NamedTuple):
     """A result that the judge is asked about.
 
-    query: that it may answer. document: the passage. rank: its place among the results, from 1; None for a passage that
-    the search did not return. of: how many results, or such passages, the query has. place: which of those it is, from
-    1. pair: digits that stand for both texts.
+    Attributes:
+        query: That it may answer.
+        document: The passage.
+        rank: Its place among the results, from 1; None for a passage that the search did not return.
+        of: How many results, or such passages, the query has.
+        place: Which of those it is, from 1.
+        pair: Digits that stand for both texts.
     """
 
     query: SampledQuery
@@ -33,8 +37,12 @@ class Question(NamedTuple):
 class Progress(NamedTuple):
     """How far a judge is.
 
-    done: queries, or disputed results, that are judged or skipped. total: how many there are. unit: name of what is
-    counted. judgements: how many results were judged. minutes: how long the rest takes; None while too little is known.
+    Attributes:
+        done: Queries, or disputed results, that are judged or skipped.
+        total: How many there are.
+        unit: Name of what is counted.
+        judgements: How many results were judged.
+        minutes: How long the rest takes; None while too little is known.
     """
 
     done: int
@@ -52,8 +60,11 @@ class Progress(NamedTuple):
 class Session:
     """A judge's way through a sample.
 
-    sample: the round. documents: every passage that it names. open_journal: where key presses are written. disputed:
-    pairs of the disputed results, to ask about these alone; None to ask about all results.
+    Attributes:
+        sample: The round.
+        documents: Every passage that it names.
+        open_journal: Where key presses are written.
+        disputed: Pairs of the disputed results, to ask about these alone; None to ask about all results.
     """
 
     def __init__(
@@ -83,7 +94,11 @@ class Session:
         return (each for each in all_questions(query, self._documents) if each.pair in self._disputed)
 
     def judge(self, question: Question, *, relevant: bool) -> None:
-        """Note whether a result is relevant. question: that was asked."""
+        """Note whether a result is relevant.
+
+        Args:
+            question: That was asked.
+        """
         self._note(
             Entry(
                 at=now(),
@@ -97,7 +112,11 @@ class Session:
         )
 
     def skip(self, question: Question) -> None:
-        """Leave a query out. question: one of its results."""
+        """Leave a query out.
+
+        Args:
+            question: One of its results.
+        """
         self._note(Entry(at=now(), round=self.sample.number, action="skip", query=question.query.id))
 
     def undo(self) -> bool:
@@ -128,7 +147,7 @@ class Session:
         gaps = [later.at - earlier.at for earlier, later in pairwise(entries)]
         gaps = [gap for gap in gaps if 0 <= gap <= _PAUSE_SECONDS]
         minutes = None
-        if len(gaps) >= _FEWEST_TIMES and each_takes is not None:
+        if len(gaps) >= _MIN_TIMES and each_takes is not None:
             minutes = round((total - done) * each_takes * statistics.mean(gaps) / 60)
         return Progress(done, total, unit, len(judged), minutes)
 
@@ -141,8 +160,11 @@ def questions(query: SampledQuery, documents: Documents, judgements: Mapping[str
 
     The first of these passages that is relevant ends the query.
 
-    query: of the sample. documents: every passage that it names. judgements: what the judge has said, by pair; read as
-    the questions are taken, so that each may depend on the answer to the one before.
+    Args:
+        query: Of the sample.
+        documents: Every passage that it names.
+        judgements: What the judge has said, by pair; read as the questions are taken, so that each may depend on the
+            answer to the one before.
     """
     found = False
     for question in all_questions(query, documents):
@@ -155,7 +177,9 @@ def questions(query: SampledQuery, documents: Documents, judgements: Mapping[str
 def all_questions(query: SampledQuery, documents: Documents) -> Iterator[Question]:
     """Yield a question for each result of a query, then one for each passage that the search may have missed.
 
-    query: of the sample. documents: every passage that it names.
+    Args:
+        query: Of the sample.
+        documents: Every passage that it names.
     """
     for names, ranked in ((query.results, True), (query.others, False)):
         for place, name in enumerate(names, 1):
@@ -166,7 +190,10 @@ def all_questions(query: SampledQuery, documents: Documents) -> Iterator[Questio
 def finished(sample: Round, documents: Documents, journal: Journal) -> Iterator[SampledQuery]:
     """Yield the queries of which a judge has judged all that there is to judge, skipped ones left out.
 
-    sample: the round. documents: every passage that it names. journal: of the judge.
+    Args:
+        sample: The round.
+        documents: Every passage that it names.
+        journal: Of the judge.
     """
     judgements, skipped = journal.judgements(), journal.skipped(sample.number)
     for query in sample.queries:

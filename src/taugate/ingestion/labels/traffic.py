@@ -16,7 +16,7 @@ from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC, Judg
 from taugate.ingestion.dataset.lines import read_objects, required_id
 from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.labels.propensities import enough_votes, judged_by_place, most_weight
-from taugate.ingestion.labels.raters import FEWEST_VOTES, MOST_BY_KEY, Vote, limit_by_key, majority, outlying_keys
+from taugate.ingestion.labels.raters import MAX_BY_KEY, MIN_VOTES, Vote, limit_by_key, majority, outlying_keys
 
 # Why judgements become no labels: the name in the result, and the sentence for people.
 REASONS: Mapping[str, str] = {
@@ -47,8 +47,10 @@ class NothingLearnedError(InputError):
 class TrafficLabels:
     """What became of a log.
 
-    queries: how many have labels. judgements: rows of the qrels. left_out: judgements in the log that became no label,
-    by the names in REASONS.
+    Attributes:
+        queries: How many have labels.
+        judgements: Rows of the qrels.
+        left_out: Judgements in the log that became no label, by the names in REASONS.
     """
 
     queries: int = 0
@@ -59,8 +61,10 @@ class TrafficLabels:
 class _Ask(NamedTuple):
     """A reply that was sent.
 
-    key: name of the API key, None without keys. propensities: of the results, by document, in the order of the reply.
-    complete: whether the reply showed all of the top-K.
+    Attributes:
+        key: Name of the API key, None without keys.
+        propensities: Of the results, by document, in the order of the reply.
+        complete: Whether the reply showed all of the top-K.
     """
 
     reply: str
@@ -87,19 +91,25 @@ def learn_from_traffic(
     split: str = TRAFFIC,
     *,
     collection: str | None = None,
-    most_by_key: int = MOST_BY_KEY,
-    votes: int = FEWEST_VOTES,
+    most_by_key: int = MAX_BY_KEY,
+    votes: int = MIN_VOTES,
 ) -> TrafficLabels:
     """Write the judgements of users into a data set, as queries of the origin traffic and as a split of qrels.
 
     Each different query counts once, however often it was asked. A query that the data set has already keeps its id
     and its line. Labels of queries that the logs do not have stay.
 
-    logs: query logs of the service, version 2, in any order. data: folder of the data set. split: whose qrels are
-    written. collection: name of the data set in the log, None for that of the folder. most_by_key: judgements of one
-    API key that are taken. votes: users who have to judge a result before it is a label. Raises InputError where a log
-    or the data set cannot be read or an argument is wrong, NothingLearnedError where no judgement becomes a label;
-    nothing is written then.
+    Args:
+        logs: Query logs of the service, version 2, in any order.
+        data: Folder of the data set.
+        split: Whose qrels are written.
+        collection: Name of the data set in the log, None for that of the folder.
+        most_by_key: Judgements of one API key that are taken.
+        votes: Users who have to judge a result before it is a label.
+
+    Raises:
+        InputError: Where a log or the data set cannot be read or an argument is wrong, NothingLearnedError where no
+            judgement becomes a label; nothing is written then.
     """
     if votes < 1 or most_by_key < 1:
         raise InputError("--votes and --most-by-key have to be 1 or more")

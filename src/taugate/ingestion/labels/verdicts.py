@@ -19,7 +19,10 @@ from taugate.ingestion.labels.session import Documents, Question, all_questions,
 class Judged(NamedTuple):
     """A query that at least one judge has finished.
 
-    query: of the sample. grades: 1 or 0 of each passage that was judged, by id. weight: how many queries it stands for.
+    Attributes:
+        query: Of the sample.
+        grades: 1 or 0 of each passage that was judged, by id.
+        weight: How many queries it stands for.
     """
 
     query: SampledQuery
@@ -30,7 +33,12 @@ class Judged(NamedTuple):
 class Disagreement(NamedTuple):
     """A result that as many judges find relevant as not.
 
-    query, document: ids. text: of the query. relevant, irrelevant: names of the judges.
+    Attributes:
+        query: Ids.
+        text: Of the query.
+        document: Ids.
+        relevant: Names of the judges.
+        irrelevant: Names of the judges.
     """
 
     query: str
@@ -46,9 +54,12 @@ class Verdicts:
 
     A result is relevant where at least half of its judges say so: what one of two people finds useful must not be lost.
 
-    sample: the round. judged: its queries that at least one judge has finished. earlier: weights of the queries of
-    earlier samples, by id. agreements: of each two judges who have finished the same queries. disagreements: in the
-    order of the sample.
+    Attributes:
+        sample: The round.
+        judged: Its queries that at least one judge has finished.
+        earlier: Weights of the queries of earlier samples, by id.
+        agreements: Of each two judges who have finished the same queries.
+        disagreements: In the order of the sample.
     """
 
     sample: Round
@@ -61,7 +72,10 @@ class Verdicts:
     def of(cls, sample: Round, documents: Documents, journals: Sequence[Journal]) -> "Verdicts":
         """Combine what judges say.
 
-        sample: the round. documents: every passage that it names. journals: of the judges.
+        Args:
+            sample: The round.
+            documents: Every passage that it names.
+            journals: Of the judges.
         """
         done = {each.judge: {query.id for query in finished(sample, documents, each)} for each in journals}
         complete = [query for query in sample.queries if any(query.id in queries for queries in done.values())]
@@ -90,7 +104,12 @@ class Verdicts:
 def read_journals(data: Path, split: str) -> list[Journal]:
     """Read what every judge of a split has said, in the order of their names.
 
-    data: folder of the data set. split: that is judged. Raises LineError for a line that is no key press.
+    Args:
+        data: Folder of the data set.
+        split: That is judged.
+
+    Raises:
+        LineError: For a line that is no key press.
     """
     return [Journal.read(path) for path in sorted(rounds_folder(data, split).glob("*.jsonl"))]
 
@@ -100,9 +119,15 @@ def write_verdicts(data: Path, split: str, verdicts: Verdicts, seconds: float = 
 
     The whole sample is written again each time, as its weights depend on how many queries are judged.
 
-    data: folder of the data set. split: that is judged. verdicts: of all judges. seconds: how long to wait for another
-    command that is writing to the data set. Raises InputError where the corpus or a query is no longer that of the
-    sample, and DatasetBusy where another command is still writing; then nothing is written.
+    Args:
+        data: Folder of the data set.
+        split: That is judged.
+        verdicts: Of all judges.
+        seconds: How long to wait for another command that is writing to the data set.
+
+    Raises:
+        InputError: Where the corpus or a query is no longer that of the sample, and DatasetBusy where another command
+            is still writing; then nothing is written.
     """
     with sole_writer(data, seconds):
         check_corpus(data, verdicts.sample)
@@ -138,7 +163,10 @@ def disputed(
 ) -> Iterator[tuple[Question, dict[str, bool]]]:
     """Yield the results that as many judges find relevant as not, with what each judge says.
 
-    sample: the round. documents: every passage that it names. journals: of the judges.
+    Args:
+        sample: The round.
+        documents: Every passage that it names.
+        journals: Of the judges.
     """
     said = {each.judge: each.judgements() for each in journals}
     for question in _questions(sample, documents):
@@ -170,7 +198,8 @@ def _agreements(
 ) -> Iterator[tuple[tuple[str, str], Agreement]]:
     """Compare each two judges over the queries that both have finished; results chosen for being disputed say nothing.
 
-    done: ids of the queries that each judge has finished.
+    Args:
+        done: Ids of the queries that each judge has finished.
     """
     voted = [(each.query.id, _votes(each, said)) for each in _questions(sample, documents)]
     for one, other in combinations(said, 2):

@@ -20,9 +20,12 @@ _MAX_BYTES = 1 << 16
 class Losses:
     """How many documents gave no query, by the reason.
 
-    empty: the document is too short for a crop, or the model wrote nothing. duplicate: the same words as another query.
-    example: repeats an example of the prompt. not_question: is no question. round_trip: a search for the query does not
-    find its document.
+    Attributes:
+        empty: The document is too short for a crop, or the model wrote nothing.
+        duplicate: The same words as another query.
+        example: Repeats an example of the prompt.
+        not_question: Is no question.
+        round_trip: A search for the query does not find its document.
     """
 
     empty: int = 0
@@ -35,8 +38,10 @@ class Losses:
 class Accounting(BaseModel):
     """One run of a generator.
 
-    model: that wrote the queries, None for crops. kept: queries that were written. lost: documents that gave none, by
-    reason.
+    Attributes:
+        model: That wrote the queries, None for crops.
+        kept: Queries that were written.
+        lost: Documents that gave none, by reason.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -52,8 +57,15 @@ _FILE = TypeAdapter(dict[Origin, Accounting])
 def keep_accounting(data: Path, origin: Origin, kept: int, lost: Losses, model: str | None = None) -> None:
     """Replace the account of a generator; the caller holds `sole_writer`.
 
-    data: folder of the data set. origin: of the queries. kept: queries that were written. lost: documents that gave
-    none. model: that wrote them, None for crops. Raises InputError where the file is damaged.
+    Args:
+        data: Folder of the data set.
+        origin: Of the queries.
+        kept: Queries that were written.
+        lost: Documents that gave none.
+        model: That wrote them, None for crops.
+
+    Raises:
+        InputError: Where the file is damaged.
     """
     account = Accounting(model=model, kept=kept, lost=asdict(lost))
     accounts: dict[Origin, Accounting] = {**read_accounting(data), origin: account}
@@ -63,7 +75,11 @@ def keep_accounting(data: Path, origin: Origin, kept: int, lost: Losses, model: 
 def read_accounting(data: Path) -> dict[Origin, Accounting]:
     """Read the last account of each generator, by the origin of its queries; those that were made before are not there.
 
-    data: folder of the data set. Raises InputError where the file is damaged.
+    Args:
+        data: Folder of the data set.
+
+    Raises:
+        InputError: Where the file is damaged.
     """
     path = data / FILE
     try:

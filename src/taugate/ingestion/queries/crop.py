@@ -26,9 +26,14 @@ def crop(text: str, identifier: str, seed: int, span: tuple[int, int] | None = N
 
     Each document has random numbers of its own, so that no other document changes its query.
 
-    text: of the document. identifier: its id. seed: of the whole run. span: its fewest and most words, None for the
-    shares of the method; never more than the largest of these. Returns the query; empty where the text is so short that
-    nothing is left.
+    Args:
+        text: Of the document.
+        identifier: Its id.
+        seed: Of the whole run.
+        span: Its fewest and most words, None for the shares of the method; never more than the largest of these.
+
+    Returns:
+        The query; empty where the text is so short that nothing is left.
     """
     words = list(_WORD.finditer(text))
     rng = np.random.default_rng(_digest(seed, identifier))
@@ -49,7 +54,9 @@ def crop(text: str, identifier: str, seed: int, span: tuple[int, int] | None = N
 def sampling_key(identifier: str, seed: int) -> int:
     """Return a random number that belongs to a document: those with the lowest are a sample without regard to order.
 
-    identifier: of the document. seed: of the whole run.
+    Args:
+        identifier: Of the document.
+        seed: Of the whole run.
     """
     return _digest(seed, identifier, "sample")
 

@@ -16,15 +16,15 @@ import orjson
 
 from taugate.errors import InputError
 from taugate.ingestion.loopback import is_on_loopback
-from taugate.ingestion.queries.prompt import LONGEST_REPLY, TEMPERATURE, TOP_P, Prompt
+from taugate.ingestion.queries.prompt import MAX_REPLY, TEMPERATURE, TOP_P, Prompt
 from taugate.ingestion.queries.replies import Reply
 
 PARALLEL = 4  # requests at a time: a provider's lowest rates allow it
 TRIES = 6  # of one request
 TIMEOUT_SECONDS = 120.0  # of one request: a model on a processor may take most of it
-_FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0  # seconds between two tries; they double
-_LONGEST_RETRY_AFTER = 600.0  # seconds; an endpoint that asks for more has no quota left
-_MOST_BYTES = 4 << 20  # of an answer: it holds one line of text
+_FIRST_WAIT, _MAX_WAIT = 1.0, 60.0  # seconds between two tries; they double
+_MAX_RETRY_AFTER = 600.0  # seconds; an endpoint that asks for more has no quota left
+_MAX_BYTES = 4 << 20  # of an answer: it holds one line of text
 _KEY = re.compile(r"[!-~]+")  # what a header may hold after "Bearer "
 _PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy"}
 _TRANSIENT = {408, 409, 425, 429, 500, 502, 503, 504, 529}
@@ -35,8 +35,12 @@ class Endpoint:
 
     It honours Retry-After, waits longer after each failure, and gives up after TRIES of one request.
 
-    url: that the paths of the API follow, such as http://localhost:8080/v1. model: its name there. key: that is sent as
-    a bearer token, None for none. timeout: of one request, in seconds. first_wait: seconds before the second try.
+    Attributes:
+        url: That the paths of the API follow, such as http://localhost:8080/v1.
+        model: Its name there.
+        key: That is sent as a bearer token, None for none.
+        timeout: Of one request, in seconds.
+        first_wait: Seconds before the second try.
     """
 
     def __init__(
@@ -69,7 +73,7 @@ class Endpoint:
             "messages": prompt.messages(),
             "temperature": TEMPERATURE,
             "top_p": TOP_P,
-            "max_tokens": LONGEST_REPLY,
+            "max_tokens": MAX_REPLY,
             "seed": prompt.seed,
         }
         failure = ""
@@ -94,7 +98,7 @@ class Endpoint:
                 self._hold(_retry_after(headers))
             if attempt + 1 < TRIES:
                 # Jitter, so that clients that failed together do not come back together.
-                self._sleep(min(self._first_wait * 2**attempt, _LONGEST_WAIT) * random.uniform(0.5, 1))  # noqa: S311
+                self._sleep(min(self._first_wait * 2**attempt, _MAX_WAIT) * random.uniform(0.5, 1))  # noqa: S311
         raise ConnectionError(
             f"{self._url}: {TRIES} tries failed, the last one because {failure}; the replies so far are kept, so that "
             "the same command goes on from here"
@@ -106,12 +110,16 @@ class Endpoint:
             content = b""
             for part in answer.iter_bytes():
                 content += part
-                if len(content) > _MOST_BYTES:
-                    raise InputError(f"{self._url}: answers with more than {_MOST_BYTES >> 20} MiB; check --endpoint")
+                if len(content) > _MAX_BYTES:
+                    raise InputError(f"{self._url}: answers with more than {_MAX_BYTES >> 20} MiB; check --endpoint")
             return answer.status_code, answer.headers, content
 
     def _parse(self, headers: Mapping[str, str], content: bytes, seconds: float) -> Reply | None:
-        """Return the reply in an answer, None where the answer was cut off. Raises InputError for any other thing."""
+        """Return the reply in an answer, None where the answer was cut off.
+
+        Raises:
+            InputError: For any other thing.
+        """
         try:
             answer: Any = orjson.loads(content)
         except orjson.JSONDecodeError:
@@ -170,7 +178,7 @@ class Endpoint:
             raise ConnectionError(f"{self._url}: is asked no more")
 
     def _hold(self, seconds: float) -> None:
-        if seconds > _LONGEST_RETRY_AFTER:
+        if seconds > _MAX_RETRY_AFTER:
             raise ConnectionError(
                 f"{self._url}: asks to wait for {seconds:.0f} seconds; run the same command again then: the replies so "
                 "far are kept"

@@ -16,14 +16,17 @@ from taugate.ingestion.queries.accounting import Losses, keep_accounting
 from taugate.ingestion.queries.crop import crop, sampling_key
 
 # Enough for an accuracy to within three points: 1.96 · √(.25 / 1000) = .031.
-MOST_QUERIES = 1000
+MAX_QUERIES = 1000
 
 
 class Source(NamedTuple):
     """A document that a query is made from.
 
-    key: its place in the sample, negative so that a heap drops the highest. identifier: its id. text: without title.
-    title: empty where it has none.
+    Attributes:
+        key: Its place in the sample, negative so that a heap drops the highest.
+        identifier: Its id.
+        text: Without title.
+        title: Empty where it has none.
     """
 
     key: int
@@ -36,7 +39,10 @@ class Source(NamedTuple):
 class GeneratedQueries:
     """What came of making queries.
 
-    kept: number of queries written. lost: documents that gave none. documents: passages of the corpus.
+    Attributes:
+        kept: Number of queries written.
+        lost: Documents that gave none.
+        documents: Passages of the corpus.
     """
 
     kept: int = 0
@@ -50,8 +56,13 @@ def generate_crops(data: Path, most: int, seed: int) -> GeneratedQueries:
     A query's only relevant passage is the one that it was cropped from. Crops of an earlier run are replaced; every
     other query keeps its line, byte for byte. Killed at any moment, the data set can be read and is complete.
 
-    data: folder of the data set. most: number of documents that are sampled. seed: of sample and crops. Raises
-    InputError where the corpus cannot be read or gives no query; then nothing is written.
+    Args:
+        data: Folder of the data set.
+        most: Number of documents that are sampled.
+        seed: Of sample and crops.
+
+    Raises:
+        InputError: Where the corpus cannot be read or gives no query; then nothing is written.
     """
     check_request(data, most)
     with sole_writer(data):
@@ -72,7 +83,12 @@ def generate_crops(data: Path, most: int, seed: int) -> GeneratedQueries:
 def check_request(data: Path, most: int) -> None:
     """Check what was asked for before anything is read.
 
-    data: folder of the data set. most: number of documents that are sampled. Raises InputError.
+    Args:
+        data: Folder of the data set.
+        most: Number of documents that are sampled.
+
+    Raises:
+        InputError: .
     """
     if most < 1:
         raise InputError(f"--max {most}: give a number of documents, 1 or more")
@@ -89,8 +105,17 @@ def _nothing_kept(lost: Losses) -> str:
 def sample_documents(corpus: Path, most: int, seed: int) -> tuple[list[Source], int]:
     """Draw a sample of documents, the same for the same seed in whatever order they stand.
 
-    corpus: path of corpus.jsonl. most: how many. seed: of the sample. Returns them in the order of the corpus, and how
-    many documents the corpus has. Raises InputError or LineError.
+    Args:
+        corpus: Path of corpus.jsonl.
+        most: How many.
+        seed: Of the sample.
+
+    Returns:
+        Them in the order of the corpus, and how many documents the corpus has.
+
+    Raises:
+        InputError: .
+        LineError: .
     """
     chosen: list[tuple[int, int, Source]] = []
     seen: dict[str, int] = {}
@@ -112,7 +137,8 @@ def _crops(
 ) -> dict[str, tuple[str, str]]:
     """Return, by the id of each query, its text and the id of its document; what is lost is counted.
 
-    others: texts of the other queries, by id.
+    Args:
+        others: Texts of the other queries, by id.
     """
     made: dict[str, tuple[str, str]] = {}
     seen = {normalized(text) for text in others.values()}
@@ -130,7 +156,11 @@ def _crops(
 
 
 def free_id(wanted: str, *taken: Collection[str]) -> str:
-    """Return an id for a query: the wanted one, with as many primes after it as make it free. taken: ids in use."""
+    """Return an id for a query: the wanted one, with as many primes after it as make it free.
+
+    Args:
+        taken: Ids in use.
+    """
     while any(wanted in each for each in taken):
         wanted += "'"
     return wanted

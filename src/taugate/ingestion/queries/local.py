@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from taugate.errors import InputError
-from taugate.ingestion.queries.prompt import LONGEST_REPLY, TEMPERATURE, TOP_P, Prompt
+from taugate.ingestion.queries.prompt import MAX_REPLY, TEMPERATURE, TOP_P, Prompt
 from taugate.ingestion.queries.replies import Reply
 from taugate.storage.files import sha256_file
 
@@ -23,8 +23,11 @@ class LocalModel:
     A reply depends on the prompt and its seed alone: prompts are taken one by one, and none starts from what another
     left in memory. Other processors and versions of llama.cpp may round differently, and so give other replies.
 
-    path: of the file, or of a folder with one such file; None for SmolLM2-135M-Instruct. Raises InputError where there
-    is no such model, and ModuleNotFoundError without the extra `generate`.
+    Attributes:
+        path: Of the file, or of a folder with one such file; None for SmolLM2-135M-Instruct.
+
+    Raises:
+        InputError: Where there is no such model, and ModuleNotFoundError without the extra `generate`.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -56,7 +59,7 @@ class LocalModel:
         answer = self._server.handle_completions(
             {
                 "prompt": prompt.completion(),
-                "max_tokens": LONGEST_REPLY,
+                "max_tokens": MAX_REPLY,
                 "temperature": TEMPERATURE,
                 "top_p": TOP_P,
                 "top_k": 0,  # llama.cpp cuts to 40 by default, and by min_p too
@@ -80,7 +83,11 @@ class LocalModel:
 
 
 def packaged_model() -> Path:
-    """Return the GGUF file of the default model. Raises InputError where its package is not installed."""
+    """Return the GGUF file of the default model.
+
+    Raises:
+        InputError: Where its package is not installed.
+    """
     spec = find_spec(_PACKAGE)
     files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []
     if not files:

@@ -40,7 +40,9 @@ def paraphrases_by_rules(query: str, rule: QuestionRule) -> tuple[str, str, str]
     They keep nearly all of its words, so that an encoder looks steadier than under a person's paraphrases: figures by
     rules compare with each other, and not with the paper's.
 
-    query: its text; rule: of its language.
+    Args:
+        query: Its text.
+        rule: Of its language.
     """
     first, second = _FRAMES.get(rule.language or "", _UNKNOWN)
     line = " ".join(query.split())
@@ -82,9 +84,18 @@ def paraphrases_by_model(
 ) -> list[tuple[str, ...]]:
     """Let a language model write paraphrases, and keep its replies, as those of `taugate queries` are.
 
-    queries: their texts; each: paraphrases of a query; seed: of the model's sampling; model: that is asked, and closed;
-    advance: called after each reply. Returns `each` distinct paraphrases of every query, none of them the query itself.
-    Raises InputError where the model does not write so many, and OSError where it does not answer.
+    Args:
+        queries: Their texts.
+        each: Paraphrases of a query.
+        seed: Of the model's sampling.
+        model: That is asked, and closed.
+        advance: Called after each reply.
+
+    Returns:
+        `each` distinct paraphrases of every query, none of them the query itself.
+
+    Raises:
+        InputError: Where the model does not write so many, and OSError where it does not answer.
     """
     asked = [[_prompt(query, seed, number) for number in range(_TRIES * each)] for query in queries]
     with ReplyCache(model) as cache:

@@ -15,10 +15,10 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import read_objects, required_text
 
 EXAMPLES = 3  # of a prompt, where nobody gives others
-LONGEST_DOCUMENT = 1000  # characters, about 256 tokens: no search finds a question about what its encoder cuts off
-LONGEST_EXAMPLE = 400  # characters of an example's document: each prompt repeats all of them
-MOST_EXAMPLES = 20  # of a file
-LONGEST_REPLY = 64  # tokens: a longer reply is no question
+MAX_DOCUMENT = 1000  # characters, about 256 tokens: no search finds a question about what its encoder cuts off
+MAX_EXAMPLE = 400  # characters of an example's document: each prompt repeats all of them
+MAX_EXAMPLES = 20  # of a file
+MAX_REPLY = 64  # tokens: a longer reply is no question
 # Sampling as in section 3 and appendix A.1 of the paper.
 TEMPERATURE = 1.0
 TOP_P = 0.9
@@ -59,8 +59,10 @@ BUILT_IN = (
 class Prompt:
     """What a model is asked about one document.
 
-    examples: that come first. document: its text, cut to LONGEST_DOCUMENT characters. seed: of the model's sampling,
-    0 ≤ seed < 2^31; each prompt has one of its own.
+    Attributes:
+        examples: That come first.
+        document: Its text, cut to MAX_DOCUMENT characters.
+        seed: Of the model's sampling, 0 ≤ seed < 2^31; each prompt has one of its own.
     """
 
     examples: tuple[Example, ...]
@@ -71,9 +73,12 @@ class Prompt:
     def of(cls, text: str, examples: tuple[Example, ...], seed: int) -> "Prompt":
         """Make the prompt of a document.
 
-        text: of the document. examples: that come first. seed: of the whole run.
+        Args:
+            text: Of the document.
+            examples: That come first.
+            seed: Of the whole run.
         """
-        document = shortened(text, LONGEST_DOCUMENT)
+        document = shortened(text, MAX_DOCUMENT)
         digest = sha256(orjson.dumps([seed, document, *map(list, examples)])).digest()
         return cls(examples, document, int.from_bytes(digest[:4], "big") >> 1)
 
@@ -106,7 +111,11 @@ def shortened(text: str, most: int) -> str:
 def query_of(reply: str) -> str:
     """Return the query that a reply holds: its first line with text, without a label, a number or quotes around it.
 
-    reply: as the model wrote it. Returns an empty text where there is no such line.
+    Args:
+        reply: As the model wrote it.
+
+    Returns:
+        An empty text where there is no such line.
     """
     for line in reply.splitlines():
         query = " ".join(line.split()).strip("*_# ")
@@ -124,15 +133,20 @@ def query_of(reply: str) -> str:
 def read_examples(path: Path) -> tuple[Example, ...]:
     """Read the examples of a prompt from a file.
 
-    path: of the file, JSON Lines, each line {"document": …, "query": …}. Raises InputError or LineError.
+    Args:
+        path: Of the file, JSON Lines, each line {"document": …, "query": …}.
+
+    Raises:
+        InputError: .
+        LineError: .
     """
     examples = tuple(
         Example(
-            shortened(required_text(path, line, record, "document"), LONGEST_DOCUMENT),
-            shortened(required_text(path, line, record, "query"), LONGEST_EXAMPLE),
+            shortened(required_text(path, line, record, "document"), MAX_DOCUMENT),
+            shortened(required_text(path, line, record, "query"), MAX_EXAMPLE),
         )
         for line, record in read_objects(path, 'write one {"document": …, "query": …} a line')
     )
-    if not 1 <= len(examples) <= MOST_EXAMPLES:
-        raise InputError(f"{path}: holds {len(examples)} examples; give 1 to {MOST_EXAMPLES}")
+    if not 1 <= len(examples) <= MAX_EXAMPLES:
+        raise InputError(f"{path}: holds {len(examples)} examples; give 1 to {MAX_EXAMPLES}")
     return examples

@@ -15,11 +15,16 @@ _MARKS = "?？\u037e؟՞፧꘏‽⁇⁈⁉"
 _CLOSING = "\"'”’»)]」』 .!"  # may follow a question mark
 _WORD = regex.compile(r"[\p{L}\p{M}'’]+")
 _SAMPLED_WORDS = 20_000
-_LEAST_SHARE = 0.1  # of a text's words that are function words of its language; real texts have 0.2 to 0.5
+_MIN_SHARE = 0.1  # of a text's words that are function words of its language; real texts have 0.2 to 0.5
 
 
 class _Language(NamedTuple):
-    """A language written with spaces; function: its most frequent words; question: words that begin a question."""
+    """A language written with spaces.
+
+    Attributes:
+        function: Its most frequent words.
+        question: Words that begin a question.
+    """
 
     function: frozenset[str]
     question: frozenset[str]
@@ -79,7 +84,11 @@ _SCRIPTS = {
 
 
 class QuestionRule(NamedTuple):
-    """Decides whether a text is a question; language: that it is for, None for one that is not known here."""
+    """Decides whether a text is a question.
+
+    Attributes:
+        language: That it is for, None for one that is not known here.
+    """
 
     language: str | None
 
@@ -87,8 +96,9 @@ class QuestionRule(NamedTuple):
     def for_texts(cls, texts: Iterable[str]) -> "QuestionRule":
         """Choose the rule of the language that documents are written in.
 
-        texts: of documents; about 20,000 words of them are read. The language is told by script, or by its most
-        frequent words.
+        Args:
+            texts: Of documents; about 20,000 words of them are read. The language is told by script, or by its most
+                frequent words.
         """
         counts: Counter[str] = Counter()
         scripts: Counter[str] = Counter()
@@ -107,7 +117,7 @@ class QuestionRule(NamedTuple):
             if scripts[language] > 0.2 * max(1, scripts["letters"]):
                 return cls(language)
         language, most = counts.most_common(1)[0] if counts else ("", 0)
-        return cls(language if most > _LEAST_SHARE * words else None)
+        return cls(language if most > _MIN_SHARE * words else None)
 
     @property
     def name(self) -> str:
@@ -118,7 +128,11 @@ class QuestionRule(NamedTuple):
         return f"{self.language}: a question mark, or {where}"
 
     def holds(self, text: str) -> bool:
-        """Return whether a text is a question. text: on one line."""
+        """Return whether a text is a question.
+
+        Args:
+            text: On one line.
+        """
         if self.language is None or text.rstrip(_CLOSING)[-1:] in {*_MARKS} or text.startswith("¿"):
             return True
         if self.language in _ANYWHERE:
@@ -129,7 +143,8 @@ class QuestionRule(NamedTuple):
     def content_words(self, text: str) -> list[str]:
         """Return the words of a text less the most frequent ones of the language, and less those that ask.
 
-        text: in a language with spaces; every word of it stays where the language is not known here.
+        Args:
+            text: In a language with spaces; every word of it stays where the language is not known here.
         """
         words = _WORD.findall(text) if self.language in _LANGUAGES else text.split()
         if self.language not in _LANGUAGES:

@@ -26,7 +26,7 @@ from taugate.ingestion.queries.generate import check_request, free_id, normalize
 from taugate.ingestion.queries.prompt import (
     BUILT_IN,
     EXAMPLES,
-    LONGEST_EXAMPLE,
+    MAX_EXAMPLE,
     Example,
     Prompt,
     query_of,
@@ -46,9 +46,14 @@ _QUERY_TOKENS = 20  # of a typical reply
 class QuestionPlan:
     """What a model is to be asked.
 
-    data: folder of the data set. identifiers: of the sampled documents. prompts: one for each of them. rule: decides
-    what counts as a question. source: where the examples come from, in words. documents: passages of the corpus.
-    before: the queries that the data set has.
+    Attributes:
+        data: Folder of the data set.
+        identifiers: Of the sampled documents.
+        prompts: One for each of them.
+        rule: Decides what counts as a question.
+        source: Where the examples come from, in words.
+        documents: Passages of the corpus.
+        before: The queries that the data set has.
     """
 
     data: Path
@@ -60,7 +65,11 @@ class QuestionPlan:
     before: QueryFile
 
     def known(self, cache: ReplyCache) -> dict[Prompt, Reply]:
-        """Return the replies that an earlier run kept. cache: of the model's replies."""
+        """Return the replies that an earlier run kept.
+
+        Args:
+            cache: Of the model's replies.
+        """
         found = {prompt: cache.get(prompt) for prompt in self.prompts}
         return {prompt: reply for prompt, reply in found.items() if reply is not None}
 
@@ -68,9 +77,16 @@ class QuestionPlan:
 def plan_questions(data: Path, most: int, seed: int, examples: Path | None) -> QuestionPlan:
     """Sample the documents that a model is asked about, and write a prompt for each.
 
-    data: folder of the data set. most: number of documents. seed: of the sample, of the choice of examples, and of the
-    model's sampling. examples: file with the examples of the prompt; None for three labelled queries that people asked,
-    or where there are none, for three that come with Taugate. Raises InputError or LineError.
+    Args:
+        data: Folder of the data set.
+        most: Number of documents.
+        seed: Of the sample, of the choice of examples, and of the model's sampling.
+        examples: File with the examples of the prompt; None for three labelled queries that people asked, or where
+            there are none, for three that come with Taugate.
+
+    Raises:
+        InputError: .
+        LineError: .
     """
     check_request(data, most)
     before = QueryFile.read(data)
@@ -112,13 +128,17 @@ def _labelled_examples(data: Path, before: QueryFile, seed: int) -> tuple[Exampl
     for name in tried:
         document = answers[name]
         if document in texts and document not in chosen and len(chosen) < EXAMPLES:
-            text, query = shortened(texts[document], LONGEST_EXAMPLE), shortened(asked[name], LONGEST_EXAMPLE)
+            text, query = shortened(texts[document], MAX_EXAMPLE), shortened(asked[name], MAX_EXAMPLE)
             chosen[document] = Example(text, query)
     return tuple(chosen.values()) if len(chosen) == EXAMPLES else ()
 
 
 def estimated_tokens(prompts: Sequence[Prompt]) -> tuple[int, int]:
-    """Estimate how many tokens a model would read and write. prompts: that it is asked."""
+    """Estimate how many tokens a model would read and write.
+
+    Args:
+        prompts: That it is asked.
+    """
     read = sum(
         len(message["content"].encode()) // _BYTES_PER_TOKEN + _MESSAGE_TOKENS
         for prompt in prompts
@@ -132,8 +152,18 @@ def ask(
 ) -> dict[Prompt, Reply]:
     """Ask a model, and keep each reply as soon as it is there.
 
-    prompts: that it is asked, each once. model: that is asked, and closed. cache: of its replies. advance: called after
-    each reply. Returns the replies. Raises InputError or OSError at the first prompt that the model does not answer.
+    Args:
+        prompts: That it is asked, each once.
+        model: That is asked, and closed.
+        cache: Of its replies.
+        advance: Called after each reply.
+
+    Returns:
+        The replies.
+
+    Raises:
+        InputError: At the first prompt that the model does not answer.
+        OSError: At the first prompt that the model does not answer.
     """
     replies: dict[Prompt, Reply] = {}
     workers = ThreadPoolExecutor(model.parallel, thread_name_prefix="model")
@@ -153,8 +183,10 @@ def ask(
 class Questions:
     """Questions that may be kept, and what became of the others.
 
-    texts: of the questions, by the id of the document that each is about. lost: documents that gave none. written:
-    every reply with text, by the id of its document.
+    Attributes:
+        texts: Of the questions, by the id of the document that each is about.
+        lost: Documents that gave none.
+        written: Every reply with text, by the id of its document.
     """
 
     texts: dict[str, str] = field(default_factory=dict)
@@ -162,7 +194,11 @@ class Questions:
     written: dict[str, str] = field(default_factory=dict)
 
     def drop(self, found: Sequence[bool]) -> None:
-        """Drop the questions that fail the round trip. found: for each of `texts`, whether it found its document."""
+        """Drop the questions that fail the round trip.
+
+        Args:
+            found: For each of `texts`, whether it found its document.
+        """
         for document, kept in zip(list(self.texts), found, strict=True):
             if not kept:
                 del self.texts[document]
@@ -176,7 +212,11 @@ class Questions:
 
 
 def select(plan: QuestionPlan, replies: dict[Prompt, Reply]) -> Questions:
-    """Take the questions from the replies, and count the losses by reason. replies: to each prompt of the plan."""
+    """Take the questions from the replies, and count the losses by reason.
+
+    Args:
+        replies: To each prompt of the plan.
+    """
     result = Questions()
     others = {normalized(text) for text in plan.before.texts(other_than="llm").values()}
     for identifier, prompt in zip(plan.identifiers, plan.prompts, strict=True):
@@ -202,7 +242,13 @@ def write_questions(plan: QuestionPlan, questions: Questions, model: str) -> Non
 
     A question's only relevant passage is the one that it was written about. The caller holds `sole_writer`.
 
-    plan: that they come from. questions: to write. model: that wrote them. Raises InputError where there are none.
+    Args:
+        plan: That they come from.
+        questions: To write.
+        model: That wrote them.
+
+    Raises:
+        InputError: Where there are none.
     """
     if not questions.texts:
         lost = ", ".join(f"{count} {name}" for name, count in vars(questions.lost).items() if count)

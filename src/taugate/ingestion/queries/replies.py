@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, Self
 
 import orjson
 
-from taugate.ingestion.queries.prompt import LONGEST_REPLY, TEMPERATURE, TOP_P, Prompt
+from taugate.ingestion.queries.prompt import MAX_REPLY, TEMPERATURE, TOP_P, Prompt
 from taugate.storage.folders import cache_folder
 
 _TABLE = """
@@ -18,8 +18,11 @@ CREATE TABLE IF NOT EXISTS reply
 class Reply(NamedTuple):
     """A model's reply to one prompt.
 
-    text: what it wrote. prompt_tokens, reply_tokens: how many it read and wrote, by its own count; 0 where it gives
-    none. seconds: that it took.
+    Attributes:
+        text: What it wrote.
+        prompt_tokens: How many it read and wrote, by its own count; 0 where it gives none.
+        reply_tokens: How many it read and wrote, by its own count; 0 where it gives none.
+        seconds: That it took.
     """
 
     text: str
@@ -31,8 +34,10 @@ class Reply(NamedTuple):
 class LanguageModel(Protocol):
     """A language model that writes queries.
 
-    name: under which the data set says who wrote a query. identity: tells apart two models, and two ways of asking one:
-    equal ones give the same reply to the same prompt. parallel: how many prompts it takes at a time.
+    Attributes:
+        name: Under which the data set says who wrote a query.
+        identity: Tells apart two models, and two ways of asking one: equal ones give the same reply to the same prompt.
+        parallel: How many prompts it takes at a time.
     """
 
     name: str
@@ -42,7 +47,8 @@ class LanguageModel(Protocol):
     def ask(self, prompt: Prompt) -> Reply:
         """Return the reply to a prompt. Other threads may ask at the same time, `parallel` of them in all.
 
-        Raises InputError where the model cannot be used as it is named, and OSError where it does not answer now.
+        Raises:
+            InputError: Where the model cannot be used as it is named, and OSError where it does not answer now.
         """
         ...
 
@@ -57,7 +63,8 @@ class ReplyCache:
     SQLite, as for embeddings: safe against kill -9 and against two runs at once. A cache that cannot be used is as good
     as none, so its own failures never end a run; `failure` says what happened.
 
-    model: whose replies they are.
+    Attributes:
+        model: Whose replies they are.
     """
 
     def __init__(self, model: LanguageModel) -> None:
@@ -106,5 +113,5 @@ class ReplyCache:
 
 
 def _key(prompt: Prompt) -> bytes:
-    asked = [prompt.completion(), prompt.messages(), prompt.seed, TEMPERATURE, TOP_P, LONGEST_REPLY]
+    asked = [prompt.completion(), prompt.messages(), prompt.seed, TEMPERATURE, TOP_P, MAX_REPLY]
     return sha256(orjson.dumps(asked)).digest()

@@ -27,11 +27,15 @@ def update_copy(url: str, copy: Path, trusted: TrustedKeys | None = None, *, rep
 
     The release that was current before stays, unless documents were erased from the new one; older ones go.
 
-    url: where releases are pushed to. copy: the folder of the copy, made where needed. trusted: keys of which one must
-    have signed what is copied; None asks for no signature. repair: look for damage in a release that was copied before,
-    and download it again where there is some. Raises StoreError where the store does not answer, ReleaseError where
-    what it holds does not verify, InputError where the URL or the copy cannot be used, OSError when the disk is full;
-    the copy is as it was then.
+    Args:
+        url: Where releases are pushed to.
+        copy: The folder of the copy, made where needed.
+        trusted: Keys of which one must have signed what is copied; None asks for no signature.
+        repair: Look for damage in a release that was copied before, and download it again where there is some.
+
+    Raises:
+        StoreError: Where the store does not answer, ReleaseError where what it holds does not verify, InputError where
+            the URL or the copy cannot be used, OSError when the disk is full; the copy is as it was then.
     """
     store = Store(url)
     _claim(copy, store.url)
@@ -50,7 +54,11 @@ def update_copy(url: str, copy: Path, trusted: TrustedKeys | None = None, *, rep
 
 
 def _claim(copy: Path, url: str) -> None:
-    """Make an empty folder a copy of the URL. Raises InputError where it is anything else."""
+    """Make an empty folder a copy of the URL.
+
+    Raises:
+        InputError: Where it is anything else.
+    """
     try:
         copy.mkdir(mode=0o700, parents=True, exist_ok=True)
         if all(entry.name.startswith(".") for entry in copy.iterdir()):

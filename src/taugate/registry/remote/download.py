@@ -32,7 +32,11 @@ class Source(Protocol):
     url: str
 
     def read(self, name: str, most: int) -> bytes:
-        """Read a whole file of at most `most` bytes. Raises ReleaseError where it has more, FileNotFoundError."""
+        """Read a whole file of at most `most` bytes.
+
+        Raises:
+            ReleaseError: Where it has more, FileNotFoundError.
+        """
         ...
 
     def download(self, name: str, target: BinaryIO | None, most: int) -> tuple[int, str]:
@@ -43,7 +47,8 @@ class Source(Protocol):
 class DirectorySource:
     """A releases directory as a source; every file must be a regular one.
 
-    releases: the directory.
+    Attributes:
+        releases: The directory.
     """
 
     def __init__(self, releases: Path) -> None:
@@ -78,7 +83,11 @@ class DirectorySource:
 def remote_current_id(store: Store) -> str | None:
     """Return the id of a store's current release, None before the first.
 
-    store: where releases are pushed to. Raises ReleaseError where `current` says anything else, and as the store does.
+    Args:
+        store: Where releases are pushed to.
+
+    Raises:
+        ReleaseError: Where `current` says anything else, and as the store does.
     """
     try:
         name = store.read(CURRENT, POINTER_BYTES).decode("ascii").strip()
@@ -97,8 +106,11 @@ def remote_current_id(store: Store) -> str | None:
 def install_release(source: Source, releases: Path, name: str, trusted: TrustedKeys | None) -> None:
     """Download a release into a releases directory, in place of a damaged one of that id.
 
-    source: where it is. releases: the directory. name: the release's id. trusted: keys of which one must have signed
-    it; None asks for no signature. Raises as `download_release`.
+    Args:
+        source: Where it is.
+        releases: The directory.
+        name: The release's id.
+        trusted: Keys of which one must have signed it; None asks for no signature. Raises as `download_release`.
     """
     with staging_folder(releases, STAGING_PREFIX) as staging:
         release = staging / name
@@ -115,8 +127,13 @@ def download_release(source: Source, release: Path, trusted: TrustedKeys | None)
     The manifest comes first and is checked, with its signature where one is wanted: from then on, names are those of
     the layout, and sizes and digests its own.
 
-    source: where it is. release: the folder to make, named by the release's id. trusted: as in `install_release`.
-    Raises ReleaseError, which names the file at the source, and OSError when the disk is full.
+    Args:
+        source: Where it is.
+        release: The folder to make, named by the release's id.
+        trusted: As in `install_release`.
+
+    Raises:
+        ReleaseError: , which names the file at the source, and OSError when the disk is full.
     """
     name = release.name
     release.mkdir()

@@ -31,7 +31,11 @@ class PrivateFolder:
     Its `path` leads through an open descriptor (Linux), so that no other folder of that name is entered, whoever may
     rename what lies above it.
 
-    folder: where it is. Raises InputError where the folder is somebody else's, or others may enter it.
+    Attributes:
+        folder: Where it is.
+
+    Raises:
+        InputError: Where the folder is somebody else's, or others may enter it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -62,8 +66,10 @@ class PrivateFolder:
 class PrivateRelease:
     """A release in a private folder, open until `close`; `release` is its folder.
 
-    folder: the private folder, which is closed with it. name: the release's id. lock: a lock on the release, where it
-    is to be removed once nobody has it open any more.
+    Attributes:
+        folder: The private folder, which is closed with it.
+        name: The release's id.
+        lock: A lock on the release, where it is to be removed once nobody has it open any more.
     """
 
     def __init__(self, folder: PrivateFolder, name: str, lock: ReadLock | None = None) -> None:
@@ -90,8 +96,14 @@ def copy_to_private(release: Path, folder: Path, trusted: TrustedKeys) -> Privat
     One copy serves all workers, and is removed when the last of them closes it; copies of processes that were killed
     are removed first.
 
-    release: the release's folder. folder: the private folder, made where needed. trusted: keys of which one must have
-    signed the release. Raises ReleaseError, InputError, and OSError when the disk is full.
+    Args:
+        release: The release's folder.
+        folder: The private folder, made where needed.
+        trusted: Keys of which one must have signed the release.
+
+    Raises:
+        ReleaseError: , and OSError when the disk is full.
+        InputError: , and OSError when the disk is full.
     """
     private = PrivateFolder(folder)
     try:
@@ -113,8 +125,12 @@ def copy_to_private(release: Path, folder: Path, trusted: TrustedKeys) -> Privat
 def open_in_place(release: Path) -> PrivateRelease:
     """Open a release of a directory that is a private folder itself, as the copy of a URL is.
 
-    release: the release's folder. Raises InputError where its directory is not private, ReleaseError where a file of
-    the release is somebody else's, or has another name by which it can be changed.
+    Args:
+        release: The release's folder.
+
+    Raises:
+        InputError: Where its directory is not private, ReleaseError where a file of the release is somebody else's, or
+            has another name by which it can be changed.
     """
     private = PrivateFolder(release.parent)
     opened = PrivateRelease(private, release.name)

@@ -19,10 +19,14 @@ def push(release: Path, url: str, trusted: TrustedKeys | None = None) -> None:
 
     The manifest is uploaded last: without it, it is no release.
 
-    release: the release's folder. url: where releases are kept, such as s3://bucket/prefix. trusted: keys of which one
-    must have signed the release; None asks for no signature. Raises ReleaseError where the release does not verify, or
-    the store refuses or holds another release of the same id; StoreError where it does not answer, InputError where
-    the URL cannot be used.
+    Args:
+        release: The release's folder.
+        url: Where releases are kept, such as s3://bucket/prefix.
+        trusted: Keys of which one must have signed the release; None asks for no signature.
+
+    Raises:
+        ReleaseError: Where the release does not verify, or the store refuses or holds another release of the same id;
+            StoreError where it does not answer, InputError where the URL cannot be used.
     """
     store, name = Store(url), release.name
     manifest, content = verified(release, trusted)
@@ -43,7 +47,12 @@ def check_remote_current(url: str, releases: Path) -> None:
 
     Without it, as where the directory is new or was lost, no rule has compared the two.
 
-    url: as in `push`. releases: the releases directory. Raises ReleaseError where it has not, and as `push`.
+    Args:
+        url: As in `push`.
+        releases: The releases directory.
+
+    Raises:
+        ReleaseError: Where it has not, and as `push`.
     """
     store = Store(url)
     there = remote_current_id(store)
@@ -58,7 +67,14 @@ def check_remote_current(url: str, releases: Path) -> None:
 def promote_remote(url: str, name: str) -> None:
     """Make a release that was pushed the current one at a URL. There is no lock: the last writer wins.
 
-    url: as in `push`. name: the release's id. Raises ReleaseError, StoreError or InputError as `push`.
+    Args:
+        url: As in `push`.
+        name: The release's id.
+
+    Raises:
+        ReleaseError: As `push`.
+        StoreError: As `push`.
+        InputError: As `push`.
     """
     Store(url).write(CURRENT, f"{name}\n".encode())
 
@@ -83,11 +99,16 @@ def pull(url: str, releases: Path, name: str | None = None, trusted: TrustedKeys
     The current release of the URL is made current in the directory, too. A release that is named is put there and
     nothing else, for `promote` or `rollback`.
 
-    url: as in `push`. releases: the releases directory, made where needed. name: the release's id, or the beginning of
-    one; by default that of the URL's current one. trusted: as in `push`. Raises ReleaseError where the store holds no
-    such release, where it does not verify, or where another release is current in the directory, as nobody's promotion
-    is taken back; StoreError where the store does not answer, InputError where the URL cannot be used, OSError when the
-    disk is full.
+    Args:
+        url: As in `push`.
+        releases: The releases directory, made where needed.
+        name: The release's id, or the beginning of one; by default that of the URL's current one.
+        trusted: As in `push`.
+
+    Raises:
+        ReleaseError: Where the store holds no such release, where it does not verify, or where another release is
+            current in the directory, as nobody's promotion is taken back; StoreError where the store does not answer,
+            InputError where the URL cannot be used, OSError when the disk is full.
     """
     store = Store(url)
     wanted = remote_current_id(store) if name is None else _remote_id(store, name)
@@ -112,7 +133,9 @@ def pull(url: str, releases: Path, name: str | None = None, trusted: TrustedKeys
 def _remote_id(store: Store, text: str) -> str:
     """Return the full id of a release; lists the store only for an abbreviated one.
 
-    store: where the releases are. text: an id, or the beginning of one. Raises as `match_id` and `Store.folder_names`.
+    Args:
+        store: Where the releases are.
+        text: An id, or the beginning of one. Raises as `match_id` and `Store.folder_names`.
     """
     if is_release_id(text):
         return text

@@ -19,8 +19,9 @@ MISSING = -1
 class Column:
     """A field of N documents, each of which has one value or none.
 
-    values: the V distinct values of the field. codes: (N,) int32 places in `values`, MISSING where a document has no
-    value; null counts as none.
+    Attributes:
+        values: The V distinct values of the field.
+        codes: (N,) int32 places in `values`, MISSING where a document has no value; null counts as none.
     """
 
     values: SortedValues
@@ -55,9 +56,11 @@ class Column:
 class TagColumn:
     """A field of N documents, each of which has any number of values: its tags.
 
-    values: the V distinct values of the field. codes: (M,) int32 places in `values`, those of the first document's
-    values, then those of the second's, and so on; a document without a value has MISSING alone. starts: (N + 1,) int64,
-    where the codes of each document begin, and where those of the last one end.
+    Attributes:
+        values: The V distinct values of the field.
+        codes: (M,) int32 places in `values`, those of the first document's values, then those of the second's, and so
+            on; a document without a value has MISSING alone.
+        starts: (N + 1,) int64, where the codes of each document begin, and where those of the last one end.
     """
 
     values: SortedValues
@@ -102,8 +105,11 @@ def _are_places(codes: Codes, values: SortedValues) -> bool:
 class ColumnWriter:
     """Collects the values of one field; of equal numbers, 1 and 1.0, the first is kept.
 
-    numbers: of each distinct value, in the order in which they came. positions: of the documents that have a value,
-    once for each of their values. found: the numbers of these values. has_tags: whether any document has a list.
+    Attributes:
+        numbers: Of each distinct value, in the order in which they came.
+        positions: Of the documents that have a value, once for each of their values.
+        found: The numbers of these values.
+        has_tags: Whether any document has a list.
     """
 
     numbers: dict[SortKey, int] = field(default_factory=dict)

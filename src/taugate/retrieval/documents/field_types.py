@@ -18,8 +18,9 @@ _MAX_LISTED, _MAX_NAME_LENGTH = 16, 40  # known fields that a message lists, and
 class FieldType:
     """What the documents have in one metadata field.
 
-    kinds: those of its values, one or more of BOOLEANS, NUMBERS, TEXTS and DATES. has_lists: whether any document has a
-    list of strings.
+    Attributes:
+        kinds: Those of its values, one or more of BOOLEANS, NUMBERS, TEXTS and DATES.
+        has_lists: Whether any document has a list of strings.
     """
 
     kinds: frozenset[int]
@@ -30,7 +31,8 @@ class FieldType:
 class FieldTypes:
     """The metadata fields of a corpus that any document has a value of; a Fields.
 
-    by_name: their types, sorted by name.
+    Attributes:
+        by_name: Their types, sorted by name.
     """
 
     by_name: Mapping[str, FieldType] = field(default_factory=dict)

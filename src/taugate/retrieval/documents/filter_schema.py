@@ -23,8 +23,8 @@ from taugate.retrieval.documents.filters import (
 )
 
 # A condition is one look at every document, a value one binary search: benchmarks/serving/filters.py says how long.
-MOST_CONDITIONS = 16
-MOST_VALUES = 256
+MAX_CONDITIONS = 16
+MAX_VALUES = 256
 _BOUNDS = ("gt", "gte", "lt", "lte")
 _OPERATORS = (*_BOUNDS, "ne", "nin")
 _ANY, _NOT = "$or", "$not"
@@ -33,7 +33,7 @@ _Scalar = str | int | float | bool
 
 
 # The shape of the JSON, for the description of the API; `read_filter` checks it with messages that people can use.
-_Values = Annotated[list[_Scalar], Field(min_length=1, max_length=MOST_VALUES)]
+_Values = Annotated[list[_Scalar], Field(min_length=1, max_length=MAX_VALUES)]
 
 
 _ISO_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -41,7 +41,11 @@ _Bound = float | Annotated[str, Field(pattern=_ISO_DATE)]
 
 
 def _optional(**further: Any) -> Any:  # noqa: ANN401 (as `Field` itself)
-    """Declare a field that may be left out, and has no value then; further: keywords of JSON Schema."""
+    """Declare a field that may be left out, and has no value then.
+
+    Args:
+        further: Keywords of JSON Schema.
+    """
 
     def without_default(schema: dict[str, Any]) -> None:
         del schema["default"]
@@ -70,7 +74,7 @@ class FieldOperators(BaseModel):
 class FilterObject(BaseModel):
     """Conditions by metadata field, all of which hold; `$or` and `$not` combine filters."""
 
-    model_config = ConfigDict(extra="allow", json_schema_extra={"maxProperties": MOST_CONDITIONS})
+    model_config = ConfigDict(extra="allow", json_schema_extra={"maxProperties": MAX_CONDITIONS})
     # pydantic reads the type of all other fields here, which its own declaration does not foresee.
     __pydantic_extra__: dict[str, _Scalar | _Values | FieldOperators]  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -81,8 +85,11 @@ class FilterObject(BaseModel):
 def read_filter(value: object) -> Filter | None:
     """Parse a filter.
 
-    value: as JSON has it; None is no filter. Raises PydanticCustomError, whose message never repeats a value, as it may
-    be private.
+    Args:
+        value: As JSON has it; None is no filter.
+
+    Raises:
+        PydanticCustomError: , whose message never repeats a value, as it may be private.
     """
     if value is None:
         return None
@@ -90,16 +97,20 @@ def read_filter(value: object) -> Filter | None:
 
 
 def check_size(wanted: Filter) -> Filter:
-    """Return a filter that takes no longer than one may take. Raises PydanticCustomError as `read_filter`.
+    """Return a filter that takes no longer than one may take.
 
-    wanted: the filter, however it was made.
+    Args:
+        wanted: The filter, however it was made.
+
+    Raises:
+        PydanticCustomError: As `read_filter`.
     """
     conditions = sum(1 for _ in _every(wanted))
-    if conditions > MOST_CONDITIONS:
-        _refuse(f"has {conditions} conditions, at most {MOST_CONDITIONS}")
+    if conditions > MAX_CONDITIONS:
+        _refuse(f"has {conditions} conditions, at most {MAX_CONDITIONS}")
     values = sum(len(condition.keys) for condition in on_fields(wanted) if isinstance(condition, OneOf))
-    if values > MOST_VALUES:
-        _refuse(f"has {values} values, at most {MOST_VALUES}")
+    if values > MAX_VALUES:
+        _refuse(f"has {values} values, at most {MAX_VALUES}")
     return wanted
 
 
@@ -109,7 +120,8 @@ def write_filter(wanted: Filter) -> dict[str, Any]:
     JSON names a field once. Conditions that need its name again are moved into a `$not`, which takes up to two
     conditions more for each: a filter that was near the limit may be over it then.
 
-    wanted: the filter, however it was made.
+    Args:
+        wanted: The filter, however it was made.
     """
     written: dict[str, Any] = {}
     negated: list[dict[str, Any]] = []  # filters of which none may hold
@@ -157,13 +169,17 @@ def _every(wanted: Filter) -> Iterator[Condition]:
 
 
 def _filter(value: object, place: str, depth: int = 0) -> Filter:
-    """Parse an object of conditions; place: of it within the filter, for messages."""
+    """Parse an object of conditions.
+
+    Args:
+        place: Of it within the filter, for messages.
+    """
     if not isinstance(value, Mapping):
         _refuse(f'{place}is not an object: write {{"field": value}}')
-    if len(value) > MOST_CONDITIONS:
-        _refuse(f"{place}has {len(value)} fields, at most {MOST_CONDITIONS}")
-    if depth > MOST_CONDITIONS:  # each level is a condition
-        _refuse(f"is nested too deep, at most {MOST_CONDITIONS} levels")
+    if len(value) > MAX_CONDITIONS:
+        _refuse(f"{place}has {len(value)} fields, at most {MAX_CONDITIONS}")
+    if depth > MAX_CONDITIONS:  # each level is a condition
+        _refuse(f"is nested too deep, at most {MAX_CONDITIONS} levels")
     conditions: list[Condition] = []
     for name, asked in value.items():
         if name == _ANY:
@@ -209,8 +225,8 @@ def _one_of(name: str, asked: Any) -> OneOf:  # noqa: ANN401
     values = asked if isinstance(asked, list) else [asked]
     if not values:
         _refuse(f"{shown(name)}: the list is empty; add a value, or leave the field out")
-    if len(values) > MOST_VALUES:
-        _refuse(f"{shown(name)}: {len(values)} values, at most {MOST_VALUES}")
+    if len(values) > MAX_VALUES:
+        _refuse(f"{shown(name)}: {len(values)} values, at most {MAX_VALUES}")
     return OneOf.of(name, *(_value(name, each) for each in values))
 
 

@@ -18,7 +18,8 @@ KINDS = ("booleans", "numbers", "texts", "dates")  # in messages
 def sort_key(value: Value) -> SortKey:
     """Return a value with the rank of its kind, which makes all values comparable.
 
-    value: of a document or a filter. Texts are ordered by code point; int and float compare exactly, however large.
+    Args:
+        value: Of a document or a filter. Texts are ordered by code point; int and float compare exactly, however large.
     """
     if isinstance(value, bool):
         return BOOLEANS, value
@@ -29,7 +30,9 @@ def sort_key(value: Value) -> SortKey:
 class OneOf:
     """The condition that a field equals one of some values, or, where it is a list of tags, contains one of them.
 
-    field: its name. keys: sort keys of the values, distinct and ascending.
+    Attributes:
+        field: Its name.
+        keys: Sort keys of the values, distinct and ascending.
     """
 
     field: str
@@ -45,8 +48,13 @@ class OneOf:
 class Range:
     """The condition that a field is a number, or a date, within bounds.
 
-    field: its name. gt, gte: lower bounds, exclusive and inclusive. lt, lte: upper bounds. None is no bound. kind:
-    NUMBERS, or DATES, whose bounds are seconds since 1970.
+    Attributes:
+        field: Its name.
+        gt: Lower bounds, exclusive and inclusive.
+        gte: Lower bounds, exclusive and inclusive.
+        lt: Upper bounds. None is no bound.
+        lte: Upper bounds. None is no bound.
+        kind: NUMBERS, or DATES, whose bounds are seconds since 1970.
     """
 
     field: str
@@ -76,7 +84,8 @@ class Not:
 
     A document that lacks a field meets no condition on it, and so its negation.
 
-    negated: the filter, of one condition or more.
+    Attributes:
+        negated: The filter, of one condition or more.
     """
 
     negated: "Filter"
@@ -86,7 +95,8 @@ class Not:
 class AnyOf:
     """The condition that a document meets at least one of some filters.
 
-    filters: two or more, each of one condition or more; distinct, in an order of their own.
+    Attributes:
+        filters: Two or more, each of one condition or more; distinct, in an order of their own.
     """
 
     filters: tuple["Filter", ...]

@@ -26,7 +26,8 @@ _FIELDS, _PARTS, _TAG_PART = "fields", ("json", "offsets", "codes"), "starts"
 class Metadata:
     """The metadata of a corpus; the same for the same documents.
 
-    columns: by field, none where no document has metadata.
+    Attributes:
+        columns: By field, none where no document has metadata.
     """
 
     columns: Mapping[str, Column | TagColumn] = field(default_factory=dict)
@@ -63,7 +64,11 @@ class Metadata:
         self.types.check_kinds(wanted)
 
     def where(self, wanted: Filter) -> Mask:
-        """Return which documents meet a filter of one condition or more, (N,) bool. Raises InputError as `check`."""
+        """Return which documents meet a filter of one condition or more, (N,) bool.
+
+        Raises:
+            InputError: As `check`.
+        """
         self.check(wanted)
         return self._all_hold(wanted)
 
@@ -80,7 +85,11 @@ class Metadata:
         return self.columns[condition.field].where(condition)
 
     def save(self, path: Path) -> None:
-        """Write the columns to one safetensors file. Raises OSError."""
+        """Write the columns to one safetensors file.
+
+        Raises:
+            OSError: .
+        """
         arrays: Arrays = {_FIELDS: np.frombuffer(orjson.dumps([*self.columns]), dtype=np.uint8)}
         for number, column in enumerate(self.columns.values()):
             parts: tuple[NDArray[Any], ...] = (column.values.json, column.values.offsets, column.codes)
@@ -93,8 +102,12 @@ class Metadata:
     def load(cls, path: Path, documents: Sequence[Document]) -> Self:
         """Read what `save` wrote.
 
-        path: the file. documents: that it has to be about, of which three are compared with it. Raises ReleaseError
-        where it holds anything else.
+        Args:
+            path: The file.
+            documents: That it has to be about, of which three are compared with it.
+
+        Raises:
+            ReleaseError: Where it holds anything else.
         """
         arrays = read_tensors(path)
         names = _parse_names(arrays.get(_FIELDS))

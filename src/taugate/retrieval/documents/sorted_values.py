@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from taugate.retrieval.documents.dates import instant
 from taugate.retrieval.documents.filters import BOOLEANS, DATES, NUMBERS, TEXTS, OneOf, Range, SortKey, sort_key
 
-_SHORTEST_DATE = len('"2024-05-31"')
+_MIN_DATE = len('"2024-05-31"')
 
 
 class SortedValues(Sequence[SortKey]):
     """V sort keys in ascending order: booleans, numbers, texts.
 
-    json: (bytes,) uint8, the values as JSON scalars one after another. offsets: (V + 1,) int64, where each begins, and
-    where the last one ends.
+    Attributes:
+        json: (bytes,) uint8, the values as JSON scalars one after another.
+        offsets: (V + 1,) int64, where each begins, and where the last one ends.
     """
 
     def __init__(self, json: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
@@ -73,7 +74,7 @@ class SortedValues(Sequence[SortKey]):
         """Places of the texts that are ISO dates, (t,) int64, and their moments in seconds since 1970, (t,) float64."""
         first = bisect_left(self, (TEXTS, "0"))
         starts, ends = self.offsets[first:-1], self.offsets[first + 1 :]
-        long_enough = first + np.flatnonzero(ends - starts >= _SHORTEST_DATE)
+        long_enough = first + np.flatnonzero(ends - starts >= _MIN_DATE)
         starts = self.offsets[long_enough]
         hyphens = (self.json[starts + 5] == ord("-")) & (self.json[starts + 8] == ord("-"))  # behind the quote
         places, moments = list[int](), list[float]()

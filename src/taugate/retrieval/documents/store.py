@@ -26,18 +26,21 @@ MetadataValue = Scalar | list[str]  # a list holds tags
 TEXTS, OFFSETS = "documents.jsonl", "documents.safetensors"
 # The most metadata fields of one corpus. Each takes 4 bytes per document; all of them take less than a vector of 384
 # dimensions.
-MOST_FIELDS = 256
-MOST_TAGS = 256  # of one field of a document; each takes 4 bytes
+MAX_FIELDS = 256
+MAX_TAGS = 256  # of one field of a document; each takes 4 bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
     """A passage of the corpus: a whole document, or one chunk of a longer one.
 
-    id: its `_id`. text, title: its words; an empty title is None. metadata: scalars, and lists of
-    strings, by field.
-    parent: id of the document that a chunk was cut from; None where the passage is a whole document. span: where the
-    chunk lies in that document's text, [start, end) in characters.
+    Attributes:
+        id: Its `_id`.
+        text: Its words; an empty title is None.
+        title: Its words; an empty title is None.
+        metadata: Scalars, and lists of strings, by field.
+        parent: Id of the document that a chunk was cut from; None where the passage is a whole document.
+        span: Where the chunk lies in that document's text, [start, end) in characters.
     """
 
     id: str
@@ -72,7 +75,11 @@ def write_document(document: Document) -> bytes:
 
 
 def read_document(line: bytes | str) -> Document:
-    """Parse what `write_document` wrote. Raises ValueError for anything else."""
+    """Parse what `write_document` wrote.
+
+    Raises:
+        ValueError: For anything else.
+    """
     try:
         record = orjson.loads(line)
         span = record.get("span")
@@ -94,7 +101,11 @@ def read_document(line: bytes | str) -> Document:
 class DocumentWriter:
     """Writes documents to a folder one by one; nothing can be read before `close`.
 
-    folder: where both files go, TEXTS and OFFSETS. Raises OSError, as every method does.
+    Attributes:
+        folder: Where both files go, TEXTS and OFFSETS.
+
+    Raises:
+        OSError: , as every method does.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -137,13 +148,21 @@ class Documents(Protocol):
     def __getitem__(self, position: int, /) -> Document: ...
 
     def at(self, positions: NDArray[np.int64]) -> list[Document]:
-        """Return the documents at positions, (m,) int64, read together. Raises ReleaseError."""
+        """Return the documents at positions, (m,) int64, read together.
+
+        Raises:
+            ReleaseError: .
+        """
         ...
 
     def positions(self, document_id: str) -> NDArray[np.int64]:
         """Return the position of the passage with an id, else those of the chunks of the document with it, ascending.
 
-        document_id: of a passage or of a parent. Returns (m,) int64; none where there is no such id.
+        Args:
+            document_id: Of a passage or of a parent.
+
+        Returns:
+            (m,) int64; none where there is no such id.
         """
         ...
 
@@ -151,9 +170,12 @@ class Documents(Protocol):
 class DocumentStore(Sequence[Document]):
     """The documents of a folder as a read-only sequence by position, safe to read from many threads.
 
-    folder: where a DocumentWriter has written. Raises ReleaseError where its two files do not belong together; reading
-    a position raises ReleaseError where it holds no document, as to check all of them first would keep a service with
-    millions waiting for seconds.
+    Attributes:
+        folder: Where a DocumentWriter has written.
+
+    Raises:
+        ReleaseError: Where its two files do not belong together; reading a position raises ReleaseError where it holds
+            no document, as to check all of them first would keep a service with millions waiting for seconds.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -218,8 +240,12 @@ class DocumentStore(Sequence[Document]):
     def positions(self, document_id: str) -> NDArray[np.int64]:
         """Return the position of the passage with an id, else those of the chunks of the document with it, ascending.
 
-        document_id: of a passage or of a parent. Returns (m,) int64; none where there is no such id. The first call
-        reads all documents, which takes some 4 µs each; an entry takes 8 bytes then.
+        Args:
+            document_id: Of a passage or of a parent.  The first call reads all documents, which takes some 4 µs each;
+                an entry takes 8 bytes then.
+
+        Returns:
+            (m,) int64; none where there is no such id.
         """
         checksums, entries = self._entries
         checksum = np.uint32(_checksum(document_id))

@@ -34,13 +34,22 @@ _REMEDY = "give another encoder, or remove this one from the cache"
 class EncoderConfig(BaseModel):
     """Everything about an exported encoder that its graph and tokenizer do not say themselves.
 
-    name, revision: of the model that it was exported from. runtime: what runs the graph. precision: of the weights.
-    dimension: of a vector. max_length: of a text in tokens, special ones included. pooling: how token vectors become
-    one. normalize: vectors have unit length. query_prompt, document_prompt: put in front of each text. special_tokens:
-    whether the tokenizer adds them. pad_multiple: texts are padded to a multiple of so many tokens, so that more of
-    them share a batch. pair_lone_texts: whether the graph gives a text alone in its batch other last bits than in
-    company. max_cosine_difference: the largest 1 − cosine between PyTorch and the graph over the texts that the export
-    was checked on.
+    Attributes:
+        name: Of the model that it was exported from.
+        revision: Of the model that it was exported from.
+        runtime: What runs the graph.
+        precision: Of the weights.
+        dimension: Of a vector.
+        max_length: Of a text in tokens, special ones included.
+        pooling: How token vectors become one.
+        normalize: Vectors have unit length.
+        query_prompt: Put in front of each text.
+        document_prompt: Put in front of each text.
+        special_tokens: Whether the tokenizer adds them.
+        pad_multiple: Texts are padded to a multiple of so many tokens, so that more of them share a batch.
+        pair_lone_texts: Whether the graph gives a text alone in its batch other last bits than in company.
+        max_cosine_difference: The largest 1 − cosine between PyTorch and the graph over the texts that the export was
+            checked on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -65,8 +74,10 @@ class EncoderConfig(BaseModel):
 class Tokens:
     """One text as token ids.
 
-    ids: at most the encoder's max_length. truncated: whether the text was longer, and was cut off. unread: the share of
-    its characters that the encoder does not know, 0…1.
+    Attributes:
+        ids: At most the encoder's max_length.
+        truncated: Whether the text was longer, and was cut off.
+        unread: The share of its characters that the encoder does not know, 0…1.
     """
 
     ids: list[int]
@@ -85,8 +96,14 @@ class OnnxEncoder:
     A vector depends on its text alone, to the last bit: texts of equal length share a batch, each padded by as much as
     its own length says, and where a graph gives a lone text other bits, it is run beside itself.
 
-    folder: with the graph and the tokenizer. config: of the encoder. sha256: one digest of its files. threads: that one
-    batch is run on. Raises EncoderError where files and config do not fit each other.
+    Attributes:
+        folder: With the graph and the tokenizer.
+        config: Of the encoder.
+        sha256: One digest of its files.
+        threads: That one batch is run on.
+
+    Raises:
+        EncoderError: Where files and config do not fit each other.
     """
 
     def __init__(self, folder: Path, config: EncoderConfig, sha256: str, threads: int) -> None:
@@ -116,8 +133,12 @@ class OnnxEncoder:
     def load(cls, folder: Path, threads: int | None = None) -> Self:
         """Load an exported encoder.
 
-        folder: with its files. threads: that one batch is run on, by default the processors this process may use.
-        Raises EncoderError where a file is missing or is not what its name says.
+        Args:
+            folder: With its files.
+            threads: That one batch is run on, by default the processors this process may use.
+
+        Raises:
+            EncoderError: Where a file is missing or is not what its name says.
         """
         missing = [name for name in FILES if not (folder / name).is_file()]
         if missing:
@@ -160,8 +181,12 @@ class OnnxEncoder:
 
         A text without a single token has the zero vector, which is similar to nothing.
 
-        tokens: of n texts. progress: called after each batch with the number of its texts. Raises EncoderError on NaN
-        or infinity.
+        Args:
+            tokens: Of n texts.
+            progress: Called after each batch with the number of its texts.
+
+        Raises:
+            EncoderError: On NaN or infinity.
         """
         vectors = np.zeros((len(tokens), self.config.dimension), dtype=np.float32)
         lengths = [self.padded(len(each.ids)) for each in tokens]
@@ -178,7 +203,11 @@ class OnnxEncoder:
         return vectors
 
     def encode(self, texts: Sequence[str], role: Role) -> Float32:
-        """Encode texts as unit vectors, (n, dimension) float32; role: whether they are queries or documents."""
+        """Encode texts as unit vectors, (n, dimension) float32.
+
+        Args:
+            role: Whether they are queries or documents.
+        """
         return self.embed(self.tokenize(texts, role))
 
     def _run(self, texts: Sequence[Sequence[int]], length: int) -> Float32:

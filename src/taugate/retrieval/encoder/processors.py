@@ -13,7 +13,9 @@ def processors(root: Path = CGROUP, own: Path = _OWN_GROUP) -> int:
     That is the smallest of what the scheduler's mask allows and the quotas of this process's control groups; a half is
     left for all but encoding.
 
-    root: where the system shows the control groups. own: where it shows which of them this process is in.
+    Args:
+        root: Where the system shows the control groups.
+        own: Where it shows which of them this process is in.
     """
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([allowed, *(int(quota) for quota in _quotas(root, own))]))

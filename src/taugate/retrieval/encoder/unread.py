@@ -22,7 +22,8 @@ _UNKNOWN_OF_UNIGRAM = re.compile(r'"unk_id"\s*:\s*(\d+)')  # its class in Python
 class UnreadCounter:
     """Counts the characters of texts that a tokenizer does not read.
 
-    tokenizer: of the encoder.
+    Attributes:
+        tokenizer: Of the encoder.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -34,8 +35,11 @@ class UnreadCounter:
         Spaces, marks and characters that show nothing do not count, nor what is cut off. Costs a look at the token ids
         if every token is known.
 
-        text: that was tokenized. encoding: its tokens. start: where the text begins behind a prompt, in characters.
-        frame: tokens that are not of the text: of the prompt, and special ones.
+        Args:
+            text: That was tokenized.
+            encoding: Its tokens.
+            start: Where the text begins behind a prompt, in characters.
+            frame: Tokens that are not of the text: of the prompt, and special ones.
         """
         ids = encoding.ids
         if len(ids) > frame and self._unknown not in ids:

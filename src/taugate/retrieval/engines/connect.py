@@ -12,15 +12,19 @@ from taugate.retrieval.engines.engine import Engine, EngineKind
 from taugate.storage.files import read_bounded
 
 URL, TOKEN_FILE = "TAUGATE_ENGINE_URL", "TAUGATE_ENGINE_TOKEN_FILE"
-_MOST_SECRET_BYTES = 64 << 10  # Milvus takes JSON Web Tokens too
+_MAX_SECRET_BYTES = 64 << 10  # Milvus takes JSON Web Tokens too
 _importing = threading.Lock()
 
 
 def engine_from_environment(kind: EngineKind, environ: Mapping[str, str] = os.environ) -> Engine:
     """Return the engine that the environment names, as every command and the service read it.
 
-    kind: of the engine. environ: the variables, of which URL has one or more URLs, separated by commas, and TOKEN_FILE
-    may name a file. Raises InputError as `engine_at`.
+    Args:
+        kind: Of the engine.
+        environ: The variables, of which URL has one or more URLs, separated by commas, and TOKEN_FILE may name a file.
+
+    Raises:
+        InputError: As `engine_at`.
     """
     token_file = environ.get(TOKEN_FILE)
     return engine_at(kind, environ.get(URL, ""), Path(token_file) if token_file else None)
@@ -29,9 +33,13 @@ def engine_from_environment(kind: EngineKind, environ: Mapping[str, str] = os.en
 def engine_at(kind: EngineKind, urls: str, token_file: Path | None) -> Engine:
     """Return the engine at some URLs; nothing is sent to it yet.
 
-    kind: of the engine. urls: of its servers, separated by commas. token_file: holds the token of Milvus, or the
-    password of PostgreSQL; None for none. Raises InputError where no URL is given, the file cannot be read, or the
-    extra of this kind is not installed.
+    Args:
+        kind: Of the engine.
+        urls: Of its servers, separated by commas.
+        token_file: Holds the token of Milvus, or the password of PostgreSQL; None for none.
+
+    Raises:
+        InputError: Where no URL is given, the file cannot be read, or the extra of this kind is not installed.
     """
     places = [url.strip() for url in urls.split(",") if url.strip()]
     if not places:
@@ -45,8 +53,13 @@ def engine_at(kind: EngineKind, urls: str, token_file: Path | None) -> Engine:
 def connect(kind: EngineKind, urls: Sequence[str], secret: str = "") -> Engine:
     """Return an engine; nothing is sent to it yet.
 
-    kind: of the engine. urls: of its servers, one or more. secret: token of Milvus, or password of PostgreSQL; empty
-    for none. Raises ModuleNotFoundError where its extra is not installed, InputError for no URL.
+    Args:
+        kind: Of the engine.
+        urls: Of its servers, one or more.
+        secret: Token of Milvus, or password of PostgreSQL; empty for none.
+
+    Raises:
+        ModuleNotFoundError: Where its extra is not installed, InputError for no URL.
     """
     if kind == "milvus":
         with _logging_kept():
@@ -74,6 +87,6 @@ def _secret(path: Path) -> str:
     """Read a secret, without the line end that editors add."""
     try:
         # Kubernetes mounts a Secret as links to its files.
-        return read_bounded(path.resolve(), _MOST_SECRET_BYTES).decode().strip()
+        return read_bounded(path.resolve(), _MAX_SECRET_BYTES).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{TOKEN_FILE}: {path} cannot be read as text; name a file with the secret alone") from error

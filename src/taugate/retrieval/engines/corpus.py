@@ -40,8 +40,11 @@ class Watched(Collection, Protocol):
 class EngineAccess:
     """How a release reaches its engine.
 
-    connect: makes the engine of a kind. opening: seconds that checking the collection may take. seconds: of one
-    question afterwards. watch: stands between the release and the collection, once that was checked; None for nobody.
+    Attributes:
+        connect: Makes the engine of a kind.
+        opening: Seconds that checking the collection may take.
+        seconds: Of one question afterwards.
+        watch: Stands between the release and the collection, once that was checked; None for nobody.
     """
 
     connect: Callable[[EngineKind], Engine] = engine_from_environment
@@ -54,7 +57,9 @@ class EngineAccess:
 class EnginePassages:
     """The passages of a collection; a Passages.
 
-    index: searches it. fields: the metadata fields that filters can name.
+    Attributes:
+        index: Searches it.
+        fields: The metadata fields that filters can name.
     """
 
     index: EngineIndex
@@ -86,7 +91,8 @@ class EnginePassages:
 class EngineDocuments(Sequence[Document]):
     """The documents of a collection, by position; a Documents.
 
-    index: reads the collection.
+    Attributes:
+        index: Reads the collection.
     """
 
     parents = None  # which chunks belong together is not known here
@@ -98,7 +104,13 @@ class EngineDocuments(Sequence[Document]):
         return len(self._index)
 
     def __getitem__(self, position: int) -> Document:  # type: ignore[override]  # no slices: a reader names positions
-        """Return the document at a position. Raises IndexError, EngineUnavailable and ReleaseError."""
+        """Return the document at a position.
+
+        Raises:
+            IndexError: .
+            EngineUnavailable: .
+            ReleaseError: .
+        """
         if not 0 <= position < len(self):
             raise IndexError(position)
         return self.at(np.array([position]))[0]
@@ -122,7 +134,11 @@ class EngineDocuments(Sequence[Document]):
 class EngineCorpus:
     """A collection that was checked, and what a release makes of it.
 
-    index, passages, documents: of the collection. watched: the collection, where somebody watches it.
+    Attributes:
+        index: Of the collection.
+        passages: Of the collection.
+        documents: Of the collection.
+        watched: The collection, where somebody watches it.
     """
 
     index: EngineIndex
@@ -144,8 +160,13 @@ class EngineCorpus:
 def open_corpus(record: EngineRecord, dimension: int, access: EngineAccess) -> EngineCorpus:
     """Connect to the engine of a release, and check its collection.
 
-    record: of the release. dimension: of the vectors that are searched. access: how to reach the engine. Raises
-    InputError where no engine is named, ReleaseError with the first difference, and EngineUnavailable.
+    Args:
+        record: Of the release.
+        dimension: Of the vectors that are searched.
+        access: How to reach the engine.
+
+    Raises:
+        InputError: Where no engine is named, ReleaseError with the first difference, and EngineUnavailable.
     """
     engine = access.connect(record.kind)
     verified = open_verified(engine, record, dimension, time.monotonic() + access.opening)

@@ -45,7 +45,9 @@ class GraphParameters:
 class Rows:
     """Rows of a collection, in the order in which they were asked for.
 
-    vectors: (m, d) float32, as uploaded to the bit. documents: m of them.
+    Attributes:
+        vectors: (m, d) float32, as uploaded to the bit.
+        documents: m of them.
     """
 
     vectors: Float32
@@ -56,8 +58,10 @@ class Rows:
 class Candidates:
     """What an engine proposes for n queries: c places each.
 
-    positions: (n, c) int64; −1 where it found no more. vectors: (n, c, d) float32; zeros where there is no candidate.
-    documents: by position.
+    Attributes:
+        positions: (n, c) int64; −1 where it found no more.
+        vectors: (n, c, d) float32; zeros where there is no candidate.
+        documents: By position.
     """
 
     positions: Positions
@@ -69,8 +73,12 @@ class Candidates:
 class CollectionState:
     """What an engine says of a collection.
 
-    dimension: d of its vectors. rows: in it. built: whether its index is finished. pending: rows that the index does
-    not have yet. loaded: whether it can be searched, on every replica: of several servers, on all that answer.
+    Attributes:
+        dimension: d of its vectors.
+        rows: In it.
+        built: Whether its index is finished.
+        pending: Rows that the index does not have yet.
+        loaded: Whether it can be searched, on every replica: of several servers, on all that answer.
     """
 
     dimension: int
@@ -98,13 +106,22 @@ class Collection(Protocol):
     def propose(self, queries: Float32, count: int, wanted: Filter, deadline: float) -> Candidates:
         """Return candidates with their vectors and documents.
 
-        queries: (n, d) float32 of unit length. count: how many of each, fewer where no more were found. wanted: that
-        they meet; empty for all. Raises InputError for a filter that no engine can compare exactly.
+        Args:
+            queries: (n, d) float32 of unit length.
+            count: How many of each, fewer where no more were found.
+            wanted: That they meet; empty for all.
+
+        Raises:
+            InputError: For a filter that no engine can compare exactly.
         """
         ...
 
     def fetch(self, positions: Positions, deadline: float) -> Rows:
-        """Return the rows at positions, (m,) int64, all distinct. Raises ReleaseError where one is missing."""
+        """Return the rows at positions, (m,) int64, all distinct.
+
+        Raises:
+            ReleaseError: Where one is missing.
+        """
         ...
 
     def where(self, wanted: Filter, most: int, deadline: float) -> Positions:
@@ -126,11 +143,22 @@ class Engine(Protocol):
     kind: EngineKind
 
     def create(self, name: str, dimension: int, deadline: float) -> None:
-        """Make an empty collection, which must not be there; dimension: of its vectors."""
+        """Make an empty collection, which must not be there.
+
+        Args:
+            dimension: Of its vectors.
+        """
         ...
 
     def upload(self, name: str, first: int, shard: Rows, deadline: float) -> None:
-        """Add a shard; first: the position of its first row. Raises InputError for a document that does not fit."""
+        """Add a shard.
+
+        Args:
+            first: The position of its first row.
+
+        Raises:
+            InputError: For a document that does not fit.
+        """
         ...
 
     def finish(self, name: str, graph: GraphParameters, deadline: float) -> None:
@@ -150,21 +178,34 @@ class Engine(Protocol):
         ...
 
     def collection(self, name: str, breadth: int, deadline: float) -> Collection:
-        """Open a collection; breadth: of its searches. Raises ReleaseError where there is none of that name."""
+        """Open a collection.
+
+        Args:
+            breadth: Of its searches.
+
+        Raises:
+            ReleaseError: Where there is none of that name.
+        """
         ...
 
 
 def collection_name(shards: Sequence[str], parameters: Mapping[str, int | str]) -> str:
     """Return the name of the collection of these contents: equal for equal contents, and for no others.
 
-    shards: SHA-256 of the shards of vectors and documents, in order. parameters: of its index.
+    Args:
+        shards: SHA-256 of the shards of vectors and documents, in order.
+        parameters: Of its index.
     """
     content = orjson.dumps({"shards": [*shards], "parameters": {**parameters}}, option=orjson.OPT_SORT_KEYS)
     return PREFIX + hashlib.sha256(content).hexdigest()[:32]
 
 
 def time_written(seconds: float) -> str:
-    """Return a time as it is written beside a collection; seconds: since 1970."""
+    """Return a time as it is written beside a collection.
+
+    Args:
+        seconds: Since 1970.
+    """
     return f"{_MADE}{datetime.fromtimestamp(seconds, UTC).isoformat()}"
 
 
@@ -177,7 +218,11 @@ def time_read(written: str | None) -> float | None:
 
 
 def check_name(name: str) -> str:
-    """Return a name, which is put into statements as it is. Raises InputError where it is not one of Taugate's."""
+    """Return a name, which is put into statements as it is.
+
+    Raises:
+        InputError: Where it is not one of Taugate's.
+    """
     if not _NAME.fullmatch(name):
         raise InputError(f"{name!r} is not the name of a collection; it is {PREFIX} and 32 hexadecimal digits")
     return name

@@ -20,7 +20,7 @@ from taugate.retrieval.documents.filters import DATES, NUMBERS, AnyOf, Condition
 from taugate.retrieval.documents.store import Document
 
 # Beyond it not every integer is a float64, which is what engines compare numbers as.
-LARGEST_INTEGER = 2**53
+MAX_INTEGER = 2**53
 # 96 bits: a corpus of 10⁹ distinct values has two of one token with a chance of about 10⁻¹¹.
 _DIGITS = 24
 _ID, _PARENT, _VALUE, _NUMBER, _DATE = range(5)  # what a token stands for
@@ -31,8 +31,9 @@ _OPERATORS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 class Filterable:
     """What a row holds for filters.
 
-    tokens: of its values, its id and its parent's, distinct and ascending. numbers: by `number_key` of the field, and
-    moments of dates by `date_key`.
+    Attributes:
+        tokens: Of its values, its id and its parent's, distinct and ascending.
+        numbers: By `number_key` of the field, and moments of dates by `date_key`.
     """
 
     tokens: list[str]
@@ -43,8 +44,10 @@ class Filterable:
 class Dialect:
     """How an engine writes the two conditions that it evaluates.
 
-    has_any: a row has one of some tokens. compares: the number under a key stands in a relation (>, >=, < or <=) to
-    another number; only asked of rows that have one.
+    Attributes:
+        has_any: A row has one of some tokens.
+        compares: The number under a key stands in a relation (>, >=, < or <=) to another number; only asked of rows
+            that have one.
     """
 
     has_any: Callable[[Sequence[str]], str]
@@ -55,7 +58,11 @@ _UNWRITTEN = Dialect(has_any=lambda tokens: "", compares=lambda key, sign, numbe
 
 
 def filterable(document: Document) -> Filterable:
-    """Return what is uploaded of a document for filters. Raises InputError for an integer beyond ±2⁵³."""
+    """Return what is uploaded of a document for filters.
+
+    Raises:
+        InputError: For an integer beyond ±2⁵³.
+    """
     tokens = {_token(_ID, document.id)}
     numbers: dict[str, float] = {}
     if document.parent is not None:
@@ -97,8 +104,10 @@ def id_condition(document_id: str, dialect: Dialect, *, chunks: bool) -> str:
 def condition(wanted: Filter, dialect: Dialect) -> str:
     """Return the condition of a filter of one condition or more.
 
-    It is true or false of every row, never unknown, so that "not" is the contrary. Raises InputError for an integer
-    beyond ±2⁵³.
+    It is true or false of every row, never unknown, so that "not" is the contrary.
+
+    Raises:
+        InputError: For an integer beyond ±2⁵³.
     """
     return " and ".join(f"({_written(each, dialect)})" for each in wanted)
 
@@ -134,7 +143,7 @@ def _value_token(name: str, key: SortKey) -> str:
 
 def _as_float(name: str, number: float) -> float:
     """Return a number as the float64 that equals it, with one zero."""
-    if isinstance(number, int) and abs(number) > LARGEST_INTEGER:
+    if isinstance(number, int) and abs(number) > MAX_INTEGER:
         raise InputError(
             f"{shown(name)}: an integer beyond 2⁵³, which an engine cannot compare exactly; write it as a string"
         )

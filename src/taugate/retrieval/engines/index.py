@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from taugate.errors import EngineUnavailable
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.engines.engine import Candidates, Collection, Positions, Rows
-from taugate.retrieval.index.flat import MOST_CANDIDATES, SPARE, best_of, brute_force_top_k
+from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE, best_of, brute_force_top_k
 from taugate.retrieval.index.passages import Candidate, Found, Observe, unobserved
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
 from taugate.retrieval.index.widening import widened_top_k
@@ -22,7 +22,10 @@ _FEW = 4096
 class EngineVectors:
     """The vectors of a collection, (N, d), read by position as an array is; a Vectors of retrieval.vectors.
 
-    collection: that holds them. rows: N. seconds: how long a read may take.
+    Attributes:
+        collection: That holds them.
+        rows: N.
+        seconds: How long a read may take.
     """
 
     def __init__(self, collection: Collection, rows: int, seconds: float) -> None:
@@ -41,7 +44,10 @@ class EngineIndex:
     Scores are those of every other index, to the bit, as they are computed here from the vectors that the engine
     returns. Which documents are found depends on its graph, as in ApproximateIndex.
 
-    collection: that holds them. rows: N. seconds: how long one search may take, with all that it asks again.
+    Attributes:
+        collection: That holds them.
+        rows: N.
+        seconds: How long one search may take, with all that it asks again.
     """
 
     def __init__(self, collection: Collection, rows: int, seconds: float) -> None:
@@ -63,8 +69,13 @@ class EngineIndex:
     def search(self, queries: Float32, k: int) -> TopK:
         """Return the min(k, N) most similar of the documents proposed; ties go to the lower position.
 
-        queries: (n, d) float32 of unit length. k: how many. Raises EngineUnavailable and ReleaseError: never a list
-        that is shorter than asked, as a collection gives that is being loaded.
+        Args:
+            queries: (n, d) float32 of unit length.
+            k: How many.
+
+        Raises:
+            EngineUnavailable: : never a list that is shorter than asked, as a collection gives that is being loaded.
+            ReleaseError: : never a list that is shorter than asked, as a collection gives that is being loaded.
         """
         return self.find(queries, k).top
 
@@ -81,10 +92,14 @@ class EngineIndex:
         Where at most k + SPARE documents meet it, all of them are scored, and the result is exact. So it is where the
         engine finds too few, as documents far from a query may be out of reach in its graph, and up to 4,096 meet it.
 
-        queries: (n, d) float32 of unit length. k: how many; fewer where fewer documents meet the filter. wanted: the
-        filter; empty for all documents. observe: receives the stages "engine" and "rescore", each as often as the
-        engine is asked. Raises InputError for a filter that no engine can compare exactly, EngineUnavailable and
-        ReleaseError.
+        Args:
+            queries: (n, d) float32 of unit length.
+            k: How many; fewer where fewer documents meet the filter.
+            wanted: The filter; empty for all documents.
+            observe: Receives the stages "engine" and "rescore", each as often as the engine is asked.
+
+        Raises:
+            InputError: For a filter that no engine can compare exactly, EngineUnavailable and ReleaseError.
         """
         deadline = time.monotonic() + self._seconds
         count, candidates = len(self), dict[int, Candidate]()
@@ -107,13 +122,18 @@ class EngineIndex:
             if wanted and (found := self._all_of(queries, k, wanted, _FEW, deadline, observe)):
                 return found
             raise EngineUnavailable(
-                f"{self._collection.name}: proposes fewer than {k} documents even of {MOST_CANDIDATES} that it was "
+                f"{self._collection.name}: proposes fewer than {k} documents even of {MAX_CANDIDATES} that it was "
                 "asked for; check that it is loaded and complete, or search more broadly"
             )
         return Found(top, candidates, approximate=bool(wanted))
 
     def read(self, positions: Positions) -> Rows:
-        """Return the rows at positions, (m,) int64, all distinct. Raises EngineUnavailable and ReleaseError."""
+        """Return the rows at positions, (m,) int64, all distinct.
+
+        Raises:
+            EngineUnavailable: .
+            ReleaseError: .
+        """
         return self._collection.fetch(positions, time.monotonic() + self._seconds)
 
     def find_id(self, document_id: str) -> Positions:

@@ -37,7 +37,7 @@ from taugate.retrieval.engines.engine import (
     time_written,
 )
 from taugate.retrieval.engines.filters import Dialect, condition, id_condition
-from taugate.retrieval.engines.milvus_rows import MOST_BYTES, ROWS_A_REQUEST, requests
+from taugate.retrieval.engines.milvus_rows import MAX_BYTES, ROWS_A_REQUEST, requests
 from taugate.retrieval.engines.milvus_servers import MilvusServers, left
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -53,8 +53,12 @@ DIALECT = Dialect(
 class MilvusEngine:
     """One or more Milvus servers that hold the same collections.
 
-    urls: such as http://127.0.0.1:19530; a path ending in .db for milvus-lite. token: "user:password" or an API key;
-    empty for none. Raises InputError for a URL of anything else.
+    Attributes:
+        urls: Such as http://127.0.0.1:19530; a path ending in .db for milvus-lite.
+        token: "user:password" or an API key; empty for none.
+
+    Raises:
+        InputError: For a URL of anything else.
     """
 
     kind: EngineKind = "milvus"
@@ -68,7 +72,7 @@ class MilvusEngine:
         schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False, description=made)
         schema.add_field("position", DataType.INT64, is_primary=True)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dimension)
-        schema.add_field("document", DataType.VARCHAR, max_length=MOST_BYTES)
+        schema.add_field("document", DataType.VARCHAR, max_length=MAX_BYTES)
         schema.add_field("filters", DataType.JSON)
 
         def question(client: Any, limit: float) -> None:  # noqa: ANN401
@@ -135,7 +139,10 @@ class MilvusEngine:
 class MilvusCollection:
     """A collection in Milvus; see Collection.
 
-    dimension: of its vectors. breadth: ef of a search. servers: that hold it.
+    Attributes:
+        dimension: Of its vectors.
+        breadth: Ef of a search.
+        servers: That hold it.
     """
 
     def __init__(self, name: str, dimension: int, breadth: int, servers: MilvusServers) -> None:

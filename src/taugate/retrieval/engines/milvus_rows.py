@@ -11,7 +11,7 @@ from taugate.retrieval.engines.engine import Rows
 from taugate.retrieval.engines.filters import filterable
 from taugate.retrieval.vectors.similarity import Float32
 
-MOST_BYTES = 65_535  # of a VARCHAR, and of a JSON field
+MAX_BYTES = 65_535  # of a VARCHAR, and of a JSON field
 ROWS_A_REQUEST = 4096  # 4096 × (1.5 KB + 1 KB) stays well below the 64 MB that a server takes by default
 _BYTES_A_REQUEST = 32 << 20  # of long documents, fewer are sent together
 
@@ -19,7 +19,11 @@ _BYTES_A_REQUEST = 32 << 20  # of long documents, fewer are sent together
 def requests(first: int, shard: Rows) -> Iterator[list[dict[str, Any]]]:
     """Yield the rows of a shard in parts that a server takes at once.
 
-    first: the position of its first row. Raises InputError for a document that Milvus does not hold.
+    Args:
+        first: The position of its first row.
+
+    Raises:
+        InputError: For a document that Milvus does not hold.
     """
     part: list[dict[str, Any]] = []
     held = 0
@@ -41,9 +45,9 @@ def _row(position: int, vector: Float32, document: Document) -> tuple[dict[str, 
     written = write_document(document)
     sizes = {"text": len(written), "metadata": len(orjson.dumps(filters))}
     for what, size in sizes.items():
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             raise InputError(
-                f"document {document.id!r}: {what} of {size:,} bytes, and Milvus holds {MOST_BYTES:,}; "
+                f"document {document.id!r}: {what} of {size:,} bytes, and Milvus holds {MAX_BYTES:,}; "
                 "divide it into chunks"
             )
     row = {"position": position, "vector": vector, "document": written.decode(), "filters": filters}

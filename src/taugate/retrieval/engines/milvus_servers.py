@@ -27,8 +27,12 @@ logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it logs every error 
 class MilvusServers:
     """Servers that are asked through a MilvusClient each; safe to use from several threads.
 
-    urls: such as http://127.0.0.1:19530, one or more; a path ending in .db for milvus-lite. token: "user:password" or
-    an API key; empty for none. Raises InputError for a URL of anything else.
+    Attributes:
+        urls: Such as http://127.0.0.1:19530, one or more; a path ending in .db for milvus-lite.
+        token: "user:password" or an API key; empty for none.
+
+    Raises:
+        InputError: For a URL of anything else.
     """
 
     def __init__(self, urls: Sequence[str], token: str) -> None:
@@ -41,8 +45,14 @@ class MilvusServers:
     ) -> _Answer:
         """Ask the server that answered last, and where it does not, the next one.
 
-        name: of the collection that is asked about. question: of a client, with a deadline of its own. deadline, again:
-        see Replicas.ask. Raises EngineUnavailable, and ReleaseError where Milvus refuses.
+        Args:
+            name: Of the collection that is asked about.
+            question: Of a client, with a deadline of its own.
+            deadline: See Replicas.ask.
+            again: See Replicas.ask.
+
+        Raises:
+            EngineUnavailable: , and ReleaseError where Milvus refuses.
         """
         with _refusals(name):
             return self._replicas.ask(question, deadline, again=again)
@@ -54,7 +64,11 @@ class MilvusServers:
 
 
 def left(deadline: float) -> float:
-    """Return how many seconds are left until a deadline. Raises TimeoutError where none are."""
+    """Return how many seconds are left until a deadline.
+
+    Raises:
+        TimeoutError: Where none are.
+    """
     seconds = deadline - time.monotonic()
     if seconds <= 0:
         raise TimeoutError("no time is left")

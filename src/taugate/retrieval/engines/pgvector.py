@@ -41,8 +41,8 @@ from taugate.retrieval.engines.filters import Dialect, condition, filterable, id
 from taugate.retrieval.engines.postgres import Connection, PostgresServers
 from taugate.retrieval.vectors.similarity import Float32
 
-_MOST_DIMENSIONS = 2000  # of a vector in an HNSW index (pgvector README, "HNSW")
-_LONGEST_LIST = 1000  # hnsw.ef_search; what is asked for beyond it, the iterative scan finds
+_MAX_DIMENSIONS = 2000  # of a vector in an HNSW index (pgvector README, "HNSW")
+_MAX_LIST = 1000  # hnsw.ef_search; what is asked for beyond it, the iterative scan finds
 _LOOK_AT_ALL = 0.5  # of the time that is left, for a search beside the graph
 _FIELDS = "position, vector, document"
 
@@ -55,8 +55,12 @@ DIALECT = Dialect(
 class PgvectorEngine:
     """One or more PostgreSQL servers, of which the first one takes writes.
 
-    urls: postgresql://user@host:port/database. password: of that user; empty for none. Raises InputError for a URL of
-    anything else.
+    Attributes:
+        urls: Postgresql://user@host:port/database.
+        password: Of that user; empty for none.
+
+    Raises:
+        InputError: For a URL of anything else.
     """
 
     kind: EngineKind = "pgvector"
@@ -67,8 +71,8 @@ class PgvectorEngine:
 
     def create(self, name: str, dimension: int, deadline: float) -> None:
         """See Engine.create."""
-        if dimension > _MOST_DIMENSIONS:
-            raise InputError(f"pgvector indexes up to {_MOST_DIMENSIONS} dimensions, not {dimension}; use a projection")
+        if dimension > _MAX_DIMENSIONS:
+            raise InputError(f"pgvector indexes up to {_MAX_DIMENSIONS} dimensions, not {dimension}; use a projection")
 
         def question(connection: Connection) -> None:
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
@@ -154,7 +158,10 @@ class PgvectorEngine:
 class PgvectorCollection:
     """A collection in PostgreSQL; see Collection.
 
-    dimension: of its vectors. breadth: hnsw.ef_search of a search. servers: that hold it.
+    Attributes:
+        dimension: Of its vectors.
+        breadth: Hnsw.ef_search of a search.
+        servers: That hold it.
     """
 
     def __init__(self, name: str, dimension: int, breadth: int, servers: PostgresServers) -> None:
@@ -166,7 +173,7 @@ class PgvectorCollection:
         check_dimension(self.name, queries, self.dimension)
         meets = f"WHERE {condition(wanted, DIALECT)}" if wanted else ""
         statement = f"SELECT {_FIELDS} FROM {self.name} {meets} ORDER BY vector <#> %s::vector LIMIT {count}"  # noqa: S608
-        breadth = min(max(self._breadth, count), _LONGEST_LIST)
+        breadth = min(max(self._breadth, count), _MAX_LIST)
 
         def question(connection: Connection) -> list[list[tuple[Any, ...]]]:
             connection.execute(
@@ -255,7 +262,11 @@ def _look_at_all(
     search that takes longer than a share of the time that is left is given up: else it would end as a server that does
     not answer.
 
-    statement: of the search. queries: as it takes them. count: how many rows they ask for. found: of each; replaced.
+    Args:
+        statement: Of the search.
+        queries: As it takes them.
+        count: How many rows they ask for.
+        found: Of each; replaced.
     """
     most = max(1, int(1000 * _LOOK_AT_ALL * connection.left()))  # milliseconds
     connection.execute(

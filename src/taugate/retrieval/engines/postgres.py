@@ -75,8 +75,12 @@ class _Pool:
 class PostgresServers:
     """Servers that are asked in transactions; safe to use from several threads.
 
-    urls: postgresql://user@host:port/database, one or more. password: of that user; empty for none. Raises InputError
-    for a URL of anything else.
+    Attributes:
+        urls: Postgresql://user@host:port/database, one or more.
+        password: Of that user; empty for none.
+
+    Raises:
+        InputError: For a URL of anything else.
     """
 
     def __init__(self, urls: Sequence[str], password: str) -> None:
@@ -89,8 +93,14 @@ class PostgresServers:
     ) -> _Answer:
         """Ask the server that answered last, and where it does not, the next one.
 
-        name: of the collection that is asked about, empty for none. question: of a connection. deadline, again: see
-        Replicas.ask. Raises EngineUnavailable, and ReleaseError where PostgreSQL refuses.
+        Args:
+            name: Of the collection that is asked about, empty for none.
+            question: Of a connection.
+            deadline: See Replicas.ask.
+            again: See Replicas.ask.
+
+        Raises:
+            EngineUnavailable: , and ReleaseError where PostgreSQL refuses.
         """
         with _refusals(name):
             return self._replicas.ask(lambda pool, limit: pool.ask(question, limit), deadline, again=again)

@@ -21,7 +21,11 @@ def _written(types: FieldTypes) -> dict[str, list[str]]:
 
 
 def _read(written: object) -> FieldTypes:
-    """Parse what `_written` makes. Raises PydanticCustomError for anything else."""
+    """Parse what `_written` makes.
+
+    Raises:
+        PydanticCustomError: For anything else.
+    """
     if isinstance(written, FieldTypes):
         return written
     if not isinstance(written, dict):
@@ -48,11 +52,18 @@ _Fields = Annotated[FieldTypes, PlainValidator(_read), PlainSerializer(_written)
 class EngineRecord(BaseModel):
     """The collection of a release, which lies outside of it, and the digests that tell it from any other.
 
-    kind: of the engine. rows: how many documents. dimension: of their vectors. shards: SHA-256 of each shard of vectors
-    and documents, in order. sample: SHA-256 of the 4,096 rows that `verify.sampled_positions` draws, or of all if there
-    are fewer. fields: metadata fields that filters can name, and what they hold; the collection's name says only
-    whether there are dates. edges, edge_candidates: how the graph was built. breadth: how broadly a search goes through
-    it. consistency: of searches; a finished collection never changes, so that the weakest finds every row.
+    Attributes:
+        kind: Of the engine.
+        rows: How many documents.
+        dimension: Of their vectors.
+        shards: SHA-256 of each shard of vectors and documents, in order.
+        sample: SHA-256 of the 4,096 rows that `verify.sampled_positions` draws, or of all if there are fewer.
+        fields: Metadata fields that filters can name, and what they hold; the collection's name says only whether there
+            are dates.
+        edges: How the graph was built.
+        edge_candidates: How the graph was built.
+        breadth: How broadly a search goes through it.
+        consistency: Of searches; a finished collection never changes, so that the weakest finds every row.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -15,8 +15,11 @@ _SLOWER = 10.0  # seconds that a server may take longer than the slowest of thos
 class Replicas(Generic[Client]):
     """The servers at some URLs, connected to when they are first asked; safe to use from several threads.
 
-    name: of the engine, for messages. urls: one or more, of servers that hold the same. connect: makes the client of a
-    URL within a deadline; two threads may make one each. failures: exceptions that say that a server does not answer.
+    Attributes:
+        name: Of the engine, for messages.
+        urls: One or more, of servers that hold the same.
+        connect: Makes the client of a URL within a deadline; two threads may make one each.
+        failures: Exceptions that say that a server does not answer.
     """
 
     def __init__(
@@ -35,9 +38,14 @@ class Replicas(Generic[Client]):
     def ask(self, question: Callable[[Client, float], Answer], deadline: float, *, again: bool = True) -> Answer:
         """Ask, and where that fails, ask once more, of the next server if there is one.
 
-        question: of a client, with a deadline of its own: half of the time that is left, so that the other half is left
-        for the second one. deadline: of `time.monotonic()`. again: False for a question that must not be asked twice,
-        such as an upload; it has all the time. Raises EngineUnavailable.
+        Args:
+            question: Of a client, with a deadline of its own: half of the time that is left, so that the other half is
+                left for the second one.
+            deadline: Of `time.monotonic()`.
+            again: False for a question that must not be asked twice, such as an upload; it has all the time.
+
+        Raises:
+            EngineUnavailable: .
         """
         start, failure = self._first, Exception()
         for attempt in range(2 if again else 1):
@@ -62,8 +70,12 @@ class Replicas(Generic[Client]):
 
         A server that takes ten seconds longer than those before it is left out, as one that is away is.
 
-        question: of a client, with a deadline of its own. deadline: of `time.monotonic()`. Raises EngineUnavailable
-        where no server answers.
+        Args:
+            question: Of a client, with a deadline of its own.
+            deadline: Of `time.monotonic()`.
+
+        Raises:
+            EngineUnavailable: Where no server answers.
         """
         if len(self._urls) == 1:
             return [self.ask(question, deadline)]

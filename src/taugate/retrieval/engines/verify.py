@@ -45,9 +45,15 @@ class SampleDigest:
 
 
 def sample_digest(collection: Collection, rows: int, deadline: float) -> str:
-    """Return the digest of the sample as the engine returns it. Raises ReleaseError where a row is missing.
+    """Return the digest of the sample as the engine returns it.
 
-    collection: that holds the rows. rows: how many. deadline: of `time.monotonic()`.
+    Args:
+        collection: That holds the rows.
+        rows: How many.
+        deadline: Of `time.monotonic()`.
+
+    Raises:
+        ReleaseError: Where a row is missing.
     """
     digest, positions = SampleDigest(), sampled_positions(rows)
     for start in range(0, len(positions), _BLOCK):
@@ -58,8 +64,14 @@ def sample_digest(collection: Collection, rows: int, deadline: float) -> str:
 def open_verified(engine: Engine, record: EngineRecord, dimension: int, deadline: float) -> Collection:
     """Open the collection of a release, once it has been checked.
 
-    engine: that holds it. record: of the release. dimension: of the vectors of the release's encoder. deadline: of
-    `time.monotonic()`. Raises ReleaseError with the first difference, and EngineUnavailable.
+    Args:
+        engine: That holds it.
+        record: Of the release.
+        dimension: Of the vectors of the release's encoder.
+        deadline: Of `time.monotonic()`.
+
+    Raises:
+        ReleaseError: With the first difference, and EngineUnavailable.
     """
     name = record.collection
     if engine.kind != record.kind:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.index.flat import (
-    MOST_NEIGHBOURS,
+    MAX_NEIGHBOURS,
     SPARE,
     FaissIndex,
     FlatIndex,
@@ -31,8 +31,10 @@ class ApproximateIndex(FaissIndex):
 
     The proposals depend on the query alone, so that no result depends on batch size or threads.
 
-    index: the index of FAISS. kind: hnsw, ivf-flat or ivf-pq. exact: the exact vectors where they are apart, as for
-    ivf-pq.
+    Attributes:
+        index: The index of FAISS.
+        kind: Hnsw, ivf-flat or ivf-pq.
+        exact: The exact vectors where they are apart, as for ivf-pq.
     """
 
     def __init__(self, index: Any, kind: Kind, exact: FlatIndex | None = None) -> None:  # noqa: ANN401
@@ -63,7 +65,9 @@ class ApproximateIndex(FaissIndex):
     def search(self, queries: Float32, k: int) -> TopK:
         """Return the min(k, N) most similar of the documents looked at; where these are fewer, of all documents.
 
-        queries: (n, d) float32 of unit length. k: how many. Ties in similarity go to the lower position.
+        Args:
+            queries: (n, d) float32 of unit length.
+            k: How many. Ties in similarity go to the lower position.
         """
         k = min(k, len(self))
         fetch = max(_PROPOSED, 4 * k) if self.kind == "ivf-pq" else k + SPARE
@@ -80,7 +84,7 @@ class ApproximateIndex(FaissIndex):
         if self._lists is None:
             breadth = faiss.SearchParametersHNSW(efSearch=max(self.breadth, fetch))
             _, found = self.faiss.search(queries, fetch, params=breadth)
-        elif self._gpu is not None and max(fetch, self.breadth) <= MOST_NEIGHBOURS:
+        elif self._gpu is not None and max(fetch, self.breadth) <= MAX_NEIGHBOURS:
             self._gpu.nprobe = self.breadth
             _, found = self._gpu.search(queries, fetch)
         else:  # the lists by similarity, too: FAISS's own choice among near ties differs with the size of a batch

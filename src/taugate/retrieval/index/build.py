@@ -18,13 +18,15 @@ _EDGES = 32
 _EDGE_CANDIDATES = 200
 _CENTROIDS_A_CODE = 256
 _POINTS_A_CENTROID = 39  # fewer are too few to train on, says FAISS
-FEWEST_FOR_CODES = _CENTROIDS_A_CODE * _POINTS_A_CENTROID
+MIN_FOR_CODES = _CENTROIDS_A_CODE * _POINTS_A_CENTROID
 
 
 def build(kind: Kind, vectors: Float32) -> AnyIndex:
     """Build an index.
 
-    kind: of the index. vectors: (N, d) float32 of unit length, N ≥ 1; for ivf-pq at least FEWEST_FOR_CODES.
+    Args:
+        kind: Of the index.
+        vectors: (N, d) float32 of unit length, N ≥ 1; for ivf-pq at least MIN_FOR_CODES.
     """
     vectors = np.ascontiguousarray(vectors, dtype=np.float32)
     if kind == "hnsw":
@@ -70,15 +72,17 @@ def subset(index: AnyIndex, kept: NDArray[np.int64]) -> AnyIndex:
     float32 and float16 are stored exactly and built again as `build` does; int8 codes are copied, with the ranges that
     they stand for. A graph, or lists, are built anew and as broad as before, and may find other documents.
 
-    index: the other one. kept: (M,) int64 ascending positions of the documents to keep, M ≥ 1. Raises InputError where
-    fewer are left than codes take to train.
+    Args:
+        index: The other one.
+        kept: (M,) int64 ascending positions of the documents to keep, M ≥ 1.
+
+    Raises:
+        InputError: Where fewer are left than codes take to train.
     """
     if index.kind == "flat-int8":
         return FlatIndex(_copy_codes(index.faiss, kept), index.kind, index.dimension)
-    if index.kind == "ivf-pq" and len(kept) < FEWEST_FOR_CODES:
-        raise InputError(
-            f"{len(kept)} documents are too few for ivf-pq, which takes {FEWEST_FOR_CODES}; calibrate again"
-        )
+    if index.kind == "ivf-pq" and len(kept) < MIN_FOR_CODES:
+        raise InputError(f"{len(kept)} documents are too few for ivf-pq, which takes {MIN_FOR_CODES}; calibrate again")
     fewer = build(index.kind, index.vectors[kept])
     if isinstance(index, ApproximateIndex) and isinstance(fewer, ApproximateIndex):
         fewer.breadth = index.breadth

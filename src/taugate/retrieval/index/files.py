@@ -32,7 +32,12 @@ _READING = Lock()  # FAISS's limits on what it reads are the process's
 def save(index: AnyIndex, folder: Path) -> None:
     """Write an index, and its exact vectors where they are apart.
 
-    index: to write. folder: where INDEX and, for ivf-pq, VECTORS go. Raises OSError.
+    Args:
+        index: To write.
+        folder: Where INDEX and, for ivf-pq, VECTORS go.
+
+    Raises:
+        OSError: .
     """
     _write(index.faiss, folder / INDEX)
     if isinstance(index, ApproximateIndex) and index.exact is not None:
@@ -50,8 +55,13 @@ def sizes(index: AnyIndex) -> tuple[int, int]:
 def load(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
     """Map the files of an index into memory.
 
-    folder: where `save` wrote them. kind: of the index. dimension: length of a query's vector. Raises ReleaseError
-    where they hold no index of this kind and dimension.
+    Args:
+        folder: Where `save` wrote them.
+        kind: Of the index.
+        dimension: Length of a query's vector.
+
+    Raises:
+        ReleaseError: Where they hold no index of this kind and dimension.
     """
     path = folder / INDEX
     index = _read(path, kind, dimension)
@@ -74,7 +84,8 @@ def lists_hold_every_document(index: Any) -> bool:  # noqa: ANN401 (faiss has no
 
     FAISS believes both in a search.
 
-    index: an IVF index of FAISS.
+    Args:
+        index: An IVF index of FAISS.
     """
     lists, count = index.invlists, int(index.ntotal)
     if lists.compute_ntotal() != count:  # the lists are no longer than their file, and the count is what it says

@@ -18,9 +18,9 @@ from taugate.retrieval.vectors.similarity import Float32, Vectors, pair_similari
 # Candidates beyond K, so that FAISS's own rounding cannot push a document of the top-K out of them.
 SPARE = 16
 # Above so many candidates for one query, every document is scored instead: a corpus of copies of one text.
-MOST_CANDIDATES = 1024
+MAX_CANDIDATES = 1024
 _BLOCK = 4096  # documents scored at a time where all of them are
-MOST_NEIGHBOURS = 2048  # a query, and lists probed, on a GPU (faiss wiki, "Faiss on the GPU", limitations)
+MAX_NEIGHBOURS = 2048  # a query, and lists probed, on a GPU (faiss wiki, "Faiss on the GPU", limitations)
 # Where fewer than one document in so many are in the subset, each is scored by itself: `similarity` takes longer than
 # FAISS for one that it scores, and FAISS passes over each that it does not. About where both took as long on
 # mixed_large; `--tables filters` of benchmarks/serving has a line on either side.
@@ -38,9 +38,13 @@ def exact_top_k(
     Candidates are fetched and scored until the K-th score is out of reach of every document that was not fetched, or
     until so many are needed that scoring all documents is cheaper.
 
-    index: scores documents. propose: fetches candidates from among the members, with rough scores. bound: the largest
-    difference between a rough score and the similarity. queries: (n, d) float32 of unit length. k: how many. members:
-    (M,) int64 ascending positions of the documents that count, M ≥ 1; None for all.
+    Args:
+        index: Scores documents.
+        propose: Fetches candidates from among the members, with rough scores.
+        bound: The largest difference between a rough score and the similarity.
+        queries: (n, d) float32 of unit length.
+        k: How many.
+        members: (M,) int64 ascending positions of the documents that count, M ≥ 1; None for all.
     """
     count = len(index) if members is None else len(members)
     k = min(k, count)
@@ -48,7 +52,7 @@ def exact_top_k(
     positions = np.empty((len(queries), k), dtype=np.int64)
     pending = np.arange(len(queries))
     fetch = k + SPARE
-    while len(pending) and fetch <= max(MOST_CANDIDATES, k + SPARE):
+    while len(pending) and fetch <= max(MAX_CANDIDATES, k + SPARE):
         fetch = min(fetch, count)
         rough, candidates = propose(queries[pending], fetch)
         top, _ = rerank(index, queries[pending], candidates, k)
@@ -64,8 +68,11 @@ def exact_top_k(
 def rerank(index: Scorer, queries: Float32, candidates: NDArray[np.int64], k: int) -> tuple[TopK, Float32]:
     """Return the k most similar of each query's candidates, and the lowest similarity among them, (n,) float32.
 
-    index: scores documents. queries: (n, d) float32. candidates: (n, c ≥ k) int64 positions; −1 stands for none, and
-    scores −∞. k: how many.
+    Args:
+        index: Scores documents.
+        queries: (n, d) float32.
+        candidates: (n, c ≥ k) int64 positions; −1 stands for none, and scores −∞.
+        k: How many.
     """
     candidates = np.sort(candidates, axis=1)
     exact = index.score(queries, np.maximum(candidates, 0))
@@ -76,7 +83,10 @@ def rerank(index: Scorer, queries: Float32, candidates: NDArray[np.int64], k: in
 def best_of(candidates: NDArray[np.int64], scores: Float32, k: int) -> TopK:
     """Return the k most similar of each query's candidates, once scored; ties go to the lower position.
 
-    candidates: (n, c ≥ k) int64 positions, ascending in each row. scores: (n, c) float32. k: how many.
+    Args:
+        candidates: (n, c ≥ k) int64 positions, ascending in each row.
+        scores: (n, c) float32.
+        k: How many.
     """
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     rows = np.arange(len(candidates))[:, None]
@@ -88,8 +98,11 @@ def brute_force_top_k(
 ) -> tuple[Float32, NDArray[np.int64]]:
     """Return scores and positions of one query's top-K, (min(k, M),) each, by scoring every member.
 
-    index: scores documents. query: (1, d) float32. k: how many. members: (M,) int64 ascending positions of the
-    documents that count; None for all.
+    Args:
+        index: Scores documents.
+        query: (1, d) float32.
+        k: How many.
+        members: (M,) int64 ascending positions of the documents that count; None for all.
     """
     members = np.arange(len(index)) if members is None else members
     scores = score_all(index, query, members)
@@ -100,7 +113,10 @@ def brute_force_top_k(
 def score_all(index: Scorer, query: Float32, members: NDArray[np.int64]) -> Float32:
     """Return the similarity of one query with many documents, (M,) float32, in bounded memory.
 
-    index: scores documents. query: (1, d) float32. members: (M,) int64 positions of the documents.
+    Args:
+        index: Scores documents.
+        query: (1, d) float32.
+        members: (M,) int64 positions of the documents.
     """
     parts = np.array_split(members, len(members) // _BLOCK + 1)
     return np.concatenate([index.score(query, part[None])[0] for part in parts])
@@ -109,7 +125,10 @@ def score_all(index: Scorer, query: Float32, members: NDArray[np.int64]) -> Floa
 class FaissIndex:
     """N documents in an index of FAISS: what every kind of index here shares.
 
-    index: the index of FAISS. kind: its kind, by name. vectors: (N, d), reads what is stored of the documents.
+    Attributes:
+        index: The index of FAISS.
+        kind: Its kind, by name.
+        vectors: (N, d), reads what is stored of the documents.
     """
 
     def __init__(self, index: Any, kind: Kind, vectors: Vectors) -> None:  # noqa: ANN401 (faiss has no types)
@@ -156,8 +175,10 @@ class FaissIndex:
 class FlatIndex(FaissIndex):
     """An exact index: every stored vector is compared with every query, in float32, float16 or int8.
 
-    index: a flat or scalar-quantised index of FAISS. kind: flat, flat-float16 or flat-int8. dimension: length of a
-    vector before padding, by default that of the index.
+    Attributes:
+        index: A flat or scalar-quantised index of FAISS.
+        kind: Flat, flat-float16 or flat-int8.
+        dimension: Length of a vector before padding, by default that of the index.
     """
 
     def __init__(self, index: Any, kind: Kind = "flat", dimension: int | None = None) -> None:  # noqa: ANN401
@@ -168,7 +189,9 @@ class FlatIndex(FaissIndex):
     def build(cls, vectors: Float32, kind: Kind = "flat") -> Self:
         """Index vectors.
 
-        vectors: (N, d) float32 of unit length, N ≥ 1. kind: flat, flat-float16 or flat-int8.
+        Args:
+            vectors: (N, d) float32 of unit length, N ≥ 1.
+            kind: Flat, flat-float16 or flat-int8.
         """
         dimension = vectors.shape[1]
         stored = padded(vectors, padded_dimension(kind, dimension))
@@ -185,7 +208,7 @@ class FlatIndex(FaissIndex):
         return exact_top_k(self, self._propose, self._bound, queries, k)
 
     def _propose(self, queries: Float32, fetch: int) -> tuple[Float32, NDArray[np.int64]]:
-        searcher = self._gpu if self._gpu is not None and fetch <= MOST_NEIGHBOURS else self.faiss
+        searcher = self._gpu if self._gpu is not None and fetch <= MAX_NEIGHBOURS else self.faiss
         rough, found = searcher.search(padded(queries, self.faiss.d), fetch)
         return rough, found
 
@@ -193,7 +216,12 @@ class FlatIndex(FaissIndex):
 def padded(vectors: Float32, dimension: int) -> Float32:
     """Pad vectors with zeros.
 
-    vectors: (n, d) float32. dimension: their length afterwards, at least d. Returns (n, dimension) float32, contiguous.
+    Args:
+        vectors: (n, d) float32.
+        dimension: Their length afterwards, at least d.
+
+    Returns:
+        (n, dimension) float32, contiguous.
     """
     missing = dimension - vectors.shape[1]
     whole = np.pad(vectors, ((0, 0), (0, missing))) if missing else vectors

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.index.flat import MOST_CANDIDATES, brute_force_top_k
+from taugate.retrieval.index.flat import MAX_CANDIDATES, brute_force_top_k
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -22,7 +22,9 @@ _PASSAGES = 4
 def first_of_each(parents: Parents, positions: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the places in a list at which a document appears for the first time, (m,) int64, ascending.
 
-    parents: (N,) as in DocumentStore.parents. positions: (w,) int64 positions of passages, best first.
+    Args:
+        parents: (N,) as in DocumentStore.parents.
+        positions: (w,) int64 positions of passages, best first.
     """
     _, places = np.unique(parents[positions], return_index=True)
     return np.sort(places)
@@ -31,7 +33,9 @@ def first_of_each(parents: Parents, positions: NDArray[np.int64]) -> NDArray[np.
 def count_documents(parents: Parents, positions: NDArray[np.int64] | None = None) -> int:
     """Return how many documents some passages belong to.
 
-    parents: (N,) as in DocumentStore.parents. positions: of the passages, (m,) int64; None for all N.
+    Args:
+        parents: (N,) as in DocumentStore.parents.
+        positions: Of the passages, (m,) int64; None for all N.
     """
     seen = np.zeros(len(parents), dtype=np.bool_)
     seen[parents if positions is None else parents[positions]] = True
@@ -42,8 +46,10 @@ def count_documents(parents: Parents, positions: NDArray[np.int64] | None = None
 class DocumentSearch:
     """Searches for passages until those of so many documents are found.
 
-    index: of N passages. parents: (N,) as in DocumentStore.parents. within: the passages that are searched; None for
-    all.
+    Attributes:
+        index: Of N passages.
+        parents: (N,) as in DocumentStore.parents.
+        within: The passages that are searched; None for all.
     """
 
     index: Index
@@ -53,17 +59,19 @@ class DocumentSearch:
     def search(self, queries: Float32, depth: int, documents: int) -> Iterator[tuple[NDArray[np.int64], TopK]]:
         """Search for passages of so many documents, or of all where there are fewer.
 
-        The list grows fourfold at a time. Beyond MOST_CANDIDATES passages every one is scored instead, so that a corpus
+        The list grows fourfold at a time. Beyond MAX_CANDIDATES passages every one is scored instead, so that a corpus
         of a few long books costs one pass at most, and an approximate index misses none of its documents.
 
-        queries: (n, d) float32 of unit length. depth: how many passages to return at least, where there are so many.
-        documents: how many to find. Yields rows of `queries`, (m,) int64, with their passages; each row once.
+        Args:
+            queries: (n, d) float32 of unit length.
+            depth: How many passages to return at least, where there are so many.
+            documents: How many to find. Yields rows of `queries`, (m,) int64, with their passages; each row once.
         """
         members = None if self.within is None else self.within.positions
         wanted = min(documents, count_documents(self.parents, members))
         pending = np.arange(len(queries))
         width = max(depth, _PASSAGES * documents)
-        most = max(MOST_CANDIDATES, width)
+        most = max(MAX_CANDIDATES, width)
         while len(pending) and width <= most:
             top = self._top_k(queries[pending], width)
             found = np.array([len(np.unique(self.parents[row])) for row in top.positions])

@@ -40,7 +40,9 @@ def padded_dimension(kind: Kind, dimension: int) -> int:
 def stored_vectors(index: Any, dimension: int) -> Vectors:  # noqa: ANN401 (faiss has no types)
     """Return the vectors of an index, (N, dimension), without padding.
 
-    index: a flat, scalar-quantised, HNSW or IVF-flat index of FAISS. dimension: length of a vector before padding.
+    Args:
+        index: A flat, scalar-quantised, HNSW or IVF-flat index of FAISS.
+        dimension: Length of a vector before padding.
     """
     if isinstance(index, faiss.IndexIVFFlat):
         return InvertedListVectors(index)
@@ -55,7 +57,9 @@ def stored_vectors(index: Any, dimension: int) -> Vectors:  # noqa: ANN401 (fais
 class Float16Vectors:
     """Vectors stored as float16, each number exactly a float32.
 
-    index: a scalar-quantised index of FAISS. dimension: length of a vector before padding.
+    Attributes:
+        index: A scalar-quantised index of FAISS.
+        dimension: Length of a vector before padding.
     """
 
     def __init__(self, index: Any, dimension: int) -> None:  # noqa: ANN401 (faiss has no types)
@@ -69,7 +73,9 @@ class Float16Vectors:
 class Int8Vectors:
     """Vectors stored as one byte a component: a 256th of the range that the component has in the corpus.
 
-    index: a scalar-quantised index of FAISS. dimension: length of a vector before padding.
+    Attributes:
+        index: A scalar-quantised index of FAISS.
+        dimension: Length of a vector before padding.
     """
 
     def __init__(self, index: Any, dimension: int) -> None:  # noqa: ANN401
@@ -88,7 +94,8 @@ class Int8Vectors:
 class InvertedListVectors:
     """Vectors stored as float32 in inverted lists, found by the map from positions that the index carries.
 
-    index: an IVF-flat index of FAISS with a direct map.
+    Attributes:
+        index: An IVF-flat index of FAISS with a direct map.
     """
 
     def __init__(self, index: Any) -> None:  # noqa: ANN401
@@ -105,7 +112,9 @@ def stored_codes(index: Any, owner: Any = None) -> NDArray[np.uint8]:  # noqa: A
 
     FAISS's rev_swig_ptr gives such a view too, but one that reads freed memory once the index is gone.
 
-    index: with a vector of codes. owner: the index that `index` is a part of, which is kept alive as well.
+    Args:
+        index: With a vector of codes.
+        owner: The index that `index` is a part of, which is kept alive as well.
     """
     memory = (ctypes.c_uint8 * index.codes.size()).from_address(int(index.codes.data()))
     memory.owner = index, owner

@@ -23,7 +23,7 @@ Float64 = NDArray[np.float64]
 # Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", Foundations and Trends in
 # Information Retrieval 3(4), 2009, §3.5: values of 1.2 < k1 < 2 and 0.5 < b < 0.8 are good in many cases. Lucene's.
 _K1, _B = 1.2, 0.75
-_MOST_COUNTED = 255  # times that a term counts in a sentence: beyond it next to nothing is added to its weight
+_MAX_COUNTED = 255  # times that a term counts in a sentence: beyond it next to nothing is added to its weight
 _WORD = re.compile(r"\w+")
 # A space behind a mark that ends a sentence, as in most scripts, or a mark that needs none; or the end of a line.
 # "Mr. X" ends one as well, which costs little: a sentence only says which words stand together.
@@ -51,8 +51,10 @@ def sentences(text: str) -> list[Terms]:
 class Match(NamedTuple):
     """The match of a query's terms with w documents, each figure a share in 0…1 of the sum of the terms' idf.
 
-    bm25: (w,) the BM25 score of each document. idf: (w,) the idf of the terms that are in the document. sentence: the
-    largest idf of terms that stand in one sentence of one of the documents.
+    Attributes:
+        bm25: (w,) the BM25 score of each document.
+        idf: (w,) the idf of the terms that are in the document.
+        sentence: The largest idf of terms that stand in one sentence of one of the documents.
     """
 
     bm25: Float64
@@ -64,10 +66,13 @@ class Match(NamedTuple):
 class ForwardIndex:
     """The terms of N documents with S sentences and V different terms: a row of postings for each sentence.
 
-    vocabulary: (V,) uint32, the terms, ascending. frequencies: (V,) uint32, how many documents have each. documents:
-    (N + 1,) int64, the first sentence of each document, and S. offsets: (S + 1,) int64, where the row of each sentence
-    begins, and P. codes: (P,) uint32 positions in the vocabulary, ascending in each row. counts: (P,) uint8, how often
-    the sentence has the term.
+    Attributes:
+        vocabulary: (V,) uint32, the terms, ascending.
+        frequencies: (V,) uint32, how many documents have each.
+        documents: (N + 1,) int64, the first sentence of each document, and S.
+        offsets: (S + 1,) int64, where the row of each sentence begins, and P.
+        codes: (P,) uint32 positions in the vocabulary, ascending in each row.
+        counts: (P,) uint8, how often the sentence has the term.
     """
 
     vocabulary: Terms
@@ -95,7 +100,7 @@ class ForwardIndex:
             np.array(ends, dtype=np.int64),
             np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
             np.searchsorted(vocabulary, found).astype(np.uint32),
-            np.minimum(counts, _MOST_COUNTED).astype(np.uint8),
+            np.minimum(counts, _MAX_COUNTED).astype(np.uint8),
         )
 
     def __len__(self) -> int:
@@ -118,7 +123,9 @@ class ForwardIndex:
         The weight of a term in a document is idf · tf / (k1·((1 − b) + b·dl/avdl) + tf) (eq. 3.15), which stays below
         its idf; a term that the query repeats counts once. All shares are 0 for a query without terms.
 
-        text: of the query. positions: (w,) int64 positions of the documents.
+        Args:
+            text: Of the query.
+            positions: (w,) int64 positions of the documents.
         """
         asked = np.unique(terms(text))
         codes = self._codes(asked)
@@ -190,7 +197,9 @@ def bm25_scores(texts: Iterable[str], queries: Sequence[str]) -> Iterator[Float6
     The texts are read once, and only the terms of the queries are kept: less work than an index of every term, which
     few queries would use.
 
-    texts: of the documents, in the order of their positions. queries: one at least.
+    Args:
+        texts: Of the documents, in the order of their positions.
+        queries: One at least.
     """
     asked = [np.unique(terms(query)) for query in queries]
     wanted = np.unique(np.concatenate(asked))
@@ -221,7 +230,9 @@ def _idf(frequencies: NDArray[Any], documents: int) -> Float64:
     Robertson and Zaragoza's w^IDF (§3), with a 1 as in Lucene: without it, what is in over half of the documents would
     count against them.
 
-    frequencies: n, how many documents have each term. documents: N.
+    Args:
+        frequencies: n, how many documents have each term.
+        documents: N.
     """
     frequency = frequencies.astype(np.float64)
     return np.log1p((documents - frequency + 0.5) / (frequency + 0.5))
@@ -236,7 +247,10 @@ def _saturation(lengths: NDArray[np.int64]) -> Float64:
 class _SentenceRows(NamedTuple):
     """The rows of one document's sentences, one after another.
 
-    terms: ascending in each row. counts: how often the sentence has each. sizes: how many terms each row has.
+    Attributes:
+        terms: Ascending in each row.
+        counts: How often the sentence has each.
+        sizes: How many terms each row has.
     """
 
     terms: Terms

@@ -32,9 +32,12 @@ class Candidate:
 class Found:
     """What a search found.
 
-    top: scores and positions, best first. candidates: by position, all of `top` and others, where the search brought
-    their contents; empty where these are in this process. approximate: whether a filter was met in a graph that may
-    miss passages, which a search within a filter otherwise does not.
+    Attributes:
+        top: Scores and positions, best first.
+        candidates: By position, all of `top` and others, where the search brought their contents; empty where these are
+            in this process.
+        approximate: Whether a filter was met in a graph that may miss passages, which a search within a filter
+            otherwise does not.
     """
 
     top: TopK
@@ -65,13 +68,23 @@ class Passages(Fields, Protocol):
     def find(self, queries: Float32, k: int, wanted: Filter, observe: Observe = unobserved) -> Found:
         """Return the min(k, M) most similar of the M passages that meet a filter; ties go to the lower position.
 
-        queries: (n, d) float32 of unit length. k: how many. wanted: the filter; empty for all passages. observe:
-        receives the stages of an engine. Raises InputError for a field that no passage has.
+        Args:
+            queries: (n, d) float32 of unit length.
+            k: How many.
+            wanted: The filter; empty for all passages.
+            observe: Receives the stages of an engine.
+
+        Raises:
+            InputError: For a field that no passage has.
         """
         ...
 
     def meets(self, wanted: Filter, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which of a few passages meet a filter, (m,) bool; positions: (m,) int64. Raises as `find`."""
+        """Return which of a few passages meet a filter, (m,) bool.
+
+        Args:
+            positions: (m,) int64. Raises as `find`.
+        """
         ...
 
 
@@ -79,7 +92,9 @@ class Passages(Fields, Protocol):
 class LocalPassages:
     """Passages in this process; a filter is looked up in their metadata, and what it leaves is searched exactly.
 
-    index: of their vectors. metadata: of the passages.
+    Attributes:
+        index: Of their vectors.
+        metadata: Of the passages.
     """
 
     index: Index

@@ -15,7 +15,9 @@ from taugate.retrieval.vectors.similarity import Float32
 class TopK:
     """The K most similar documents of each of n queries, best first.
 
-    scores: (n, K) float32 similarities. positions: (n, K) int64 positions of the documents in the index.
+    Attributes:
+        scores: (n, K) float32 similarities.
+        positions: (n, K) int64 positions of the documents in the index.
     """
 
     scores: Float32
@@ -28,7 +30,8 @@ class TopK:
 class DocumentSubset:
     """Some of the N documents of an index, such as those that meet a filter.
 
-    mask: (N,) bool, which documents are in it. `positions` has their M positions, int64, ascending.
+    Attributes:
+        mask: (N,) bool, which documents are in it. `positions` has their M positions, int64, ascending.
     """
 
     def __init__(self, mask: NDArray[np.bool_]) -> None:
@@ -50,7 +53,12 @@ class Scorer(Protocol):
     def score(self, queries: Float32, positions: NDArray[np.int64]) -> Float32:
         """Return the similarity of query i with the documents at `positions[i]`, equal to the bit to that of a search.
 
-        queries: (n, d) float32 of unit length. positions: (n, c) int64. Returns (n, c) float32.
+        Args:
+            queries: (n, d) float32 of unit length.
+            positions: (n, c) int64.
+
+        Returns:
+            (n, c) float32.
         """
         ...
 
@@ -63,7 +71,9 @@ class Searchable(Scorer, Protocol):
     def search(self, queries: Float32, k: int) -> TopK:
         """Return the min(k, N) most similar documents of each query; ties go to the lower position.
 
-        queries: (n, d) float32 of unit length. k: how many, at least one.
+        Args:
+            queries: (n, d) float32 of unit length.
+            k: How many, at least one.
         """
         ...
 
@@ -74,7 +84,10 @@ class Index(Searchable, Protocol):
     def search_within(self, queries: Float32, k: int, within: DocumentSubset) -> TopK:
         """Return the min(k, M) most similar of M documents, exactly, whatever the kind of index.
 
-        queries: (n, d) float32 of unit length. k: how many. within: the documents, of which there may be none.
+        Args:
+            queries: (n, d) float32 of unit length.
+            k: How many.
+            within: The documents, of which there may be none.
         """
         ...
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from taugate.retrieval.index.flat import MOST_CANDIDATES
+from taugate.retrieval.index.flat import MAX_CANDIDATES
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -17,16 +17,20 @@ def widened_top_k(best: Best, queries: Float32, k: int, fetch: int, count: int) 
     """Return the k best of what is proposed for each query; ties go to the lower position.
 
     Where the k-th score is that of the last candidate, another document may tie with it; where fewer than k were found,
-    others are missing. Both are asked for again, four times as wide, up to MOST_CANDIDATES.
+    others are missing. Both are asked for again, four times as wide, up to MAX_CANDIDATES.
 
-    best: proposes candidates and ranks them. queries: (n, d) float32 of unit length. k: how many, at most `count`.
-    fetch: how many candidates to begin with, at least k. count: of documents there are. A query for which fewer than k
-    were found even so has a score of −∞ in its last place.
+    Args:
+        best: Proposes candidates and ranks them.
+        queries: (n, d) float32 of unit length.
+        k: How many, at most `count`.
+        fetch: How many candidates to begin with, at least k.
+        count: Of documents there are. A query for which fewer than k were found even so has a score of −∞ in its last
+            place.
     """
     scores = np.empty((len(queries), k), dtype=np.float32)
     positions = np.empty((len(queries), k), dtype=np.int64)
     pending = np.arange(len(queries))
-    most = max(MOST_CANDIDATES, fetch)
+    most = max(MAX_CANDIDATES, fetch)
     while len(pending) and fetch <= most:
         top, lowest = best(queries[pending], k, min(fetch, count))
         scores[pending], positions[pending] = top.scores, top.positions

@@ -42,8 +42,10 @@ _MOMENTS = ("mean", "covariance")
 class Signals:
     """Computes the signals that a score is made of, from a query's first k results.
 
-    k: how many results count. moments: mean (d,) and covariance (d, d) of the document vectors, float64. lexical: the
-    documents' terms. Either is None where the score does not need it.
+    Attributes:
+        k: How many results count.
+        moments: Mean (d,) and covariance (d, d) of the document vectors, float64.
+        lexical: The documents' terms. Either is None where the score does not need it.
     """
 
     k: int
@@ -54,7 +56,10 @@ class Signals:
     def of(cls, k: int, documents: CorpusVectors, texts: Sequence[str]) -> Self:
         """Prepare all signals of a corpus.
 
-        k: how many results count. documents: (N, d) float32 vectors. texts: of the N documents.
+        Args:
+            k: How many results count.
+            documents: (N, d) float32 vectors.
+            texts: Of the N documents.
         """
         return cls(k, mean_and_covariance(documents), ForwardIndex.of(texts))
 
@@ -67,8 +72,11 @@ class Signals:
     def values(self, names: Sequence[str], texts: Sequence[str], vectors: Float32, top: TopK) -> Float64:
         """Compute signals, (n, len(names)) float64, of n queries with at least one result each.
 
-        names: of the signals, among SIGNALS. texts: of the queries. vectors: (n, d) float32. top: their w ≥ 1 results,
-        best first, of which the first k count, or all where a filter has left fewer.
+        Args:
+            names: Of the signals, among SIGNALS.
+            texts: Of the queries.
+            vectors: (n, d) float32.
+            top: Their w ≥ 1 results, best first, of which the first k count, or all where a filter has left fewer.
         """
         head = top.scores[:, : self.k].astype(np.float64)
         best, others = head[:, 0], head[:, 1:]
@@ -90,8 +98,10 @@ class Signals:
 class AnswerScore:
     """A score of a query, higher where an answer in the corpus is more likely.
 
-    name: which score it is. signals: computes what it is made of. model: of MODEL_SIGNALS, whose log-odds are the score
-    called `model`; None for any other.
+    Attributes:
+        name: Which score it is.
+        signals: Computes what it is made of.
+        model: Of MODEL_SIGNALS, whose log-odds are the score called `model`; None for any other.
     """
 
     name: ScoreName
@@ -103,7 +113,10 @@ class AnswerScore:
 
         Computed in float64 and rounded once, so that how queries were batched shows about as rarely as in `similarity`.
 
-        texts: of the queries. vectors: (n, d) float32. top: n rows of results, best first.
+        Args:
+            texts: Of the queries.
+            vectors: (n, d) float32.
+            top: n rows of results, best first.
         """
         if not top.scores.size:
             return np.full(len(texts), -np.inf, dtype=np.float32)
@@ -115,7 +128,11 @@ class AnswerScore:
         return score
 
     def save(self, path: Path) -> None:
-        """Write the score to one safetensors file. Raises OSError."""
+        """Write the score to one safetensors file.
+
+        Raises:
+            OSError: .
+        """
         signals, arrays = self.signals, {"k": np.array([self.signals.k])}
         if signals.moments is not None:
             arrays |= dict(zip(_MOMENTS, signals.moments, strict=True))
@@ -129,8 +146,14 @@ class AnswerScore:
     def load(cls, path: Path, name: str, dimension: int, documents: int) -> Self:
         """Read what `save` wrote.
 
-        path: the file. name: of the score. dimension: of the vectors that are searched. documents: how many the index
-        has. Raises ReleaseError where it holds anything else.
+        Args:
+            path: The file.
+            name: Of the score.
+            dimension: Of the vectors that are searched.
+            documents: How many the index has.
+
+        Raises:
+            ReleaseError: Where it holds anything else.
         """
         known = next((each for each in get_args(ScoreName) if each == name), None)
         arrays = read_tensors(path)
@@ -151,7 +174,9 @@ class AnswerScore:
 class AnswerRule:
     """The rule by which a query is answered, where its score reaches τ in float32, or refused.
 
-    score: of the query. tau: τ.
+    Attributes:
+        score: Of the query.
+        tau: τ.
     """
 
     score: AnswerScore

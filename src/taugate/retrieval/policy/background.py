@@ -16,7 +16,7 @@ from taugate.storage.tensors import Arrays
 
 Float64 = NDArray[np.float64]
 # Below this a standard deviation is rounding: float32 vectors that are all the same.
-_SMALLEST_DEVIATION = 1e-6
+_MIN_DEVIATION = 1e-6
 _READ = 4096  # documents that are read at a time: 6 MB at d = 384
 
 
@@ -24,7 +24,9 @@ _READ = 4096  # documents that are read at a time: 6 MB at d = 384
 class ReadDocuments:
     """What is compared with random partners, of some documents.
 
-    vectors: (…, d) float32 of unit length. lengths: (…) int64 bytes of text of each.
+    Attributes:
+        vectors: (…, d) float32 of unit length.
+        lengths: (…) int64 bytes of text of each.
     """
 
     vectors: Float32
@@ -45,9 +47,11 @@ Read = Callable[[NDArray[np.int64]], ReadDocuments]
 class Background:
     """Similarities of queries and documents with random partners, which tell an outstanding score from a usual one.
 
-    mean: (d,) float64 mean of the document vectors. covariance: (d, d) float64 of the same. documents: (N, 5) float32,
-    for each document the mean and standard deviation of its similarity with documents, the same with queries, and
-    log(1 + its length in bytes).
+    Attributes:
+        mean: (d,) float64 mean of the document vectors.
+        covariance: (d, d) float64 of the same.
+        documents: (N, 5) float32, for each document the mean and standard deviation of its similarity with documents,
+            the same with queries, and log(1 + its length in bytes).
     """
 
     mean: Float64
@@ -58,8 +62,10 @@ class Background:
     def of(cls, documents: Float32, queries: Float32, lengths: NDArray[np.int64]) -> Self:
         """Measure the background of a corpus.
 
-        documents: (N, d) float32 of unit length. queries: (q, d) float32 of unit length. lengths: (N,) bytes of text of
-        each document.
+        Args:
+            documents: (N, d) float32 of unit length.
+            queries: (q, d) float32 of unit length.
+            lengths: (N,) bytes of text of each document.
         """
         partners = mean_and_covariance(documents)
         stored = _document_rows(ReadDocuments(documents, lengths), partners, mean_and_covariance(queries))
@@ -68,14 +74,16 @@ class Background:
     def of_queries(self, queries: Float32) -> tuple[Float64, Float64]:
         """Return mean and standard deviation of each query's similarity with a random document, (n,) float64 each.
 
-        queries: (n, d) float32 of unit length.
+        Args:
+            queries: (n, d) float32 of unit length.
         """
         return similarity_moments(queries, self.mean, self.covariance)
 
     def rows(self, positions: NDArray[np.int64], results: ReadDocuments | None = None) -> Float32:
         """Return the five numbers of the documents at positions of any shape, (…, 5) float32.
 
-        results: the documents themselves, which are not needed here; see `ComputedBackground.rows`.
+        Args:
+            results: The documents themselves, which are not needed here; see `ComputedBackground.rows`.
         """
         return self.documents[positions]
 
@@ -88,8 +96,11 @@ class Background:
 class ComputedBackground:
     """A Background whose documents are outside the release: their five numbers are computed when they are needed.
 
-    mean: (d,) and covariance: (d, d) float64, of the document vectors. asked_mean, asked_covariance: the same of the
-    queries. read: reads documents; None where they are given with every call.
+    Attributes:
+        mean: (d,) and covariance: (d, d) float64, of the document vectors.
+        asked_mean: The same of the queries.
+        asked_covariance: The same of the queries.
+        read: Reads documents; None where they are given with every call.
     """
 
     mean: Float64
@@ -102,8 +113,10 @@ class ComputedBackground:
     def of(cls, partners: tuple[Float64, Float64], queries: Float32, read: Read | None = None) -> Self:
         """Measure the background of a corpus.
 
-        partners: mean and covariance of the document vectors. queries: (q, d) float32 of unit length. read: see the
-        class.
+        Args:
+            partners: Mean and covariance of the document vectors.
+            queries: (q, d) float32 of unit length.
+            read: See the class.
         """
         return cls(*partners, *mean_and_covariance(queries), read)
 
@@ -114,8 +127,12 @@ class ComputedBackground:
     def rows(self, positions: NDArray[np.int64], results: ReadDocuments | None = None) -> Float32:
         """Return the five numbers of documents, (…, 5) float32: those of `Background.rows`, but for float32 rounding.
 
-        positions: of any shape. results: the documents at these positions; where they are None they are read, each
-        once. Raises ValueError where there is nothing to read them with, and what `read` raises.
+        Args:
+            positions: Of any shape.
+            results: The documents at these positions; where they are None they are read, each once.
+
+        Raises:
+            ValueError: Where there is nothing to read them with, and what `read` raises.
         """
         if results is not None:
             return self._computed(results)
@@ -143,7 +160,9 @@ def _document_rows(
 ) -> Float32:
     """Compute the five numbers of documents, (…, 5) float32.
 
-    partners, asked: mean and covariance of document vectors and of query vectors.
+    Args:
+        partners: Mean and covariance of document vectors and of query vectors.
+        asked: Mean and covariance of document vectors and of query vectors.
     """
     lengths = documents.lengths
     vectors = documents.vectors.reshape(lengths.size, len(partners[0]))
@@ -164,9 +183,11 @@ def mean_and_covariance(vectors: CorpusVectors) -> tuple[Float64, Float64]:
 def similarity_moments(vectors: Float32, mean: Float64, covariance: Float64) -> tuple[Float64, Float64]:
     """Return mean and standard deviation of each vector's similarity with a random partner, (n,) float64 each.
 
-    vectors: (n, d) float32. mean: (d,) and covariance: (d, d) float64, of the partners.
+    Args:
+        vectors: (n, d) float32.
+        mean: (d,) and covariance: (d, d) float64, of the partners.
     """
     wide = vectors.astype(np.float64)
     variance = np.einsum("nd,nd->n", wide @ covariance, wide)
-    deviation: Float64 = np.sqrt(np.maximum(variance, _SMALLEST_DEVIATION**2))
+    deviation: Float64 = np.sqrt(np.maximum(variance, _MIN_DEVIATION**2))
     return wide @ mean, deviation

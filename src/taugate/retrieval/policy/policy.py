@@ -23,7 +23,9 @@ Mask = NDArray[np.bool_]
 class StratumThresholds:
     """Certified thresholds of searches that are filtered on one value of a metadata field.
 
-    field: its name. taus: by value; values without a certified threshold are not in it.
+    Attributes:
+        field: Its name.
+        taus: By value; values without a certified threshold are not in it.
     """
 
     field: str
@@ -41,11 +43,16 @@ class StratumThresholds:
 class Policy:
     """A decision score and the threshold τ that it is compared with.
 
-    kind: `similarity` keeps what scores at least τ, `relative` what reaches the share τ of the query's best score,
-    `probability` what is relevant with a probability of at least τ, `none` everything (no threshold was certified).
-    tau: in units of the decision score, None for `none`. k: the K that τ was calibrated at. metric: what its loss was
-    measured in. provisional: whether too few queries stand behind τ to say how good it is. strata: thresholds of
-    filtered searches, None without any. certified: whether the calibration holds for the documents that are searched.
+    Attributes:
+        kind: `similarity` keeps what scores at least τ, `relative` what reaches the share τ of the query's best score,
+            `probability` what is relevant with a probability of at least τ, `none` everything (no threshold was
+            certified).
+        tau: In units of the decision score, None for `none`.
+        k: The K that τ was calibrated at.
+        metric: What its loss was measured in.
+        provisional: Whether too few queries stand behind τ to say how good it is.
+        strata: Thresholds of filtered searches, None without any.
+        certified: Whether the calibration holds for the documents that are searched.
     """
 
     kind: PolicyKind
@@ -59,7 +66,8 @@ class Policy:
     def within(self, wanted: Filter) -> "Policy":
         """Return the policy of a filtered search: that of its stratum, else this one, which is not certified for it.
 
-        wanted: the filter; an empty one searches all documents.
+        Args:
+            wanted: The filter; an empty one searches all documents.
         """
         if not wanted:
             return self
@@ -88,8 +96,13 @@ class Policy:
 def decision_scores(kind: PolicyKind, scores: Float32, relevance: Float32 | None) -> Float32:
     """Return what a policy compares with τ, (n, K) float32.
 
-    kind: of the policy. scores: (n, K) float32 similarities, best first. relevance: (n, K) float32 probabilities, which
-    `probability` needs. Raises ValueError where they are missing.
+    Args:
+        kind: Of the policy.
+        scores: (n, K) float32 similarities, best first.
+        relevance: (n, K) float32 probabilities, which `probability` needs.
+
+    Raises:
+        ValueError: Where they are missing.
     """
     if kind == "probability":
         if relevance is None:
@@ -104,7 +117,11 @@ def relative(scores: Float32) -> Float32:
     It is 0 for every result of a query whose best score is 0 or less: nothing resembles the query, so there is nothing
     to be close to, and any τ above 0 drops them all.
 
-    scores: (n, K) float32, best first. Returns (n, K) float32.
+    Args:
+        scores: (n, K) float32, best first.
+
+    Returns:
+        (n, K) float32.
     """
     best = scores[:, :1].astype(np.float64)
     share = np.divide(scores, best, out=np.zeros(scores.shape), where=best > 0)
@@ -115,7 +132,9 @@ def relative(scores: Float32) -> Float32:
 def keep(decisions: Float32, threshold: np.float32 | None) -> Mask:
     """Return which results pass the cut, bool of the shape of `decisions`.
 
-    decisions: float32 decision scores of any shape. threshold: None keeps all; 0.0 is a threshold.
+    Args:
+        decisions: float32 decision scores of any shape.
+        threshold: None keeps all; 0.0 is a threshold.
     """
     if threshold is None:
         return np.ones(decisions.shape, dtype=np.bool_)
@@ -128,8 +147,11 @@ def keep_answered(decisions: Float32, threshold: np.float32 | None, answered: Ma
     Whether a query is answered is one decision, taken and certified for the query as a whole; the cut only decides
     which of the others come with the best result.
 
-    decisions: (n, K) float32 decision scores, in the order of similarity. threshold: as in `keep`. answered: (n,) bool,
-    which queries are answered; None where no query is ever refused: then the cut alone decides.
+    Args:
+        decisions: (n, K) float32 decision scores, in the order of similarity.
+        threshold: As in `keep`.
+        answered: (n,) bool, which queries are answered; None where no query is ever refused: then the cut alone
+            decides.
     """
     kept = keep(decisions, threshold)
     if answered is None:

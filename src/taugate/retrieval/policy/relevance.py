@@ -44,11 +44,14 @@ def features(
 ) -> Float64:
     """Compute the features of each result, (n, w, len(FEATURES)) float64.
 
-    scores: (n, w) float32, best first. query_background: mean and deviation of each query, (n,) each, as
-    `Background.of_queries` returns them. documents: (n, w, 5) float32, as `Background.rows` returns them. k: features
-    that describe the list are taken from its first k results, so that an estimate does not depend on how many results
-    were asked for. ranks: (w,) int64 places of the results, from 1, where the list has gaps beyond the first k; None
-    where it has none.
+    Args:
+        scores: (n, w) float32, best first.
+        query_background: Mean and deviation of each query, (n,) each, as `Background.of_queries` returns them.
+        documents: (n, w, 5) float32, as `Background.rows` returns them.
+        k: Features that describe the list are taken from its first k results, so that an estimate does not depend on
+            how many results were asked for.
+        ranks: (w,) int64 places of the results, from 1, where the list has gaps beyond the first k; None where it has
+            none.
     """
     s = scores.astype(np.float64)
     head = s[:, :k]
@@ -115,8 +118,12 @@ class Recalibration:
 class Logistic:
     """A logistic model of F features: log-odds = intercept + Σ weights · (feature − center) / scale, recalibrated.
 
-    center, scale: (F,) float64, standardize the features. weights: (F,) float64. intercept: a number. recalibration:
-    the map of the log-odds, by default none.
+    Attributes:
+        center: (F,) float64, standardize the features.
+        scale: (F,) float64, standardize the features.
+        weights: (F,) float64.
+        intercept: A number.
+        recalibration: The map of the log-odds, by default none.
     """
 
     center: Float64
@@ -139,7 +146,10 @@ class Logistic:
 class Relevance:
     """Estimates the probability that a result is relevant.
 
-    model: of FEATURES. background: that the features need. k: results that it was fitted on.
+    Attributes:
+        model: Of FEATURES.
+        background: That the features need.
+        k: Results that it was fitted on.
     """
 
     model: Logistic
@@ -158,8 +168,12 @@ class Relevance:
         Computed in float64 and rounded once, so that how a batch was split, which moves the last bits of a product of
         matrices, shows about as rarely as in `similarity`.
 
-        queries: (n, d) float32 of unit length. top: their results, (n, w), best first. ranks: see `features`. results:
-        the documents of the results, (n, w), where the search has brought them; see `ComputedBackground.rows`.
+        Args:
+            queries: (n, d) float32 of unit length.
+            top: Their results, (n, w), best first.
+            ranks: See `features`.
+            results: The documents of the results, (n, w), where the search has brought them; see
+                `ComputedBackground.rows`.
         """
         if not top.scores.size:
             return np.empty(top.scores.shape, dtype=np.float32)
@@ -174,7 +188,11 @@ class Relevance:
         return replace(self, background=replace(self.background, read=read))
 
     def save(self, path: Path) -> None:
-        """Write the model to one safetensors file. Raises OSError."""
+        """Write the model to one safetensors file.
+
+        Raises:
+            OSError: .
+        """
         arrays = {name: np.atleast_1d(getattr(self.model, name)) for name in ("center", "scale", "weights")}
         arrays |= {"intercept": np.array([self.model.intercept]), "k": np.array([self.k])}
         arrays |= {_RECALIBRATION: np.array(astuple(self.model.recalibration))}
@@ -184,8 +202,13 @@ class Relevance:
     def load(cls, path: Path, dimension: int, documents: int | None) -> Self:
         """Read what `save` wrote.
 
-        path: the file. dimension: of the vectors that are searched. documents: how many the index has; None where they
-        are outside the release, in an engine. Raises ReleaseError where it holds anything else.
+        Args:
+            path: The file.
+            dimension: Of the vectors that are searched.
+            documents: How many the index has; None where they are outside the release, in an engine.
+
+        Raises:
+            ReleaseError: Where it holds anything else.
         """
         expected: dict[str, tuple[int, ...]] = {name: (len(FEATURES),) for name in ("center", "scale", "weights")}
         expected |= {"intercept": (1,), "k": (1,), "mean": (dimension,), "covariance": (dimension, dimension)}

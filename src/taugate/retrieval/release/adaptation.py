@@ -20,11 +20,16 @@ RecipeName = Literal["whitening", "adapter", "layers", "ft", "pt", "pt-ft", "mer
 class PairsRecord(Record):
     """The queries that an adaptation learned from, chose by and was judged by; each has its own documents.
 
-    source: labelled queries of people, queries that were generated before, crops of the documents, or crops beside few
-    labelled queries. split: of the queries, None for crops alone. origins: training queries by who asked them. lost:
-    documents that gave no query, by the reason, where queries were generated; None where nobody counted them. train:
-    queries learned from. validation: queries that chose between recipes. unseen: queries that decided on admission.
-    documents: passages of the corpus in each of the three parts.
+    Attributes:
+        source: Labelled queries of people, queries that were generated before, crops of the documents, or crops beside
+            few labelled queries.
+        split: Of the queries, None for crops alone.
+        origins: Training queries by who asked them.
+        lost: Documents that gave no query, by the reason, where queries were generated; None where nobody counted them.
+        train: Queries learned from.
+        validation: Queries that chose between recipes.
+        unseen: Queries that decided on admission.
+        documents: Passages of the corpus in each of the three parts.
     """
 
     source: Literal["labels", "generated", "crops", "labels and crops"]
@@ -40,8 +45,10 @@ class PairsRecord(Record):
 class WhiteningRecord(Record):
     """The whitening in force.
 
-    centring: share of the mean vector that is subtracted. exponent: each principal component is divided by its standard
-    deviation to twice this power, so that 0 leaves it and 0.5 whitens it wholly.
+    Attributes:
+        centring: Share of the mean vector that is subtracted.
+        exponent: Each principal component is divided by its standard deviation to twice this power, so that 0 leaves it
+            and 0.5 whitens it wholly.
     """
 
     centring: float
@@ -51,9 +58,13 @@ class WhiteningRecord(Record):
 class CurvePoint(Record):
     """A candidate that was tried on the validation queries.
 
-    recipe: "base" for the encoder as it was. whitening: that was tried, None of the other recipes. step: gradient steps
-    made. loss: of the training pairs before the last step, None where nothing is minimised. merge_weight: of the
-    trained weights, None where nothing is merged. ndcg: NDCG@10 of the validation queries.
+    Attributes:
+        recipe: "base" for the encoder as it was.
+        whitening: That was tried, None of the other recipes.
+        step: Gradient steps made.
+        loss: Of the training pairs before the last step, None where nothing is minimised.
+        merge_weight: Of the trained weights, None where nothing is merged.
+        ndcg: NDCG@10 of the validation queries.
     """
 
     recipe: Literal["base"] | RecipeName
@@ -67,9 +78,16 @@ class CurvePoint(Record):
 class StageRecord(Record):
     """A training through the encoder.
 
-    stage: "layers", "ft" or "pt". steps, batch, rate: how many, examples of each, and the highest learning rate. pairs
-    or sentences are drawn again where there are fewer than steps × batch. bfloat16: whether products were computed in
-    it. losses: of every step.
+    Attributes:
+        stage: "layers", "ft" or "pt".
+        steps: How many, examples of each, and the highest learning rate. pairs or sentences are drawn again where there
+            are fewer than steps × batch.
+        batch: How many, examples of each, and the highest learning rate. pairs or sentences are drawn again where there
+            are fewer than steps × batch.
+        rate: How many, examples of each, and the highest learning rate. pairs or sentences are drawn again where there
+            are fewer than steps × batch.
+        bfloat16: Whether products were computed in it.
+        losses: Of every step.
     """
 
     stage: str
@@ -83,9 +101,12 @@ class StageRecord(Record):
 class TrainingRecord(Record):
     """What was trained through the encoder, as it was fixed before the first step.
 
-    stages: that were trained. merge_weights: that were tried. merge_weight: of the trained weights in the encoder, 1
-    where they were not merged with those of the base, None where nothing trained is in it. left_out: recipes that were
-    not tried, and why.
+    Attributes:
+        stages: That were trained.
+        merge_weights: That were tried.
+        merge_weight: Of the trained weights in the encoder, 1 where they were not merged with those of the base, None
+            where nothing trained is in it.
+        left_out: Recipes that were not tried, and why.
     """
 
     stages: list[StageRecord]
@@ -97,7 +118,9 @@ class TrainingRecord(Record):
 class AdaptationGain(Record):
     """The gain over the base encoder on unseen queries: means, with one-sided 95 % limits on either side.
 
-    accuracy: of accuracy@K. ndcg: of NDCG@10.
+    Attributes:
+        accuracy: Of accuracy@K.
+        ndcg: Of NDCG@10.
     """
 
     accuracy: Interval
@@ -114,15 +137,28 @@ class BeforeAfter(Record):
 class AdaptationRecord(Record):
     """How an encoder was adapted, and whether it may replace its base.
 
-    recipe: the last one applied. asked: the recipe that was asked for. base, base_sha256: name of the base encoder and
-    digest of its files. pairs: see PairsRecord. seeds: of every random choice. budget: as it was given. steps: gradient
-    steps that the budget allowed. whitening: None where it is not part of the encoder. curve: of the validation
-    queries. keeps_documents: whether only queries pass the map, so that documents are encoded by the base; then
-    written. admitted: whether it is shown to be better. reason: why it is not, and what would help; None where it is.
-    evidence: whether people asked the queries that decided. gain: over the base. recall: recall@100 of the unseen
-    queries. isotropy_before, isotropy_after: of the documents. gate: each recipe tried, judged on the unseen queries.
-    training: of the weights of the encoder; None where no recipe that trains them was asked for.
-    measures: what the papers measure; None in a record from before there was any.
+    Attributes:
+        recipe: The last one applied.
+        asked: The recipe that was asked for.
+        base: Name of the base encoder and digest of its files.
+        base_sha256: Name of the base encoder and digest of its files.
+        pairs: See PairsRecord.
+        seeds: Of every random choice.
+        budget: As it was given.
+        steps: Gradient steps that the budget allowed.
+        whitening: None where it is not part of the encoder.
+        keeps_documents: Whether only queries pass the map, so that documents are encoded by the base; then written.
+        curve: Of the validation queries.
+        admitted: Whether it is shown to be better.
+        reason: Why it is not, and what would help; None where it is.
+        evidence: Whether people asked the queries that decided.
+        gain: Over the base.
+        recall: recall@100 of the unseen queries.
+        isotropy_before: Of the documents.
+        isotropy_after: Of the documents.
+        gate: Each recipe tried, judged on the unseen queries.
+        training: Of the weights of the encoder; None where no recipe that trains them was asked for.
+        measures: What the papers measure; None in a record from before there was any.
     """
 
     recipe: RecipeName
@@ -164,7 +200,11 @@ class AdaptationRecord(Record):
 def read_adaptation(folder: Path) -> AdaptationRecord | None:
     """Read the record of an encoder; None where it was not adapted.
 
-    folder: of the sentence-transformers model. Raises EncoderError where the file is damaged.
+    Args:
+        folder: Of the sentence-transformers model.
+
+    Raises:
+        EncoderError: Where the file is damaged.
     """
     path = folder / ADAPTATION
     try:

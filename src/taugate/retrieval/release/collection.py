@@ -20,8 +20,16 @@ def verify_with_collection(
 ) -> Manifest:
     """Verify a release, and where it has an engine record its collection in the engine that the environment names.
 
-    release: its folder, named by its id. trusted: as in `verify`. environ: the variables. Returns the manifest. Raises
-    ReleaseError with the first difference, and EngineUnavailable where the engine does not answer.
+    Args:
+        release: Its folder, named by its id.
+        trusted: As in `verify`.
+        environ: The variables.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        ReleaseError: With the first difference, and EngineUnavailable where the engine does not answer.
     """
     manifest = verify(release, trusted)
     if manifest.engine is not None:

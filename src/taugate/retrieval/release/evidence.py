@@ -18,7 +18,10 @@ class Record(BaseModel):
 class Interval(Record):
     """A mean between two limits, of a 95 % interval where nothing else is said.
 
-    mean: the estimate. lower, upper: the limits; of a bootstrap, its 2.5th and 97.5th percentiles.
+    Attributes:
+        mean: The estimate.
+        lower: The limits; of a bootstrap, its 2.5th and 97.5th percentiles.
+        upper: The limits; of a bootstrap, its 2.5th and 97.5th percentiles.
     """
 
     mean: float
@@ -35,7 +38,8 @@ class Interval(Record):
 class Estimate(Interval):
     """A metric with its interval.
 
-    by_document: the same with whole documents drawn in place of queries; None where queries are the units.
+    Attributes:
+        by_document: The same with whole documents drawn in place of queries; None where queries are the units.
     """
 
     by_document: Interval | None = None
@@ -57,8 +61,11 @@ Statement = Literal["high-probability", "expected-loss"]
 class EvidenceRecord(Record):
     """The unit of evidence, which counts as one independent draw: a query, or all queries on one document.
 
-    unit: which of the two. units: how many there are. design_effect: Σn² / Σn for n queries a document, the most that
-    shared documents can cost; above 1.1 documents are the units.
+    Attributes:
+        unit: Which of the two.
+        units: How many there are.
+        design_effect: Σn² / Σn for n queries a document, the most that shared documents can cost; above 1.1 documents
+            are the units.
     """
 
     unit: Literal["query", "document"]
@@ -69,11 +76,18 @@ class EvidenceRecord(Record):
 class Certificate(Record):
     """A limit on a loss that was certified, or could not be.
 
-    limit: accuracy, ndcg or empty. most: the largest share of queries that may be lost. queries: how many certified it.
-    effective_queries: independent queries that these count as. unit, units: of evidence. found: mean of the metric
-    without the cut, from which a loss is taken. loss: the share lost at τ. bound: of the loss, by the guarantee's own
-    calculation, at most `most` where it was certified. upper: the one-sided upper confidence limit of the loss,
-    whatever the guarantee. queries_needed: fewer cannot certify it.
+    Attributes:
+        limit: Accuracy, ndcg or empty.
+        most: The largest share of queries that may be lost.
+        queries: How many certified it.
+        effective_queries: Independent queries that these count as.
+        unit: Of evidence.
+        units: Of evidence.
+        found: Mean of the metric without the cut, from which a loss is taken.
+        loss: The share lost at τ.
+        bound: Of the loss, by the guarantee's own calculation, at most `most` where it was certified.
+        upper: The one-sided upper confidence limit of the loss, whatever the guarantee.
+        queries_needed: Fewer cannot certify it.
     """
 
     limit: str
@@ -92,7 +106,11 @@ class Certificate(Record):
 class Level(Record):
     """One of several largest losses that were asked for at once, with the confidence of all together (Bonferroni).
 
-    max_loss: that was asked for. tau: τ, None where it cannot be certified. loss: that was found. bound: of the loss.
+    Attributes:
+        max_loss: That was asked for.
+        tau: τ, None where it cannot be certified.
+        loss: That was found.
+        bound: Of the loss.
     """
 
     max_loss: float
@@ -104,10 +122,14 @@ class Level(Record):
 class StratumRecord(Record):
     """A stratum: the documents with one value of a field, and the queries that they answer.
 
-    value: of the field; None for several values together. tau: of a search filtered on the value, None where none is
-    certified. tau_without_filter: the largest that this stratum would allow a search without a filter. queries: that
-    certified it. units: of evidence. queries_needed: fewer cannot certify it. found: mean of the metric without the
-    cut.
+    Attributes:
+        value: Of the field; None for several values together.
+        tau: Of a search filtered on the value, None where none is certified.
+        tau_without_filter: The largest that this stratum would allow a search without a filter.
+        queries: That certified it.
+        units: Of evidence.
+        queries_needed: Fewer cannot certify it.
+        found: Mean of the metric without the cut.
     """
 
     value: str | int | float | bool | None
@@ -122,8 +144,11 @@ class StratumRecord(Record):
 class StrataRecord(Record):
     """Thresholds that are certified by value of one metadata field.
 
-    field: its name. strata: those with enough queries. others: those without, together, None where there are none.
-    other_values: of the field, that are in `others`.
+    Attributes:
+        field: Its name.
+        strata: Those with enough queries.
+        others: Those without, together, None where there are none.
+        other_values: Of the field, that are in `others`.
     """
 
     field: str
@@ -135,9 +160,14 @@ class StrataRecord(Record):
 class PolicyCandidate(Record):
     """A policy that was considered.
 
-    kind: of the policy. kept_fraction: mean share of results that it keeps: at its certified cut, where each candidate
-    was certified before one was taken, else near the allowed loss. standard_error: of that share. tau, queries,
-    confidence: of the certified cut, None without one.
+    Attributes:
+        kind: Of the policy.
+        kept_fraction: Mean share of results that it keeps: at its certified cut, where each candidate was certified
+            before one was taken, else near the allowed loss.
+        standard_error: Of that share.
+        tau: Of the certified cut, None without one.
+        queries: Of the certified cut, None without one.
+        confidence: Of the certified cut, None without one.
     """
 
     kind: PolicyKind
@@ -151,9 +181,12 @@ class PolicyCandidate(Record):
 class Choice(Record):
     """The choice that `auto` made between policies.
 
-    fit_queries: that fitted the model. choose_queries: that chose before anything was certified, with those that
-    fitted; 0 where the certified cuts were compared. certify_queries: that certified the policy in force. candidates:
-    the policies that were considered.
+    Attributes:
+        fit_queries: That fitted the model.
+        choose_queries: That chose before anything was certified, with those that fitted; 0 where the certified cuts
+            were compared.
+        certify_queries: That certified the policy in force.
+        candidates: The policies that were considered.
     """
 
     fit_queries: int
@@ -165,8 +198,17 @@ class Choice(Record):
 class Alternative(Record):
     """A rule that is not in force, measured on the queries of the last part of `metrics`.
 
-    method, statement, policy, tau, psi, max_loss, max_empty, guarantee: as in PolicyRecord. kept_fraction: share of
-    results that it would keep. loss: that it would have.
+    Attributes:
+        method: As in PolicyRecord.
+        statement: As in PolicyRecord.
+        policy: As in PolicyRecord.
+        tau: As in PolicyRecord.
+        psi: As in PolicyRecord.
+        max_loss: As in PolicyRecord.
+        max_empty: As in PolicyRecord.
+        guarantee: As in PolicyRecord.
+        kept_fraction: Share of results that it would keep.
+        loss: That it would have.
     """
 
     method: Method
@@ -184,8 +226,11 @@ class Alternative(Record):
 class ReliabilityBin(Record):
     """A bin of a reliability diagram: results with an estimated relevance from `lower` up to `upper`.
 
-    results: how many. relevance: their mean estimate. relevant: the share that is relevant. interval: the share with
-    its 95 % interval, by document; None in a release from before there was one.
+    Attributes:
+        results: How many.
+        relevance: Their mean estimate.
+        relevant: The share that is relevant.
+        interval: The share with its 95 % interval, by document; None in a release from before there was one.
     """
 
     lower: float
@@ -201,13 +246,22 @@ class RelevanceRecord(Record):
 
     Intervals are 95 % ones, by document. A figure that did not exist when the release was written is None.
 
-    model: its kind. features: their names. fit_queries: that it was fitted on. regularization: C of the logistic
-    regression, the one with the lowest cross-validated log_loss. log_loss: of that. recalibration: the map of its
-    log-odds, fitted on other queries. part: the queries that all that follows was measured on. queries, documents: how
-    many those are, and are about. expected_calibration_error: of all results. brier: Brier score. brier_skill: 1 −
-    Brier score / that of always estimating the share of relevant results. error: expected calibration error with its
-    interval. error_of_likely: the same of results with an estimate of 0.2 or more, None where there are none. bins: of
-    the reliability diagram.
+    Attributes:
+        model: Its kind.
+        features: Their names.
+        fit_queries: That it was fitted on.
+        regularization: C of the logistic regression, the one with the lowest cross-validated log_loss.
+        log_loss: Of that.
+        recalibration: The map of its log-odds, fitted on other queries.
+        part: The queries that all that follows was measured on.
+        queries: How many those are, and are about.
+        documents: How many those are, and are about.
+        expected_calibration_error: Of all results.
+        brier: Brier score.
+        brier_skill: 1 − Brier score / that of always estimating the share of relevant results.
+        error: Expected calibration error with its interval.
+        error_of_likely: The same of results with an estimate of 0.2 or more, None where there are none.
+        bins: Of the reliability diagram.
     """
 
     model: Literal["logistic"] = "logistic"
@@ -230,7 +284,9 @@ class RelevanceRecord(Record):
 class IsotropyRecord(Record):
     """Isotropy of the document vectors (thresholds paper §2.5).
 
-    i_a: I_A (Mu et al., second order). i_b: I_B (IsoScore).
+    Attributes:
+        i_a: I_A (Mu et al., second order).
+        i_b: I_B (IsoScore).
     """
 
     i_a: float
@@ -240,7 +296,9 @@ class IsotropyRecord(Record):
 class Shift(Record):
     """A shift of a mean.
 
-    points: by which a share, or similarity, moves. effect: Cohen's h of the variable that it moves most.
+    Attributes:
+        points: By which a share, or similarity, moves.
+        effect: Cohen's h of the variable that it moves most.
     """
 
     points: float
@@ -250,7 +308,9 @@ class Shift(Record):
 class Shifts(Record):
     """The smallest shifts that an alarm finds.
 
-    lower, higher: down and up; None where no shift that way is found.
+    Attributes:
+        lower: Down and up; None where no shift that way is found.
+        higher: Down and up; None where no shift that way is found.
     """
 
     lower: Shift | None
@@ -260,8 +320,11 @@ class Shifts(Record):
 class DriftRecord(Record):
     """The shifts that the drift alarms find nine times out of ten at the default settings, for independent queries.
 
-    within: how many queries that takes at most; of COE, judgements. block: distinct queries in a block. signals: shifts
-    of the share that each signal is the mean of; for `topk_similarity`, of the similarity of all results.
+    Attributes:
+        within: How many queries that takes at most; of COE, judgements.
+        block: Distinct queries in a block.
+        signals: Shifts of the share that each signal is the mean of; for `topk_similarity`, of the similarity of all
+            results.
     """
 
     within: int

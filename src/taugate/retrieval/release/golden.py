@@ -25,8 +25,12 @@ _MAX_BYTES = 64 << 20  # a thousand times what calibration writes: as many queri
 class GoldenQuery:
     """One calibration query with its answer.
 
-    text: of the query. relevant: ids of its relevant documents; of a document in chunks also those of its chunks that
-    are in `documents`. documents: ids of the passages of its top-K, best first. scores: their float32 similarities.
+    Attributes:
+        text: Of the query.
+        relevant: Ids of its relevant documents; of a document in chunks also those of its chunks that are in
+            `documents`.
+        documents: Ids of the passages of its top-K, best first.
+        scores: Their float32 similarities.
     """
 
     text: str
@@ -35,7 +39,11 @@ class GoldenQuery:
     scores: list[float]
 
     def is_answered_by(self, passages: Iterable[Document]) -> bool:
-        """Tell whether one of the passages is relevant, or a chunk of a relevant document; passages: any of them."""
+        """Tell whether one of the passages is relevant, or a chunk of a relevant document.
+
+        Args:
+            passages: Any of them.
+        """
         relevant = {*self.relevant}
         return any(passage.id in relevant or passage.document_id in relevant for passage in passages)
 
@@ -43,7 +51,12 @@ class GoldenQuery:
 def write(path: Path, queries: Sequence[GoldenQuery]) -> None:
     """Write golden queries, one JSON object a line.
 
-    path: the file. queries: in any order, each with as many scores. Raises OSError.
+    Args:
+        path: The file.
+        queries: In any order, each with as many scores.
+
+    Raises:
+        OSError: .
     """
     path.write_bytes(b"".join(orjson.dumps(asdict(query)) + b"\n" for query in queries))
 
@@ -51,7 +64,11 @@ def write(path: Path, queries: Sequence[GoldenQuery]) -> None:
 def read(path: Path) -> list[GoldenQuery]:
     """Read what `write` wrote.
 
-    path: the file. Raises ReleaseError where it does not hold golden queries, each with as many scores as the first.
+    Args:
+        path: The file.
+
+    Raises:
+        ReleaseError: Where it does not hold golden queries, each with as many scores as the first.
     """
     try:
         queries = [_parse(orjson.loads(line)) for line in read_bounded(path, _MAX_BYTES).splitlines()]
@@ -65,7 +82,12 @@ def read(path: Path) -> list[GoldenQuery]:
 
 
 def _parse(record: dict[str, Any]) -> GoldenQuery:
-    """Check the types of one record, as an encoder takes nothing but texts. Raises ValueError or TypeError."""
+    """Check the types of one record, as an encoder takes nothing but texts.
+
+    Raises:
+        ValueError: .
+        TypeError: .
+    """
     query = GoldenQuery(**record)
     ids = (query.relevant, query.documents)
     if not isinstance(query.text, str) or not all(isinstance(each, list) for each in (*ids, query.scores)):
@@ -80,7 +102,12 @@ def _parse(record: dict[str, Any]) -> GoldenQuery:
 def search(retriever: Retriever, queries: Sequence[GoldenQuery]) -> TopK:
     """Search golden queries again, each for as many documents as were recorded.
 
-    retriever: that is to answer as at calibration. queries: n of them, at least one. Returns n rows.
+    Args:
+        retriever: That is to answer as at calibration.
+        queries: n of them, at least one.
+
+    Returns:
+        n rows.
     """
     return retriever.index.search(retriever.vectors([query.text for query in queries]), len(queries[0].scores))
 
@@ -96,8 +123,13 @@ def differences(top: TopK, queries: Sequence[GoldenQuery], *, in_engine: bool = 
     are exact all the same, so most of them are on record. There it is the median distance of a recorded score to the
     nearest one that was found: next to nothing for the same encoder and vectors, and more for any others.
 
-    top: what `search` returned for `queries`. queries: n of them. in_engine: whether an engine searched. Raises
-    ReleaseError where there are fewer scores than were recorded.
+    Args:
+        top: What `search` returned for `queries`.
+        queries: n of them.
+        in_engine: Whether an engine searched.
+
+    Raises:
+        ReleaseError: Where there are fewer scores than were recorded.
     """
     recorded = np.array([query.scores for query in queries], dtype=np.float32)
     if top.scores.shape != recorded.shape:
@@ -115,7 +147,9 @@ def overall(differences: Float32, *, in_engine: bool = False) -> float:
 
     A graph that loses its way does so for all results of a query, so some queries of an engine may be far off.
 
-    differences: of every query, (n,). in_engine: as in `differences`.
+    Args:
+        differences: Of every query, (n,).
+        in_engine: As in `differences`.
     """
     return float(np.median(differences) if in_engine else differences.max())
 
@@ -123,8 +157,13 @@ def overall(differences: Float32, *, in_engine: bool = False) -> float:
 def check(retriever: Retriever, queries: Sequence[GoldenQuery], tolerance: float) -> None:
     """Check that golden queries score as at calibration.
 
-    retriever: as in `search`. queries: with their records. tolerance: the largest difference of a score that is no
-    fault. Raises ReleaseError.
+    Args:
+        retriever: As in `search`.
+        queries: With their records.
+        tolerance: The largest difference of a score that is no fault.
+
+    Raises:
+        ReleaseError: .
     """
     in_engine = retriever.elsewhere is not None
     found = differences(search(retriever, queries), queries, in_engine=in_engine)

@@ -12,8 +12,11 @@ Machine = Literal["generated", "similarity"]
 class ThresholdInterval(Record):
     """The strictest threshold whose loss is at most the limit, in units of the decision score; None is no cut at all.
 
-    safe: the strictest one whose loss is shown to be within the limit. value: the strictest one whose estimated loss
-    is. lower, upper: ends of the 95 % interval of the true one.
+    Attributes:
+        safe: The strictest one whose loss is shown to be within the limit.
+        value: The strictest one whose estimated loss is.
+        lower: Ends of the 95 % interval of the true one.
+        upper: Ends of the 95 % interval of the true one.
     """
 
     safe: float | None
@@ -25,9 +28,10 @@ class ThresholdInterval(Record):
 class SourceRecord(Record):
     """Estimates from one source, over the queries that people ask.
 
-    accuracy: share of answerable queries with a relevant result among the top K. loss: share of answerable queries that
-    lose every relevant result to the threshold in force. tau: the threshold that the limit on the loss allows; None
-    where no limit was given.
+    Attributes:
+        accuracy: Share of answerable queries with a relevant result among the top K.
+        loss: Share of answerable queries that lose every relevant result to the threshold in force.
+        tau: The threshold that the limit on the loss allows; None where no limit was given.
     """
 
     accuracy: Interval
@@ -38,8 +42,11 @@ class SourceRecord(Record):
 class MachineRecord(Record):
     """The same estimates from the machine's scores alone; nothing says how wrong they are.
 
-    accuracy, loss: mean scores. tau: the strictest threshold whose mean score of a loss is within the limit, None where
-    none is or no limit was given.
+    Attributes:
+        accuracy: Mean scores.
+        loss: Mean scores.
+        tau: The strictest threshold whose mean score of a loss is within the limit, None where none is or no limit was
+            given.
     """
 
     accuracy: float
@@ -50,8 +57,10 @@ class MachineRecord(Record):
 class MachineWorth(Record):
     """The worth of the machine for one estimate.
 
-    r2: share of the variance among judged queries that its scores explain. weight: λ, how far it is believed; 0 where
-    the labels decide alone. labels: how many judged queries alone would give an interval as narrow.
+    Attributes:
+        r2: Share of the variance among judged queries that its scores explain.
+        weight: λ, how far it is believed; 0 where the labels decide alone.
+        labels: How many judged queries alone would give an interval as narrow.
     """
 
     r2: float
@@ -62,10 +71,19 @@ class MachineWorth(Record):
 class LabelsRecord(Record):
     """Few human judgements, taken together with a machine's scores of the queries that nobody judged.
 
-    splits: that were read. judged: queries that people judged, answerable or not. answerable: those with an answer.
-    unjudged: other queries that people asked. effective: equally weighted queries that the judged ones count as (Kish).
-    machine: that scored the results. alone, machine_only, both: estimates from each. accuracy, loss: worth of the
-    machine for both. most: largest loss asked for, None without one.
+    Attributes:
+        splits: That were read.
+        judged: Queries that people judged, answerable or not.
+        answerable: Those with an answer.
+        unjudged: Other queries that people asked.
+        effective: Equally weighted queries that the judged ones count as (Kish).
+        machine: That scored the results.
+        alone: Estimates from each.
+        machine_only: Estimates from each.
+        both: Estimates from each.
+        accuracy: Worth of the machine for both.
+        loss: Worth of the machine for both.
+        most: Largest loss asked for, None without one.
     """
 
     splits: list[str]

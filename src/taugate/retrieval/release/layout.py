@@ -57,7 +57,9 @@ _NOT_CONTENT = frozenset({"release_id", "created_at", "parent"})  # keys of the 
 def files_differ(names: Collection[str], *, in_engine: bool) -> frozenset[str]:
     """Return which files a release lacks, or has although it must not; none where it is as it should be.
 
-    names: of its files. in_engine: whether its vectors and documents are in an engine.
+    Args:
+        names: Of its files.
+        in_engine: Whether its vectors and documents are in an engine.
     """
     outside = IN_ENGINE if in_engine else frozenset()
     return (FILES - outside) ^ (frozenset(names) - (OPTIONAL_FILES - outside))
@@ -66,7 +68,9 @@ def files_differ(names: Collection[str], *, in_engine: bool) -> frozenset[str]:
 def baseline_path(folder: Path, release: str) -> Path:
     """Return the path of a release's drift baseline, which is beside it: a release never changes after it is written.
 
-    folder: the releases directory. release: the release's id.
+    Args:
+        folder: The releases directory.
+        release: The release's id.
     """
     return folder / f"baseline-{release}.json"
 
@@ -77,7 +81,8 @@ def content_digest(manifest: Mapping[str, Any]) -> str:
     `parent` is an id as well: it says what was current before, so it differs when the same command runs twice. The
     report is left out for the same reason, as it compares with the parent. The gate's gains are times.
 
-    manifest: as JSON has it.
+    Args:
+        manifest: As JSON has it.
     """
     content = {key: value for key, value in manifest.items() if key not in _NOT_CONTENT}
     content["gate"] = _without_gains(content.get("gate"))
@@ -92,7 +97,12 @@ def _without_gains(gate: Any) -> Any:  # noqa: ANN401 (of a manifest that nobody
 
 
 def release_id(created_at: datetime, digest: str) -> str:
-    """Return the id `YYYYMMDDTHHMMSSZ-<12 hex>` of a release; created_at: in UTC; digest: of its content."""
+    """Return the id `YYYYMMDDTHHMMSSZ-<12 hex>` of a release.
+
+    Args:
+        created_at: In UTC.
+        digest: Of its content.
+    """
     return f"{created_at:%Y%m%dT%H%M%SZ}-{digest[:12]}"
 
 

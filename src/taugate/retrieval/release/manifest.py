@@ -48,17 +48,24 @@ from taugate.retrieval.release.records import (
 )
 
 SCHEMA_VERSION: Literal[2] = 2
-_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 class DataRecord(Record):
     """The data set that a release was calibrated on.
 
-    name: of its folder. split: of the qrels. documents, queries: how many there are; queries of the split alone.
-    answerable, unanswerable: queries with and without a relevant document. truncated_documents: longer than the
-    encoder reads. sha256: of the files. empty_documents: left out, as they have neither title nor text. own_documents:
-    queries that are documents of the corpus under the same id, each left out of its own results. Either is None, and
-    not written, if there is none.
+    Attributes:
+        name: Of its folder.
+        split: Of the qrels.
+        documents: How many there are; queries of the split alone.
+        queries: How many there are; queries of the split alone.
+        answerable: Queries with and without a relevant document.
+        unanswerable: Queries with and without a relevant document.
+        truncated_documents: Longer than the encoder reads.
+        sha256: Of the files.
+        empty_documents: Left out, as they have neither title nor text.
+        own_documents: Queries that are documents of the corpus under the same id, each left out of its own results.
+            Either is None, and not written, if there is none.
     """
 
     name: str
@@ -81,7 +88,8 @@ class DataRecord(Record):
 class EncoderRecord(EncoderConfig):
     """An encoder's own configuration, and one digest of its files.
 
-    sha256: over graph, tokenizer and configuration. The other fields are those of EncoderConfig.
+    Attributes:
+        sha256: Over graph, tokenizer and configuration. The other fields are those of EncoderConfig.
     """
 
     sha256: str
@@ -90,9 +98,14 @@ class EncoderRecord(EncoderConfig):
 class IndexRecord(Record):
     """The index.
 
-    kind, metric: of the index. documents: how many vectors are in it. breadth: how much of an approximate index a query
-    looks at (hnsw's ef, the lists probed), else None. recall: share of the exact top `depth` that it finds, over the
-    calibration queries; None for a flat float32 index, which is exact. depth: None likewise.
+    Attributes:
+        kind: Of the index.
+        metric: Of the index.
+        documents: How many vectors are in it.
+        breadth: How much of an approximate index a query looks at (hnsw's ef, the lists probed), else None.
+        recall: Share of the exact top `depth` that it finds, over the calibration queries; None for a flat float32
+            index, which is exact.
+        depth: None likewise.
     """
 
     kind: Kind
@@ -106,14 +119,25 @@ class IndexRecord(Record):
 class PolicyRecord(Record):
     """The policy in force, and why.
 
-    kind: of the policy. tau: unrounded, compared in float32; None for `none`. psi: the percentile of Γ that tau was
-    taken at, with the method bootstrap. k: the K of the top-K. method: that chose tau. statement: the kind of guarantee
-    that was asked for, "labels" where the loss is estimated from few judgements and a machine's scores, None for the
-    method bootstrap, which certifies nothing. metric: that a loss is measured in.
-    max_loss, max_empty: that were asked for. confidence: of the guarantee. guarantee: one plain sentence that says what
-    was certified, for whom and by which theorem, or why nothing could be. certificates: of each limit. levels: of each
-    largest loss asked for, where there are several, the first of which is in force, unless strata lower its tau.
-    choice: how `auto` came to this kind. evidence: what certified it, by query under the method bootstrap.
+    Attributes:
+        kind: Of the policy.
+        tau: Unrounded, compared in float32; None for `none`.
+        psi: The percentile of Γ that tau was taken at, with the method bootstrap.
+        k: The K of the top-K.
+        method: That chose tau.
+        statement: The kind of guarantee that was asked for, "labels" where the loss is estimated from few judgements
+            and a machine's scores, None for the method bootstrap, which certifies nothing.
+        metric: That a loss is measured in.
+        max_loss: That were asked for.
+        max_empty: That were asked for.
+        confidence: Of the guarantee.
+        guarantee: One plain sentence that says what was certified, for whom and by which theorem, or why nothing could
+            be.
+        certificates: Of each limit.
+        levels: Of each largest loss asked for, where there are several, the first of which is in force, unless strata
+            lower its tau.
+        choice: How `auto` came to this kind.
+        evidence: What certified it, by query under the method bootstrap.
     """
 
     kind: PolicyKind
@@ -136,7 +160,7 @@ class PolicyRecord(Record):
     def _tau_fits_the_kind(self) -> Self:
         if (self.tau is None) != (self.kind == "none"):
             raise PydanticCustomError("tau", "a policy has a tau unless its kind is none")
-        if self.tau is not None and abs(self.tau) > _LARGEST_FLOAT32:
+        if self.tau is not None and abs(self.tau) > _MAX_FLOAT32:
             raise PydanticCustomError("tau", "tau is beyond float32, in which it is compared")
         return self
 
@@ -144,8 +168,12 @@ class PolicyRecord(Record):
 class BootstrapRecord(Record):
     """The draw of the bootstrap.
 
-    bootstraps: m rows. sample_size: l queries in each. seed: of all random draws. holdout: share of queries held out.
-    overlap_percentile: of the top-K similarities, which gives θ.
+    Attributes:
+        bootstraps: m rows.
+        sample_size: l queries in each.
+        seed: Of all random draws.
+        holdout: Share of queries held out.
+        overlap_percentile: Of the top-K similarities, which gives θ.
     """
 
     bootstraps: int
@@ -158,9 +186,12 @@ class BootstrapRecord(Record):
 class Abstention(Record):
     """Queries that are answered with nothing; None where the split lists no unanswerable query.
 
-    answerable_empty, unanswerable_empty: the shares. auroc: probability that an answerable query's best decision score
-    is above an unanswerable one's; ties count half. aurc: area under the risk-coverage curve, the mean share of wrong
-    answers over all shares of queries answered.
+    Attributes:
+        answerable_empty: The shares.
+        unanswerable_empty: The shares.
+        auroc: Probability that an answerable query's best decision score is above an unanswerable one's; ties count
+            half.
+        aurc: Area under the risk-coverage curve, the mean share of wrong answers over all shares of queries answered.
     """
 
     answerable_empty: float
@@ -172,8 +203,15 @@ class Abstention(Record):
 class MetricsRecord(Record):
     """Metrics of one part of the answerable queries, all in 0…1.
 
-    accuracy, ndcg: of the top-K. accuracy_at_tau, ndcg_at_tau: of what the policy keeps. coe, roe: see
-    `drift/overlap.py`. kept_fraction: share of results that the policy keeps. abstention: empty answers.
+    Attributes:
+        accuracy: Of the top-K.
+        ndcg: Of the top-K.
+        accuracy_at_tau: Of what the policy keeps.
+        ndcg_at_tau: Of what the policy keeps.
+        coe: See `drift/overlap.py`.
+        roe: See `drift/overlap.py`.
+        kept_fraction: Share of results that the policy keeps.
+        abstention: Empty answers.
     """
 
     accuracy: Estimate
@@ -189,8 +227,10 @@ class MetricsRecord(Record):
 class ErasureRecord(Record):
     """An erasure: the release was made of another one by leaving documents out; its figures are those of the other.
 
-    release: id of the other one. documents: how many that were calibrated with are gone, those of earlier erasures
-    included. recall: of an approximate index, which is built anew, as in IndexRecord, but over the golden queries.
+    Attributes:
+        release: Id of the other one.
+        documents: How many that were calibrated with are gone, those of earlier erasures included.
+        recall: Of an approximate index, which is built anew, as in IndexRecord, but over the golden queries.
     """
 
     release: str
@@ -201,13 +241,20 @@ class ErasureRecord(Record):
 class UpdateRecord(Record):
     """An update: the release has the documents of a newer corpus, and the threshold of an earlier release.
 
-    parent: id of the release that was current, whose threshold and model of relevance were kept. calibrated: id of the
-    release that chose them; that is the parent unless it was made by an update too. updates: how many updates lie
-    between that release and this one, this one included. added, changed, removed: documents. queries, evidence: queries
-    that both releases can answer, and what counts as one draw among them. loss: accuracy at τ of the parent less that
-    of this release, of the average unit, with its limits, each one-sided at the confidence. margin: the largest loss
-    that is allowed. holds: whether a smaller loss is shown. forced: whether the release was to be promoted all the
-    same.
+    Attributes:
+        parent: Id of the release that was current, whose threshold and model of relevance were kept.
+        calibrated: Id of the release that chose them; that is the parent unless it was made by an update too.
+        updates: How many updates lie between that release and this one, this one included.
+        added: Documents.
+        changed: Documents.
+        removed: Documents.
+        queries: Queries that both releases can answer, and what counts as one draw among them.
+        evidence: Queries that both releases can answer, and what counts as one draw among them.
+        loss: Accuracy at τ of the parent less that of this release, of the average unit, with its limits, each
+            one-sided at the confidence.
+        margin: The largest loss that is allowed.
+        holds: Whether a smaller loss is shown.
+        forced: Whether the release was to be promoted all the same.
     """
 
     parent: str
@@ -237,19 +284,42 @@ class Manifest(Record):
 
     A record that did not exist when the release was written is None.
 
-    release_id, created_at, taugate_version: of the release. parent: id of the release that was current before. encoder:
-    that it was calibrated with. query_encoder: that answers queries where `encoder` is of documents alone; None where
-    both have the same, and then not written. float32_encoder: that an int8 encoder of queries was made of, else None.
-    data, projection, index,
-    policy, bootstrap, metrics, alternatives, relevance, isotropy, query_set, strata, gate: see their classes. evidence:
-    of all answerable queries. calibration: how much evidence the release rests on. abstention: None where no query is
-    refused as a whole. no_answer: how many queries without an answer still get one. drift: the smallest shift of the
-    traffic that an alarm finds. erasure: None of a release as it was calibrated. update: None of a release that no
-    update made, and then not written. labels: None where every label was taken by itself, and then not written.
-    adaptation: None of an encoder that was not adapted, and then not written. encoder_fit: None if the encoder suits
-    the texts, and then not written. engine: where the
-    vectors and documents are, None where they are in the release, and then not written. golden, reference: names of
-    files. golden_tolerance: how far a score of a golden query may be from its record. files: every other file, by path.
+    Attributes:
+        release_id: Of the release.
+        created_at: Of the release.
+        taugate_version: Of the release.
+        parent: Id of the release that was current before.
+        data: See their classes.
+        encoder: That it was calibrated with.
+        query_encoder: That answers queries where `encoder` is of documents alone; None where both have the same, and
+            then not written.
+        float32_encoder: That an int8 encoder of queries was made of, else None.
+        projection: See their classes.
+        index: See their classes.
+        policy: See their classes.
+        bootstrap: See their classes.
+        metrics: See their classes.
+        alternatives: See their classes.
+        relevance: See their classes.
+        isotropy: See their classes.
+        query_set: See their classes.
+        evidence: Of all answerable queries.
+        strata: See their classes.
+        calibration: How much evidence the release rests on.
+        abstention: None where no query is refused as a whole.
+        no_answer: How many queries without an answer still get one.
+        drift: The smallest shift of the traffic that an alarm finds.
+        erasure: None of a release as it was calibrated.
+        update: None of a release that no update made, and then not written.
+        labels: None where every label was taken by itself, and then not written.
+        adaptation: None of an encoder that was not adapted, and then not written.
+        encoder_fit: None if the encoder suits the texts, and then not written.
+        engine: Where the vectors and documents are, None where they are in the release, and then not written.
+        gate: See their classes.
+        golden: Names of files.
+        golden_tolerance: How far a score of a golden query may be from its record.
+        reference: Names of files.
+        files: Every other file, by path.
     """
 
     schema_version: Literal[2] = SCHEMA_VERSION

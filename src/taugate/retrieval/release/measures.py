@@ -11,9 +11,16 @@ from taugate.retrieval.release.evidence import Interval, IsotropyRecord, Record
 class EncoderRow(Record):
     """One encoder on the unseen queries, as a row of the thresholds paper's Table 6.
 
-    name: "base", or the recipe. accuracy: accuracy@K, bootstrapped. ndcg: NDCG@K. coe, roe: as calibration defines
-    them. tau: τ(ψ) of the papers' rule. psi: ψ. accuracy_at_tau: accuracy@K of what reaches τ. isotropy: of the
-    documents.
+    Attributes:
+        name: "base", or the recipe.
+        accuracy: accuracy@K, bootstrapped.
+        ndcg: NDCG@K.
+        coe: As calibration defines them.
+        roe: As calibration defines them.
+        tau: τ(ψ) of the papers' rule.
+        psi: ψ.
+        accuracy_at_tau: accuracy@K of what reaches τ.
+        isotropy: Of the documents.
     """
 
     name: str
@@ -30,9 +37,10 @@ class EncoderRow(Record):
 class Distances(Record):
     """Δ_M of one encoder (thresholds paper §2.6): how far each document is from the nearest general text.
 
-    mean: of all documents. counts: of documents in bins of one width, from 0 to 2, which is as far apart as unit
-    vectors can be. general: mean distance of a general text from the nearest other one, which says how wide the whole
-    space is.
+    Attributes:
+        mean: Of all documents.
+        counts: Of documents in bins of one width, from 0 to 2, which is as far apart as unit vectors can be.
+        general: Mean distance of a general text from the nearest other one, which says how wide the whole space is.
     """
 
     mean: float
@@ -48,7 +56,8 @@ class Distances(Record):
 class SeparationRecord(Record):
     """The separation of the domain from general text.
 
-    moved_away: share of the documents that are further from the nearest general text than before.
+    Attributes:
+        moved_away: Share of the documents that are further from the nearest general text than before.
     """
 
     before: Distances
@@ -65,8 +74,11 @@ class SeparationRecord(Record):
 class FamiliarityRecord(Record):
     """Domain familiarity: mean similarity of unseen queries with paraphrases of them (query embeddings paper, eq. 6).
 
-    queries, paraphrases: how many, and of each. source: rules, or a language model, wrote the paraphrases. writer: the
-    language of the rules, None where they do not know it; the name of the model.
+    Attributes:
+        queries: How many, and of each.
+        paraphrases: How many, and of each.
+        source: Rules, or a language model, wrote the paraphrases.
+        writer: The language of the rules, None where they do not know it; the name of the model.
     """
 
     before: float
@@ -80,8 +92,13 @@ class FamiliarityRecord(Record):
 class PowerLawRecord(Record):
     """The power law in the tail of the documents' spectrum (query embeddings paper, Appendix A).
 
-    beta: exponent, with its 95 % interval of least squares. r_squared: on log–log scales. p: of the Kolmogorov–Smirnov
-    distance, by parametric bootstrap. first, last: ranks of the tail. whole: exponent of all ranks, from the first on.
+    Attributes:
+        beta: Exponent, with its 95 % interval of least squares.
+        r_squared: On log–log scales.
+        p: Of the Kolmogorov–Smirnov distance, by parametric bootstrap.
+        first: Ranks of the tail.
+        last: Ranks of the tail.
+        whole: Exponent of all ranks, from the first on.
     """
 
     beta: Interval
@@ -100,7 +117,11 @@ class SpectrumRecord(Record):
 
 
 class PairedChange(Record):
-    """A metric before and after on the same queries; change: after − before, with one-sided 95 % limits either side."""
+    """A metric before and after on the same queries.
+
+    Attributes:
+        change: After − before, with one-sided 95 % limits either side.
+    """
 
     before: float
     after: float
@@ -110,7 +131,10 @@ class PairedChange(Record):
 class ForgettingRecord(Record):
     """What the encoder lost, or gained, on the general set: everyday questions that have nothing to do with the domain.
 
-    questions: how many. accuracy: accuracy@1. ndcg: NDCG@10.
+    Attributes:
+        questions: How many.
+        accuracy: accuracy@1.
+        ndcg: NDCG@10.
     """
 
     questions: int
@@ -126,7 +150,9 @@ class ForgettingRecord(Record):
 class MeasuresRecord(Record):
     """What the papers measure, before and after.
 
-    k: K of the rows. rows: the base encoder, then each recipe that was tried.
+    Attributes:
+        k: K of the rows.
+        rows: The base encoder, then each recipe that was tried.
     """
 
     k: int

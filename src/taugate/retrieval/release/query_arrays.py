@@ -29,11 +29,15 @@ _OUTCOME_TYPES = {  # of the arrays of Outcomes
 class Reference:
     """Similarities of q calibration queries with their top-K, correct and random documents, to compare live ones with.
 
-    top: (q, K) float32 S_topK, best first. correct: (q,) float32 S_corr. random: (q,) float32 S_rand. kept: (q,) int64,
-    how many of the K the policy keeps. correct_kept: (q,) bool, whether the correct document is one of them, so that a
-    user can have seen it. Of a policy `probability` alone, and None in its releases from before these were kept:
-    relevance: (q, K) float32, the probability that each of the top-K is relevant. correct_relevance: (q,) float32, the
-    highest of a relevant document among them, 0 where there is none.
+    Attributes:
+        top: (q, K) float32 S_topK, best first.
+        correct: (q,) float32 S_corr.
+        random: (q,) float32 S_rand.
+        kept: (q,) int64, how many of the K the policy keeps.
+        correct_kept: (q,) bool, whether the correct document is one of them, so that a user can have seen it. Of a
+            policy `probability` alone, and None in its releases from before these were kept: relevance: (q, K) float32,
+            the probability that each of the top-K is relevant.
+        correct_relevance: (q,) float32, the highest of a relevant document among them, 0 where there is none.
     """
 
     top: Float32
@@ -48,13 +52,21 @@ class Reference:
         return len(self.correct)
 
     def save(self, path: Path) -> None:
-        """Write the arrays to one safetensors file. Raises OSError."""
+        """Write the arrays to one safetensors file.
+
+        Raises:
+            OSError: .
+        """
         arrays = {each.name: getattr(self, each.name) for each in fields(self)}
         write_tensors(path, {name: array for name, array in arrays.items() if array is not None})
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what `save` wrote. Raises ReleaseError where it holds anything else."""
+        """Read what `save` wrote.
+
+        Raises:
+            ReleaseError: Where it holds anything else.
+        """
         arrays = read_tensors(path)
         required = {each.name for each in fields(cls)} - _OF_PROBABILITY
         if {*arrays} not in (required, required | _OF_PROBABILITY) or not _is_valid_reference(cls(**arrays)):
@@ -90,10 +102,17 @@ class Outcomes:
 
     Those of a later release are compared with them.
 
-    query: (q,) uint64, the first 64 bits of the SHA-256 of each text, by which two releases know their common queries.
-    cluster: (q,) int64, equal for queries that share a relevant document. hit, hit_kept: (q,) bool, whether the top-K,
-    and what the policy keeps of it, hold a relevant document. ndcg, ndcg_kept: (q,) float64, NDCG@K of the same. kept:
-    (q,) int64, how many of the K are kept. unanswerable, unanswerable_kept: (u,), as query and kept.
+    Attributes:
+        query: (q,) uint64, the first 64 bits of the SHA-256 of each text, by which two releases know their common
+            queries.
+        cluster: (q,) int64, equal for queries that share a relevant document.
+        hit: (q,) bool, whether the top-K, and what the policy keeps of it, hold a relevant document.
+        hit_kept: (q,) bool, whether the top-K, and what the policy keeps of it, hold a relevant document.
+        ndcg: (q,) float64, NDCG@K of the same.
+        ndcg_kept: (q,) float64, NDCG@K of the same.
+        kept: (q,) int64, how many of the K are kept.
+        unanswerable: (u,), as query and kept.
+        unanswerable_kept: (u,), as query and kept.
     """
 
     query: NDArray[np.uint64]
@@ -107,14 +126,23 @@ class Outcomes:
     unanswerable_kept: NDArray[np.int64]
 
     def save(self, path: Path) -> None:
-        """Write the arrays to one safetensors file. Raises OSError."""
+        """Write the arrays to one safetensors file.
+
+        Raises:
+            OSError: .
+        """
         write_tensors(path, {name: getattr(self, name) for name in _OUTCOME_TYPES})
 
     @classmethod
     def load(cls, path: Path, k: int) -> Self:
         """Read what `save` wrote.
 
-        path: the file. k: how many results a query has at most. Raises ReleaseError where it holds anything else.
+        Args:
+            path: The file.
+            k: How many results a query has at most.
+
+        Raises:
+            ReleaseError: Where it holds anything else.
         """
         arrays = read_tensors(path)
         if {*arrays} != {*_OUTCOME_TYPES} or not _are_valid_outcomes(cls(**arrays), k):

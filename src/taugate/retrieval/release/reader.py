@@ -56,10 +56,14 @@ class Closable(Protocol):
 class Release:
     """An open release: everything that serving it takes.
 
-    manifest: what the release says of itself. retriever: answers queries; its positions are positions in `documents`.
-    documents: the texts. precision: of the encoder that answers. golden: queries with their recorded answers.
-    reference: similarities of the calibration queries, which live ones are compared with. resources: closed with the
-    release, such as the lock that keeps it from being pruned.
+    Attributes:
+        manifest: What the release says of itself.
+        retriever: Answers queries; its positions are positions in `documents`.
+        documents: The texts.
+        precision: Of the encoder that answers.
+        golden: Queries with their recorded answers.
+        reference: Similarities of the calibration queries, which live ones are compared with.
+        resources: Closed with the release, such as the lock that keeps it from being pruned.
     """
 
     manifest: Manifest
@@ -90,9 +94,13 @@ class Release:
 class _Corpus:
     """What a release is searched in.
 
-    index: of the vectors. documents: the texts. metadata: of the documents. elsewhere: their passages, where these are
-    in an engine. read: reads what the relevance model compares, in the same case. resources: that are closed with the
-    release.
+    Attributes:
+        index: Of the vectors.
+        documents: The texts.
+        metadata: Of the documents.
+        elsewhere: Their passages, where these are in an engine.
+        read: Reads what the relevance model compares, in the same case.
+        resources: That are closed with the release.
     """
 
     index: Index
@@ -112,13 +120,19 @@ def load(
 ) -> Release:
     """Verify and open a release, then check that its golden queries are answered as recorded.
 
-    release: its folder. threads: for the encoder, by default the processors that this process may use. precision: of
-    the encoder; auto takes that of the calibration and, where it does not answer as recorded on this machine, the
-    float32 one that the release may have beside it. trusted: keys of which one must have signed the release; None asks
-    for no signature. engine: how to reach the engine that the release names, by default the one that the environment
-    names. Raises ReleaseError or EncoderError with one message where anything is not as it was written, InputError
-    where the release has no encoder of this precision or no engine is named, EngineUnavailable where one does not
-    answer.
+    Args:
+        release: Its folder.
+        threads: For the encoder, by default the processors that this process may use.
+        precision: Of the encoder; auto takes that of the calibration and, where it does not answer as recorded on this
+            machine, the float32 one that the release may have beside it.
+        trusted: Keys of which one must have signed the release; None asks for no signature.
+        engine: How to reach the engine that the release names, by default the one that the environment names.
+
+    Raises:
+        ReleaseError: With one message where anything is not as it was written, InputError where the release has no
+            encoder of this precision or no engine is named, EngineUnavailable where one does not answer.
+        EncoderError: With one message where anything is not as it was written, InputError where the release has no
+            encoder of this precision or no engine is named, EngineUnavailable where one does not answer.
     """
     manifest = verify(release, trusted)
     _check_optional_files(release, manifest)
@@ -193,8 +207,13 @@ def _open(
 def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPrecision) -> list[Path]:
     """Return the folders of the encoders that may answer queries, the preferred one first.
 
-    release: its folder. manifest: of the release. precision: as in `load`. Raises ReleaseError where manifest and files
-    disagree, InputError where the release has no encoder of this precision.
+    Args:
+        release: Its folder.
+        manifest: Of the release.
+        precision: As in `load`.
+
+    Raises:
+        ReleaseError: Where manifest and files disagree, InputError where the release has no encoder of this precision.
     """
     records = manifest.query_encoders
     for folder in (QUERY_FOLDER, FLOAT32_FOLDER):
@@ -211,8 +230,13 @@ def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPreci
 def load_encoder(folder: Path, manifest: Manifest, threads: int | None) -> OnnxEncoder:
     """Load one of the encoders of a release.
 
-    folder: one of `encoder_folders`, or that of documents. manifest: of the release. threads: as in `load`. Raises
-    ReleaseError where it is not the one in the manifest, EncoderError where it cannot be loaded.
+    Args:
+        folder: One of `encoder_folders`, or that of documents.
+        manifest: Of the release.
+        threads: As in `load`.
+
+    Raises:
+        ReleaseError: Where it is not the one in the manifest, EncoderError where it cannot be loaded.
     """
     encoder = OnnxEncoder.load(folder, threads)
     record = ({ENCODER_FOLDER: manifest.encoder} | manifest.query_encoders).get(folder.name)

@@ -17,14 +17,17 @@ Verdict = Literal["admitted", "worse", "cannot tell"]
 GateStatement = Literal["query", "document", "document and query"]
 
 # With 30, accuracy is known to ± .18 at worst (1.96·√(.25 / 30)): more than one encoder differs from the next.
-FEWEST_QUERIES = 30
+MIN_QUERIES = 30
 
 
 class PairedLoss(Record):
     """A metric of the baseline and of a candidate on the same queries.
 
-    baseline, candidate: means of the metric. loss: baseline − candidate, of the average unit, with its limits, each
-    one-sided at the gate's confidence. p: p-value of a loss of the margin or more.
+    Attributes:
+        baseline: Means of the metric.
+        candidate: Means of the metric.
+        loss: Baseline − candidate, of the average unit, with its limits, each one-sided at the gate's confidence.
+        p: p-value of a loss of the margin or more.
     """
 
     baseline: float
@@ -36,9 +39,14 @@ class PairedLoss(Record):
 class ProjectionRecord(Record):
     """The projection in force.
 
-    kind: how it was fitted. retention: r as asked for or chosen. dimension: d' of the vectors afterwards. queries: how
-    many it was fitted on. rank: components that these have. explained_variance: share of the queries' variance that is
-    kept. folds: of the cross-validation that the gate judged.
+    Attributes:
+        kind: How it was fitted.
+        retention: r as asked for or chosen.
+        dimension: d' of the vectors afterwards.
+        queries: How many it was fitted on.
+        rank: Components that these have.
+        explained_variance: Share of the queries' variance that is kept.
+        folds: Of the cross-validation that the gate judged.
     """
 
     kind: Literal["query-pca"] = "query-pca"
@@ -53,13 +61,23 @@ class ProjectionRecord(Record):
 class GateRecord(Record):
     """A candidate of the gate, admitted or not.
 
-    candidate: its name. kind: what it changes. admitted: whether it was. accuracy, ndcg: its losses. p_adjusted:
-    p-value of the worse of the two metrics, adjusted for all candidates tried. margin: the largest loss that is
-    allowed. confidence: of the decision. n: queries. clusters: of queries that share a document. verdict: "worse" where
-    the loss found is the margin or more. evidence: what counts as one draw. statement: whose mean loss is below the
-    margin. least: the smallest loss that these queries could have excluded, of a candidate that changes nothing.
-    queries_needed: so many like these would tell, where these cannot. gain: what the candidate saves, each figure with
-    that of the same without it, in the same run.
+    Attributes:
+        candidate: Its name.
+        kind: What it changes.
+        admitted: Whether it was.
+        accuracy: Its losses.
+        ndcg: Its losses.
+        p_adjusted: p-value of the worse of the two metrics, adjusted for all candidates tried.
+        margin: The largest loss that is allowed.
+        confidence: Of the decision.
+        n: Queries.
+        clusters: Of queries that share a document.
+        verdict: "worse" where the loss found is the margin or more.
+        evidence: What counts as one draw.
+        statement: Whose mean loss is below the margin.
+        least: The smallest loss that these queries could have excluded, of a candidate that changes nothing.
+        queries_needed: So many like these would tell, where these cannot.
+        gain: What the candidate saves, each figure with that of the same without it, in the same run.
     """
 
     candidate: str
@@ -83,9 +101,13 @@ class GateRecord(Record):
 class ErrorLimit(Record):
     """A limit on one of the two errors of refusing queries.
 
-    asked: the largest share that was asked for, None where none was. upper: the limit that holds with the record's
-    confidence. found: the share among the queries that certify it. queries: how many those are. queries_needed: fewer
-    cannot certify `asked`, even with no error among them. evidence: what counts as one draw.
+    Attributes:
+        asked: The largest share that was asked for, None where none was.
+        upper: The limit that holds with the record's confidence.
+        found: The share among the queries that certify it.
+        queries: How many those are.
+        queries_needed: Fewer cannot certify `asked`, even with no error among them.
+        evidence: What counts as one draw.
     """
 
     asked: float | None
@@ -99,9 +121,12 @@ class ErrorLimit(Record):
 class ScoreCandidate(Record):
     """A score that was considered for refusing queries, measured on queries that it was not fitted on.
 
-    name: of the score. auroc: probability that an answerable query's score is above an unanswerable one's; ties count
-    half. answered: share of the unanswerable queries answered at the threshold that refuses the asked share of
-    answerable ones. standard_error: of `answered`.
+    Attributes:
+        name: Of the score.
+        auroc: Probability that an answerable query's score is above an unanswerable one's; ties count half.
+        answered: Share of the unanswerable queries answered at the threshold that refuses the asked share of answerable
+            ones.
+        standard_error: Of `answered`.
     """
 
     name: str
@@ -113,7 +138,9 @@ class ScoreCandidate(Record):
 class TradeOff(Record):
     """A trade-off between the two errors: upper limits, with the record's confidence for this pair by itself.
 
-    empty: share of answerable queries refused. answered: the smallest share of unanswerable ones answered with it.
+    Attributes:
+        empty: Share of answerable queries refused.
+        answered: The smallest share of unanswerable ones answered with it.
     """
 
     empty: float
@@ -123,11 +150,18 @@ class TradeOff(Record):
 class AbstentionRecord(Record):
     """The rule by which a query as a whole is refused: its score is below tau, compared in float32.
 
-    score: its name. tau: the threshold. certified: whether every limit asked for is. answered_unanswerable: limit on
-    the share of unanswerable queries answered. empty_answerable: limit on the share of answerable queries refused.
-    confidence: of both together. guarantee: one plain sentence. least_empty: upper limit of the share of answerable
-    queries refused at the smallest tau that certifies the limit on answers, None where none does. candidates: the
-    scores considered. tradeoff: by share refused, ascending.
+    Attributes:
+        score: Its name.
+        tau: The threshold.
+        certified: Whether every limit asked for is.
+        answered_unanswerable: Limit on the share of unanswerable queries answered.
+        empty_answerable: Limit on the share of answerable queries refused.
+        confidence: Of both together.
+        guarantee: One plain sentence.
+        least_empty: Upper limit of the share of answerable queries refused at the smallest tau that certifies the limit
+            on answers, None where none does.
+        candidates: The scores considered.
+        tradeoff: By share refused, ascending.
     """
 
     score: str
@@ -151,9 +185,13 @@ class AbstentionRecord(Record):
 class NoAnswerRecord(Record):
     """The share of queries without an answer in the corpus that still get a result from the policy in force.
 
-    asked: which queries: labelled unanswerable ones, or the off-topic ones that come with Taugate, which are the easy
-    cases, so that `answered` is an optimistic estimate. queries: how many. answered: the share. upper: one-sided 95 %
-    limit of it. evidence: what counts as one draw.
+    Attributes:
+        asked: Which queries: labelled unanswerable ones, or the off-topic ones that come with Taugate, which are the
+            easy cases, so that `answered` is an optimistic estimate.
+        queries: How many.
+        answered: The share.
+        upper: One-sided 95 % limit of it.
+        evidence: What counts as one draw.
     """
 
     asked: Literal["unanswerable", "off_topic"]
@@ -169,10 +207,14 @@ TrainedSimilarity = Literal["dot", "euclidean", "manhattan"]
 class EncoderFitRecord(Record):
     """What is wrong between the encoder and the texts of the data set.
 
-    documents: how many were looked at, evenly spread; all of a corpus of 5,000 or fewer. unreadable_documents: most of
-    whose text is unknown tokens. indistinct_documents: that differ from another document only in unknown tokens, so
-    that both have one vector. queries: labelled ones. truncated_queries: longer than the encoder reads.
-    unreadable_queries: as of documents. trained_similarity: what the encoder was trained for, None for cosine.
+    Attributes:
+        documents: How many were looked at, evenly spread; all of a corpus of 5,000 or fewer.
+        unreadable_documents: Most of whose text is unknown tokens.
+        indistinct_documents: That differ from another document only in unknown tokens, so that both have one vector.
+        queries: Labelled ones.
+        truncated_queries: Longer than the encoder reads.
+        unreadable_queries: As of documents.
+        trained_similarity: What the encoder was trained for, None for cosine.
     """
 
     documents: int = Field(ge=1)
@@ -193,11 +235,18 @@ class EncoderFitRecord(Record):
 class QuerySetRecord(Record):
     """The quality of the answerable queries of a data set.
 
-    clusters: of queries that share relevant documents. effective_sample_size: independent queries that they are worth,
-    by the intra_cluster_correlation. intra_cluster_correlation: of accuracy, 0…1; None where accuracy never varies, and
-    then the worst, 1, is assumed. accuracy_by_cluster: accuracy with the interval that follows. cosine_distance,
-    topics, silhouette, topic_entropy: diversity of the distinct relevant documents, None where there are too few.
-    duplicate_queries: those whose text occurred before. warnings: sentences for people.
+    Attributes:
+        clusters: Of queries that share relevant documents.
+        effective_sample_size: Independent queries that they are worth, by the intra_cluster_correlation.
+        intra_cluster_correlation: Of accuracy, 0…1; None where accuracy never varies, and then the worst, 1, is
+            assumed.
+        accuracy_by_cluster: Accuracy with the interval that follows.
+        cosine_distance: Diversity of the distinct relevant documents, None where there are too few.
+        topics: Diversity of the distinct relevant documents, None where there are too few.
+        silhouette: Diversity of the distinct relevant documents, None where there are too few.
+        topic_entropy: Diversity of the distinct relevant documents, None where there are too few.
+        duplicate_queries: Those whose text occurred before.
+        warnings: Sentences for people.
     """
 
     clusters: int
@@ -215,10 +264,13 @@ class QuerySetRecord(Record):
 class AgainstChance(Record):
     """Accuracy@K without a cut, of all answerable queries, compared with that of K documents drawn at random.
 
-    accuracy: that was measured. lower: its exact one-sided limit, by query (Clopper and Pearson). chance: the accuracy
-    of a random draw, K/N for a query with one relevant document among N, at most 1. confidence: of the limit.
-    queries_needed: about so many answerable queries with the same accuracy would bring the limit above chance; None
-    where it is above, or where no number would do.
+    Attributes:
+        accuracy: That was measured.
+        lower: Its exact one-sided limit, by query (Clopper and Pearson).
+        chance: The accuracy of a random draw, K/N for a query with one relevant document among N, at most 1.
+        confidence: Of the limit.
+        queries_needed: About so many answerable queries with the same accuracy would bring the limit above chance; None
+            where it is above, or where no number would do.
     """
 
     accuracy: float
@@ -236,8 +288,11 @@ class AgainstChance(Record):
 class BiasRecord(Interval):
     """Accuracy on generated queries less accuracy on human ones, to expect on a data set where it was not measured.
 
-    mean: over public data sets. lower, upper: 95 % prediction interval for one further data set. sets: how many there
-    are. loss: the same of the accuracy that is lost to τ; below 0, τ costs people more answers than generated queries.
+    Mean: over public data sets. lower, upper: 95 % prediction interval for one further data set.
+
+    Attributes:
+        sets: How many there are.
+        loss: The same of the accuracy that is lost to τ; below 0, τ costs people more answers than generated queries.
     """
 
     sets: int
@@ -247,10 +302,14 @@ class BiasRecord(Interval):
 class CalibrationRecord(Record):
     """How much evidence a release rests on.
 
-    state: provisional for any of the reasons. reasons: why it is provisional, else empty. human, generated: how many
-    answerable queries come from people, and from a generator. bias: figures on generated queries less those
-    on human ones; None without generated ones, and where a language model wrote any, as it was measured on crops alone.
-    accuracy: compared with chance.
+    Attributes:
+        state: Provisional for any of the reasons.
+        reasons: Why it is provisional, else empty.
+        human: How many answerable queries come from people, and from a generator.
+        generated: How many answerable queries come from people, and from a generator.
+        bias: Figures on generated queries less those on human ones; None without generated ones, and where a language
+            model wrote any, as it was measured on crops alone.
+        accuracy: Compared with chance.
     """
 
     state: State
@@ -263,7 +322,8 @@ class CalibrationRecord(Record):
     def because(self, k: int) -> str:
         """Say why the release is provisional, and what would make it calibrated; empty where it is calibrated.
 
-        k: K of the top-K.
+        Args:
+            k: K of the top-K.
         """
         return why_provisional(self.reasons, self.human, self.generated, k)
 
@@ -287,8 +347,14 @@ class CalibrationRecord(Record):
 def why_provisional(reasons: Collection[StateReason], human: int, generated: int, k: int) -> str:
     """Say why a release is provisional, and what would make it calibrated.
 
-    reasons: why it is provisional. human, generated: answerable queries of people, and of a generator. k: K of the
-    top-K. Returns clauses without a full stop; empty without a reason.
+    Args:
+        reasons: Why it is provisional.
+        human: Answerable queries of people, and of a generator.
+        generated: Answerable queries of people, and of a generator.
+        k: K of the top-K.
+
+    Returns:
+        Clauses without a full stop; empty without a reason.
     """
     few = "few_queries" in reasons
     found = []
@@ -300,15 +366,15 @@ def why_provisional(reasons: Collection[StateReason], human: int, generated: int
     elif "generated_queries" in reasons:
         found.append(_generated(human, generated))
         found.append(
-            f"label {FEWEST_QUERIES} or more questions that people asked, in qrels/human.tsv, and calibrate again with "
+            f"label {MIN_QUERIES} or more questions that people asked, in qrels/human.tsv, and calibrate again with "
             "--labels human"
             if few
             else f"put the {human:,} queries of people into a split of their own, and calibrate again with --split NAME"
         )
     if few and not generated:
         found.append(
-            f"it has {human} answerable {'query' if human == 1 else 'queries'}, and {FEWEST_QUERIES} are the fewest to "
-            f"rely on; label {FEWEST_QUERIES - human} more"
+            f"it has {human} answerable {'query' if human == 1 else 'queries'}, and {MIN_QUERIES} are the fewest to "
+            f"rely on; label {MIN_QUERIES - human} more"
         )
     if "few_documents" in reasons:
         found.append(

@@ -30,7 +30,9 @@ SIGNATURE_BYTES = 100 * _LINE_BYTES  # more people than will ever sign one relea
 class TrustedKeys:
     """The public keys whose signatures are trusted.
 
-    source: the file or folder that they are from. keys: Ed25519 keys by id.
+    Attributes:
+        source: The file or folder that they are from.
+        keys: Ed25519 keys by id.
     """
 
     source: Path
@@ -38,7 +40,11 @@ class TrustedKeys:
 
     @classmethod
     def load(cls, source: Path) -> Self:
-        """Load all keys of a PEM file, or of the files *.pem of a folder. Raises InputError for anything else."""
+        """Load all keys of a PEM file, or of the files *.pem of a folder.
+
+        Raises:
+            InputError: For anything else.
+        """
         require_cryptography()
         files = sorted(source.glob("*.pem")) if source.is_dir() else [source]
         found = {key_id(key): key for file in files for key in _read_public_keys(file)}
@@ -47,7 +53,11 @@ class TrustedKeys:
         return cls(source, found)
 
     def signed(self, name: str, signature: bytes, message: bytes) -> bool:
-        """Tell whether a key made the signature of a message; name: the key's id, which is one of `keys`."""
+        """Tell whether a key made the signature of a message.
+
+        Args:
+            name: The key's id, which is one of `keys`.
+        """
         from cryptography.exceptions import InvalidSignature
 
         try:
@@ -97,7 +107,13 @@ def _read_public_keys(path: Path) -> list["Ed25519PublicKey"]:
 def check_signature(release: Path, manifest: bytes, trusted: TrustedKeys) -> None:
     """Check that one of the trusted keys signed a manifest.
 
-    release: the release's folder. manifest: the bytes of its manifest. trusted: the keys. Raises ReleaseError.
+    Args:
+        release: The release's folder.
+        manifest: The bytes of its manifest.
+        trusted: The keys.
+
+    Raises:
+        ReleaseError: .
     """
     path = release / SIGNATURE
     signatures = read_signatures(release)
@@ -114,7 +130,11 @@ def check_signature(release: Path, manifest: bytes, trusted: TrustedKeys) -> Non
 
 
 def read_signatures(release: Path) -> dict[str, str]:
-    """Read a release's signatures by key id, both in hexadecimal; none where there is no file. Raises ReleaseError."""
+    """Read a release's signatures by key id, both in hexadecimal; none where there is no file.
+
+    Raises:
+        ReleaseError: .
+    """
     path = release / SIGNATURE
     try:
         content = read_bounded(path, SIGNATURE_BYTES)

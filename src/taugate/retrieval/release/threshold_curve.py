@@ -14,8 +14,10 @@ PERCENTILES = range(101)
 class CurvePoint(NamedTuple):
     """A threshold, and what a cut at it does to the calibration queries.
 
-    tau: threshold, in units of the policy's decision score, a float32. kept: share of the results of all queries that
-    reach it. loss: share of the queries that have a relevant document in their top-K, and none in what is kept of it.
+    Attributes:
+        tau: Threshold, in units of the policy's decision score, a float32.
+        kept: Share of the results of all queries that reach it.
+        loss: Share of the queries that have a relevant document in their top-K, and none in what is kept of it.
     """
 
     tau: float
@@ -35,8 +37,11 @@ def threshold_curve(reference: Reference, kind: PolicyKind, tau: float | None) -
     τ itself, and one above all scores: kept falls from 1 to 0, and loss rises from 0 to the accuracy without a
     threshold.
 
-    reference: q queries with their top-K. kind: of the policy. tau: of the policy, None for none. The curve of a policy
-    `probability` is empty where the release does not keep the relevance of its calibration queries.
+    Args:
+        reference: q queries with their top-K.
+        kind: Of the policy.
+        tau: Of the policy, None for none. The curve of a policy `probability` is empty where the release does not keep
+            the relevance of its calibration queries.
     """
     if kind == "probability" and reference.relevance is None:
         return []

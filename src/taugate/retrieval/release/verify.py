@@ -30,8 +30,15 @@ _MAX_SHOWN = 200  # characters of what a manifest says, in a message
 def verify(release: Path, trusted: TrustedKeys | None = None) -> Manifest:
     """Check signature, schema version, id, content digest, and the digest and size of every file.
 
-    release: its folder, named by its id. trusted: keys of which one must have signed the manifest; None asks for no
-    signature. Returns the manifest. Raises ReleaseError with the first thing that is wrong.
+    Args:
+        release: Its folder, named by its id.
+        trusted: Keys of which one must have signed the manifest; None asks for no signature.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        ReleaseError: With the first thing that is wrong.
     """
     return verified(release, trusted)[0]
 
@@ -47,8 +54,13 @@ def verified(release: Path, trusted: TrustedKeys | None = None) -> tuple[Manifes
 def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) -> Manifest:
     """Parse and check a manifest; no other file of the release is read.
 
-    release: the release's folder, named by its id. content: the bytes of the manifest. trusted: as in `verify`. Raises
-    ReleaseError.
+    Args:
+        release: The release's folder, named by its id.
+        content: The bytes of the manifest.
+        trusted: As in `verify`.
+
+    Raises:
+        ReleaseError: .
     """
     if trusted is not None:
         check_signature(release, content, trusted)

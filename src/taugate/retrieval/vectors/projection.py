@@ -21,7 +21,9 @@ class Projection:
 
     (Algorithm 1, lines 4 and 7.)
 
-    mean: μ, (d,) float64. components: W, (d, d') float64, in descending order of variance.
+    Attributes:
+        mean: μ, (d,) float64.
+        components: W, (d, d') float64, in descending order of variance.
     """
 
     mean: NDArray[np.float64]
@@ -52,14 +54,24 @@ class Projection:
         return type(self)(self.mean, self.components[:, :dimension])
 
     def save(self, path: Path) -> None:
-        """Write both arrays to one safetensors file. Raises OSError."""
+        """Write both arrays to one safetensors file.
+
+        Raises:
+            OSError: .
+        """
         write_tensors(path, {"mean": self.mean, "components": self.components})
 
     @classmethod
     def load(cls, path: Path, before: int, after: int) -> Self:
         """Read what `save` wrote.
 
-        path: the file. before, after: d and d'. Raises ReleaseError where it holds anything else.
+        Args:
+            path: The file.
+            before: d and d'.
+            after: d and d'.
+
+        Raises:
+            ReleaseError: Where it holds anything else.
         """
         arrays = read_tensors(path)
         expected = {"mean": (before,), "components": (before, after)}

@@ -52,7 +52,11 @@ def blocks(vectors: CorpusVectors) -> Iterator[tuple[int, Float32]]:
 
 
 def whole(vectors: CorpusVectors) -> Float32:
-    """Return vectors that are in memory. Raises TypeError where they are not: whoever asks holds all of them."""
+    """Return vectors that are in memory.
+
+    Raises:
+        TypeError: Where they are not: whoever asks holds all of them.
+    """
     if not isinstance(vectors, np.ndarray):
         raise TypeError("vectors outside the memory are read in blocks")
     return vectors
@@ -61,7 +65,9 @@ def whole(vectors: CorpusVectors) -> Float32:
 def similarity(queries: Float32, documents: Float32) -> Float32:
     """Return the cosine similarity of each query with documents of its own, (n, c) float32.
 
-    queries: (n, d) float32 of unit length. documents: (n, c, d) float32 of unit length.
+    Args:
+        queries: (n, d) float32 of unit length.
+        documents: (n, c, d) float32 of unit length.
     """
     products: NDArray[np.float64] = np.einsum("nd,ncd->nc", queries.astype(np.float64), documents.astype(np.float64))
     return products.astype(np.float32)
@@ -70,8 +76,10 @@ def similarity(queries: Float32, documents: Float32) -> Float32:
 def pair_similarity(queries: Float32, vectors: Vectors, positions: NDArray[np.int64]) -> Float32:
     """Return the similarity of query i with the documents at `positions[i]`, (n, c) float32, in bounded memory.
 
-    queries: (n, d) float32 of unit length. vectors: (N, d), of the whole corpus. positions: (n, c) int64 positions in
-    `vectors`.
+    Args:
+        queries: (n, d) float32 of unit length.
+        vectors: (N, d), of the whole corpus.
+        positions: (n, c) int64 positions in `vectors`.
     """
     scores = np.empty(positions.shape, dtype=np.float32)
     step = max(1, _BLOCK_NUMBERS // max(1, positions.shape[1] * vectors.shape[1]))
@@ -87,7 +95,8 @@ def rounding_bound(dimension: int) -> float:
     γ_d = d·u / (1 − d·u) with u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., eq. 3.5), plus
     the final rounding of `similarity` itself, and the vectors' own distance from unit length.
 
-    dimension: d.
+    Args:
+        dimension: d.
     """
     unit = 2.0**-24
     return (dimension + 4) * unit / (1 - (dimension + 4) * unit) + unit
@@ -99,7 +108,8 @@ def moments(vectors: CorpusVectors) -> tuple[NDArray[np.float64], NDArray[np.flo
     Vectors are centred before they are multiplied, so that those close together lose no digits. Those outside the
     memory are read twice.
 
-    vectors: (n, d) float32, n ≥ 1.
+    Args:
+        vectors: (n, d) float32, n ≥ 1.
     """
     mean: NDArray[np.float64] = total(vectors) / vectors.shape[0]
     scatter = np.zeros((len(mean), len(mean)))
@@ -110,7 +120,11 @@ def moments(vectors: CorpusVectors) -> tuple[NDArray[np.float64], NDArray[np.flo
 
 
 def _products(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return rowsᵀ·rows, (d, d); rows: (n, d)."""
+    """Return rowsᵀ·rows, (d, d).
+
+    Args:
+        rows: (n, d).
+    """
     return rows.T @ rows
 
 

@@ -44,9 +44,12 @@ _NO_ADMIN_KEY = (
 class PathRule:
     """The key that a path asks for.
 
-    path: as requests have it, or as the route has it where a part of it varies; scope: the scope that the key needs,
-    None where any key will do; public: no key is needed; filtered: replies stay within the filter of the key, which may
-    use filtered paths alone; part: that has to be on for the path to exist, None where it always does.
+    Attributes:
+        path: As requests have it, or as the route has it where a part of it varies.
+        scope: The scope that the key needs, None where any key will do.
+        public: No key is needed.
+        filtered: Replies stay within the filter of the key, which may use filtered paths alone.
+        part: That has to be on for the path to exist, None where it always does.
     """
 
     path: str
@@ -81,8 +84,10 @@ _ADMIN_RULE = PathRule(_ADMIN_PREFIX, "admin")
 def path_rule(path: str, parts: Collection[Part] = PARTS) -> PathRule | None:
     """Find the rule of a path; None where there is no such path.
 
-    path: as it came, not the route that it leads to: a route's pattern also matches a path that ends with a line feed;
-    parts: those that are on.
+    Args:
+        path: As it came, not the route that it leads to: a route's pattern also matches a path that ends with a line
+            feed.
+        parts: Those that are on.
     """
     rule = PATH_RULES.get(path)
     if rule is None and path.startswith(_ADMIN_PREFIX):
@@ -103,7 +108,9 @@ class Authorizer:
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         """Read the keys where any are configured.
 
-        settings: say where keys are; metrics: count requests by key, and failures to read the keys.
+        Args:
+            settings: Say where keys are.
+            metrics: Count requests by key, and failures to read the keys.
         """
         self._settings, self._metrics = settings, metrics
         self._required = keys_required(settings)
@@ -136,7 +143,11 @@ class Authorizer:
     def serve(self, fields: Fields) -> None:
         """Accept a release that goes into service.
 
-        fields: of its documents. Raises InputError where the filter of a key does not fit it.
+        Args:
+            fields: Of its documents.
+
+        Raises:
+            InputError: Where the filter of a key does not fit it.
         """
         _check_filters(self._keys, fields)
         self._fields = fields
@@ -153,8 +164,13 @@ class Authorizer:
     def authorize(self, rule: PathRule, path: str, headers: Mapping[bytes, bytes]) -> ApiKey | None:
         """Return the key that a request may pass with, None where it needs none.
 
-        rule: of the path; path: as it came; headers: of the request, by lower-case name. Raises Unauthorized where the
-        key is missing, unknown or expired, Forbidden where it may not use this path.
+        Args:
+            rule: Of the path.
+            path: As it came.
+            headers: Of the request, by lower-case name.
+
+        Raises:
+            Unauthorized: Where the key is missing, unknown or expired, Forbidden where it may not use this path.
         """
         if rule.public:
             return None
@@ -194,8 +210,10 @@ class Authorizer:
 def find_key(keys: Sequence[ApiKey], sent: bytes) -> ApiKey | None:
     """Find the key that was sent; None where it is unknown.
 
-    keys: those that are valid; sent: the key as the request has it. Every key is compared in full, so that the time
-    taken does not tell which one matched, if any.
+    Args:
+        keys: Those that are valid.
+        sent: The key as the request has it. Every key is compared in full, so that the time taken does not tell which
+            one matched, if any.
     """
     hashed, found = digest(sent), None
     for key in keys:
@@ -241,8 +259,9 @@ class AllowedHosts:
     def __init__(self, settings: Settings) -> None:
         """Read the names.
 
-        settings: `allowed_hosts` are names by commas, "*.example.org" for all below one and "*" for any; `host` is
-        allowed as well.
+        Args:
+            settings: `allowed_hosts` are names by commas, "*.example.org" for all below one and "*" for any; `host` is
+                allowed as well.
         """
         listed = (name.strip().lower() for name in settings.access.allowed_hosts.split(","))
         names = {settings.listen.host.lower(), *listed} - {""}  # "a,,b" allows no request without a name
@@ -254,8 +273,11 @@ class AllowedHosts:
     def check(self, host: bytes) -> None:
         """Check the header Host of a request.
 
-        host: its value, empty where there is none, as HTTP/1.0 allows and no browser sends. Raises Forbidden for a name
-        that is not allowed.
+        Args:
+            host: Its value, empty where there is none, as HTTP/1.0 allows and no browser sends.
+
+        Raises:
+            Forbidden: For a name that is not allowed.
         """
         if not self._allow_any and host and not self._cached_is_allowed(host):
             name = _without_port(host)[:_MAX_SHOWN_CHARS]

@@ -30,9 +30,13 @@ _REMEDY = "docs/access.md shows the form, and `taugate key new` writes an entry"
 class ApiKey:
     """An API key as requests are checked against it.
 
-    name: how logs, metrics and Redis call it; digest: SHA-256 of the key, 32 bytes; scopes: what it may be used for;
-    rate: queries a second, None for the default of the service; expires: Unix time in seconds, None for never;
-    filter: the documents that exist for this key, () for all.
+    Attributes:
+        name: How logs, metrics and Redis call it.
+        digest: SHA-256 of the key, 32 bytes.
+        scopes: What it may be used for.
+        rate: Queries a second, None for the default of the service.
+        expires: Unix time in seconds, None for never.
+        filter: The documents that exist for this key, () for all.
     """
 
     name: str
@@ -70,7 +74,11 @@ _Entries = TypeAdapter(list[KeyEntry])
 def digest(key: bytes) -> bytes:
     """Hash a key for keeping and for comparison.
 
-    key: the key as it is sent. Returns its SHA-256, 32 bytes.
+    Args:
+        key: The key as it is sent.
+
+    Returns:
+        Its SHA-256, 32 bytes.
     """
     return hashlib.sha256(key).digest()
 
@@ -78,7 +86,12 @@ def digest(key: bytes) -> bytes:
 def parse_entries(text: bytes, where: str) -> list[KeyEntry]:
     """Parse a JSON list of keys.
 
-    text: JSON in UTF-8; where: name of its place, for messages. Raises InputError, which repeats nothing of the text.
+    Args:
+        text: JSON in UTF-8.
+        where: Name of its place, for messages.
+
+    Raises:
+        InputError: , which repeats nothing of the text.
     """
     try:
         return _Entries.validate_json(text)
@@ -93,8 +106,13 @@ def parse_entries(text: bytes, where: str) -> list[KeyEntry]:
 def keys_from_entries(entries: Sequence[KeyEntry], where: str) -> tuple[ApiKey, ...]:
     """Convert entries to keys, in their order.
 
-    entries: as `parse_entries` returns them; where: name of their place, for messages. Raises InputError where two have
-    the same name or are the same key, and where one has a filter and a scope that is about all documents.
+    Args:
+        entries: As `parse_entries` returns them.
+        where: Name of their place, for messages.
+
+    Raises:
+        InputError: Where two have the same name or are the same key, and where one has a filter and a scope that is
+            about all documents.
     """
     names: set[str] = set()
     digests: set[str] = set()
@@ -126,7 +144,8 @@ def keys_from_entries(entries: Sequence[KeyEntry], where: str) -> tuple[ApiKey, 
 def keys_required(settings: Settings) -> bool:
     """Tell whether requests need a key, which they do as soon as a list of keys is configured, even an empty one.
 
-    settings: of the service.
+    Args:
+        settings: Of the service.
     """
     return settings.access.keys_file is not None or settings.access.keys is not None
 
@@ -134,7 +153,11 @@ def keys_required(settings: Settings) -> bool:
 def read_keys(settings: Settings) -> tuple[ApiKey, ...]:
     """Read the keys of TAUGATE_KEYS_FILE and TAUGATE_KEYS.
 
-    settings: of the service. Raises InputError, which names the place and the entry.
+    Args:
+        settings: Of the service.
+
+    Raises:
+        InputError: , which names the place and the entry.
     """
     entries, places = [], []
     if settings.access.keys_file is not None:
@@ -149,8 +172,12 @@ def read_keys(settings: Settings) -> tuple[ApiKey, ...]:
 def check_access(settings: Settings) -> None:
     """Check before anything listens that the keys can be read and that nobody is let in without one by mistake.
 
-    settings: of the service. Raises InputError for keys that cannot be read, and where other machines can reach the
-    address, no keys are configured and TAUGATE_ALLOW_ANYONE is off.
+    Args:
+        settings: Of the service.
+
+    Raises:
+        InputError: For keys that cannot be read, and where other machines can reach the address, no keys are configured
+            and TAUGATE_ALLOW_ANYONE is off.
     """
     if keys_required(settings):
         read_keys(settings)

@@ -15,7 +15,7 @@ from taugate.service.access.keys import ApiKey
 from taugate.service.errors import RateLimited
 from taugate.service.metrics import Metrics
 from taugate.service.redis_client import CircuitBreaker, connect, log_changes
-from taugate.service.settings import MOST_QUERIES, Settings
+from taugate.service.settings import MAX_QUERIES, Settings
 
 _BURST_SECONDS = 1.0
 _ROUNDING_SECONDS = 5e-6  # what sums of Unix times are off by
@@ -24,7 +24,8 @@ _ROUNDING_SECONDS = 5e-6  # what sums of Unix times are off by
 def tolerance(rate: float) -> float:
     """Return how many seconds queries may be ahead of their rate.
 
-    rate: queries a second.
+    Args:
+        rate: Queries a second.
     """
     return max(0.0, _BURST_SECONDS - 1 / rate) + _ROUNDING_SECONDS
 
@@ -35,7 +36,8 @@ class LocalRates:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin with nothing paid for.
 
-        clock: seconds that never go back.
+        Args:
+            clock: Seconds that never go back.
         """
         self._clock = clock
         self._paid_until: dict[str, float] = {}  # by names from the list of keys: there are few
@@ -43,8 +45,11 @@ class LocalRates:
     def spend(self, name: str, rate: float, queries: int, prepaid: int = 0) -> float:
         """Pay for queries where they may pass, and return 0.0; else return the seconds to wait, with nothing paid.
 
-        name: of the key; rate: queries a second; queries: how many to pay for; prepaid: how many queries of the same
-        request are paid for already, which do not keep these out.
+        Args:
+            name: Of the key.
+            rate: Queries a second.
+            queries: How many to pay for.
+            prepaid: How many queries of the same request are paid for already, which do not keep these out.
         """
         now = self._clock()
         paid_until = max(self._paid_until.get(name, now), now)
@@ -77,7 +82,12 @@ class SharedRates:
     def __init__(self, url: str, timeout: float) -> None:
         """Prepare a client; nothing is asked yet.
 
-        url: of Redis; timeout: seconds after which an answer is given up. Raises ValueError for what is no URL.
+        Args:
+            url: Of Redis.
+            timeout: Seconds after which an answer is given up.
+
+        Raises:
+            ValueError: For what is no URL.
         """
         self._redis = connect(url, timeout)
         self._spend = self._redis.register_script(_SPEND)
@@ -87,13 +97,17 @@ class SharedRates:
     async def spend(self, name: str, rate: float, queries: int, prepaid: int = 0) -> float | None:
         """Do as LocalRates.spend, with the clock of Redis; None where Redis does not answer.
 
-        name, rate, queries, prepaid: as LocalRates.spend has them.
+        Args:
+            name: As LocalRates.spend has them.
+            rate: As LocalRates.spend has them.
+            queries: As LocalRates.spend has them.
+            prepaid: As LocalRates.spend has them.
         """
         if not self._breaker.allows():
             return None
         failures = self._breaker.failures
         ahead = tolerance(rate) + prepaid / rate
-        furthest = ahead + MOST_QUERIES / rate
+        furthest = ahead + MAX_QUERIES / rate
         numbers = [repr(each) for each in (queries / rate, ahead, furthest)]
         try:
             async with asyncio.timeout(self._timeout):
@@ -121,8 +135,10 @@ class RateLimiter:
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         """Take limits from the settings.
 
-        settings: `queries_per_second` is the rate of keys that name none, 0 for no limit, and `redis_url` where rates
-        are shared; metrics: count what is refused.
+        Args:
+            settings: `queries_per_second` is the rate of keys that name none, 0 for no limit, and `redis_url` where
+                rates are shared.
+            metrics: Count what is refused.
         """
         self._default_rate = settings.access.queries_per_second
         self._refused = metrics.refused.labels(RateLimited.code)
@@ -133,15 +149,23 @@ class RateLimiter:
     async def charge(self, key: ApiKey | None) -> None:
         """Charge a request with one query.
 
-        key: that the request was admitted with, None where it needed none. Raises RateLimited, with nothing charged.
+        Args:
+            key: That the request was admitted with, None where it needed none.
+
+        Raises:
+            RateLimited: , with nothing charged.
         """
         await self._charge(key, 1)
 
     async def charge_more(self, key: ApiKey | None, queries: int) -> None:
         """Charge further queries of a request that was charged with one, now that its body says how many it has.
 
-        key: as for `charge`; queries: how many more, 0 for none. Raises RateLimited where other requests of the key
-        have been charged with many meanwhile.
+        Args:
+            key: As for `charge`.
+            queries: How many more, 0 for none.
+
+        Raises:
+            RateLimited: Where other requests of the key have been charged with many meanwhile.
         """
         if queries:
             await self._charge(key, queries, prepaid=1)

@@ -38,11 +38,12 @@ from taugate.service.settings import Settings
 def create_app(settings: Settings, load_release: Load | None = None, *, accept_when_ready: bool = False) -> FastAPI:
     """Make an application, which loads the current release when it starts; `app.state.serving` is its state.
 
-    settings: of the service;
-    load_release: opens a release folder with a number of encoder threads and an encoder of a precision; by default one
-    that trusts whom the settings name;
-    accept_when_ready: starts to accept connections only once there is a release, or an engine that is away keeps it
-    from being loaded; for a process that shares its socket with others, who can answer meanwhile.
+    Args:
+        settings: Of the service.
+        load_release: Opens a release folder with a number of encoder threads and an encoder of a precision; by default
+            one that trusts whom the settings name.
+        accept_when_ready: Starts to accept connections only once there is a release, or an engine that is away keeps it
+            from being loaded; for a process that shares its socket with others, who can answer meanwhile.
     """
     metrics = Metrics()
     count_dropped_lines(metrics.log_dropped.inc)

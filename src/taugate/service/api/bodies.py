@@ -54,7 +54,9 @@ class BodyLimits:
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         """Wrap an application.
 
-        app: what is called within the limits; settings: have the limits of a body, of a batch, and of the queue.
+        Args:
+            app: What is called within the limits.
+            settings: Have the limits of a body, of a batch, and of the queue.
         """
         self._app = app
         self._max_bytes, self._max_batch_bytes = settings.requests.max_body_bytes, settings.requests.max_batch_bytes
@@ -68,8 +70,13 @@ class BodyLimits:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Call the application within the limits.
 
-        scope, receive, send: as ASGI has them; what is not HTTP passes through. Raises Overloaded, and Starlette's
-        HTTPException 413, when the application receives more than it may.
+        Args:
+            scope: As ASGI has them; what is not HTTP passes through.
+            receive: As ASGI has them; what is not HTTP passes through.
+            send: As ASGI has them; what is not HTTP passes through.
+
+        Raises:
+            Overloaded: , and Starlette's HTTPException 413, when the application receives more than it may.
         """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -135,9 +142,13 @@ def add_json_route(
 ) -> None:
     """Answer POST requests to a path.
 
-    app: gets the route; path: without parameters; model: of the body; endpoint: answers a request whose body was read;
-    charge: takes a request off the rate of its key before its body is read, or raises RateLimited;
-    description: further arguments of FastAPI's APIRoute, such as `responses`, for openapi.json.
+    Args:
+        app: Gets the route.
+        path: Without parameters.
+        model: Of the body.
+        endpoint: Answers a request whose body was read.
+        charge: Takes a request off the rate of its key before its body is read, or raises RateLimited.
+        description: Further arguments of FastAPI's APIRoute, such as `responses`, for openapi.json.
     """
 
     async def serve(request: Request) -> Response:
@@ -179,8 +190,9 @@ class _JsonRoute(APIRoute):
 async def _read_body(request: Request, model: type[Body]) -> Body:
     """Read and validate the body.
 
-    Raises RequestValidationError where it is not as the model has it, Invalid where it is not declared as JSON or has
-    too many faults to list, and ClientGone where the connection closes first.
+    Raises:
+        RequestValidationError: Where it is not as the model has it, Invalid where it is not declared as JSON or has too
+            many faults to list, and ClientGone where the connection closes first.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):

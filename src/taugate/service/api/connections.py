@@ -33,7 +33,8 @@ class OpenConnection(Protocol):
     def end_if_late(self, now: float, seconds: float) -> None:
         """End the connection where its client has made the service wait for longer than `seconds`.
 
-        now: time of the event loop in seconds.
+        Args:
+            now: Time of the event loop in seconds.
         """
         ...
 
@@ -62,8 +63,10 @@ class ConnectionTable:
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         """Begin with no connection.
 
-        settings: `max_connections`, which is lowered where the process may open fewer files, and `receive_seconds`, the
-        deadline of clients; metrics: count connections and refusals.
+        Args:
+            settings: `max_connections`, which is lowered where the process may open fewer files, and `receive_seconds`,
+                the deadline of clients.
+            metrics: Count connections and refusals.
         """
         self._max = connections_that_fit(settings.connections.max_connections)
         if self._max < settings.connections.max_connections:
@@ -120,7 +123,8 @@ class ConnectionTable:
     def idle(self, connection: OpenConnection, since: float) -> None:
         """Note that a connection waits for a further request.
 
-        since: time of the event loop in seconds.
+        Args:
+            since: Time of the event loop in seconds.
         """
         if connection in self._open:
             self._idle[connection] = since
@@ -143,8 +147,10 @@ class ConnectionTable:
     def wrote(self, connection: OpenConnection, unread: int) -> None:
         """Note a reply that was written, and end connections where too many bytes of all wait to be read.
 
-        Those end first whose last reply is the oldest, and never the one of this reply. unread: bytes that its client
-        has not taken yet.
+        Those end first whose last reply is the oldest, and never the one of this reply.
+
+        Args:
+            unread: Bytes that its client has not taken yet.
         """
         self._unread.pop(connection, None)
         self._unread[connection] = None
@@ -163,7 +169,8 @@ class ConnectionTable:
     def count_refusal(self, reason: str) -> None:
         """Count a connection that was refused or ended.
 
-        reason: one of service.metrics.REFUSALS.
+        Args:
+            reason: One of service.metrics.REFUSALS.
         """
         self._metrics.refused.labels(reason).inc()
 

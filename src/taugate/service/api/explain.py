@@ -22,7 +22,11 @@ def add_explain_route(app: FastAPI, settings: Settings, serving: Serving, limite
 
     An explanation is no traffic: drift, shadow, caches, query log and the metrics of results are not told of it.
 
-    app: gets the route; settings: limits of a request; serving: has the active release; limiter: charges for it.
+    Args:
+        app: Gets the route.
+        settings: Limits of a request.
+        serving: Has the active release.
+        limiter: Charges for it.
     """
 
     async def explain(request: Request, body: ExplainRequest) -> Response:

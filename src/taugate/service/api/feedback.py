@@ -56,8 +56,10 @@ class FeedbackRoute:
     ) -> bool:
         """Search for the query as the key would, and take the judgement of what that shows.
 
-        The search is no traffic: drift, shadow, query log and the metrics of results are not told of it. Raises
-        Forbidden for a key that may not search: what is accepted here tells what a search shows.
+        The search is no traffic: drift, shadow, query log and the metrics of results are not told of it.
+
+        Raises:
+            Forbidden: For a key that may not search: what is accepted here tells what a search shows.
         """
         key = request_key(request.scope)
         if key is not None and "search" not in key.scopes:
@@ -76,7 +78,9 @@ def add_feedback_route(
 ) -> None:
     """Add POST /feedback, answered 202: a judgement counts within seconds.
 
-    app: gets the route; limiter: charges for judgements; for the other parameters see FeedbackRoute.
+    Args:
+        app: Gets the route.
+        limiter: Charges for judgements; for the other parameters see FeedbackRoute.
     """
     add_json_route(
         app,

@@ -21,8 +21,11 @@ class Guard:
     def __init__(self, app: ASGIApp, authorizer: Authorizer, metrics: Metrics, settings: Settings) -> None:
         """Wrap an application.
 
-        app: is called for requests that may pass; authorizer: decides on keys; metrics: count refusals by code;
-        settings: have the allowed hosts and the longest head.
+        Args:
+            app: Is called for requests that may pass.
+            authorizer: Decides on keys.
+            metrics: Count refusals by code.
+            settings: Have the allowed hosts and the longest head.
         """
         self._app, self._authorizer, self._refused = app, authorizer, metrics.refused
         self._hosts, self._max_header_bytes = AllowedHosts(settings), settings.connections.max_header_bytes
@@ -31,7 +34,10 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request that may not pass, and hand on any other with its key in its state.
 
-        scope, receive, send: as ASGI has them; what is not HTTP passes through.
+        Args:
+            scope: As ASGI has them; what is not HTTP passes through.
+            receive: As ASGI has them; what is not HTTP passes through.
+            send: As ASGI has them; what is not HTTP passes through.
         """
         if scope["type"] != "http":
             await self._app(scope, receive, send)

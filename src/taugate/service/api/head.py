@@ -12,14 +12,18 @@ class HeadAsGet:
     def __init__(self, app: ASGIApp) -> None:
         """Wrap an application.
 
-        app: is called for every request, with GET in place of HEAD.
+        Args:
+            app: Is called for every request, with GET in place of HEAD.
         """
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Call the application, and leave out the body of its reply to HEAD.
 
-        scope, receive, send: as ASGI has them; any other method, and what is not HTTP, passes through.
+        Args:
+            scope: As ASGI has them; any other method, and what is not HTTP, passes through.
+            receive: As ASGI has them; any other method, and what is not HTTP, passes through.
+            send: As ASGI has them; any other method, and what is not HTTP, passes through.
         """
         if scope["type"] != "http" or scope["method"] != "HEAD":
             await self._app(scope, receive, send)

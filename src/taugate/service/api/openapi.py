@@ -66,7 +66,8 @@ _DIALECT_QUERIES = {"VectorStoreQuery", "DifyQuery"}  # models whose queries hav
 def operation_id(route: APIRoute) -> str:
     """Return the OpenAPI operation id of a route: its name, which no two routes share.
 
-    route: as FastAPI hands it to its argument `generate_unique_id_function`.
+    Args:
+        route: As FastAPI hands it to its argument `generate_unique_id_function`.
     """
     return route.name
 
@@ -74,7 +75,10 @@ def operation_id(route: APIRoute) -> str:
 def replies(status: int, model: object, **further: Any) -> Responses:  # noqa: ANN401 (whatever OpenAPI has)
     """Describe the reply of a route when all is well.
 
-    status: HTTP status; model: pydantic model of the body, None for none; further: OpenAPI fields such as `links`.
+    Args:
+        status: HTTP status.
+        model: Pydantic model of the body, None for none.
+        further: OpenAPI fields such as `links`.
     """
     return {status: {"model": model, "headers": _REQUEST_ID, **further}}
 
@@ -82,8 +86,9 @@ def replies(status: int, model: object, **further: Any) -> Responses:  # noqa: A
 def errors(*statuses: int) -> Responses:
     """Describe the errors that a route may answer by itself.
 
-    statuses: HTTP statuses; 500 is added, which any route may answer. Those that any path may be refused with get their
-    description later, from `describe`.
+    Args:
+        statuses: HTTP statuses; 500 is added, which any route may answer. Those that any path may be refused with get
+            their description later, from `describe`.
     """
     described: Responses = {}
     for status in sorted({*statuses, 500}):
@@ -96,7 +101,8 @@ def errors(*statuses: int) -> Responses:
 def judging(results: str) -> dict[str, Any]:
     """Describe the link from a search reply to the judgement of its first result, as OpenAPI's field `links` has it.
 
-    results: JSON pointer to the reply of one query, "" where it is the whole body.
+    Args:
+        results: JSON pointer to the reply of one query, "" where it is the whole body.
     """
     return {
         "JudgeFirstResult": {
@@ -114,7 +120,9 @@ def judging(results: str) -> dict[str, Any]:
 def describe(app: FastAPI, settings: Settings) -> dict[str, Any]:
     """Return the OpenAPI document of an application, which is made once and kept by it.
 
-    app: whose routes are described; settings: have the limits that are put into it.
+    Args:
+        app: Whose routes are described.
+        settings: Have the limits that are put into it.
     """
     if app.openapi_schema is None:
         document = FastAPI.openapi(app)
@@ -155,7 +163,8 @@ def _add_limits(schemas: dict[str, Any], settings: Settings) -> None:
 def _schema_of_type(schema: dict[str, Any], kind: str) -> dict[str, Any]:
     """Return the schema of that type: the given one, or the first among its alternatives.
 
-    Raises LookupError where there is none: a model has changed, and its limits have to follow.
+    Raises:
+        LookupError: Where there is none: a model has changed, and its limits have to follow.
     """
     alternatives: list[dict[str, Any]] = schema.get("anyOf", [schema])
     for each in alternatives:

@@ -38,7 +38,10 @@ class EncodedJsonResponse(Response):
 def json_reply(value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Reply with a JSON object.
 
-    value: what orjson can write; status: HTTP status; headers: further headers.
+    Args:
+        value: What orjson can write.
+        status: HTTP status.
+        headers: Further headers.
     """
     return EncodedJsonResponse(orjson.dumps(value), status, headers)
 
@@ -46,7 +49,10 @@ def json_reply(value: Mapping[str, Any], status: int = 200, headers: Mapping[str
 def error_body(code: str, message: str, request_id: str) -> dict[str, Any]:
     """Build the body that every error has.
 
-    code: stable name of the error; message: for people; request_id: under which the log has the request.
+    Args:
+        code: Stable name of the error.
+        message: For people.
+        request_id: Under which the log has the request.
     """
     return {"error": {"code": code, "message": message, "request_id": request_id}}
 
@@ -54,7 +60,9 @@ def error_body(code: str, message: str, request_id: str) -> dict[str, Any]:
 def error_reply(scope: Scope, error: ApiError) -> Response:
     """Reply with an error.
 
-    scope: ASGI scope of the request, whose state has its id; error: what to reply with.
+    Args:
+        scope: ASGI scope of the request, whose state has its id.
+        error: What to reply with.
     """
     return _reply(scope, error.status, error.code, str(error), error.headers)
 
@@ -62,7 +70,8 @@ def error_reply(scope: Scope, error: ApiError) -> Response:
 def no_such_path(path: str) -> str:
     """Write the message for an unknown path.
 
-    path: as it was requested, of any length; it is cut to 100 characters.
+    Args:
+        path: As it was requested, of any length; it is cut to 100 characters.
     """
     return f"there is no {path[:_MAX_PATH_CHARS]}; /openapi.json lists what there is"
 
@@ -70,7 +79,8 @@ def no_such_path(path: str) -> str:
 def add_error_handlers(app: FastAPI) -> None:
     """Give errors of the framework and of our own the one shape.
 
-    app: the application whose handlers are set.
+    Args:
+        app: The application whose handlers are set.
     """
     # Starlette types every handler as one of Exception, though it calls each with the type it was added for.
     app.add_exception_handler(ApiError, _reply_to_api_error)  # type: ignore[arg-type]
@@ -137,7 +147,8 @@ def _dify_error(scope: Scope, status: int, message: str) -> dict[str, Any]:
 def describe_faults(faults: Sequence[Mapping[str, Any]]) -> str:
     """Name the first faulty fields of a body, but never repeat a value: it may be a query's text.
 
-    faults: as pydantic lists them, with `loc` and `msg`; `loc` begins with "body".
+    Args:
+        faults: As pydantic lists them, with `loc` and `msg`; `loc` begins with "body".
     """
     return "; ".join(f"{_field_path(fault['loc'])}: {fault['msg']}" for fault in faults[:_MAX_LISTED_FAULTS])
 

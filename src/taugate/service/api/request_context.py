@@ -49,7 +49,8 @@ _HALF_DIGITS = 16  # of a million replies an hour, two have the same 64 bits onc
 def request_headers(scope: Scope) -> dict[bytes, bytes]:
     """Return the headers by lower-case name, the last of each name; they are put into a dictionary once a request.
 
-    scope: ASGI scope of the request, which keeps the dictionary.
+    Args:
+        scope: ASGI scope of the request, which keeps the dictionary.
     """
     if _HEADERS not in scope:
         scope[_HEADERS] = dict(scope["headers"])
@@ -59,7 +60,8 @@ def request_headers(scope: Scope) -> dict[bytes, bytes]:
 def request_key(scope: Scope) -> ApiKey | None:
     """Return the API key that a request was admitted with, None where it needed none.
 
-    scope: ASGI scope of the request.
+    Args:
+        scope: ASGI scope of the request.
     """
     key: ApiKey | None = scope["state"].get("key")
     return key
@@ -68,7 +70,8 @@ def request_key(scope: Scope) -> ApiKey | None:
 def permitted(scope: Scope) -> Filter:
     """Return the filter of the key that a request was admitted with; () permits all documents.
 
-    scope: ASGI scope of the request.
+    Args:
+        scope: ASGI scope of the request.
     """
     key = request_key(scope)
     return () if key is None else key.filter
@@ -97,7 +100,8 @@ def reply_id(permitted: Filter) -> str:
     replica can tell from the id alone whether a key may judge a reply, and the reply of another key looks like one that
     never existed.
 
-    permitted: filter of the key that the reply is for, () for none.
+    Args:
+        permitted: Filter of the key that the reply is for, () for none.
     """
     return new_id() if not permitted else _with_hash(new_id()[:_HALF_DIGITS], permitted)
 
@@ -105,7 +109,9 @@ def reply_id(permitted: Filter) -> str:
 def may_judge(permitted: Filter, query_id: str) -> bool:
     """Tell whether a key may judge a reply, which is so where it has no filter, or the one that the reply was for.
 
-    permitted: filter of the key, () for none; query_id: id of the reply, as the caller sent it.
+    Args:
+        permitted: Filter of the key, () for none.
+        query_id: Id of the reply, as the caller sent it.
     """
     return not permitted or query_id == _with_hash(query_id[:_HALF_DIGITS], permitted)
 
@@ -123,8 +129,10 @@ class RequestContext:
     def __init__(self, app: ASGIApp, metrics: Metrics, tracer: Tracer | None = None) -> None:
         """Wrap an application.
 
-        app: is called for every request; metrics: count and time requests by route and status; tracer: records those
-        that are admitted, None for no traces.
+        Args:
+            app: Is called for every request.
+            metrics: Count and time requests by route and status.
+            tracer: Records those that are admitted, None for no traces.
         """
         self._app = app
         self._metrics, self._tracer = metrics, tracer
@@ -134,7 +142,10 @@ class RequestContext:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Call the application, and answer 500 where it raises anything.
 
-        scope, receive, send: as ASGI has them; what is not HTTP passes through.
+        Args:
+            scope: As ASGI has them; what is not HTTP passes through.
+            receive: As ASGI has them; what is not HTTP passes through.
+            send: As ASGI has them; what is not HTTP passes through.
         """
         if scope["type"] != "http":
             await self._app(scope, receive, send)

@@ -24,8 +24,10 @@ def operations_routes(
 ) -> APIRouter:
     """Make the routes for probes, scrapers, and whoever runs the service.
 
-    serving: has the release in service; reload_release: puts the current one in its place; metrics: what /metrics
-    shows.
+    Args:
+        serving: Has the release in service.
+        reload_release: Puts the current one in its place.
+        metrics: What /metrics shows.
     """
     router = APIRouter(tags=["operations"])
     exposition = {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "application/openmetrics-text")}
@@ -96,7 +98,8 @@ def _live_drift(watch: DriftWatch) -> LiveDrift:
 def add_openapi_route(app: FastAPI) -> None:
     """Add GET /openapi.json, which is written once: anybody may ask for it often, and FastAPI would write it anew.
 
-    app: gets the route, and describes itself.
+    Args:
+        app: Gets the route, and describes itself.
     """
     document = ComputedOnce(lambda: orjson.dumps(app.openapi()))  # takes some 25 ms
 

@@ -22,13 +22,13 @@ from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.query import GroupBy, Reason
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.records import State
-from taugate.service.settings import MOST_QUERIES
+from taugate.service.settings import MAX_QUERIES
 
 # Far above any limit: a message about a larger number does not repeat it.
-_LARGEST_INT = 2**31 - 1
+_MAX_INT = 2**31 - 1
 TOO_LARGE = "too_large"
 _PROVISIONAL = "`provisional`: too little evidence stands behind the threshold"
-_LARGEST_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so is what they are compared with
+_MAX_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so is what they are compared with
 
 
 def require_text(text: str) -> str:
@@ -48,8 +48,8 @@ def _accept_integral_float(value: object) -> object:
 
 
 WHOLE_NUMBER = BeforeValidator(_accept_integral_float)  # behind the bounds of an integer, so that JSON Schema has them
-_Count = Annotated[int, Field(ge=0, le=_LARGEST_INT), WHOLE_NUMBER]
-_K = Annotated[int, Field(ge=1, le=_LARGEST_INT), WHOLE_NUMBER]
+_Count = Annotated[int, Field(ge=0, le=_MAX_INT), WHOLE_NUMBER]
+_K = Annotated[int, Field(ge=1, le=_MAX_INT), WHOLE_NUMBER]
 
 
 def _examples(*examples: dict[str, Any]) -> ConfigDict:
@@ -70,7 +70,7 @@ class SearchFields(_Request):
     filter: FilterField = Field(default=None, description="conditions on metadata, all of which hold")
     min_results: _Count = Field(default=0, description="return at least so many, even below the threshold")
     threshold: float | None = Field(
-        default=None, ge=-_LARGEST_FLOAT32, le=_LARGEST_FLOAT32, description="in place of the calibrated one"
+        default=None, ge=-_MAX_FLOAT32, le=_MAX_FLOAT32, description="in place of the calibrated one"
     )
     group_by: GroupBy | None = Field(
         default=None, description="`document`: `k` counts documents, and each is shown by its best chunk"
@@ -95,7 +95,7 @@ class SearchRequest(SearchFields):
 
 def _limit_batch(value: object) -> object:
     """Count queries before any is validated: a body full of tiny items must not hold the event loop."""
-    if isinstance(value, list) and len(value) > MOST_QUERIES:
+    if isinstance(value, list) and len(value) > MAX_QUERIES:
         raise PydanticCustomError(TOO_LARGE, "more queries than any batch may have")
     return value
 

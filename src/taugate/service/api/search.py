@@ -43,7 +43,11 @@ class SearchRoutes:
 
     @property
     def fields(self) -> Fields:
-        """The metadata fields of the release in service. Raises NotReady as Serving.active."""
+        """The metadata fields of the release in service.
+
+        Raises:
+            NotReady: As Serving.active.
+        """
         return self._serving.active.release.fields
 
     async def search(self, request: Request, body: SearchRequest) -> Response:
@@ -76,9 +80,14 @@ class SearchRoutes:
 
         None explores: those APIs have no word for a result below the threshold.
 
-        searches: what is asked, translated; form: in which the replies are written; release: the id of the release that
-        is asked for, or `current`; missing: the message where another one is in service. Raises NotFound for that, and
-        what the other routes raise.
+        Args:
+            searches: What is asked, translated.
+            form: In which the replies are written.
+            release: The id of the release that is asked for, or `current`.
+            missing: The message where another one is in service.
+
+        Raises:
+            NotFound: For that, and what the other routes raise.
         """
         most = self._settings.requests.max_batch
         if len(searches) > most:
@@ -153,10 +162,16 @@ def _may_explore(query: Query) -> bool:
 def read_query(
     request: SearchFields, active: ActiveRelease, settings: Settings, allowed: Filter, *, name: str = ""
 ) -> Query:
-    """Turn the fields of a request into a query. Raises Invalid for what is over a limit or does not fit the release.
+    """Turn the fields of a request into a query.
 
-    active: has the release; settings: have the limits; allowed: the filter of the caller's key; name: goes before the
-    fields that messages name, for one of a batch.
+    Args:
+        active: Has the release.
+        settings: Have the limits.
+        allowed: The filter of the caller's key.
+        name: Goes before the fields that messages name, for one of a batch.
+
+    Raises:
+        Invalid: For what is over a limit or does not fit the release.
     """
     if len(request.query) > settings.requests.max_query_chars:
         raise Invalid(f"{name}query: over {settings.requests.max_query_chars} characters (TAUGATE_MAX_QUERY_CHARS)")
@@ -176,9 +191,12 @@ def read_query(
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """Return the result of `work`, which is cancelled when the connection closes. Raises ClientGone then.
+    """Return the result of `work`, which is cancelled when the connection closes.
 
     The request's body has to be read: what the connection says next is that it is closed.
+
+    Raises:
+        ClientGone: Then.
     """
     caller = asyncio.current_task()
     assert caller is not None  # noqa: S101 (for the type checker: a coroutine runs in a task)

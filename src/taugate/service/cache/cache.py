@@ -43,11 +43,19 @@ class CacheKeys:
         return self._key("vector", (query.text, query.permitted))
 
     def found(self, query: Query, depth: int) -> str:
-        """Return the key of the documents that a search found, before the cut; depth: how many it searched for."""
+        """Return the key of the documents that a search found, before the cut.
+
+        Args:
+            depth: How many it searched for.
+        """
         return self._key("found", (query.text, depth, query.filter, query.permitted, query.group_by))
 
     def reply(self, query: Query, form: object) -> str:
-        """Return the key of a whole reply; form: how it is written, all of it in its `repr`."""
+        """Return the key of a whole reply.
+
+        Args:
+            form: How it is written, all of it in its `repr`.
+        """
         return self._key("reply", (*_every_field(query), form))
 
     def _key(self, kind: str, parts: object) -> str:

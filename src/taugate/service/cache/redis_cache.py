@@ -17,10 +17,15 @@ class RedisCache:
     """Values by key. A read that fails or times out finds nothing, and no failure reaches the caller."""
 
     def __init__(self, url: str, timeout: float, ttl: int, on_change: Callable[[bool], None]) -> None:
-        """Make a client, which connects when it is first used. Raises ValueError for a malformed URL.
+        """Make a client, which connects when it is first used.
 
-        timeout: seconds that a read or a write may take; ttl: seconds that a value is kept; on_change: is called with
-        whether Redis answers, whenever that changes.
+        Args:
+            timeout: Seconds that a read or a write may take.
+            ttl: Seconds that a value is kept.
+            on_change: Is called with whether Redis answers, whenever that changes.
+
+        Raises:
+            ValueError: For a malformed URL.
         """
         self._redis = connect(url, timeout)
         self._timeout, self._ttl = timeout, ttl

@@ -25,7 +25,11 @@ _MAX_UNSHARED = 20_000  # queries kept while Redis is away, some 2 MB: any drift
 
 
 def drift_field(signals: Sequence[str]) -> bytes:
-    """Return the field `drift` of a reply, as JSON; signals: whose alarms are on."""
+    """Return the field `drift` of a reply, as JSON.
+
+    Args:
+        signals: Whose alarms are on.
+    """
     return orjson.dumps({"alarm": bool(signals), "signals": signals})
 
 
@@ -66,7 +70,11 @@ class DriftAlarms:
         self._update_report()
 
     def canary(self, *, alike: bool) -> None:
-        """Set the alarm of the canaries; alike: the golden queries were answered as they were at calibration."""
+        """Set the alarm of the canaries.
+
+        Args:
+            alike: The golden queries were answered as they were at calibration.
+        """
         self._canary_failed = not alike
         self._update_report()
 

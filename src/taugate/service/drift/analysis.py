@@ -173,7 +173,8 @@ class TrafficAnalysis:
     def close(self, *, forget: bool) -> None:
         """Update the alarms with what is left, and take the metrics back.
 
-        forget: the release has left, and its alarms with it.
+        Args:
+            forget: The release has left, and its alarms with it.
         """
         self._update_alarms()
         if forget:

@@ -14,9 +14,12 @@ from taugate.retrieval.retriever import Retriever
 class CanaryResult:
     """The outcome of asking the golden queries.
 
-    accuracy: share of them with a relevant document in their top-K, 0…1; difference: of a similarity from its record,
-    the largest, or the median where an engine searches (`golden.overall`); alike: whether that is within the release's
-    tolerance, and at most one query has lost its relevant document, as where two documents tie.
+    Attributes:
+        accuracy: Share of them with a relevant document in their top-K, 0…1.
+        difference: Of a similarity from its record, the largest, or the median where an engine searches
+            (`golden.overall`).
+        alike: Whether that is within the release's tolerance, and at most one query has lost its relevant document, as
+            where two documents tie.
     """
 
     accuracy: float

@@ -19,8 +19,11 @@ _MAX_LISTED_IDS = 8  # in a message
 class SearchedReply(NamedTuple):
     """A reply to a query that a judgement names, which nobody was sent.
 
-    id: 32 hexadecimal digits in place of a reply's id, the same for the same key and query, so that a judgement counts
-    once among all workers and replicas; query: its text; reply: as a search has it now.
+    Attributes:
+        id: 32 hexadecimal digits in place of a reply's id, the same for the same key and query, so that a judgement
+            counts once among all workers and replicas.
+        query: Its text.
+        reply: As a search has it now.
     """
 
     id: str
@@ -45,9 +48,14 @@ class Feedback:
         Each is logged. Of several documents of one reply, drift takes the first that is judged relevant: S_corr has one
         for a query.
 
-        query_id: of the reply; key: name of the API key of whoever judges, None without keys; document_id: of a result,
-        its `id` or its `document_id`, which stands for the best of the document's passages there. Raises NotFound for a
-        reply that is not known, Invalid for a document that it did not show.
+        Args:
+            query_id: Of the reply.
+            document_id: Of a result, its `id` or its `document_id`, which stands for the best of the document's
+                passages there.
+            key: Name of the API key of whoever judges, None without keys.
+
+        Raises:
+            NotFound: For a reply that is not known, Invalid for a document that it did not show.
         """
         reply = await asyncio.to_thread(self._replies.find, query_id, time.monotonic())
         if reply is None:
@@ -60,8 +68,14 @@ class Feedback:
     ) -> bool:
         """Take a judgement of what a search shows now; returns whether it is a new one, as `judge` does.
 
-        searched: query and reply; document_id, relevant, key: as of `judge`. Raises Invalid for a document that the
-        search does not show.
+        Args:
+            searched: Query and reply.
+            document_id: As of `judge`.
+            relevant: As of `judge`.
+            key: As of `judge`.
+
+        Raises:
+            Invalid: For a document that the search does not show.
         """
         shown = searched.reply.shown
         reply = ShownResults.read(shown, len(self._documents))
@@ -88,7 +102,11 @@ class Feedback:
     async def _find(self, reply: ShownResults, document_id: str, otherwise: str) -> tuple[int, Document]:
         """Find a document among the results; returns its row, and the passage that stands for it.
 
-        otherwise: how the message begins where it is not there, before the ids of those that are. Raises Invalid then.
+        Args:
+            otherwise: How the message begins where it is not there, before the ids of those that are.
+
+        Raises:
+            Invalid: Then.
         """
         # An engine may take its time to read them.
         passages = await asyncio.to_thread(self._documents.at, reply.positions.astype(np.int64))
@@ -115,7 +133,8 @@ class Feedback:
     ) -> bool:
         """Keep a judgement where nobody has said the same; returns whether it is a new one.
 
-        found: id of the passage that is judged.
+        Args:
+            found: Id of the passage that is judged.
         """
         position = int(reply.positions[row])
         mark = await asyncio.to_thread(self._mark, query_id, position, relevant)
@@ -127,7 +146,11 @@ class Feedback:
         return mark.new
 
     async def _fetch_from_fleet(self, query_id: str) -> ShownResults:
-        """Fetch what a reply of another replica showed, and keep it here with its judgements. Raises NotFound."""
+        """Fetch what a reply of another replica showed, and keep it here with its judgements.
+
+        Raises:
+            NotFound: .
+        """
         if self._fleet is None or not is_id(query_id):
             raise self.unknown()
         packed = await asyncio.to_thread(self._fleet.find, query_id, time.time())

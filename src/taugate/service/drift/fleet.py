@@ -40,9 +40,10 @@ class Fleet:
     def change(self, kind: str, work: Callable[[bytes | None], bytes | None], seconds: float) -> bool:
         """Replace the value that replicas share under a kind; returns whether that was done.
 
-        work: makes the new value from the present one, None where there is none, or returns None to leave it; where
-        replicas change it at the same time, it is called again with what another has made meanwhile. seconds: after
-        which the value expires, unless somebody changes it again.
+        Args:
+            work: Makes the new value from the present one, None where there is none, or returns None to leave it; where
+                replicas change it at the same time, it is called again with what another has made meanwhile.
+            seconds: After which the value expires, unless somebody changes it again.
         """
         key = f"{self._prefix}:{kind}"
 
@@ -67,7 +68,11 @@ class Fleet:
         self._asked(lambda: self._redis.delete(f"{self._prefix}:{kind}"), 0)
 
     def remember(self, at: float, replies: Mapping[str, bytes]) -> None:
-        """Keep what replies showed, by their id; at: Unix time in seconds."""
+        """Keep what replies showed, by their id.
+
+        Args:
+            at: Unix time in seconds.
+        """
         key = self._bucket(at)
 
         def commands(pipeline: Pipeline) -> None:
@@ -77,7 +82,11 @@ class Fleet:
         self._piped(commands, [])
 
     def find(self, query_id: str, now: float) -> bytes | None:
-        """Return what a reply showed, None where no replica remembers it; now: Unix time in seconds."""
+        """Return what a reply showed, None where no replica remembers it.
+
+        Args:
+            now: Unix time in seconds.
+        """
 
         def commands(pipeline: Pipeline) -> None:
             # From the bucket ahead on: the clock of whoever remembered it may be ahead of this one's.

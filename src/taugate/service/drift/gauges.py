@@ -132,7 +132,11 @@ class DriftGauges:
         self._lost.inc(queries)
 
     def set_alarm(self, signal: str, *, on: bool, evidence: float) -> None:
-        """Set the state of one alarm; evidence: 0 is none, 1 is enough for an alarm."""
+        """Set the state of one alarm.
+
+        Args:
+            evidence: 0 is none, 1 is enough for an alarm.
+        """
         self._alarm.labels(signal).set(on)
         self._evidence.labels(signal).set(evidence)
 
@@ -141,7 +145,12 @@ class DriftGauges:
         self._threshold.set(log)
 
     def observe_blocks(self, blocks: int, size: int, *, shared: bool) -> None:
-        """Count blocks that were completed; size: queries in the next one; shared: whether others know of them."""
+        """Count blocks that were completed.
+
+        Args:
+            size: Queries in the next one.
+            shared: Whether others know of them.
+        """
         self._blocks.inc(blocks)
         self._block.set(size)
         self._shared.set(shared)
@@ -154,7 +163,11 @@ class DriftGauges:
     def set_canary(self, *, accuracy: float, recorded: float, difference: float, alike: bool) -> None:
         """Set how the golden queries were answered just now.
 
-        accuracy, recorded: now and at calibration, 0…1; difference, alike: as CanaryResult has them.
+        Args:
+            accuracy: Now and at calibration, 0…1.
+            recorded: Now and at calibration, 0…1.
+            difference: As CanaryResult has them.
+            alike: As CanaryResult has them.
         """
         self._accuracy.set(accuracy)
         self._recorded.set(recorded)
@@ -171,8 +184,11 @@ class DriftGauges:
     ) -> None:
         """Set what the latest queries say together.
 
-        overlap: COE and ROE; samples: how many similarities, by set; statistics: distances, by test; effects: Cohen's
-        h, by signal.
+        Args:
+            overlap: COE and ROE.
+            samples: How many similarities, by set.
+            statistics: Distances, by test.
+            effects: Cohen's h, by signal.
         """
         _show(overlap.coe, self._coe, self._coe_bounds)
         _show(overlap.expected_coe, self._expected, self._expected_bounds)

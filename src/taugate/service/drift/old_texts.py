@@ -29,9 +29,13 @@ def forget_old_texts(log: Path, days: float, now: float) -> int:
 
     One process does so at a time, and all of them together once an hour; whoever is not to do it returns 0.
 
-    log: the file, which need not exist; what is no plain file is left alone. days: the age from which texts go. now:
-    Unix time in seconds. Raises OSError where the folder cannot be written to, or has no locks; the log is as it was
-    then.
+    Args:
+        log: The file, which need not exist; what is no plain file is left alone.
+        days: The age from which texts go.
+        now: Unix time in seconds.
+
+    Raises:
+        OSError: Where the folder cannot be written to, or has no locks; the log is as it was then.
     """
     log = log.resolve()
     try:

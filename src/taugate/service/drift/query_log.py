@@ -25,8 +25,14 @@ from taugate.storage.locks import EXCLUSIVE, acquire, is_at
 class ServedReply(NamedTuple):
     """A reply that went out. A tuple, which takes the least time to make, as each request makes one.
 
-    at: Unix time in seconds; query_id: of the reply; query: that was asked; key: name of the API key, None without
-    keys; observed, shown, places: see Reply.
+    Attributes:
+        at: Unix time in seconds.
+        query_id: Of the reply.
+        query: That was asked.
+        key: Name of the API key, None without keys.
+        observed: See Reply.
+        shown: See Reply.
+        places: See Reply.
     """
 
     at: float
@@ -42,10 +48,16 @@ class ServedReply(NamedTuple):
 class JudgedResult:
     """A result that a user judged.
 
-    at: when it was judged, Unix time in seconds; query_id: of the reply; document_id: of the passage; similarity: with
-    the query; relevant: whether it answers the query; counts: whether drift takes it, which is the first relevant
-    result of each reply; key: name of the API key, None without keys; query: the text, where the judgement names it in
-    place of a reply; rank: place among all that were considered, from 1, None where it is not known.
+    Attributes:
+        at: When it was judged, Unix time in seconds.
+        query_id: Of the reply.
+        document_id: Of the passage.
+        similarity: With the query.
+        relevant: Whether it answers the query.
+        counts: Whether drift takes it, which is the first relevant result of each reply.
+        key: Name of the API key, None without keys.
+        query: The text, where the judgement names it in place of a reply.
+        rank: Place among all that were considered, from 1, None where it is not known.
     """
 
     at: float
@@ -62,7 +74,9 @@ class JudgedResult:
 def comparable(served: Sequence[ServedReply], k: int, random: int) -> list[ServedReply]:
     """Return the replies that can be compared with the calibration: see Query.is_comparable.
 
-    k: K of the calibration; random: how many random documents were compared with each query.
+    Args:
+        k: K of the calibration.
+        random: How many random documents were compared with each query.
     """
     size = 4 * (1 + k + random)
     return [each for each in served if len(each.observed) == size]
@@ -95,7 +109,7 @@ _log = logging.getLogger("taugate.drift")
 _LOCK_SECONDS = 30.0  # other workers append to the same file, each for a millisecond every few seconds
 _CACHED_REPLIES = 1 << 12  # what they showed; a known reply goes out again and again, and faster than it is read
 _CACHED_IDS = 1 << 16  # of documents: reading one takes as long as writing the rest of a result, or a round trip
-_MOST_LATE = 1 << 14  # replies that wait for an engine
+_MAX_LATE = 1 << 14  # replies that wait for an engine
 
 
 class QueryLog:
@@ -136,7 +150,7 @@ class QueryLog:
         try:
             read = self._documents.at(missing)
         except EngineUnavailable:
-            self._late = served[-_MOST_LATE:]
+            self._late = served[-_MAX_LATE:]
             return []
         self._late = []
         if len(self._ids) + len(missing) > _CACHED_IDS:

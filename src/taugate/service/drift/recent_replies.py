@@ -42,7 +42,9 @@ def is_id(query_id: str) -> bool:
 class Mark(NamedTuple):
     """What a judgement is after those before it.
 
-    new: nobody has said the same of this result; counts: it is the first of the reply that says a result is relevant.
+    Attributes:
+        new: Nobody has said the same of this result.
+        counts: It is the first of the reply that says a result is relevant.
     """
 
     new: bool
@@ -61,7 +63,14 @@ class ShownResults:
 
     @classmethod
     def read(cls, shown: bytes, documents: int) -> Self:
-        """Read the bytes of Reply.shown; documents: how many the release has. Raises ValueError for anything else."""
+        """Read the bytes of Reply.shown.
+
+        Args:
+            documents: How many the release has.
+
+        Raises:
+            ValueError: For anything else.
+        """
         half = len(shown) // 2
         positions = np.frombuffer(shown[:half], dtype=np.int32)
         scores = np.frombuffer(shown[half:], dtype=np.float32)
@@ -110,7 +119,11 @@ class ReplyRing:
             self._memory[_ID.size * slot : _ID.size * (slot + 1)] = query_id[:8]
 
     def places(self, query_id: bytes, since: float) -> list[int]:
-        """Return the offsets of a reply's slots, none where it is not here; since: sent at that time or later."""
+        """Return the offsets of a reply's slots, none where it is not here.
+
+        Args:
+            since: Sent at that time or later.
+        """
         (half,) = _ID.unpack(query_id[:8])
         slots = np.flatnonzero(self._ids == half).tolist() if half else []
         places = [self._first + slot * self._slot_bytes for slot in slots]
@@ -120,7 +133,11 @@ class ReplyRing:
         ]
 
     def read(self, places: Sequence[int]) -> ShownResults:
-        """Return what a reply showed; places: of its slots, one at least."""
+        """Return what a reply showed.
+
+        Args:
+            places: Of its slots, one at least.
+        """
         parts = [self._part(place) for place in places]
         return ShownResults(
             np.concatenate([part.positions for part in parts]), np.concatenate([part.scores for part in parts])
@@ -129,7 +146,9 @@ class ReplyRing:
     def mark(self, places: Sequence[int], position: int, *, relevant: bool) -> Mark:
         """Record a judgement, and tell what it is after those before it.
 
-        places: of the reply's slots; position: of the document, which the reply showed.
+        Args:
+            places: Of the reply's slots.
+            position: Of the document, which the reply showed.
         """
         flags = [self._flag(place, index) for place in places for index in self._indices(place, position)]
         bit = _JUDGED_RELEVANT if relevant else _JUDGED_IRRELEVANT
@@ -175,7 +194,13 @@ class RecentReplies:
         self._own.resume()
 
     def add(self, query_id: str, at: float, shown: bytes) -> None:
-        """Remember a reply. query_id: 32 hexadecimal digits; at: when it is sent, in seconds; shown: see Reply."""
+        """Remember a reply.
+
+        Args:
+            query_id: 32 hexadecimal digits.
+            at: When it is sent, in seconds.
+            shown: See Reply.
+        """
         self._own.add(bytes.fromhex(query_id), at, shown)
 
     def find(self, query_id: str, now: float) -> ShownResults | None:
@@ -186,7 +211,8 @@ class RecentReplies:
     def mark(self, query_id: str, position: int, now: float, *, relevant: bool) -> Mark:
         """Record a judgement, and tell what it is after those that any worker was told before.
 
-        position: of a document that the reply showed. REPEATED for a reply that is not known, or too old at `now`.
+        Args:
+            position: Of a document that the reply showed. REPEATED for a reply that is not known, or too old at `now`.
         """
         with self._locked_marks():
             # Two workers that are told of one search at once both have it. Each place is marked, whichever comes first.
@@ -198,7 +224,11 @@ class RecentReplies:
         return Mark(new=all(mark.new for mark in marks), counts=all(mark.counts for mark in marks))
 
     def close(self, *, forget: bool) -> None:
-        """Leave the ring to the next worker; forget: remove it, as the release has left."""
+        """Leave the ring to the next worker.
+
+        Args:
+            forget: Remove it, as the release has left.
+        """
         if self._file is not None:
             descriptor, path = self._file
             if forget:

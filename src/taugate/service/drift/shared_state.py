@@ -22,8 +22,9 @@ class SharedState(Protocol):
     def change(self, work: Work) -> bool:
         """Replace the state; returns False where it is out of reach.
 
-        work: makes the new state from the present one, None where there is none, or returns None to leave it; it may be
-        called more than once.
+        Args:
+            work: Makes the new state from the present one, None where there is none, or returns None to leave it; it
+                may be called more than once.
         """
         ...
 
@@ -80,7 +81,10 @@ class FileState(SharedState):
 def open_shared_state(fleet: Fleet | None, release: str, fingerprint: str) -> SharedState | None:
     """Return where the state of the alarms is shared; None for a process that answers alone.
 
-    fleet: the other replicas; release: id of the release; fingerprint: see RedisState.
+    Args:
+        fleet: The other replicas.
+        release: Id of the release.
+        fingerprint: See RedisState.
     """
     if fleet is not None:
         return RedisState(fleet, fingerprint)

@@ -36,7 +36,13 @@ class DriftWatch:
     """
 
     def __init__(self, pipeline: SearchPipeline, settings: Settings, registry: CollectorRegistry) -> None:
-        """Begin to watch. pipeline: of the release; settings: of the service; registry: for the metrics of drift."""
+        """Begin to watch.
+
+        Args:
+            pipeline: Of the release.
+            settings: Of the service.
+            registry: For the metrics of drift.
+        """
         release_id, url = pipeline.release.manifest.release_id, settings.cache.redis_url
         seconds = settings.drift.feedback_seconds
         self._fleet = None if url is None else Fleet(url.get_secret_value(), release_id, seconds)
@@ -53,7 +59,10 @@ class DriftWatch:
     def observe(self, query_id: str, query: Query, reply: Reply, key: str | None) -> None:
         """Take a reply that goes out, from a cache or not: it counts whenever a user sees it.
 
-        query_id: of the reply, 32 hexadecimal digits; query: that was asked; key: name of the API key.
+        Args:
+            query_id: Of the reply, 32 hexadecimal digits.
+            query: That was asked.
+            key: Name of the API key.
         """
         self._recent.add(query_id, time.monotonic(), reply.shown)
         if len(self._served) < _MAX_QUERIES and self._characters < _MAX_CHARACTERS:
@@ -75,7 +84,11 @@ class DriftWatch:
         return self._analysis.overlap
 
     async def close(self, *, forget: bool = False) -> None:
-        """Analyze what is left, and take the metrics back; forget: the release has left, and its alarms with it."""
+        """Analyze what is left, and take the metrics back.
+
+        Args:
+            forget: The release has left, and its alarms with it.
+        """
         if self._task.cancel():  # not the second time
             await self._analyze()
         await asyncio.to_thread(self._thread.shutdown)

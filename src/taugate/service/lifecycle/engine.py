@@ -47,8 +47,12 @@ class WatchedCollection:
     ) -> None:
         """Begin with a collection that answers.
 
-        record: of the release; collection: that was checked; seconds: that one question of the watch may take;
-        on_change: is told when it stops or begins to answer; on_close: when it is let go; both from any thread.
+        Args:
+            record: Of the release.
+            collection: That was checked.
+            seconds: That one question of the watch may take.
+            on_change: Is told when it stops or begins to answer.
+            on_close: When it is let go; both from any thread.
         """
         self.name, self.dimension, self.kind = collection.name, collection.dimension, record.kind
         self._collection, self._seconds = collection, seconds

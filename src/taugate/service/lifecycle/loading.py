@@ -35,8 +35,13 @@ _log = logging.getLogger("taugate.loading")
 def current_release(settings: Settings, *, at_start: bool = False) -> Path:
     """Return the folder of the current release; where releases are at a URL, bring the copy of it up to date first.
 
-    at_start: also repair damage in the copy, and use it as it is where the store does not answer or holds what does not
-    verify: an older release is better than none. Raises ReleaseError or InputError.
+    Args:
+        at_start: Also repair damage in the copy, and use it as it is where the store does not answer or holds what does
+            not verify: an older release is better than none.
+
+    Raises:
+        ReleaseError: .
+        InputError: .
     """
     directory = settings.releases.directory
     if isinstance(settings.releases.location, str):
@@ -52,7 +57,9 @@ def current_release(settings: Settings, *, at_start: bool = False) -> Path:
 def promoted_id(settings: Settings) -> str | None:
     """Return the id of the release that was promoted last, which may not have been copied yet; None where none was.
 
-    Raises ReleaseError or InputError.
+    Raises:
+        ReleaseError: .
+        InputError: .
     """
     if isinstance(settings.releases.location, str):
         return remote_current_id(Store(settings.releases.location))
@@ -60,10 +67,13 @@ def promoted_id(settings: Settings) -> str | None:
 
 
 def trusting(settings: Settings, engine: EngineAccess) -> Load:
-    """Make a `load` that refuses releases that no trusted key has signed; engine: how releases reach theirs.
+    """Make a `load` that refuses releases that no trusted key has signed.
 
     The keys are read each time, as they may have changed. Where keys are trusted, a release is loaded from a folder
     that only this user can write to.
+
+    Args:
+        engine: How releases reach theirs.
     """
 
     def load_trusted(release: Path, threads: int, precision: RequestedPrecision) -> Release:
@@ -88,7 +98,11 @@ def trusting(settings: Settings, engine: EngineAccess) -> Load:
 
 
 def trusted_keys(settings: Settings) -> TrustedKeys | None:
-    """Read the public keys of TAUGATE_TRUSTED_KEYS, None where it is unset. Raises InputError where it names none."""
+    """Read the public keys of TAUGATE_TRUSTED_KEYS, None where it is unset.
+
+    Raises:
+        InputError: Where it names none.
+    """
     return None if settings.releases.trusted_keys is None else TrustedKeys.load(settings.releases.trusted_keys)
 
 
@@ -111,7 +125,11 @@ class ReleaseLoader:
         self._thread = ThreadPoolExecutor(1, "taugate-load", lower_priority)
 
     async def current(self, *, at_start: bool = False) -> Path:
-        """Return the folder of the release that is to be in service; at_start: see current_release."""
+        """Return the folder of the release that is to be in service.
+
+        Args:
+            at_start: See current_release.
+        """
         return await self._run(lambda: current_release(self._settings, at_start=at_start))
 
     async def shadow(self) -> Path | None:
@@ -126,7 +144,9 @@ class ReleaseLoader:
     async def load(self, release: Path, threads: int) -> Release:
         """Load and verify a release, and ask its golden queries; it is not pruned until it is closed.
 
-        release: its folder; threads: of its encoder.
+        Args:
+            release: Its folder.
+            threads: Of its encoder.
         """
         return await self._run(lambda: self._load_locked(release, threads))
 

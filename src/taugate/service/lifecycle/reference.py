@@ -30,7 +30,8 @@ class ComputedOnce(Generic[Result]):
 def reference_report(release: Release) -> bytes:
     """Return the reply of GET /release/reference: distributions of similarities, and the curve of thresholds.
 
-    release: any; JSON of some 20 kB, which takes milliseconds, and half a second with 100,000 queries.
+    Args:
+        release: Any; JSON of some 20 kB, which takes milliseconds, and half a second with 100,000 queries.
     """
     reference, policy = release.reference, release.manifest.policy
     queries, k = reference.top.shape

@@ -34,7 +34,10 @@ _ENGINE_PAUSE = 2.0  # seconds between two attempts to load a release whose engi
 class ReloadResult:
     """The outcome of a reload.
 
-    previous, release: ids of the release in service before and after it; shadow: id of the shadow, None without one.
+    Attributes:
+        previous: Ids of the release in service before and after it.
+        release: Ids of the release in service before and after it.
+        shadow: Id of the shadow, None without one.
     """
 
     previous: str
@@ -84,16 +87,20 @@ class ActiveRelease:
         return self.release.manifest.release_id
 
     def drift_report(self, permitted: Filter) -> bytes:
-        """Return the field `drift` of replies, as JSON; permitted: the filter of the caller's key.
+        """Return the field `drift` of replies, as JSON.
 
         A key with a filter is told nothing: what is watched is the traffic of others.
+
+        Args:
+            permitted: The filter of the caller's key.
         """
         return NO_DRIFT if self.drift is None or permitted else self.drift.report
 
     async def close(self, *, replaced: bool = False) -> None:
         """Finish the queries at work, refuse those that wait, and stop watching.
 
-        replaced: another release is in service now, so that this one's drift alarms end with it.
+        Args:
+            replaced: Another release is in service now, so that this one's drift alarms end with it.
         """
         await asyncio.to_thread(self.search.pipeline.close)
         if self.drift is not None:
@@ -115,8 +122,11 @@ class Serving:
     ) -> None:
         """Load nothing yet.
 
-        settings: of the service; metrics: of the process; access: a release has to have the fields that its keys'
-        filters name; load_release: see ReleaseLoader.
+        Args:
+            settings: Of the service.
+            metrics: Of the process.
+            access: A release has to have the fields that its keys' filters name.
+            load_release: See ReleaseLoader.
         """
         self._settings, self._metrics, self._access = settings, metrics, access
         self._loader = ReleaseLoader(settings, metrics, load_release)
@@ -138,7 +148,11 @@ class Serving:
 
     @property
     def active(self) -> ActiveRelease:
-        """The release in service. Raises NotReady while there is none, and when the service is shutting down."""
+        """The release in service.
+
+        Raises:
+            NotReady: While there is none, and when the service is shutting down.
+        """
         if self._stopping:
             raise NotReady("the service is shutting down")
         if self._active is None and self._engine_away:
@@ -167,7 +181,11 @@ class Serving:
         return active
 
     async def is_behind(self) -> bool:
-        """Tell whether there is a new release to serve or to shadow, which was not refused yet. Raises ReleaseError."""
+        """Tell whether there is a new release to serve or to shadow, which was not refused yet.
+
+        Raises:
+            ReleaseError: .
+        """
         async with self._one_at_a_time:  # what is being loaded is neither in service yet nor refused
             current, shadow = await self._loader.pointers()
         in_service = self.active.release_id
@@ -213,7 +231,10 @@ class Serving:
         """Replace the release in service by the current one, where they differ.
 
         The new one is loaded while the other goes on answering; from one request to the next the new one answers, and
-        the old one is let go after its last reply. Raises ReloadFailed, and nothing has changed then, or NotReady.
+        the old one is let go after its last reply.
+
+        Raises:
+            ReloadFailed: , and nothing has changed then, or NotReady.
         """
         async with self._one_at_a_time:
             previous = self.active.release_id

@@ -19,9 +19,12 @@ class Shadowing:
     """
 
     def __init__(self, loader: ReleaseLoader, metrics: Metrics, share: float) -> None:
-        """loader: loads the shadow; metrics: of the process; share: of the queries that it answers too, 0…1.
+        """With a share of 0 no shadow is ever loaded.
 
-        With a share of 0 no shadow is ever loaded.
+        Args:
+            loader: Loads the shadow.
+            metrics: Of the process.
+            share: Of the queries that it answers too, 0…1.
         """
         self._loader, self._metrics, self._share = loader, metrics, share
         self.active: Shadow | None = None
@@ -35,16 +38,21 @@ class Shadowing:
     def is_behind(self, wanted: str | None, in_service: str) -> bool:
         """Tell whether `renew` would change anything.
 
-        wanted: id of the release that is to be the shadow; in_service: id of the release in service.
+        Args:
+            wanted: Id of the release that is to be the shadow.
+            in_service: Id of the release in service.
         """
         if not self._share or (wanted is not None and wanted == self.refused):
             return False
         return (None if wanted == in_service else wanted) != self.release_id
 
     async def renew(self, current: SearchPipeline) -> None:
-        """Load the release that is to be the shadow; none where it is in service itself. current: the one in service.
+        """Load the release that is to be the shadow; none where it is in service itself.
 
         Errors are logged, and there is no shadow then: nobody who searches is concerned.
+
+        Args:
+            current: The one in service.
         """
         if not self._share:
             return

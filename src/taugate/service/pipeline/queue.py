@@ -36,7 +36,8 @@ class Admission:
     async def admitted(self, queries: int) -> AsyncIterator[None]:
         """Count so many queries as in hand inside the context, and cancel what is awaited there at the deadline.
 
-        Raises Overloaded at once where they would be over the limit, DeadlineExceeded where they take too long.
+        Raises:
+            Overloaded: At once where they would be over the limit, DeadlineExceeded where they take too long.
         """
         if self.depth + queries > self._max_queries:
             raise Overloaded(f"{self.depth} queries are waiting (limit {self._max_queries}); try again later")
@@ -58,8 +59,12 @@ class Admission:
 class SearchResult:
     """The answer to one query.
 
-    query: as the encoder read it; answer: what is kept of the top-K, and why; documents: those that are kept, in the
-    answer's order; vector: the query's, (d',) float32; random: (r,) float32, its similarities with random documents.
+    Attributes:
+        query: As the encoder read it.
+        answer: What is kept of the top-K, and why.
+        documents: Those that are kept, in the answer's order.
+        vector: The query's, (d',) float32.
+        random: (r,) float32, its similarities with random documents.
     """
 
     query: Query
@@ -73,9 +78,11 @@ class SearchResult:
 class PendingQuery:
     """A query on its way through the pipeline.
 
-    result: the future that the caller awaits, of the caller's event loop; vector: (d',) float32, None until the query
-    is encoded; trace: of its request, None where that is not traced; tokens: None until the query is tokenized, and
-    where its vector was known from the start.
+    Attributes:
+        result: The future that the caller awaits, of the caller's event loop.
+        vector: (d',) float32, None until the query is encoded.
+        trace: Of its request, None where that is not traced.
+        tokens: None until the query is tokenized, and where its vector was known from the start.
     """
 
     query: Query
@@ -148,7 +155,11 @@ class QueryQueue:
                 yield pending
 
     def add(self, pending: PendingQuery, length: int | None) -> None:
-        """Add a query to its group; length: in tokens as they are encoded, None where its vector is known already."""
+        """Add a query to its group.
+
+        Args:
+            length: In tokens as they are encoded, None where its vector is known already.
+        """
         self._groups.setdefault(length, deque()).append(pending)
 
     def take_batch(self) -> list[PendingQuery]:

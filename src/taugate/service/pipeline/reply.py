@@ -26,7 +26,7 @@ from taugate.service.pipeline.search import SearchPipeline
 # The square of a vector's length: queries have unit length, or 0 where a text has no token.
 _MAX_SQUARED_LENGTH = 1.01
 # Explanations under way. Each takes as long as many searches, and they must not take the places of these in the queue.
-_MOST_EXPLANATIONS = 8
+_MAX_EXPLANATIONS = 8
 # Of the object, the heads of its three strings, and what the allocator rounds up (tests/service/cache/test_memory.py).
 _OBJECT_BYTES = 256
 # Of the byte behind a cached vector: how the encoder read the query.
@@ -45,15 +45,20 @@ class ReplyForm(Protocol):
     def write(self, reply: dict[str, Any]) -> dict[str, Any]:
         """Return the JSON object to send.
 
-        reply: to a search, with the fields of docs/api.md. `drift` and `query_id` are known only when it is sent; what
-        stands for them may be put anywhere, and often.
+        Args:
+            reply: To a search, with the fields of docs/api.md. `drift` and `query_id` are known only when it is sent;
+                what stands for them may be put anywhere, and often.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SearchForm:
-    """The form of /search; include_text: whether results carry title and text."""
+    """The form of /search.
+
+    Attributes:
+        include_text: Whether results carry title and text.
+    """
 
     include_text: bool = True
 
@@ -77,7 +82,10 @@ class SearchTask:
 class EncodedQuery:
     """A query's vector as it is cached, and how the encoder read the query.
 
-    vector: (d',) float32, no view of another array; truncated, unreadable: as of Query.
+    Attributes:
+        vector: (d',) float32, no view of another array.
+        truncated: As of Query.
+        unreadable: As of Query.
     """
 
     vector: Float32
@@ -93,7 +101,8 @@ class EncodedQuery:
     def read(cls, stored: bytes | None, dimension: int) -> Self | None:
         """Read what `to_bytes` returned, but others may have written; None for what no query can have.
 
-        dimension: d'.
+        Args:
+            dimension: d'.
         """
         if stored is None or len(stored) != 4 * dimension + 1 or stored[-1] > _TRUNCATED_BIT | _UNREADABLE_BIT:
             return None
@@ -123,12 +132,18 @@ class EncodedQuery:
 class Reply:
     """A reply as it is cached: its JSON, and what metrics, drift and feedback need of it.
 
-    body: the JSON, with a control character in the place of what changes from one request to the next; kept,
-    considered: how many documents; explored: how many of those kept only exploration shows; reason: why none is kept;
-    observed: for drift, float32: how many of the calibration's K are kept, the similarities of all K, and those of
-    random documents; empty within a filter; shown: for feedback, the positions of the n documents in the reply, int32,
-    and their similarities, float32; places: for the query log, their ranks, int32, and the probability with which each
-    is shown, float32; truncated, unreadable: how the encoder read the query, as of Query.
+    Attributes:
+        body: The JSON, with a control character in the place of what changes from one request to the next.
+        kept: How many documents.
+        considered: How many documents.
+        reason: Why none is kept.
+        observed: For drift, float32: how many of the calibration's K are kept, the similarities of all K, and those of
+            random documents; empty within a filter.
+        shown: For feedback, the positions of the n documents in the reply, int32, and their similarities, float32.
+        places: For the query log, their ranks, int32, and the probability with which each is shown, float32.
+        explored: How many of those kept only exploration shows.
+        truncated: How the encoder read the query, as of Query.
+        unreadable: How the encoder read the query, as of Query.
     """
 
     body: bytes
@@ -146,8 +161,11 @@ class Reply:
     def build(cls, result: SearchResult, *, release: str, state: State, form: ReplyForm) -> Self:
         """Build the reply.
 
-        result: of the search; release, state: id of the release that was searched, and the state of its calibration;
-        form: in which it is written.
+        Args:
+            result: Of the search.
+            release: Id of the release that was searched, and the state of its calibration.
+            state: Id of the release that was searched, and the state of its calibration.
+            form: In which it is written.
         """
         answer, query = result.answer, result.query
         # Copied, and so as small as it is: orjson's own bytes keep up to fourteen times as much for themselves.
@@ -170,7 +188,12 @@ class Reply:
         )
 
     def to_json(self, query_id: str, drift: bytes) -> bytes:
-        """Complete the JSON; query_id: hexadecimal digits; drift: its field `drift`, as JSON, where it has one."""
+        """Complete the JSON.
+
+        Args:
+            query_id: Hexadecimal digits.
+            drift: Its field `drift`, as JSON, where it has one.
+        """
         return self.body.replace(_DRIFT, drift).replace(_QUERY_ID, query_id.encode())
 
     def query_as_read(self, query: Query) -> Query:
@@ -180,7 +203,11 @@ class Reply:
         return replace(query, truncated=self.truncated, unreadable=self.unreadable)
 
     def rank(self, row: int) -> int:
-        """Return the place of a result among all that were considered, from 1; row: its position in the reply."""
+        """Return the place of a result among all that were considered, from 1.
+
+        Args:
+            row: Its position in the reply.
+        """
         return int(np.frombuffer(self.places, dtype=np.int32, count=row + 1)[row])
 
     @property
@@ -204,7 +231,11 @@ class CachedSearch:
         self._state: State = manifest.state
 
     def task(self, query: Query, form: ReplyForm) -> SearchTask:
-        """Prepare a query; form: in which its reply is written."""
+        """Prepare a query.
+
+        Args:
+            form: In which its reply is written.
+        """
         return SearchTask(query, form, self._keys.reply(query, form))
 
     def remembered(self, task: SearchTask) -> Reply | None:
@@ -218,8 +249,9 @@ class CachedSearch:
     async def replies(self, tasks: Sequence[SearchTask]) -> list[Reply]:
         """Work out replies that are not remembered, in the order of the tasks.
 
-        Raises Overloaded where the tasks are more than may wait, DeadlineExceeded where they take too long, and what
-        SearchPipeline.search raises.
+        Raises:
+            Overloaded: Where the tasks are more than may wait, DeadlineExceeded where they take too long, and what
+                SearchPipeline.search raises.
         """
         if not tasks:
             return []
@@ -231,10 +263,12 @@ class CachedSearch:
     async def explain(self, query: Query, document_id: str) -> Explanation:
         """Explain what a search does with a document, under the same admission rules as a search.
 
-        query, document_id: see retrieval.explanation, whose errors are raised as well as those of `replies`.
+        Args:
+            query: See retrieval.explanation, whose errors are raised as well as those of `replies`.
+            document_id: See retrieval.explanation, whose errors are raised as well as those of `replies`.
         """
-        if self._explanations >= _MOST_EXPLANATIONS:
-            raise Overloaded(f"{_MOST_EXPLANATIONS} explanations are under way; try again later")
+        if self._explanations >= _MAX_EXPLANATIONS:
+            raise Overloaded(f"{_MAX_EXPLANATIONS} explanations are under way; try again later")
         self._explanations += 1
         try:
             async with self._admission.admitted(1):
@@ -287,7 +321,11 @@ class CachedSearch:
 
 
 def _read_positions(stored: bytes) -> NDArray[np.int64]:
-    """Read document positions. Raises ValueError where these are no whole numbers of 4 bytes."""
+    """Read document positions.
+
+    Raises:
+        ValueError: Where these are no whole numbers of 4 bytes.
+    """
     return np.frombuffer(stored, dtype=np.int32).astype(np.int64)
 
 

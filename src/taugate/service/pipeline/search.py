@@ -42,7 +42,11 @@ RANDOM_DOCUMENTS = 4
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Queries of one length; alone: no other query is being encoded or waits for it."""
+    """Queries of one length.
+
+    Attributes:
+        alone: No other query is being encoded or waits for it.
+    """
 
     queries: list[PendingQuery]
     alone: bool
@@ -51,7 +55,8 @@ class _Batch:
 class SearchPipeline:
     """The threads that search one release, and the queues between them.
 
-    release: the release; single_threaded: its retriever with an encoder on one thread.
+    Attributes:
+        release: The release; single_threaded: its retriever with an encoder on one thread.
     """
 
     # Tokens encoded together, some 28 queries of 18: beyond 16 the encoder alone gains little or nothing with more of
@@ -72,9 +77,12 @@ class SearchPipeline:
     ) -> None:
         """Start the threads.
 
-        release: loaded, and closed by the caller after `close`; encoder_threads: batches that are encoded at a time;
-        search_threads: FAISS's threads for one search; observe: is called with the name and the seconds of each stage;
-        observe_batch: is called with how many queries were encoded together.
+        Args:
+            release: Loaded, and closed by the caller after `close`.
+            encoder_threads: Batches that are encoded at a time.
+            search_threads: FAISS's threads for one search.
+            observe: Is called with the name and the seconds of each stage.
+            observe_batch: Is called with how many queries were encoded together.
         """
         self.release = release
         self._observe, self._observe_batch = observe, observe_batch
@@ -97,16 +105,24 @@ class SearchPipeline:
     async def search(self, query: Query, vector: Float32 | None = None) -> SearchResult:
         """Search for a query; a query whose caller is cancelled before its turn is never worked on.
 
-        query: as the encoder read it, if its vector is known; vector: the query's, (d',) float32, so that nothing has
-        to be encoded, None if it is not known. Raises NotReady if the pipeline is closed before the query had its turn,
-        and what encoding or searching its batch raised.
+        Args:
+            query: As the encoder read it, if its vector is known.
+            vector: The query's, (d',) float32, so that nothing has to be encoded, None if it is not known.
+
+        Raises:
+            NotReady: If the pipeline is closed before the query had its turn, and what encoding or searching its batch
+                raised.
         """
         pending = PendingQuery(query, asyncio.get_running_loop().create_future(), vector, current_trace.get())
         self._queue.put(pending)
         return await pending.result
 
     def rescore(self, query: Query, vector: Float32, positions: NDArray[np.int64]) -> SearchResult:
-        """Rebuild the result of an earlier search; see Retriever.rescore for the arguments. Raises ValueError."""
+        """Rebuild the result of an earlier search; see Retriever.rescore for the arguments.
+
+        Raises:
+            ValueError: .
+        """
         answer = self._retriever.rescore(query, vector, positions)
         (result,) = self._with_documents([query], [answer], vector[None], self._rescore_rng)
         return result
@@ -114,7 +130,8 @@ class SearchPipeline:
     async def explain(self, query: Query, document_id: str) -> Explanation:
         """Explain what a search does with a document; see retrieval.explanation for the arguments and errors.
 
-        Raises NotReady where the pipeline is closed.
+        Raises:
+            NotReady: Where the pipeline is closed.
         """
         try:
             explained = self._explanations.submit(self._explain, query, document_id)
@@ -195,7 +212,11 @@ class SearchPipeline:
     def _with_documents(
         self, queries: Sequence[Query], answers: Sequence[Answer], vectors: Float32, rng: np.random.Generator
     ) -> list[SearchResult]:
-        """Join each answer with its documents, and with similarities of random ones; vectors: (n, d') float32."""
+        """Join each answer with its documents, and with similarities of random ones.
+
+        Args:
+            vectors: (n, d') float32.
+        """
         documents, index = self.release.documents, self._retriever.index
         random = index.score(vectors, rng.integers(0, len(index), size=(len(answers), RANDOM_DOCUMENTS)))
         return [
@@ -207,8 +228,10 @@ class SearchPipeline:
 def observing(observe: Observe, traces: Sequence[Trace | None]) -> Observe:
     """Return a function that observes a stage and adds it to the traces of all requests with queries in a batch.
 
-    observe: is called with the stage and its seconds; traces: one for each query, None for one that is not traced. Each
-    request gets the times of the whole batch, as it waited for all of it.
+    Args:
+        observe: Is called with the stage and its seconds.
+        traces: One for each query, None for one that is not traced. Each request gets the times of the whole batch, as
+            it waited for all of it.
     """
     traced = {trace for trace in traces if trace is not None}
     if not traced:

@@ -41,7 +41,9 @@ class HttpConnection(asyncio.Protocol):
     def __init__(self, *, app_state: dict[str, Any], **uvicorn: Any) -> None:  # noqa: ANN401 (uvicorn's own arguments)
         """Wrap uvicorn's protocol.
 
-        app_state: the state of the application's lifespan, which has the table; uvicorn: what else its protocol takes.
+        Args:
+            app_state: The state of the application's lifespan, which has the table.
+            uvicorn: What else its protocol takes.
         """
         self._table: ConnectionTable = app_state[CONNECTIONS]
         self._http = _Http(self.end_when_idle, app_state=app_state | {CONNECTION: self}, **uvicorn)
@@ -95,7 +97,8 @@ class HttpConnection(asyncio.Protocol):
     def request_began(self, *, has_body: bool) -> None:
         """Note that the head of a request is there.
 
-        has_body: whether something is to come after it.
+        Args:
+            has_body: Whether something is to come after it.
         """
         if self._waits_for is not _WaitsFor.REST_OF_REQUEST:  # it came along with the one before
             self._since = self._loop.time()
@@ -153,7 +156,8 @@ class HttpConnection(asyncio.Protocol):
     def end_if_late(self, now: float, seconds: float) -> None:
         """End the connection where its client has made the service wait for longer than `seconds`.
 
-        now: time of the event loop in seconds.
+        Args:
+            now: Time of the event loop in seconds.
         """
         if not self.unread():
             self._unread_since = None
@@ -211,14 +215,18 @@ class ConnectionProgress:
     def __init__(self, app: ASGIApp) -> None:
         """Wrap an application.
 
-        app: is called for every request.
+        Args:
+            app: Is called for every request.
         """
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Call the application, and tell the connection of the request's head, of its end, and of its reply's end.
 
-        scope, receive, send: as ASGI has them; a request that came over another server's connection passes through.
+        Args:
+            scope: As ASGI has them; a request that came over another server's connection passes through.
+            receive: As ASGI has them; a request that came over another server's connection passes through.
+            send: As ASGI has them; a request that came over another server's connection passes through.
         """
         connection = scope.get("state", {}).get(CONNECTION)
         if scope["type"] != "http" or connection is None:

@@ -52,9 +52,13 @@ class DrainingServer(uvicorn.Server):
     ) -> None:
         """Set up the server.
 
-        config: uvicorn's; serving: fails the readiness probe while draining; connections: of this process;
-        drain_seconds: longest drain period; closes_listener: whether this process is the last to accept from its
-        listening socket, asked once at the end of the period.
+        Args:
+            config: uvicorn's.
+            serving: Fails the readiness probe while draining.
+            connections: Of this process.
+            drain_seconds: Longest drain period.
+            closes_listener: Whether this process is the last to accept from its listening socket, asked once at the end
+                of the period.
         """
         super().__init__(config)
         self._serving, self._connections, self._seconds = serving, connections, drain_seconds
@@ -105,7 +109,11 @@ def refuse_handshakes(listener: socket.socket) -> bool:
     with the requests that they bring. After this call there soon are none. A client that is ignored tries again a
     second later, and is then refused: it has sent nothing.
 
-    listener: all its duplicates, in all processes, are affected. Returns False if the system cannot do this.
+    Args:
+        listener: All its duplicates, in all processes, are affected.
+
+    Returns:
+        False if the system cannot do this.
     """
     if sys.platform != "linux":
         return False

@@ -17,7 +17,9 @@ class LingeringTransport(asyncio.Transport):
     def __init__(self, inner: asyncio.Transport, lingers: Callable[[], bool]) -> None:
         """Wrap a transport.
 
-        inner: of the connection; lingers: whether `close` lingers, asked when it is called.
+        Args:
+            inner: Of the connection.
+            lingers: Whether `close` lingers, asked when it is called.
         """
         super().__init__()
         self._inner, self._lingers = inner, lingers

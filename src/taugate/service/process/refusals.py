@@ -14,7 +14,11 @@ from taugate.service.api.request_context import SECURITY_HEADERS, new_id
 class Refusal:
     """A refusal of a connection.
 
-    reason: label of the metric `taugate_refused_total`; status, code, message: of the error that the client gets.
+    Attributes:
+        reason: Label of the metric `taugate_refused_total`.
+        status: Of the error that the client gets.
+        code: Of the error that the client gets.
+        message: Of the error that the client gets.
     """
 
     reason: str
@@ -40,7 +44,8 @@ TOO_MANY = Refusal(
 def raw_reply(refusal: Refusal) -> bytes:
     """Return a whole HTTP/1.1 reply that closes its connection.
 
-    refusal: what the reply says.
+    Args:
+        refusal: What the reply says.
     """
     request_id = new_id()
     body = orjson.dumps(error_body(refusal.code, refusal.message, request_id))

@@ -25,7 +25,10 @@ _ACCEPTS_PER_TURN = 8
 def make_server(app: FastAPI, settings: Settings, closes_listener: Callable[[], bool] = lambda: True) -> DrainingServer:
     """Return a server of an application, set up alike for one process and for workers.
 
-    app: what is served; settings: of the service; closes_listener: see `DrainingServer`.
+    Args:
+        app: What is served.
+        settings: Of the service.
+        closes_listener: See `DrainingServer`.
     """
     limits = settings.connections
     config = uvicorn.Config(
@@ -48,7 +51,9 @@ def duplicate_listener(listener: socket.socket) -> list[socket.socket]:
     """Return the listening socket and duplicates of it: libuv accepts one connection of each per event loop turn.
 
     With one socket, whoever comes behind a thousand connections waits for a thousand turns.
-    listener: becomes non-blocking.
+
+    Args:
+        listener: Becomes non-blocking.
     """
     listener.setblocking(False)  # else dup() would let it block, in other workers as well, which accept from it already
     return [listener, *(listener.dup() for _ in range(_ACCEPTS_PER_TURN - 1))]
@@ -57,7 +62,9 @@ def duplicate_listener(listener: socket.socket) -> list[socket.socket]:
 def serve_here(settings: Settings, listener: socket.socket) -> None:
     """Run the service in this process until it is told to stop.
 
-    settings: of the service; listener: a listening socket. Raises what kept it from loading its release.
+    Args:
+        settings: Of the service.
+        listener: A listening socket. Raises what kept it from loading its release.
     """
     configure_logging(settings.telemetry.log_level)
     limit_blas_threads()
@@ -80,7 +87,9 @@ def serve_here(settings: Settings, listener: socket.socket) -> None:
 def log_listening(settings: Settings, listener: socket.socket) -> None:
     """Log the address and the settings of the service, after warnings of variables that look like settings but are not.
 
-    settings: of the service; listener: a listening socket.
+    Args:
+        settings: Of the service.
+        listener: A listening socket.
     """
     for name, nearest in unknown_variables(os.environ).items():
         _log.warning("unknown setting ignored", extra={"fields": {"variable": name, "nearest": nearest}})

@@ -55,7 +55,11 @@ def worker_folder() -> Iterator[Path]:
 def reserve_metric_files(folder: Path) -> None:
     """Allocate the metric files of this process: a disk that fills up later would kill it, as they are mapped.
 
-    folder: of the workers. Raises InputError where there is no room for them.
+    Args:
+        folder: Of the workers.
+
+    Raises:
+        InputError: Where there is no room for them.
     """
     try:
         for kind in _METRIC_FILES:
@@ -76,7 +80,12 @@ def reserve_metric_files(folder: Path) -> None:
 def serve_in_workers(settings: Settings, listener: socket.socket) -> None:
     """Run the service in several processes until it is told to stop.
 
-    settings: of the service; listener: a listening socket. Raises ReleaseError where no worker can start.
+    Args:
+        settings: Of the service.
+        listener: A listening socket.
+
+    Raises:
+        ReleaseError: Where no worker can start.
     """
     configure_logging(settings.telemetry.log_level)
     with worker_folder() as folder:
@@ -103,7 +112,11 @@ class _Supervisor:
         self._tokens, self._tokens_sent = self._context.Pipe(duplex=False)
 
     def run(self, workers: int) -> None:
-        """Keep so many workers running until all are told to stop. Raises ReleaseError where none can start."""
+        """Keep so many workers running until all are told to stop.
+
+        Raises:
+            ReleaseError: Where none can start.
+        """
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop_now)
         signal.signal(signal.SIGHUP, self._signal_workers)

@@ -29,7 +29,8 @@ _formatter = logging.Formatter()
 def json_line(record: logging.LogRecord) -> bytes:
     """Write a record as a line of JSON: time, level, logger, message, its `fields`, and a traceback where it has one.
 
-    record: `fields`, which `extra` may set, are further keys.
+    Args:
+        record: `fields`, which `extra` may set, are further keys.
     """
     entry: dict[str, Any] = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
@@ -53,7 +54,8 @@ class JsonLogHandler(QueueHandler):
     def __init__(self, descriptor: int) -> None:
         """Start the thread that writes.
 
-        descriptor: of the open file that lines are written to.
+        Args:
+            descriptor: Of the open file that lines are written to.
         """
         lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         super().__init__(lines)
@@ -143,7 +145,8 @@ def _write_all(descriptor: int, part: bytes) -> None:
 def configure_logging(level: str) -> None:
     """Send all logs to stderr as JSON, those of uvicorn and Python's warnings included.
 
-    level: name of the lowest level that is logged, in any case.
+    Args:
+        level: Name of the lowest level that is logged, in any case.
     """
     # A process that was started without stderr may have a file or a socket under its number by now.
     descriptor = os.open(os.devnull, os.O_WRONLY) if sys.__stderr__ is None else sys.__stderr__.fileno()
@@ -157,7 +160,8 @@ def configure_logging(level: str) -> None:
 def count_dropped_lines(count: Callable[[], object]) -> None:
     """Count the lines that are dropped from now on.
 
-    count: is called for each of them.
+    Args:
+        count: Is called for each of them.
     """
     for handler in logging.getLogger().handlers:
         if isinstance(handler, JsonLogHandler):

@@ -24,7 +24,8 @@ def limit_blas_threads() -> None:
 def set_search_threads(threads: int) -> None:
     """Set how many threads FAISS uses for the searches of the calling thread.
 
-    threads: as OpenMP counts them, which includes the calling one.
+    Args:
+        threads: As OpenMP counts them, which includes the calling one.
     """
     faiss.omp_set_num_threads(threads)
 
@@ -75,7 +76,8 @@ def raise_file_limit() -> None:
 def connections_that_fit(wanted: int) -> int:
     """Return how many connections the process may have, given how many files it may open.
 
-    wanted: the number to return where so many fit.
+    Args:
+        wanted: The number to return where so many fit.
     """
     if sys.platform == "win32":
         return wanted

@@ -30,7 +30,12 @@ _SPAN_NAMES = {"filter": "cut"}  # the others are named as the stages of taugate
 
 @dataclass(frozen=True, slots=True)
 class SpanRef:
-    """A reference to a span; trace_id: 32, span_id: 16 hexadecimal digits; sampled: whether it is recorded."""
+    """A reference to a span.
+
+    Attributes:
+        trace_id: 32, span_id: 16 hexadecimal digits.
+        sampled: Whether it is recorded.
+    """
 
     trace_id: str
     span_id: str
@@ -40,7 +45,8 @@ class SpanRef:
     def of(cls, headers: Iterable[tuple[bytes, bytes]]) -> Self | None:
         """Read the caller's span from `traceparent`; None where that is absent, malformed, or there twice.
 
-        headers: of a request, by lower-case name.
+        Args:
+            headers: Of a request, by lower-case name.
         """
         given = [value for name, value in headers if name == b"traceparent"]
         found = _TRACEPARENT.fullmatch(given[0]) if len(given) == 1 else None
@@ -54,7 +60,13 @@ class SpanRef:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """A stage of answering a request; began, ended: Unix time in ns; queries: how many it was done for together."""
+    """A stage of answering a request.
+
+    Attributes:
+        began: Unix time in ns.
+        ended: Unix time in ns.
+        queries: How many it was done for together.
+    """
 
     name: str
     began: int
@@ -68,7 +80,8 @@ class Trace:
     def __init__(self, caller: SpanRef | None) -> None:
         """Begin now.
 
-        caller: the span that the request was made in, None where it names none.
+        Args:
+            caller: The span that the request was made in, None where it names none.
         """
         self.caller = caller
         self.began = time.time_ns()
@@ -77,7 +90,10 @@ class Trace:
     def add(self, name: str, seconds: float, queries: int) -> None:
         """Add a stage that ends now.
 
-        name: as the metric of stages has it; seconds: how long it took; queries: how many it was done for together.
+        Args:
+            name: As the metric of stages has it.
+            seconds: How long it took.
+            queries: How many it was done for together.
         """
         ended = time.time_ns()
         if len(self.stages) < _MAX_STAGES:
@@ -87,7 +103,11 @@ class Trace:
 def check_installed(endpoint: str | None) -> None:
     """Check that OpenTelemetry is installed, where it is needed.
 
-    endpoint: URL of the collector, None for none. Raises InputError.
+    Args:
+        endpoint: URL of the collector, None for none.
+
+    Raises:
+        InputError: .
     """
     try:
         installed = endpoint is None or find_spec("opentelemetry.exporter.otlp.proto.http") is not None
@@ -104,7 +124,11 @@ current_trace: ContextVar[Trace | None] = ContextVar("trace", default=None)
 
 
 class AnsweredRequest(NamedTuple):
-    """A request and the status of its reply; route: path of the route that answered, or "unmatched"."""
+    """A request and the status of its reply.
+
+    Attributes:
+        route: Path of the route that answered, or "unmatched".
+    """
 
     request_id: str
     method: str
@@ -122,7 +146,8 @@ class Tracer:
     def __init__(self, endpoint: str) -> None:
         """Start the thread that sends.
 
-        endpoint: URL of a collector, to which /v1/traces is added.
+        Args:
+            endpoint: URL of a collector, to which /v1/traces is added.
         """
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
@@ -142,7 +167,8 @@ class Tracer:
     def begin(self, caller: SpanRef | None) -> Trace:
         """Begin the trace of a request, which is the current one in this task and in those that it starts.
 
-        caller: the span that the request was made in, None where it names none.
+        Args:
+            caller: The span that the request was made in, None where it names none.
         """
         trace = Trace(caller)
         current_trace.set(trace)
@@ -151,7 +177,9 @@ class Tracer:
     def end(self, trace: Trace, answered: AnsweredRequest) -> SpanRef:
         """Send the spans of a request and of its stages, and return the request's own.
 
-        trace: what `begin` returned; answered: the request with its status.
+        Args:
+            trace: What `begin` returned.
+            answered: The request with its status.
         """
         from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 

@@ -1,12 +1,12 @@
 """The settings of the service: TAUGATE_* variables, read when it starts."""
 
-from taugate.service.settings.groups import DIALECTS, MOST_QUERIES, PARTS, Dialect, Part
+from taugate.service.settings.groups import DIALECTS, MAX_QUERIES, PARTS, Dialect, Part
 from taugate.service.settings.reading import read_settings
 from taugate.service.settings.settings import VARIABLES, Settings, Variable
 
 __all__ = [
     "DIALECTS",
-    "MOST_QUERIES",
+    "MAX_QUERIES",
     "PARTS",
     "VARIABLES",
     "Dialect",

@@ -11,7 +11,11 @@ BEGIN, END = "<!-- settings: make settings -->", "<!-- end of settings -->"
 def page(before: str) -> str:
     """The page with the tables of all settings between its two marks.
 
-    before: the page as it is. Raises ValueError where a mark is missing.
+    Args:
+        before: The page as it is.
+
+    Raises:
+        ValueError: Where a mark is missing.
     """
     head, rest = before.split(BEGIN)
     _, tail = rest.split(END)

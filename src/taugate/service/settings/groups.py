@@ -17,14 +17,14 @@ from pydantic_core import PydanticCustomError
 from taugate.drift.rules import (
     AVERAGE_RUN_LENGTH,
     BLOCK,
-    FEWEST_IN_BLOCK,
-    FEWEST_IN_WINDOW,
-    MOST_IN_BLOCK,
-    SMALLEST_EFFECT,
+    MAX_IN_BLOCK,
+    MIN_EFFECT,
+    MIN_IN_BLOCK,
+    MIN_IN_WINDOW,
 )
 from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.encoder.processors import processors
-from taugate.retrieval.exploration import MOST_EXPLORED
+from taugate.retrieval.exploration import MAX_EXPLORED
 from taugate.retrieval.index.flat import gpu_count
 from taugate.storage.folders import cache_folder
 
@@ -34,7 +34,7 @@ DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 # Parts of the service that can be off, whose paths do not exist then.
 Part = Dialect | Literal["playground"]
 PARTS: frozenset[Part] = frozenset({*DIALECTS, "playground"})
-MOST_QUERIES = 1024  # what TAUGATE_MAX_BATCH may be set to
+MAX_QUERIES = 1024  # what TAUGATE_MAX_BATCH may be set to
 REFUSED = "refused_setting"  # type of the errors of this module's own rules, whose text is a whole message
 
 Count = Annotated[int, Field(ge=1)]
@@ -46,7 +46,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class ComputedDefault:
     """Says what a default is that depends on the machine; documentation reads it from the field's annotation.
 
-    text: the default in words.
+    Attributes:
+        text: The default in words.
     """
 
     text: str
@@ -193,7 +194,7 @@ class RequestSettings(SettingGroup, title="Limits of a request"):
 
     max_k: Count = Field(default=100, description="largest `k` that a search may ask for")
     max_batch: Count = Field(
-        default=64, le=MOST_QUERIES, description=f"most queries in one /search/batch; at most {MOST_QUERIES}"
+        default=64, le=MAX_QUERIES, description=f"most queries in one /search/batch; at most {MAX_QUERIES}"
     )
     max_query_chars: Count = Field(
         default=8192,
@@ -283,7 +284,7 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
     )
     window_queries: int = Field(
         default=10_000,
-        ge=FEWEST_IN_WINDOW,
+        ge=MIN_IN_WINDOW,
         validation_alias="drift_window_queries",
         description="how many of a process's latest queries COE, ROE and distances are measured on",
     )
@@ -294,7 +295,7 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
         description="age at which a query leaves that window",
     )
     smallest_effect: Share = Field(
-        default=SMALLEST_EFFECT,
+        default=MIN_EFFECT,
         validation_alias="drift_smallest_effect",
         description="smallest shift that is worth an alarm, as Cohen's h",
     )
@@ -305,10 +306,10 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
         description="how rare false alarms are: the probability of one within N distinct queries is at most N divided "
         "by this",
     )
-    block: Annotated[int, Field(ge=FEWEST_IN_BLOCK, le=MOST_IN_BLOCK)] | Literal["auto"] = Field(
+    block: Annotated[int, Field(ge=MIN_IN_BLOCK, le=MAX_IN_BLOCK)] | Literal["auto"] = Field(
         default=BLOCK,
         validation_alias="drift_block",
-        description=f"distinct queries in a block, {FEWEST_IN_BLOCK} to {MOST_IN_BLOCK:,}, or `auto`: as many as "
+        description=f"distinct queries in a block, {MIN_IN_BLOCK} to {MAX_IN_BLOCK:,}, or `auto`: as many as "
         "the bursts of the traffic need",
     )
     baseline: Path | None = Field(
@@ -320,10 +321,10 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
         default=300, gt=0, description="interval at which the release's golden queries are searched again"
     )
     feedback_seconds: float = Field(default=3600, ge=1, description="how long /feedback accepts a reply's query_id")
-    explore_share: Annotated[float, Field(ge=0, le=MOST_EXPLORED)] = Field(
+    explore_share: Annotated[float, Field(ge=0, le=MAX_EXPLORED)] = Field(
         default=0.0,
         description="probability with which each result below the threshold is shown all the same, to be judged "
-        f"(docs/how-to/learn-from-traffic.md); at most {MOST_EXPLORED:g}",
+        f"(docs/how-to/learn-from-traffic.md); at most {MAX_EXPLORED:g}",
     )
     query_log: Path | None = Field(
         default=None,

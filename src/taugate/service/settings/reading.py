@@ -21,15 +21,18 @@ from taugate.service.settings.settings import PREFIX, VARIABLES, Settings, Varia
 _OTHER_VARIABLES = frozenset({"TAUGATE_CACHE", "TAUGATE_DATA", "TAUGATE_HOST_PORT", "TAUGATE_SIGNING_PASSPHRASE"})
 _OF_KUBERNETES = ("TAUGATE_PORT_", "TAUGATE_SERVICE_")
 _BY_NAME = {name: variable for variable in VARIABLES.values() for name in variable.names}
-_LONGEST_SHOWN = 60  # characters of a value in an error
+_MAX_SHOWN = 60  # characters of a value in an error
 
 
 @dataclass(frozen=True)
 class SettingInForce:
     """One setting as the service would use it.
 
-    variable: its declaration; value: as in `Settings`; source: where the value came from; set_by: the flag or the
-    variable that set it, None for a default.
+    Attributes:
+        variable: Its declaration.
+        value: As in `Settings`.
+        source: Where the value came from.
+        set_by: The flag or the variable that set it, None for a default.
     """
 
     variable: Variable
@@ -47,8 +50,12 @@ class SettingInForce:
 def read_settings(**flags: Any) -> Settings:  # noqa: ANN401 (a value for any of the settings)
     """Read the settings from flags, and from the environment where no flag is given.
 
-    flags: values by the variable's name, as in `Settings`; None stands for a flag that was not given. Raises InputError
-    for a value that cannot be used; the message names the flag or variable and the values that are allowed.
+    Args:
+        flags: Values by the variable's name, as in `Settings`; None stands for a flag that was not given.
+
+    Raises:
+        InputError: For a value that cannot be used; the message names the flag or variable and the values that are
+            allowed.
     """
     given = {name: value for name, value in flags.items() if value is not None}
     try:
@@ -62,7 +69,8 @@ def settings_in_force(**flags: Any) -> list[SettingInForce]:  # noqa: ANN401 (a 
 
     The releases directory is None where it is not named: nothing can be served then, and the rest can still be shown.
 
-    flags: as in `read_settings`, which raises InputError for a value that cannot be used.
+    Args:
+        flags: As in `read_settings`, which raises InputError for a value that cannot be used.
     """
     environment = {name.upper(): name for name in os.environ}
     releases_named = flags.get("releases") is not None or f"{PREFIX}RELEASES" in environment
@@ -83,8 +91,11 @@ def settings_in_force(**flags: Any) -> list[SettingInForce]:  # noqa: ANN401 (a 
 def unknown_variables(names: Iterable[str]) -> dict[str, str | None]:
     """Find variables that look like settings of the service and are not.
 
-    names: of environment variables. Returns the nearest setting for each unknown TAUGATE_* name, None where none is
-    near.
+    Args:
+        names: Of environment variables.
+
+    Returns:
+        The nearest setting for each unknown TAUGATE_* name, None where none is near.
     """
     known = [spelling for variable in VARIABLES.values() for spelling in _spellings(variable)]
     expected = {*known, *_OTHER_VARIABLES}
@@ -108,7 +119,9 @@ def _flag(name: str) -> str:
 def _message(detail: ErrorDetails, flags: Mapping[str, object]) -> str:
     """Say in one line what is wrong with a setting, and which values it takes.
 
-    detail: the first error of pydantic; flags: the values that did not come from the environment.
+    Args:
+        detail: The first error of pydantic.
+        flags: The values that did not come from the environment.
     """
     if not detail["loc"]:  # a rule between two settings, which names them itself
         return detail["msg"]
@@ -121,14 +134,15 @@ def _message(detail: ErrorDetails, flags: Mapping[str, object]) -> str:
     if detail["type"] == REFUSED:  # a URL, which may hold a password
         return f"{where}: {detail['msg']}"
     value = str(detail["input"])
-    shown = value if len(value) <= _LONGEST_SHOWN else f"{value[:_LONGEST_SHOWN]}…"
+    shown = value if len(value) <= _MAX_SHOWN else f"{value[:_MAX_SHOWN]}…"
     return f"{where}={shown}: must be {allowed_values(_BY_NAME[name].info)}"
 
 
 def allowed_values(info: FieldInfo) -> str:
     """Say which values a setting takes, such as "a whole number from 0 to 65535".
 
-    info: the declaration of the setting.
+    Args:
+        info: The declaration of the setting.
     """
     return _allowed(info.annotation, info.metadata)
 

@@ -52,10 +52,11 @@ class Settings(BaseSettings):
     def __init__(self, **values: Any) -> None:  # noqa: ANN401 (a value for any of the variables)
         """Read the variables.
 
-        values: settings that go before the environment, by the name of the variable in lower case and without TAUGATE_,
-        as in `Settings(releases=Path("releases"), redis_url=…)`.
-
         Raises pydantic.ValidationError for a value that cannot be used, or that is missing.
+
+        Args:
+            values: Settings that go before the environment, by the name of the variable in lower case and without
+                TAUGATE_, as in `Settings(releases=Path("releases"), redis_url=…)`.
         """
         super().__init__(**values)
 
@@ -126,7 +127,9 @@ class Settings(BaseSettings):
     def export(self, environment: MutableMapping[str, str]) -> None:
         """Write these settings into the environment of another process, which then reads the same.
 
-        environment: receives every variable that has a value, by its current name; others of ours are removed from it.
+        Args:
+            environment: Receives every variable that has a value, by its current name; others of ours are removed from
+                it.
         """
         for variable in [name for name in environment if name.lower().removeprefix(PREFIX.lower()) in _GROUPS]:
             del environment[variable]
@@ -150,8 +153,11 @@ class _FlatEnvironment(EnvSettingsSource):
 class Variable:
     """One environment variable and the field that it sets.
 
-    group: the field's group in `Settings`; field: its name there; names: the variable's name in lower case and without
-    TAUGATE_, then its older names; info: type, bounds, default and description.
+    Attributes:
+        group: The field's group in `Settings`.
+        field: Its name there.
+        names: The variable's name in lower case and without TAUGATE_, then its older names.
+        info: Type, bounds, default and description.
     """
 
     group: str

@@ -20,8 +20,11 @@ _NO_THRESHOLD = float(np.finfo(np.float32).min)
 class ShadowAnswer:
     """The answer of one of the two releases to a query.
 
-    considered: ids of the top-K; kept: ids of those that it keeps; both of documents where the query groups its
-    results, as the two releases may divide a document differently; seconds: from the query's text to the answer.
+    Attributes:
+        considered: Ids of the top-K.
+        kept: Ids of those that it keeps; both of documents where the query groups its results, as the two releases may
+            divide a document differently.
+        seconds: From the query's text to the answer.
     """
 
     considered: list[str]
@@ -32,7 +35,8 @@ class ShadowAnswer:
 def answer(query: Query, retriever: Retriever, documents: Documents) -> ShadowAnswer:
     """Answer a query by a release's retriever and documents.
 
-    Raises InputError for a filter on a field that none of its documents has.
+    Raises:
+        InputError: For a filter on a field that none of its documents has.
     """
     began = time.perf_counter()
     tokens = retriever.tokens([query.text])
@@ -107,7 +111,11 @@ class ShadowGauges:
         self._info.set(0)
 
     def count(self, outcome: str) -> None:
-        """Count a query of the sample; outcome: compared, skipped (the shadow is behind) or failed."""
+        """Count a query of the sample.
+
+        Args:
+            outcome: Compared, skipped (the shadow is behind) or failed.
+        """
         self._queries.labels(outcome).inc()
 
     def compare(self, current: ShadowAnswer, shadow: ShadowAnswer) -> None:

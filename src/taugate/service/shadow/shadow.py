@@ -24,14 +24,18 @@ _MAX_WAITING = 100
 class Shadow:
     """A release that is tried: both releases answer a share of the queries, and their differences are counted.
 
-    current: the pipeline of the release in service, which may be set to another at any time.
+    Attributes:
+        current: The pipeline of the release in service, which may be set to another at any time.
     """
 
     def __init__(self, release: Release, current: SearchPipeline, share: float, registry: CollectorRegistry) -> None:
         """Start the thread.
 
-        release: the one that is tried, which `close` closes; current: see above; share: of the queries, 0…1; registry:
-        for the metrics, which go with the shadow.
+        Args:
+            release: The one that is tried, which `close` closes.
+            current: See above.
+            share: Of the queries, 0…1.
+            registry: For the metrics, which go with the shadow.
         """
         self.release = release
         self.current = current

@@ -105,7 +105,10 @@ class DifyRecords(BaseModel):
 def add_dify_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) -> None:
     """Add the route to an application.
 
-    app: gets the route; searching: answers it as /search is answered; limiter: of keys.
+    Args:
+        app: Gets the route.
+        searching: Answers it as /search is answered.
+        limiter: Of keys.
     """
 
     async def dify_retrieval(request: Request, body: DifyQuery) -> Response:
@@ -131,7 +134,11 @@ def add_dify_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) 
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """Dify's form of a reply; threshold: as for `tightened`."""
+    """Dify's form of a reply.
+
+    Attributes:
+        threshold: As for `tightened`.
+    """
 
     threshold: float | None
 
@@ -152,7 +159,11 @@ def _record(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _filter(asked: MetadataCondition | None, fields: Fields) -> Filter | None:
-    """Translate a condition. fields: of the release, which say whether times are dates or numbers."""
+    """Translate a condition.
+
+    Args:
+        fields: Of the release, which say whether times are dates or numbers.
+    """
     if asked is None or not asked.conditions:
         return None
     try:
@@ -194,7 +205,8 @@ def _comparison(name: str, asked: MetadataComparison, fields: Fields) -> Filter:
 def _equal(name: str, value: object, fields: Fields) -> Filter:
     """Translate `is`: the value itself or, if the field holds dates, its day or moment.
 
-    value: for dates an ISO date, or the seconds since 1970 that Dify's form sends.
+    Args:
+        value: For dates an ISO date, or the seconds since 1970 that Dify's form sends.
     """
     same = condition(name, value)
     with suppress(ValueError, TypeError, OverflowError):
@@ -229,7 +241,11 @@ def _time(name: str, operator: str, value: object, fields: Fields) -> Filter:
 
 
 def _number(name: str, operator: str, value: object, needed: str = "a number") -> float:
-    """Return a number, which Dify's forms may send as text; needed: what a message asks for."""
+    """Return a number, which Dify's forms may send as text.
+
+    Args:
+        needed: What a message asks for.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     if isinstance(value, str):

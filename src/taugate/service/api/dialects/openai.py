@@ -21,9 +21,9 @@ from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchFields, r
 from taugate.service.api.search import CURRENT, SearchRoutes
 from taugate.service.errors import Invalid
 from taugate.service.pipeline.reply import SearchForm
-from taugate.service.settings import MOST_QUERIES
+from taugate.service.settings import MAX_QUERIES
 
-_MOST_RESULTS = 50  # as OpenAI has it
+_MAX_RESULTS = 50  # as OpenAI has it
 _Scalar = str | int | float | bool
 _Comparison = Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"]
 _Compound = Literal["and", "or"]
@@ -54,14 +54,14 @@ def _require_queries(asked: V) -> V:
     texts = [asked] if isinstance(asked, str) else asked
     if not isinstance(texts, list) or not texts or not all(isinstance(each, str) for each in texts):
         raise PydanticCustomError("query", "give a text, or a list of texts")
-    if len(texts) > MOST_QUERIES:
-        raise PydanticCustomError("query", "{sent} texts, at most {most}", {"sent": len(texts), "most": MOST_QUERIES})
+    if len(texts) > MAX_QUERIES:
+        raise PydanticCustomError("query", "{sent} texts, at most {most}", {"sent": len(texts), "most": MAX_QUERIES})
     for each in texts:
         require_text(each)
     return asked
 
 
-_Queries = QueryText | Annotated[list[QueryText], Field(min_length=1, max_length=MOST_QUERIES)]
+_Queries = QueryText | Annotated[list[QueryText], Field(min_length=1, max_length=MAX_QUERIES)]
 
 
 class _Lenient(BaseModel):
@@ -103,7 +103,7 @@ class VectorStoreQuery(_Lenient):
 
     query: Annotated[_Queries, BeforeValidator(_require_queries)]
     filters: _AnyFilter | None = None
-    max_num_results: Annotated[int, Field(ge=1, le=_MOST_RESULTS), WHOLE_NUMBER] | None = None
+    max_num_results: Annotated[int, Field(ge=1, le=_MAX_RESULTS), WHOLE_NUMBER] | None = None
     ranking_options: RankingOptions | None = None
 
 
@@ -145,7 +145,10 @@ class VectorStoreResults(BaseModel):
 def add_openai_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) -> None:
     """Add the route to an application.
 
-    app: gets the route; searching: answers it as /search is answered; limiter: of keys.
+    Args:
+        app: Gets the route.
+        searching: Answers it as /search is answered.
+        limiter: Of keys.
     """
 
     async def search_vector_store(request: Request, body: VectorStoreQuery) -> Response:
@@ -203,7 +206,11 @@ def _translated(asked: ComparisonFilter | CompoundFilter) -> Filter:
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """OpenAI's form of the reply to one query; threshold: as for `tightened`."""
+    """OpenAI's form of the reply to one query.
+
+    Attributes:
+        threshold: As for `tightened`.
+    """
 
     query: str
     threshold: float | None

@@ -32,7 +32,8 @@ FilterValue = Annotated[_Scalar | list[_Scalar], BeforeValidator(_require_values
 def dialect_score(result: dict[str, Any]) -> float:
     """Return the relevance of a result where the release models it, else its similarity, at least 0.
 
-    result: of a reply to a search.
+    Args:
+        result: Of a reply to a search.
     """
     relevance = result["relevance"]
     score: float = max(0.0, result["score"]) if relevance is None else relevance
@@ -42,16 +43,23 @@ def dialect_score(result: dict[str, Any]) -> float:
 def tightened(reply: dict[str, Any], threshold: float | None) -> tuple[list[dict[str, Any]], str | None]:
     """Return the results that score at least a threshold, and why there is none.
 
-    reply: to a search; threshold: in units of `dialect_score`; None and 0 keep every result.
+    Args:
+        reply: To a search.
+        threshold: In units of `dialect_score`; None and 0 keep every result.
     """
     results = [each for each in reply["results"] if not threshold or dialect_score(each) >= threshold]
     return results, None if results else reply["reason"] or "all_below_threshold"
 
 
 def condition(field: str, asked: object) -> Filter:
-    """Parse a condition on one field. Raises PydanticCustomError.
+    """Parse a condition on one field.
 
-    field: its name; asked: the condition as a filter of /search has it.
+    Args:
+        field: Its name.
+        asked: The condition as a filter of /search has it.
+
+    Raises:
+        PydanticCustomError: .
     """
     if field in _RESERVED:
         raise PydanticCustomError("filter", "{name} combines filters and is no field", {"name": field})
@@ -59,9 +67,14 @@ def condition(field: str, asked: object) -> Filter:
 
 
 def combined(filters: list[Filter], *, any_of: bool) -> Filter:
-    """Combine filters into one. Raises PydanticCustomError where that is too large.
+    """Combine filters into one.
 
-    filters: one or more; any_of: whether one of them is enough.
+    Args:
+        filters: One or more.
+        any_of: Whether one of them is enough.
+
+    Raises:
+        PydanticCustomError: Where that is too large.
     """
     if any_of:
         return check_size(AnyOf.of(filters))

@@ -33,7 +33,10 @@ _MEDIA_TYPES = {
 class PageFile:
     """A file of the page.
 
-    content: its bytes; media_type: with the charset; etag: changes whenever the content does, in quotes.
+    Attributes:
+        content: Its bytes.
+        media_type: With the charset.
+        etag: Changes whenever the content does, in quotes.
     """
 
     content: bytes
@@ -46,7 +49,8 @@ def page_files(mode: Literal["playground", "judge"] = "playground") -> dict[str,
 
     The page itself is at "", and links to "playground/app.css" and "playground/app.js".
 
-    mode: whether the page is the playground, or that of `taugate judge --web`.
+    Args:
+        mode: Whether the page is the playground, or that of `taugate judge --web`.
     """
     return {"" if name == "app.html" else f"playground/{name}": _read(name, mode) for name in _MEDIA_TYPES}
 

@@ -15,7 +15,8 @@ _NAMES = {"": "playground", "playground/app.css": "playground_style", "playgroun
 def add_playground_routes(app: FastAPI) -> None:
     """Add the page at /playground, /playground/app.css and /playground/app.js.
 
-    app: gets the routes, which answer GET and HEAD.
+    Args:
+        app: Gets the routes, which answer GET and HEAD.
     """
     for path, file in page_files().items():
         _add_route(app, f"/{path or 'playground'}", _NAMES[path], file)

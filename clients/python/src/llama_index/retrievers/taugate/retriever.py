@@ -17,7 +17,11 @@ _DISPATCHER = get_dispatcher(__name__)
 
 
 class TaugateEmptyEvent(BaseEvent):
-    """A search has no results. reply: why, with `reason`, `best_score`, `threshold`, `query_id` and others."""
+    """A search has no results.
+
+    Attributes:
+        reply: Why, with `reason`, `best_score`, `threshold`, `query_id` and others.
+    """
 
     reply: dict[str, Any]  # Any: JSON
 
@@ -62,7 +66,11 @@ class TaugateRetriever(BaseRetriever):
 
 
 def translate(filters: MetadataFilters | MetadataFilter) -> Filter:
-    """Translate metadata filters. Raises UnsupportedFilter for what Taugate has no condition for."""
+    """Translate metadata filters.
+
+    Raises:
+        UnsupportedFilter: For what Taugate has no condition for.
+    """
     if isinstance(filters, MetadataFilter):
         return _condition(filters)
     parts = [translate(each) for each in filters.filters]

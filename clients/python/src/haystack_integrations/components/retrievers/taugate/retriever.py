@@ -50,9 +50,16 @@ class TaugateRetriever:
     def run(
         self, query: str, k: int | None = None, filters: Json | None = None, threshold: float | None = None
     ) -> Json:
-        """Search. query: the text; k, filters, threshold: those of the component where None.
+        """Search.
 
-        Returns `documents`; `reason`, why there are none, or None; and `query_id`, for feedback.
+        Args:
+            query: The text.
+            k: Those of the component where None.
+            filters: Those of the component where None.
+            threshold: Those of the component where None.
+
+        Returns:
+            `documents`; `reason`, why there are none, or None; and `query_id`, for feedback.
         """
         return _outputs(self._open().search(query, *self._options(k, filters, threshold)))
 
@@ -92,7 +99,11 @@ class TaugateRetriever:
 
 
 def translate(filters: Json) -> Filter:
-    """Translate Haystack's filters. Raises UnsupportedFilter for what Taugate has no condition for."""
+    """Translate Haystack's filters.
+
+    Raises:
+        UnsupportedFilter: For what Taugate has no condition for.
+    """
     if "field" in filters:
         return compare(str(filters["field"]).removeprefix("meta."), str(filters.get("operator")), filters.get("value"))
     operator = str(filters.get("operator")).upper()
