@@ -7,7 +7,7 @@ from typing import Self
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import EncodedDataset, encode_dataset
 from taugate.calibration.encoding.source import exported_encoder
-from taugate.calibration.metrics.clusters import Labels, SamplingUnits, clusters
+from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits, clusters
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.settings import CalibrationSettings
@@ -33,14 +33,7 @@ class IndexedSet:
 
     @classmethod
     def read(cls, folder: Path, split: str, encoder: str, spool: Path) -> Self:
-        """Read and encode a data set, through the project's own cache; progress goes to stdout.
-
-        Args:
-            folder: Of the data set.
-            split: Whose queries are read.
-            encoder: What `--encoder` takes.
-            spool: An empty folder, which has to outlive the result.
-        """
+        """Read and encode a data set, through the project's own cache; progress goes to stdout."""
         model = OnnxEncoder.load(exported_encoder(encoder))
         cache = EmbeddingCache.for_encoder(model.sha256, model.config.dimension)
         dataset = read_dataset(folder, split, spool)
@@ -48,16 +41,12 @@ class IndexedSet:
         return cls(dataset, encoded, FlatIndex.build(encoded.documents))
 
     @property
-    def labels(self) -> Labels:
+    def labels(self) -> ClusterIds:
         """Number the clusters of all queries, the answerable ones first."""
         return clusters(self.dataset.answerable + self.dataset.unanswerable)
 
     def calibrate(self, settings: CalibrationSettings) -> Findings:
-        """Choose a threshold as `taugate calibrate` does without a gate.
-
-        Args:
-            settings: Of the calibration.
-        """
-        units = SamplingUnits.from_labels(clusters(self.dataset.answerable))
+        """Choose a threshold as `taugate calibrate` does without a gate."""
+        units = SamplingUnits.from_clusters(clusters(self.dataset.answerable))
         drawn = DrawnQueries.draw(units, len(self.dataset.documents), settings)
         return study(self.dataset, self.encoded, self.index, drawn, settings, Stopwatch())

@@ -39,23 +39,14 @@ class Experiment:
         return min(most, self.splits)
 
     def wanted(self, names: Iterable[str]) -> list[str]:
-        """Choose the data sets that were asked for and exist; prints which are missing.
-
-        Args:
-            names: Of folders, each with its split after a slash unless that is test.
-        """
+        """Choose the data sets that were asked for and exist; prints which are missing."""
         asked = [name for name in names if not self.sets or name in self.sets or name.split("/")[0] in self.sets]
         for name in [name for name in asked if not self._folder(name).is_dir()]:
             print(f"{name} is left out: there is no {self._folder(name)}")
         return [name for name in asked if self._folder(name).is_dir()]
 
     def encoded(self, name: str, encoder: str = DEFAULT_ENCODER) -> EncodedSplit:
-        """Encode a data set, through the project's own cache.
-
-        Args:
-            name: Of its folder, with its split after a slash unless that is test.
-            encoder: A name or a folder of weights.
-        """
+        """Encode a data set, through the project's own cache."""
         return _encoded(self.data, name, encoder)
 
     def searched(self, name: str, k: int, encoder: str = DEFAULT_ENCODER) -> SearchedSplit:
@@ -67,7 +58,7 @@ class Experiment:
 
 
 def second_encoder() -> str | None:
-    """Return the folder of the second encoder's weights, None where its package is not installed."""
+    """Return the folder of the second encoder's weights, None if its package is not installed."""
     spec = find_spec(_SECOND)
     return str(Path(spec.origin).parent / "model_weights") if spec and spec.origin else None
 
@@ -75,11 +66,7 @@ def second_encoder() -> str | None:
 def experiment_page(
     *, file: str, module: str, title: str, introduction: str, sections: Mapping[str, Section[Experiment]], splits: int
 ) -> Page[Experiment]:
-    """Declare a page whose sections are measured on random splits.
-
-    Args:
-        splits: How many by default, the others as `Page`.
-    """
+    """Declare a page whose sections are measured on random splits."""
     options = [
         Option("splits", splits, "random splits; slow tables take fewer"),
         Option("seed", 0, "of every random choice"),
@@ -88,12 +75,7 @@ def experiment_page(
 
 
 def measure(page: Page[Experiment], description: str | None) -> None:
-    """Measure the sections asked for on the command line, each in the same workers, and write them to the page.
-
-    Args:
-        page: Of `experiment_page`.
-        description: For --help.
-    """
+    """Measure the sections asked for on the command line, each in the same workers, and write them to the page."""
     arguments = page.parse(page.parser(description))
     with threadpool_limits(limits=1), Workers() as workers:
         experiment = Experiment(data_folder(), frozenset(arguments.sets), arguments.splits, arguments.seed, workers)

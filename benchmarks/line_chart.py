@@ -9,7 +9,6 @@ from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEnt
 from taugate.calibration.charts.standalone import standalone
 
 _PAGES = ROOT / "docs" / "benchmarks"
-IMAGES = ROOT / "docs" / "images"
 _SERIES = ("s-topk", "s-correct", "s-random", "s-ndcg")
 
 Points = tuple[Sequence[float], Sequence[float]]  # xs and ys
@@ -18,14 +17,7 @@ Points = tuple[Sequence[float], Sequence[float]]  # xs and ys
 def draw(
     path: Path, title: str, axes: tuple[str, str], lines: Mapping[str, Points], dots: Mapping[str, Sequence[Dot]]
 ) -> str:
-    """Draw lines and dots, each set of them named in the legend; returns the image as Markdown for a page.
-
-    Args:
-        path: Of the file, whose stem names the drawing.
-        axes: What is along x and y.
-        lines: By what each is, four at most.
-        dots: By what they are.
-    """
+    """Draw lines and dots, each set of them named in the legend; returns the image as Markdown for a page."""
     xs = [x for points in lines.values() for x in points[0]] + [dot.x for each in dots.values() for dot in each]
     ys = [y for points in lines.values() for y in points[1]] + [dot.y for each in dots.values() for dot in each]
     chart = Chart(
@@ -42,12 +34,7 @@ def draw(
 
 
 def image(path: Path, figure: Figure, title: str) -> str:
-    """Write a figure as a file, in light colours; returns the image as Markdown for a page of docs/benchmarks.
-
-    Args:
-        path: Of the file.
-        title: What it shows, for those who do not see it.
-    """
+    """Write a figure as a file, in light colours; returns the image as Markdown for a page of docs/benchmarks."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(standalone(figure, "light"), encoding="utf-8")
     return f"![{title}]({Path(os.path.relpath(path, _PAGES)).as_posix()})"

@@ -5,23 +5,13 @@ from dataclasses import dataclass
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Format a Markdown table.
-
-    Args:
-        header: One title a column.
-        rows: As many cells each, formatted with `str`.
-    """
+    """Format a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
 
 
 def share(value: float, digits: int = 3) -> str:
-    """Format a share without its leading zero: 0.25 becomes .250.
-
-    Args:
-        value: The share, which may be negative.
-        digits: Behind the point.
-    """
+    """Format a share without its leading zero: 0.25 becomes .250."""
     text = f"{value:.{digits}f}"
     return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
 

@@ -10,12 +10,7 @@ Figure = TypeVar("Figure")
 
 @contextmanager
 def sampled(read: Callable[[], Figure], seconds: float) -> Iterator[list[Figure]]:
-    """Yield a list that grows during the block: one figure from before it, then one every so many seconds.
-
-    Args:
-        read: Returns the figure now, called in a thread of its own.
-        seconds: Between two readings.
-    """
+    """Yield a list that grows during the block: one figure from before it, then one every so many seconds."""
     figures, ended = [read()], threading.Event()
 
     def keep_reading() -> None:

@@ -84,7 +84,7 @@ class SearchedSplit:
             encoded.name,
             k,
             encoded.queries,
-            SamplingUnits.from_labels(clusters(encoded.queries)),
+            SamplingUnits.from_clusters(clusters(encoded.queries)),
             vectors,
             local,
             corpus[retrieved],
@@ -118,10 +118,10 @@ class SearchedSplit:
         """`taugate.calibration.relevance.estimate` with these parts of the queries."""
         values, background = self.values(parts.fit)
         relevant = self.judged.grades >= 1
-        fitted = fit_relevance(values[parts.fit], relevant[parts.fit], parts.labels)
+        fitted = fit_relevance(values[parts.fit], relevant[parts.fit], parts.clusters)
         if fitted is None:
             return None
-        model = recalibrate(fitted.model, values[parts.rest], relevant[parts.rest])
+        model = recalibrate(fitted.model, values[parts.not_fitting], relevant[parts.not_fitting])
         choosing = fitted.model.probability(values[parts.choose]).astype(np.float32)
         answerable = model.probability(values).astype(np.float32)
         return EstimatedRelevance(Relevance(model, background, self.k), answerable, answerable[:0], fitted, choosing)

@@ -1,4 +1,4 @@
-"""A release of the sample whose documents are divided into sentences, as `taugate import` divides long ones."""
+"""A release of the sample whose documents are divided into sentences, as `taugate import` divides long documents."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from taugate.cli import main as cli
 
 
 def write_chunked(sample: Path, folder: Path) -> Path:
-    """Write the sample with a chunk for each sentence; a relevant document is so by its first chunk."""
+    """Write the sample with a chunk for each sentence; qrels name the first chunk of a relevant document."""
     data = shutil.copytree(sample, folder)
     first: dict[str, str] = {}
     lines = []
@@ -33,7 +33,7 @@ def write_chunked(sample: Path, folder: Path) -> Path:
 
 
 def write_chunked_release(sample: Path, encoder: Path, folder: Path) -> Path:
-    """Calibrate it in an empty folder; returns the releases directory, whose only release is the current one."""
+    """Calibrate the chunked sample in an empty folder; returns the releases directory with its only release."""
     data = write_chunked(sample, folder / "data")
     command = ["calibrate", str(data), "--releases", str(folder / "releases"), "--encoder", str(encoder)]
     if cli.main(command):

@@ -1,4 +1,4 @@
-"""Fixtures: the sample data set, an encoder without PyTorch, a release made of both, and a real service on it."""
+"""Fixtures: the sample data set, an encoder without PyTorch, a release of both, and a real service with it."""
 
 import os
 from collections.abc import Iterator
@@ -17,21 +17,28 @@ from tests.service_process import ServiceProcess
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# Else gRPC's handlers run in every copy of this process that is made to start a program as another user, such as
-# PostgreSQL's initdb, and one in two hundred aborts. It is read when gRPC is first imported, which is later.
+# gRPC reads this at its first import. Otherwise its fork handlers run in every fork of this process that starts another
+# user's program, such as PostgreSQL's initdb, and one fork in two hundred aborts.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
-# The longest files, in the order in which workers take them: begun last, one of them would have a worker wait.
-_FIRST = ("tests/docs/test_pages_run.py", "tests/calibration/test_squad.py")
+# The longest files, which start first so that no process runs one of them while the others have finished.
+_FIRST = (
+    "tests/docs/test_how_to_run.py",
+    "tests/docs/test_pages_run.py",
+    "tests/cli/test_home_folder.py",
+    "tests/calibration/test_squad.py",
+    "tests/deploy/test_drift_end_to_end.py",
+    "tests/service/process/test_draining.py",
+)
 
-# The same examples every time, so that a red test is a change of ours; --hypothesis-profile=search looks further.
+# The same examples every time, so that only a change of the code breaks a test; --hypothesis-profile=search draws more.
 settings.register_profile("same", derandomize=True, database=None, deadline=None)
 settings.register_profile("search", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files; the others keep their order."""
+    """Put the longest files first; the others keep their order."""
     items.sort(
         key=lambda item: _FIRST.index(file) if (file := item.nodeid.partition("::")[0]) in _FIRST else len(_FIRST)
     )
@@ -39,12 +46,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests neither read nor fill the user's cache, and no setting of the machine reaches them.
+    """Give the tests a new cache, and an environment without the machine's settings of Taugate.
 
-    The workers of pytest-xdist share encoders and embeddings, so that the real encoder is exported once and encodes a
-    text once. Copies of releases are kept by URL, and every worker has the same URLs.
+    The processes of pytest-xdist share encoders and embeddings, so that the real encoder is exported once and encodes a
+    text once. Each has its own copies of releases: these are cached by URL, and the URLs are the same in all processes.
     """
-    kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("TAUGATE_")}
+    settings_before = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("TAUGATE_")}
     cache = tmp_path_factory.mktemp("cache")
     for name in ("encoders", "embeddings") if "PYTEST_XDIST_WORKER" in os.environ else ():
         shared = tmp_path_factory.getbasetemp().parent / name
@@ -52,7 +59,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         (cache / name).symlink_to(shared)
     os.environ["TAUGATE_CACHE"] = str(cache)
     yield
-    os.environ.update(kept)
+    os.environ.update(settings_before)
 
 
 _DATA = os.environ.get("TAUGATE_DATA")
@@ -60,7 +67,7 @@ _DATA = os.environ.get("TAUGATE_DATA")
 
 @pytest.fixture(scope="session")
 def public_data() -> Path:
-    """The folder of public data sets."""
+    """Return the folder of the public data sets."""
     if not _DATA:
         pytest.skip("TAUGATE_DATA is not set: it names the folder with the public data sets")
     return Path(_DATA)
@@ -83,7 +90,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def releases(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
-    """A releases directory with one promoted release. Tests that change it copy it first."""
+    """A releases directory with one promoted release; tests that change it copy it first."""
     folder = tmp_path_factory.mktemp("releases")
     assert cli.main(["calibrate", str(sample), "--releases", str(folder), "--encoder", str(encoder)]) == 0
     return folder
@@ -91,14 +98,14 @@ def releases(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Pa
 
 @pytest.fixture(scope="module")
 def service(releases: Path) -> Iterator[ServiceProcess]:
-    """`taugate serve` as a process of its own, ready."""
+    """A real `taugate serve` process, ready."""
     with ServiceProcess(releases) as process:
         yield process.ready()
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator["Browser"]:
-    """Chromium. No longer than a module: while it runs, asyncio.run() is refused in this thread."""
+    """Chromium, started for each module, because asyncio.run() is impossible in this thread while it runs."""
     from tests.browser import chromium
 
     with chromium() as started:

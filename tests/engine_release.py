@@ -1,4 +1,4 @@
-"""The same release twice: as it is, and with its vectors and documents in an engine."""
+"""The same release twice: with local vectors and documents, and with both in an engine."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ from tests.retrieval.engines.corpus import recorded, soon, upload
 
 
 class Pair(NamedTuple):
-    """A releases directory, the release in it that holds its own corpus, and the one whose corpus is in an engine."""
+    """A releases directory, a release with a local corpus (`here`), and one with its corpus in an engine (`there`)."""
 
     folder: Path
     here: str
@@ -30,21 +30,21 @@ class Pair(NamedTuple):
 
 
 def write_pair(releases: Path, folder: Path, engine: Engine) -> Pair:
-    """Copy the current release twice, with one background of the relevance model; the first is current.
+    """Copy the current release twice, with the same background of the relevance model; the local one becomes current.
 
     Args:
-        releases: With a release that was calibrated in the process.
-        folder: Made, and filled.
-        engine: Gets the collection.
+        releases: Releases directory with a current release.
+        folder: New releases directory.
+        engine: Engine that receives the collection.
     """
     source = load(find(releases))
     relevance = source.retriever.relevance
     assert relevance is not None
     vectors = source.retriever.index.vectors[np.arange(len(source.documents))]  # type: ignore[attr-defined]
-    lengths = np.array([len(each.encoded_text.encode()) for each in source.documents])
-    asked = source.retriever.vectors([each.text for each in source.golden])
-    stored = Background.of(vectors, asked, lengths)
-    computed = ComputedBackground.of((stored.mean, stored.covariance), asked)
+    lengths = np.array([len(document.encoded_text.encode()) for document in source.documents])
+    queries = source.retriever.vectors([golden.text for golden in source.golden])
+    stored = Background.of(vectors, queries, lengths)
+    computed = ComputedBackground.of((stored.mean, stored.covariance), queries)
     rows = Rows(vectors, [*source.documents])
     record = recorded(engine, rows)
     folder.mkdir()

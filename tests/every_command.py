@@ -1,6 +1,6 @@
-"""A small real run of every command, each in a home folder of its own that is empty before.
+"""A small real run of every command, each in a new, empty home folder.
 
-A test looks at what the runs leave there, and `make attacks` at the names that they look up.
+A test checks the files that the runs leave there, and `make attacks` the names that they look up.
 """
 
 import argparse
@@ -37,13 +37,13 @@ class CommandRun:
     """One run of a command.
 
     Attributes:
-        command: Its words without options, such as "release list".
-        arguments: The rest of the command line.
-        port: Of the server that it starts, 0 if it ends by itself.
-        use: Asks the server, which is then told to stop.
-        text: Goes to stdin.
-        settings: Further variables of its environment.
-        status: Exit status if all is well.
+        command: Words of the command without options, such as "release list".
+        arguments: Options and arguments of the command line.
+        port: Port of the server that it starts; 0 if the command ends by itself.
+        use: Sends requests to the server, which is stopped afterwards.
+        text: Text for stdin.
+        settings: Additional environment variables.
+        status: Expected exit status.
     """
 
     command: str
@@ -57,13 +57,14 @@ class CommandRun:
 
 @dataclass(frozen=True)
 class CommandOutcome:
-    """What came of a run.
+    """The outcome of a run.
 
     Attributes:
+        run: The run.
         status: Exit status.
         output: Stdout and stderr.
-        home: Files that it left in its home and in its folder for temporary files, relative to these.
-        temporary: Files that it left in its home and in its folder for temporary files, relative to these.
+        home: Files left in the home folder, as relative paths.
+        temporary: Files left in the folder for temporary files, as relative paths.
     """
 
     run: CommandRun
@@ -74,7 +75,7 @@ class CommandOutcome:
 
 
 def command_names() -> set[str]:
-    """Name every command that there is: those of the parser, whichever they are, and the client's."""
+    """Return the names of all commands: those of the parser, and that of the client."""
 
     def leaves(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[str]:
         groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
@@ -93,32 +94,32 @@ def run_every_command(
     settings: Mapping[str, str] | None = None,
     serve_seconds: float = 0.0,
 ) -> Iterator[CommandOutcome]:
-    """Run the commands one after the other, as each needs what earlier ones wrote, and yield what came of each.
+    """Run the commands in sequence, because each needs files of earlier ones, and yield the outcomes.
 
     Args:
-        folder: For data, releases and homes.
-        wrap: Turns a command line into the one that runs it.
-        settings: Further variables of every environment, which has nothing else of this process's but PATH.
-        serve_seconds: How long a service runs after its first answer.
+        folder: Folder for data, releases and home folders.
+        wrap: Returns the command line that runs a command line, such as one of strace.
+        settings: Additional variables of every environment, which otherwise has only PATH of this process.
+        serve_seconds: Seconds that a service runs after its first answer.
     """
     for number, run in enumerate(_runs(folder, serve_seconds)):
-        place = folder / f"run-{number}"
-        place.mkdir()
-        yield _outcome(run, place, wrap, settings or {})
+        run_folder = folder / f"run-{number}"
+        run_folder.mkdir()
+        yield _outcome(run, run_folder, wrap, settings or {})
 
 
 def _outcome(
-    run: CommandRun, place: Path, wrap: Callable[[list[str]], list[str]], settings: Mapping[str, str]
+    run: CommandRun, folder: Path, wrap: Callable[[list[str]], list[str]], settings: Mapping[str, str]
 ) -> CommandOutcome:
-    home = place / "home"
+    home = folder / "home"
     home.mkdir()
     module = ["taugate_mcp"] if run.command == MCP else ["taugate", *run.command.split()]
-    # A short path: Ray has Unix sockets below.
-    with tempfile.TemporaryDirectory(prefix="t") as temporary, (place / "output").open("w+b") as output:
+    # A short path, because Ray creates Unix sockets in it.
+    with tempfile.TemporaryDirectory(prefix="t") as temporary, (folder / "output").open("w+b") as output:
         environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": temporary, "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(
             wrap([sys.executable, "-m", *module, *run.arguments]),
-            cwd=place,
+            cwd=folder,
             env={**environment, **settings, **run.settings},
             stdin=subprocess.PIPE,
             stdout=output,
@@ -131,7 +132,7 @@ def _outcome(
 
 
 def _wait(process: "subprocess.Popen[bytes]", run: CommandRun) -> int:
-    """Wait for the end of a run, and kill what is left of it then."""
+    """Wait for the end of a run, and kill its remaining processes."""
     try:
         if not run.port:
             process.communicate(run.text.encode(), timeout=_SECONDS)
@@ -148,10 +149,10 @@ def _wait(process: "subprocess.Popen[bytes]", run: CommandRun) -> int:
 
 
 def _wait_until_ready(process: "subprocess.Popen[bytes]", run: CommandRun) -> None:
-    """Wait until a server answers, with anything but 503.
+    """Wait until a server answers with another status than 503.
 
     Raises:
-        RuntimeError: If it ends before.
+        RuntimeError: If the server ends before it is ready.
     """
     deadline = time.monotonic() + _SECONDS
     while process.poll() is None and time.monotonic() < deadline:
@@ -167,7 +168,7 @@ def _files(folder: Path) -> list[str]:
 
 
 def _runs(folder: Path, serve_seconds: float) -> Iterator[CommandRun]:
-    """Yield the runs; the arguments of later ones depend on what earlier ones wrote."""
+    """Yield the runs; the arguments of later runs depend on files of earlier ones."""
     texts = [entry[field] for entry in zaragoza_construction_faq.load(lang="en") for field in ("q", "a")]
     encoder = str(write_fake_encoder(folder / "encoder", texts))
     data, releases, log = folder / "data", folder / "releases", folder / "queries.jsonl"
@@ -189,7 +190,7 @@ def _runs(folder: Path, serve_seconds: float) -> Iterator[CommandRun]:
     yield CommandRun("explain", [_QUESTION, _first_id(data), *at])
     yield CommandRun("traffic", [str(log), "--to", str(data), "--votes", "1"])
     yield CommandRun("drift replay", [str(log), *at])
-    yield CommandRun("drift baseline", [str(log), *at], status=2)  # it takes the queries of a week
+    yield CommandRun("drift baseline", [str(log), *at], status=2)  # it needs the queries of a week
     yield from _runs_on_releases(folder, releases, _first_id(data))
     for command, text in (("update", "and a tower"), ("recalibrate", "and a bridge")):
         with (data / "corpus.jsonl").open("a", encoding="utf-8") as corpus:
@@ -202,7 +203,7 @@ def _runs(folder: Path, serve_seconds: float) -> Iterator[CommandRun]:
 
 
 def _runs_on_texts(folder: Path, texts: Sequence[str], encoder: str) -> Iterator[CommandRun]:
-    """Yield runs that begin with a folder of files; the encoder of the quickstart is exported from PyTorch."""
+    """Yield runs on a folder of files; the quickstart exports its encoder from PyTorch."""
     files, imported, port = folder / "texts", str(folder / "imported"), free_port()
     files.mkdir()
     for number, text in enumerate(texts[:40]):
@@ -236,13 +237,13 @@ def _runs_on_releases(folder: Path, releases: Path, document: str) -> Iterator[C
     at = ["--releases", str(releases)]
     for action in ("list", "show", "verify", "history"):
         yield CommandRun(f"release {action}", at)
-    yield CommandRun("release correlations", at, status=2)  # it takes releases of three encoders
+    yield CommandRun("release correlations", at, status=2)  # it needs releases of three encoders
     current = (releases / "current").read_text(encoding="utf-8").strip()
-    (other,) = {path.parent.name for path in releases.glob("*/manifest.json")} - {current}
-    yield CommandRun("release diff", [other, current, *at])
-    yield CommandRun("release promote", [other, *at, "--force"])
+    (previous,) = {path.parent.name for path in releases.glob("*/manifest.json")} - {current}
+    yield CommandRun("release diff", [previous, current, *at])
+    yield CommandRun("release promote", [previous, *at, "--force"])
     yield CommandRun("release rollback", at)
-    yield CommandRun("release shadow", [other, *at])
+    yield CommandRun("release shadow", [previous, *at])
     yield CommandRun("release shadow", ["--none", *at])
     yield CommandRun("release sign", [current, "--key", str(write_keys(folder)[0]), *at])
     bucket = (folder / "bucket").as_uri()
@@ -258,7 +259,7 @@ def _first_id(data: Path) -> str:
 
 
 def _search(port: int) -> None:
-    """Search, and judge a result if there is one."""
+    """Search, and judge the first result, if any."""
     reply = json.loads(_ask(port, "POST", "/search", {"query": _QUESTION})[1])
     if reply["results"]:
         judged = {"query_id": reply["query_id"], "document_id": reply["results"][0]["id"], "relevant": True}
@@ -269,7 +270,7 @@ def _ask(port: int, method: str, path: str, body: object = None) -> tuple[int, b
     """Return status and body of a reply.
 
     Raises:
-        OSError: .
+        OSError: If the server does not answer.
     """
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:

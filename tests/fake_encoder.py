@@ -1,7 +1,7 @@
-"""A deterministic encoder without PyTorch: every word has a random direction, a text is the mean of its words,
+"""A deterministic encoder without PyTorch: every word has a random direction, and a text is the mean of its words,
 weighted by inverse document frequency.
 
-Written as an exported encoder folder, so that everything downstream of the export is the real thing.
+It has the format of an exported encoder folder, so that tests use the real code after the export.
 """
 
 import re
@@ -22,7 +22,7 @@ UNKNOWN = "[UNK]"
 
 
 def write_fake_encoder(folder: Path, texts: Iterable[str], seed: int = 0) -> Path:
-    """Write model.onnx, tokenizer.json and encoder.json; words that no text holds share one direction."""
+    """Write model.onnx, tokenizer.json and encoder.json; words that are in no text share one direction."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = list(texts)
     total = 1 + len(texts)
@@ -49,7 +49,7 @@ def write_fake_encoder(folder: Path, texts: Iterable[str], seed: int = 0) -> Pat
 
 
 def _mean_of_words(weights: np.ndarray) -> onnx.ModelProto:
-    """(input_ids, attention_mask) → unit vectors, the graph of a static embedding."""
+    """Return the graph of a static embedding: (input_ids, attention_mask) → unit vectors."""
     nodes = [
         helper.make_node("Gather", ["weights", "input_ids"], ["words"]),
         helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),

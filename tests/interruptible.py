@@ -1,9 +1,9 @@
-"""Commands that end at SIGINT, also where a shell that runs the tests in the background has its children ignore it."""
+"""Commands that obey SIGINT, even if a shell that runs the tests in the background makes its children ignore it."""
 
 
 def interruptible(command: list[str]) -> list[str]:
-    """Return a command for subprocess.Popen that undoes that, in the same process.
+    """Return a command for subprocess.Popen that restores the default action of SIGINT.
 
-    A preexec_fn would do it in a copy of the test's process, which aborts now and then where gRPC runs threads in it.
+    A preexec_fn could do so too, but it runs in a fork of the test process, which sometimes aborts if gRPC has threads.
     """
     return ["env", "--default-signal=INT", *command]

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 
 def write_keys(folder: Path, name: str = "signer", passphrase: str | None = None) -> tuple[Path, Path]:
-    """Files of a new private key and of its public key."""
+    """Write a new private key and its public key; returns the paths of both."""
     key = Ed25519PrivateKey.generate()
     private, public = folder / f"{name}.key", folder / f"{name}.pem"
     lock = BestAvailableEncryption(passphrase.encode()) if passphrase else NoEncryption()

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server on a loopback port whose answers a test writes in advance, faults included."""
+"""An OpenAI-compatible server on a loopback port; a test sets its answers and its faults in advance."""
 
 import json
 import threading
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-# Each answers one request, in place of the model: by writing to the handler, or by cutting the connection.
+# Replaces the model for one request: writes to the handler, or closes the connection.
 Fault = Callable[[BaseHTTPRequestHandler], None]
 
 
@@ -55,15 +55,15 @@ def send(handler: BaseHTTPRequestHandler, code: int, body: str, **headers: str) 
 
 @dataclass
 class FakeModel:
-    """A model that asks about the first words of a document.
+    """A model that returns a question about the first words of a document.
 
     Attributes:
         url: Base URL.
-        faults: For the next requests, one each.
+        faults: Faults of the next requests, one for each request.
         requests: Bodies of all requests so far.
-        headers: Of the last one.
-        times: When requests came.
-        answer: Makes a reply from the document's text.
+        headers: Headers of the last request.
+        times: Times of the requests, by time.monotonic().
+        answer: Returns the reply to a document's text.
     """
 
     url: str = ""

@@ -1,4 +1,4 @@
-"""Loopback ports, and servers on them that live in the test's own process."""
+"""Loopback ports, and servers on them in the process of the test."""
 
 import socket
 import threading
@@ -9,18 +9,14 @@ HOST = "127.0.0.1"
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on at this moment."""
+    """Return a port that is free at this moment."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
 
 
 class LoopbackHTTPServer:
-    """An HTTP server on a port of its own, which listens inside the context.
-
-    Attributes:
-        handler: Answers the requests, each connection in a thread.
-    """
+    """An HTTP server on a free port, which listens inside the context and handles each connection in a thread."""
 
     def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
         self._server = ThreadingHTTPServer((HOST, 0), handler)
@@ -36,18 +32,14 @@ class LoopbackHTTPServer:
 
 
 class LoopbackTCPServer:
-    """A TCP server on a port of its own, which accepts inside the context; a subclass serves each connection."""
+    """A TCP server on a free port, which accepts inside the context; a subclass serves each connection."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server((HOST, 0))
         self.port = int(self._listener.getsockname()[1])
 
     def serve(self, client: socket.socket) -> None:
-        """Serve one connection, in a thread of its own.
-
-        Args:
-            client: The accepted socket, to be closed by `serve`.
-        """
+        """Serve one connection in a new thread, and close its socket."""
         raise NotImplementedError
 
     def _accept(self) -> None:

@@ -1,7 +1,7 @@
-"""Which names a process and its children look up, and which other hosts they ask, by strace.
+"""Names that a process and its children look up, and other hosts that they connect to, as strace sees them.
 
-strace sees what code in C and Rust asks as well, which no hook in Python does. With --seccomp-bpf it stops a process at
-these system calls alone, so that a command takes as long as without.
+Unlike a hook in Python, strace also sees code in C and Rust. With --seccomp-bpf it stops a process only at the listed
+system calls, so a traced command is hardly slower.
 """
 
 import codecs
@@ -16,7 +16,7 @@ from pathlib import Path
 _CALLS = "connect,sendto,sendmsg,sendmmsg,execve"  # the last, so that no trace is empty
 _ADDRESS = re.compile(r'port=htons\((\d+)\).*?inet_(?:addr\(|pton\(AF_INET6, )"([^"]+)"')
 _TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
-# systemd's resolver, which its own module of the C library asks by this socket in place of DNS.
+# systemd's module of the C library asks its resolver through this socket instead of DNS.
 _RESOLVER_SOCKET = re.compile(r'sun_path="(/run/systemd/resolve/[^"]+)"')
 _QUERY = b"\x01\x00\x00\x01\x00\x00\x00\x00\x00"  # of a DNS message, behind its id: recursion desired, one question
 _HEAD_BYTES = 12
@@ -24,7 +24,7 @@ _DNS_PORT = 53
 
 
 def traced(folder: Path) -> Callable[[list[str]], list[str]]:
-    """Return a function that turns a command line into one whose trace is written into the folder."""
+    """Return a function that makes a command line write a trace of itself into the folder."""
     folder.mkdir(exist_ok=True)
 
     def wrap(command: list[str]) -> list[str]:
@@ -37,11 +37,7 @@ def traced(folder: Path) -> Callable[[list[str]], list[str]]:
 
 
 def contacts(folder: Path) -> set[str]:
-    """Return the names that the traced processes looked up, and the addresses of other hosts that they asked.
-
-    Args:
-        folder: Of the traces. An address is written with its port, and a name as it was looked up.
-    """
+    """Return the names that the traced processes looked up, and the addresses of other hosts that they used."""
     return {
         contact
         for file in folder.iterdir()
@@ -51,13 +47,9 @@ def contacts(folder: Path) -> set[str]:
 
 
 def contacts_of(line: str) -> Iterator[str]:
-    """Yield what a line of a trace asks for beyond this machine.
-
-    Args:
-        line: One system call as strace writes it.
-    """
+    """Yield the names and the other hosts in a line of a trace, which is one system call as strace writes it."""
     for port, address in _ADDRESS.findall(line):
-        if int(port) == _DNS_PORT or not _is_here(address):
+        if int(port) == _DNS_PORT or not _is_local(address):
             yield f"{address} port {port}"
     yield from _RESOLVER_SOCKET.findall(line)
     for text in _TEXT.findall(line):
@@ -67,12 +59,12 @@ def contacts_of(line: str) -> Iterator[str]:
 
 
 def unavailable() -> str | None:
-    """Say why look-ups cannot be seen on this machine; None if they can.
+    """Return the reason if strace cannot show look-ups on this machine, else None.
 
-    A process that looks up a name is traced, so that a trace without a name means that none was looked up.
+    Traces a process that looks up a name, so that an empty trace in a test means that no name was looked up.
     """
     if shutil.which("strace") is None:
-        return "strace is not installed"
+        return "strace is not installed: make test-servers"
     look_up = "import socket\ntry: socket.getaddrinfo('name.invalid', 80)\nexcept OSError: pass"
     options = ["-f", "--seccomp-bpf", "-s", "512", "-e", f"trace={_CALLS}"]
     done = subprocess.run(
@@ -82,14 +74,14 @@ def unavailable() -> str | None:
     return None if seen else "strace does not see that a name is looked up"
 
 
-def _is_here(address: str) -> bool:
+def _is_local(address: str) -> bool:
     parsed = ipaddress.ip_address(address)
     mapped = getattr(parsed, "ipv4_mapped", None) or parsed
     return bool(mapped.is_loopback or mapped.is_unspecified)
 
 
 def _name(question: bytes) -> str:
-    """Read the name that a DNS question begins with: labels, each behind its length, up to an empty one."""
+    """Return the name at the start of a DNS question: labels, each after its length, until an empty one."""
     labels = []
     while question and question[0]:
         length = question[0]

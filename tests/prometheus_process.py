@@ -1,4 +1,4 @@
-"""A real Prometheus and a real Alertmanager on loopback ports of their own, with the rules and routes of deploy/."""
+"""A real Prometheus and a real Alertmanager on free loopback ports, with the rules and routes of deploy/."""
 
 import subprocess
 import time
@@ -10,13 +10,14 @@ import httpx
 import yaml
 
 from tests.loopback import free_port
+from tests.servers import require
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
-_PATIENCE = 60
+_TIMEOUT_SECONDS = 60
 
 
 class ServerProcess:
-    """A server that is ready inside the context, and ended by its process id after it."""
+    """A server that is ready when the context is entered, and killed when it is left."""
 
     def __init__(self, command: list[str], port: int, folder: Path) -> None:
         self.port = port
@@ -43,21 +44,21 @@ class ServerProcess:
 
 
 class Alertmanager(ServerProcess):
-    """deploy/alertmanager/alertmanager.yml as it is."""
+    """An Alertmanager with deploy/alertmanager/alertmanager.yml, unchanged."""
 
     def __init__(self, folder: Path) -> None:
         port = free_port()
-        command = ["prometheus-alertmanager", f"--config.file={DEPLOY / 'alertmanager' / 'alertmanager.yml'}"]
+        command = [require("prometheus-alertmanager"), f"--config.file={DEPLOY / 'alertmanager' / 'alertmanager.yml'}"]
         command += [f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address=", "--storage.path=data"]
         super().__init__(command, port, folder)
 
     def alerts(self) -> dict[str, dict[str, Any]]:
         """Active alerts by name."""
-        return {each["labels"]["alertname"]: each for each in self.http.get("/api/v2/alerts").json()}
+        return {alert["labels"]["alertname"]: alert for alert in self.http.get("/api/v2/alerts").json()}
 
 
 class Prometheus(ServerProcess):
-    """deploy/prometheus/prometheus.yml with its rules, looking every second at these ports of the job `taugate`."""
+    """A Prometheus with deploy/prometheus/prometheus.yml and its rules; it scrapes these ports every second."""
 
     def __init__(self, folder: Path, targets: list[int], alertmanager: int | None = None) -> None:
         port = free_port()
@@ -70,21 +71,21 @@ class Prometheus(ServerProcess):
         else:
             config["alerting"]["alertmanagers"] = [{"static_configs": [{"targets": [f"127.0.0.1:{alertmanager}"]}]}]
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
-        command = ["prometheus", "--config.file=prometheus.yml", f"--web.listen-address=127.0.0.1:{port}"]
+        command = [require("prometheus"), "--config.file=prometheus.yml", f"--web.listen-address=127.0.0.1:{port}"]
         command += ["--storage.tsdb.path=data"]
         super().__init__(command, port, folder)
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The series of an instant query; what Prometheus refuses is an AssertionError with its reason."""
-        answer = self.http.get("/api/v1/query", params={"query": expression}).json()
-        assert answer["status"] == "success", f"{expression}: {answer['error']}"
-        series: list[dict[str, Any]] = answer["data"]["result"]
+        """Return the series of an instant query; a refused one is an AssertionError with the reason of Prometheus."""
+        reply = self.http.get("/api/v1/query", params={"query": expression}).json()
+        assert reply["status"] == "success", f"{expression}: {reply['error']}"
+        series: list[dict[str, Any]] = reply["data"]["result"]
         return series
 
 
-def until(condition: Callable[[], object], seconds: float = _PATIENCE) -> None:
-    """Wait for a condition."""
+def until(condition: Callable[[], object], seconds: float = _TIMEOUT_SECONDS) -> None:
+    """Wait until a condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "the condition did not hold in time"
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""A real Redis on a loopback port of its own, stopped by its process id."""
+"""A real Redis on a free loopback port."""
 
 import signal
 import subprocess
@@ -9,13 +9,11 @@ from typing import Self
 import redis
 
 from tests.loopback import free_port
+from tests.servers import require
 
 
 class RedisProcess:
-    """A Redis that keeps nothing on disk; leaving the context ends it.
-
-    Clients reach it on a loopback port, and at `socket` as well.
-    """
+    """A Redis without files, ended by leaving the context; clients connect to its loopback port or its Unix socket."""
 
     def __init__(self, folder: Path, port: int | None = None, password: str = "") -> None:
         self.socket = folder / "redis.sock"
@@ -26,7 +24,7 @@ class RedisProcess:
         if password:
             settings["requirepass"] = password
         options = [part for name, value in settings.items() for part in (f"--{name}", value)]
-        self.process = subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL)
+        self.process = subprocess.Popen([require("redis-server"), *options], stdout=subprocess.DEVNULL)
         self.client = redis.Redis.from_url(self.url)
 
     def __enter__(self) -> Self:
@@ -40,7 +38,7 @@ class RedisProcess:
         raise AssertionError("redis-server did not start")
 
     def pause(self) -> None:
-        """Neither answers nor refuses."""
+        """Stop it without closing its connections: clients wait."""
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:

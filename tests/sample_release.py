@@ -1,4 +1,4 @@
-"""A release of the sample data set by the encoder without PyTorch, for what runs outside pytest."""
+"""A release of the sample data set with the encoder without PyTorch, for programs outside pytest."""
 
 import contextlib
 import io
@@ -17,8 +17,8 @@ def write_sample_release(folder: Path) -> Path:
     write_sample(folder / "zaragoza")
     encoder, releases = write_fake_encoder(folder / "encoder", texts), folder / "releases"
     command = ["calibrate", str(folder / "zaragoza"), "--releases", str(releases), "--encoder", str(encoder)]
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as stderr:
         status = cli.main(command)
     if status:
-        raise RuntimeError(f"the sample could not be calibrated: {said.getvalue()}")
+        raise RuntimeError(f"the sample could not be calibrated: {stderr.getvalue()}")
     return releases

@@ -1,4 +1,4 @@
-"""`taugate serve` as users start it, on a loopback port of its own, stopped by its process id."""
+"""`taugate serve` as users start it, on a free loopback port."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from tests.loopback import free_port
 class ServiceProcess:
     """A service and an HTTP client for it; leaving the context ends the process.
 
-    After SIGTERM it drains only if the environment names a time: most tests have nothing that would take its place.
+    It drains after SIGTERM only if the environment sets a time, because most tests start no replacement.
     """
 
     module = "taugate"  # what Python runs
@@ -29,15 +29,15 @@ class ServiceProcess:
     ) -> None:
         self.port = port or free_port()
         command = [self.interpreter, "-m", self.module, "serve", "--releases", str(releases), "--port", str(self.port)]
-        # A file, because a pipe that nobody reads fills up and stops whoever logs into it.
+        # A file, because an unread pipe fills up and then blocks the service.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
         log = self._log if stderr is None else stderr
         environment = os.environ | {"TAUGATE_DRAIN_SECONDS": "0"} | environment
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=log)
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30)
 
-    def ready(self, seconds: float = 30) -> Self:
-        """Wait until /readyz says so."""
+    def ready(self, seconds: float = 60) -> Self:
+        """Wait until /readyz returns 200."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
@@ -51,14 +51,14 @@ class ServiceProcess:
         raise AssertionError("the service did not become ready")
 
     def stop(self, sign: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        """Signal the process; returns its exit code and what it logged."""
+        """Signal the process; returns its exit code and its log."""
         if self.process.poll() is None:
             self.process.send_signal(sign)
         return self.process.wait(timeout=60), self.log()
 
     def log(self) -> str:
-        """What it has logged so far."""
-        descriptor = self._log.fileno()  # whose offset is the process's as well
+        """Return the log so far."""
+        descriptor = self._log.fileno()  # pread, because the process shares the offset
         return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode()
 
     def __enter__(self) -> Self:

@@ -1,5 +1,6 @@
-"""Documentation that cannot rot: settings, version, commands and links are those of the code."""
+"""The documentation matches the code: settings, version, commands, dependencies and links."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -19,33 +20,31 @@ _PACKAGES = "|".join(sorted(folder.parent.name for folder in PACKAGE.glob("*/__i
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 
 
-def test_the_page_of_settings_is_what_their_declarations_make() -> None:
+def test_settings_page_matches_declarations() -> None:
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    assert settings_page(page) == page, "make settings: docs/settings.md is not up to date"
+    assert settings_page(page) == page, "docs/settings.md is out of date: make settings"
 
 
-def test_every_setting_is_described_once_with_its_default() -> None:
+def test_settings_page_describes_every_setting() -> None:
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(TAUGATE_\w+)` \| (.+?) \| (.{12,}) \|$", page, re.MULTILINE)
     assert [name for name, _, _ in rows] == [variable.name for variable in VARIABLES.values()]
     shown = {name: default for name, default, _ in rows}
     assert (shown["TAUGATE_MAX_K"], shown["TAUGATE_REDIS_URL"], shown["TAUGATE_DRIFT"]) == ("100", "–", "True")
-    assert shown["TAUGATE_WORKERS"] == "one for every four processors, one with a GPU"
+    assert shown["TAUGATE_WORKERS"] == "one per four processors; one if there is a GPU"
 
 
-def test_the_version_is_the_changelogs() -> None:
+def test_version_matches_changelog() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     released = re.findall(r"^## \[(\d[^\]]*)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert released[0] == project["version"]
 
 
-def test_every_dependency_is_justified_and_pinned() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    listed = [
-        *project["dependencies"],
-        *(name for extra in project["optional-dependencies"].values() for name in extra),
-    ]
-    names = {re.split(r"[<>=\[;]", requirement)[0] for requirement in listed}
+def test_dependencies_are_justified_and_pinned() -> None:
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras, groups = pyproject["project"]["optional-dependencies"], pyproject["dependency-groups"]
+    requirements = [*pyproject["project"]["dependencies"], *itertools.chain(*extras.values(), *groups.values())]
+    names = {re.split(r"[<>=\[;]", requirement)[0] for requirement in requirements}
     page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     pinned = {
         line.split("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().splitlines()
@@ -54,12 +53,12 @@ def test_every_dependency_is_justified_and_pinned() -> None:
     assert {name for name in names if name not in pinned} == {"faiss-gpu"}
 
 
-def test_constraints_are_pins_and_nothing_else() -> None:
+def test_constraints_are_only_pins() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+", line)] == []
 
 
-def test_every_make_target_that_is_named_exists() -> None:
+def test_make_targets_of_pages_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     named = set()
     for page in PAGES:
@@ -71,7 +70,7 @@ def test_every_make_target_that_is_named_exists() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_and_paths_lead_somewhere(page: Path) -> None:
+def test_links_and_paths_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
     paths = re.findall(rf"`((?:{_PACKAGES}|tests|deploy|docs)/[\w./-]+)`", text)
@@ -91,14 +90,14 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_have_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([*command.split(), "--help"])
     assert ended.value.code == 0
     assert "usage: taugate" in capsys.readouterr().out
 
 
-def test_the_readme_shows_commands_that_are_there() -> None:
+def test_commands_of_readme_exist() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     actions = (
         "list|show|verify|promote|rollback|history|shadow|prune|erase|diff|correlations|sign|push|pull|replay|baseline"
@@ -109,12 +108,12 @@ def test_the_readme_shows_commands_that_are_there() -> None:
     assert set(shown) <= set(COMMANDS)
 
 
-def test_defaults_of_calibrate_are_the_contracts() -> None:
+def test_calibrate_defaults_match_contract() -> None:
     default = CalibrationSettings()
     assert (default.split, default.k, default.bootstraps, default.sample_size) == (None, 5, 500, 100)
     assert (default.seed, default.holdout, default.overlap_percentile) == (0, 0.3, 5)
 
 
-def test_the_module_runs_as_the_command_does() -> None:
+def test_module_runs_like_command() -> None:
     shown = subprocess.run([sys.executable, "-m", "taugate", "--version"], capture_output=True, text=True, check=True)
     assert re.fullmatch(r"taugate \d+\.\d+\.\d+\n", shown.stdout)

@@ -1,4 +1,4 @@
-"""docs/security.md: each risk of the OWASP API Security Top 10 has a test that exists, and each limit is the code's."""
+"""docs/security.md: each risk of the OWASP API Security Top 10 names existing tests, and limits match the code."""
 
 import ast
 import re
@@ -26,12 +26,12 @@ RISKS = [
 
 
 def rows(heading: str) -> list[list[str]]:
-    """The cells of each row of the table below a heading, less its own two lines."""
+    """Return the cells of each row of the table below a heading."""
     section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     return [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")][1:]
 
 
-def test_every_risk_has_a_row() -> None:
+def test_page_lists_every_risk() -> None:
     assert [row[0].strip() for row in rows("The OWASP API Security Top 10 (2023)")] == [
         f"API{number} {risk}" for number, risk in enumerate(RISKS, 1)
     ]
@@ -42,18 +42,18 @@ def named_tests() -> list[str]:
 
 
 @pytest.mark.parametrize("risk", rows("The OWASP API Security Top 10 (2023)"), ids=lambda row: row[0].split()[0])
-def test_each_risk_is_held_by_a_test(risk: list[str]) -> None:
+def test_risk_row_names_two_tests(risk: list[str]) -> None:
     assert len(re.findall(r"`tests/[\w/]+\.py::test_\w+`", risk[2])) >= 2
 
 
-@pytest.mark.parametrize("named", named_tests())
-def test_each_test_that_is_named_exists(named: str) -> None:
-    path, name = named.split("::")
+@pytest.mark.parametrize("test", named_tests())
+def test_named_test_exists(test: str) -> None:
+    path, name = test.split("::")
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    assert name in {each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+    assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
-def test_limits_that_are_settings_are_their_defaults() -> None:
+def test_limits_match_defaults_of_settings() -> None:
     seen = 0
     for _, limit, setting in rows("Limits"):
         for name in re.findall(r"`TAUGATE_(\w+)`", setting):

@@ -1,4 +1,4 @@
-"""Libraries report their use only if TAUGATE_TELEMETRY is on: the environment that they read, in every process."""
+"""Libraries report their use only if TAUGATE_TELEMETRY is on, in every process."""
 
 import os
 import re
@@ -17,12 +17,12 @@ _PRINT = f"import os; print([os.environ.get(name) for name in {list(OFF)}])"
 
 
 def environment(tmp_path: Path, **variables: str) -> dict[str, str]:
-    """Nothing of this process's environment, so neither CI, which silences ONNX Runtime, nor what tests set."""
+    """Return an environment without the variables of this process: CI itself silences ONNX Runtime."""
     return {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **variables}
 
 
 def values(tmp_path: Path, before: str = "", **variables: str) -> list[str | None]:
-    """The variables of the libraries as a process has them that imports a module of Taugate."""
+    """Return the variables of the libraries in a process that imports a module of Taugate."""
     code = f"{before}\nimport taugate.errors\n{_PRINT}"
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment(tmp_path, **variables), capture_output=True, text=True, check=True
@@ -34,40 +34,38 @@ def switched_off() -> list[str]:
     return list(OFF.values())
 
 
-def test_importing_any_module_switches_reports_off(tmp_path: Path) -> None:
+def test_import_switches_reports_off(tmp_path: Path) -> None:
     assert values(tmp_path) == switched_off()
 
 
 @pytest.mark.parametrize("value", ["off", "false", "0", "no", "", "On ", "maybe"])
-def test_a_value_that_is_not_true_switches_reports_off(value: str, tmp_path: Path) -> None:
+def test_false_value_switches_reports_off(value: str, tmp_path: Path) -> None:
     assert values(tmp_path, **{SETTING: value}) == switched_off()
 
 
 @pytest.mark.parametrize("value", ["0", "", "false", "off"])
-def test_a_librarys_own_variable_alone_does_not_turn_reports_on(value: str, tmp_path: Path) -> None:
+def test_library_variable_alone_enables_nothing(value: str, tmp_path: Path) -> None:
     assert values(tmp_path, ORT_DISABLE_TELEMETRY=value) == switched_off()
 
 
 @pytest.mark.parametrize("value", ["on", "ON", "true", "1", "yes"])
-def test_reports_that_are_turned_on_leave_the_environment_as_it_is(value: str, tmp_path: Path) -> None:
+def test_enabled_reports_keep_environment(value: str, tmp_path: Path) -> None:
     assert values(tmp_path, **{SETTING: value}) == [None] * len(OFF)
     assert values(tmp_path, **{SETTING: value}, ORT_DISABLE_TELEMETRY="1")[0] == "1"
 
 
 @pytest.mark.parametrize("value", ["on", "off", "1", "0", "true", "False", "yes", "No", "y", "t"])
-def test_the_service_reads_the_setting_as_the_commands_do(
-    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_service_parses_setting_like_commands(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SETTING, value)
     reports = Settings(releases=Path()).telemetry.libraries_report
     assert values(tmp_path, **{SETTING: value}) == ([None] * len(OFF) if reports else switched_off())
 
 
-def test_the_name_of_the_setting_may_have_any_case(tmp_path: Path) -> None:
+def test_setting_name_ignores_case(tmp_path: Path) -> None:
     assert values(tmp_path, taugate_telemetry="on") == [None] * len(OFF)
 
 
-def test_a_process_of_the_library_is_switched_off_too(tmp_path: Path) -> None:
+def test_child_process_inherits_switched_off_reports(tmp_path: Path) -> None:
     code = f"""
 import multiprocessing, os, subprocess, sys
 import taugate
@@ -79,20 +77,20 @@ subprocess.run([sys.executable, "-c", {_PRINT!r}], check=True)
     assert done.stdout.strip() == repr(switched_off())
 
 
-def test_onnx_runtime_leaves_no_id_of_the_machine(tmp_path: Path) -> None:
+def test_onnxruntime_writes_no_machine_id(tmp_path: Path) -> None:
     code = "import taugate.retrieval.encoder.encoder, sys; assert 'onnxruntime' in sys.modules"
     subprocess.run([sys.executable, "-c", code], env=environment(tmp_path, ORT_DISABLE_TELEMETRY="0"), check=True)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_whatever_runs_in_an_image_is_switched_off() -> None:
+def test_images_switch_reports_off() -> None:
     dockerfile = (ROOT / "deploy" / "docker" / "Dockerfile").read_text(encoding="utf-8")
     (runtime,) = re.findall(r"^FROM \S+ AS runtime\n(.*?)^FROM ", dockerfile, re.MULTILINE | re.DOTALL)
     for name in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY"):  # no image has Ray
         assert f"{name}={OFF[name]}" in runtime.split()
 
 
-def test_the_chart_turns_reports_on_as_a_whole() -> None:
+def test_chart_enables_all_reports() -> None:
     off, on = render(KEYS).environment, render(KEYS, at("settings.telemetry", True)).environment
     assert not {SETTING, *OFF} & off.keys()
     assert {name: on.get(name) for name in (SETTING, *OFF)} == {

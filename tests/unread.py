@@ -1,4 +1,4 @@
-"""Commands whose standard streams are pipes that nobody reads, or are closed."""
+"""Commands whose standard streams are closed, or pipes without a reader."""
 
 import sys
 
@@ -15,18 +15,15 @@ os.execvp(command[0], command)
 
 
 def unread(names: str, command: list[str]) -> list[str]:
-    """Return a command line that runs a command.
+    """Return a command line that runs a command with pipes without a reader.
 
     Args:
-        names: Descriptors that have no reader, such as "1,2".
+        names: File descriptors of these pipes, such as "1,2".
+        command: Command line.
     """
     return [sys.executable, "-c", _UNREAD, names, *command]
 
 
 def redirected(redirection: str, command: list[str]) -> list[str]:
-    """Return a command line that runs a command.
-
-    Args:
-        redirection: As of the shell, such as `2>&-`.
-    """
+    """Return a command line that runs a command with a redirection of the shell, such as `2>&-`."""
     return ["sh", "-c", f'exec "$@" {redirection}', "sh", *command]

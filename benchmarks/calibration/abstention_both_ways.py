@@ -66,7 +66,7 @@ class World:
             mine = order[self.has_answer[order] == kind]
             rows.append(dict(zip(self.labels[mine].tolist(), mine.tolist(), strict=True)))
         both = sorted({*rows[0]} & {*rows[1]})
-        taken = np.array([each[label] for each in rows for label in both])
+        taken = np.array([row[label] for row in rows for label in both])
         scores = {name: values[taken] for name, values in self.scores.items()}
         return replace(self, labels=self.labels[taken], has_answer=self.has_answer[taken], scores=scores)
 
@@ -108,8 +108,8 @@ replacement, each with all of its queries of both kinds, and certify. K = {K}.
 
 {table(header, rows)}
 
-This is the smallest β that can be certified where {100 * MAX_EMPTY:g} % of the answerable queries may be refused: the mean ± standard deviation over
-{experiment.part(_MEANS)} draws, with both true errors at that threshold. Where queries share documents, the certified limits are much weaker than
+This is the smallest β that can be certified if {100 * MAX_EMPTY:g} % of the answerable queries may be refused: the mean ± standard deviation over
+{experiment.part(_MEANS)} draws, with both true errors at that threshold. If queries share documents, the certified limits are much weaker than
 the truth, as the test must allow for the largest documents being refused first. To certify more, label more documents with a query or
 two each, not more queries on the same ones.
 
@@ -126,13 +126,13 @@ def _drawing(name: str, world: World) -> str:
     for words, score in drawn.items():
         values = world.scores[score]
         with_answer, without = (
-            CertifyingScores(values[mine], SamplingUnits.from_labels(world.labels[mine]))
+            CertifyingScores(values[mine], SamplingUnits.from_clusters(world.labels[mine]))
             for mine in (world.has_answer, ~world.has_answer)
         )
         errors = certify.AnsweringErrors.from_scores(with_answer, without, AbstentionRule(0.5).confidence_per_limit)
         taus = {empty: errors.refusing(empty).tau for empty in _DRAWN}
         known = {empty: tau for empty, tau in taus.items() if tau is not None}
-        lines[words] = [100 * empty for empty in known], [errors.most_answered(tau) for tau in known.values()]
+        lines[words] = [100 * empty for empty in known], [errors.max_answered(tau) for tau in known.values()]
     scores = world.scores["model"]
     answerable = np.sort(scores[world.has_answer])
     found = [float(answerable[int(empty * len(answerable))]) for empty in _DRAWN]
@@ -200,7 +200,7 @@ def _trial(
     sides = []
     for kind in (True, False):
         mine = has_answer[rows] == kind
-        units = SamplingUnits.from_labels(world.labels[has_answer == kind])
+        units = SamplingUnits.from_clusters(world.labels[has_answer == kind])
         sides.append(CertifyingScores(values[rows][mine], SamplingUnits(labels[mine], units.design_effect)))
     record = certify_both(rule, sides[0], sides[1], score, [])
     limits = record.empty_answerable.upper, record.answered_unanswerable.upper
@@ -249,7 +249,7 @@ def _world(experiment: Experiment, name: str) -> World:
     scores = {"best_similarity": values[:, SIGNALS.index("best_similarity")]}
     if chosen.score.name not in ("best_similarity", "model"):
         scores[chosen.score.name] = values[:, SIGNALS.index(chosen.score.name)]
-    of_model = values[:, [SIGNALS.index(each) for each in MODEL_SIGNALS]]
+    of_model = values[:, [SIGNALS.index(signal) for signal in MODEL_SIGNALS]]
     scores["model"] = fit_score_model(of_model[learned], has_answer[learned]).log_odds(of_model)
     kept = {each: found[rest].astype(np.float32) for each, found in scores.items()}
     return World(labels[rest], has_answer[rest], kept, chosen.score.name)

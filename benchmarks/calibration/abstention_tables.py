@@ -1,20 +1,20 @@
-"""Every table of docs/benchmarks/abstention.md, by one command: which score refuses, and whether its limits hold.
+"""Every table of docs/benchmarks/abstention.md, by one command: whether the limits on refusals hold.
 
 Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come through the project's own cache.
 """
 
-from benchmarks.calibration import abstention_both_ways, abstention_scores
+from benchmarks.calibration import abstention_both_ways
 from benchmarks.experiment import experiment_page, measure
 
 PAGE = experiment_page(
     file="abstention.md",
     module="benchmarks.calibration.abstention_tables",
-    title="# Refusing questions: which score tells them apart, and whether the limits hold",
+    title="# Refusing questions: whether the limits hold",
     introduction="""\
 A service that refuses questions makes two errors. β is the share of unanswerable queries that it answers; γ is the share of answerable
 ones that it refuses. Figures are of public data sets and cosine similarity with all-MiniLM-L6-v2, exported to ONNX in float32. The line
 under each heading repeats the measurement.""",
-    sections={"scores": abstention_scores, "limits": abstention_both_ways},
+    sections={"limits": abstention_both_ways},
     splits=500,
 )
 

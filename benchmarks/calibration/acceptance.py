@@ -6,19 +6,19 @@ docs/benchmarks/acceptance.md. Needs TAUGATE_DATA, about six minutes on 2 cores,
 
 import json
 import os
-import platform
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytrec_eval
 
+from benchmarks.results import RESULTS, machine, save, today
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.layout import content_digest
 from taugate.retrieval.release.reader import load
@@ -43,7 +43,7 @@ class CalibrationRun:
     @property
     def encoded(self) -> str:
         """The share of the data set that was encoded, as the log says it."""
-        return self._said(r"encoded (.*); the others")
+        return self._said(r"encoded (.*? queries), ")
 
     def _said(self, pattern: str) -> str:
         found = re.search(pattern, self.log)
@@ -109,14 +109,10 @@ def trec_eval(data: Path, run: CalibrationRun, split: str, measure: str) -> floa
 
 def report(rows: list[tuple[str, str, str]], commands: list[str]) -> str:
     """Format the page: machine, commands, and a table of figures beside their targets."""
-    processor = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
-    machine = (
-        f"{processor.split(':')[1].strip()}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}"
-    )
     lines = [
         "# One calibration: what it gives and what it costs",
         "",
-        f"Written by `TAUGATE_DATA=… make acceptance` on {datetime.now(UTC):%Y-%m-%d}; {machine}.",
+        f"Written by `TAUGATE_DATA=… make acceptance` on {today()}; {machine()}.",
         "Encoder: all-MiniLM-L6-v2 exported to ONNX, float32. Seed 0. Commands, with a cache of their own:",
         "",
         "```",
@@ -138,7 +134,7 @@ def main() -> None:
     """Measure everything and write the page."""
     if "TAUGATE_DATA" not in os.environ:
         sys.exit("set TAUGATE_DATA to the folder with the public data sets")
-    data = Path(os.environ["TAUGATE_DATA"]).resolve()
+    began, data = time.perf_counter(), Path(os.environ["TAUGATE_DATA"]).resolve()
     squad, scifact = data / "squad_v2_dev", data / "scifact"
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
@@ -165,8 +161,10 @@ def main() -> None:
         ]  # fmt: skip
     commands = [f"taugate calibrate $TAUGATE_DATA/squad_v2_dev --releases R {' '.join(options)} --json"]
     commands.append("taugate calibrate $TAUGATE_DATA/scifact --releases R --holdout 0 --k 10 --json")
-    REPORT.write_text(report(rows, commands), encoding="utf-8")
-    print(REPORT.read_text(encoding="utf-8"))
+    text = report(rows, commands)
+    REPORT.write_text(text, encoding="utf-8")
+    save(RESULTS / "acceptance.json", "Acceptance", "make acceptance", time.perf_counter() - began, text)
+    print(text)
 
 
 if __name__ == "__main__":

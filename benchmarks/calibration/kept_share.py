@@ -76,7 +76,7 @@ def _column(kept: np.ndarray, policy: int, loss: int) -> np.ndarray:
 
 def _row(name: str, k: int, loss: int, kept: np.ndarray) -> list[str]:
     columns = [kept[:, 0], *(_column(kept, policy, loss) for policy in range(5))]
-    cells = [with_error(each.mean(), each.std(ddof=1) / np.sqrt(len(each))) for each in columns]
+    cells = [with_error(column.mean(), column.std(ddof=1) / np.sqrt(len(column))) for column in columns]
     row = [name, str(k), share(LOSSES[loss], 2), *cells]
     if (name, k) not in RELATIVE:
         return [*row, "", ""]

@@ -37,8 +37,8 @@ Each column draws that many labelled queries {draws} times, with K = {K}. All of
 figure is the mean share of results kept on all other queries of the set. 1.000 means no cut. The share of draws in which nothing
 could be certified stands in brackets.
 
-Read along a row: where the figure stops falling, more labels buy nothing. To certify 1, 2 or 5 % with 95 % confidence takes at
-least 299, 149 or 59 queries. Where queries share documents, it takes more.
+Read along a row: once the figure stops falling, more labels buy nothing. To certify 1, 2 or 5 % with 95 % confidence takes at
+least 299, 149 or 59 queries. If queries share documents, it takes more.
 
 {table(["set", "δ", "statement", *(f"{size:,}" for size in SIZES)], rows)}
 """

@@ -86,7 +86,7 @@ that is wrong.
 
 
 def _row(name: str, k: int, errors: list[Errors], target: float) -> list[str]:
-    measured = [each.measured for each in errors]
+    measured = [error.measured for error in errors]
     mean, right = float(np.mean(measured)), float(np.mean([each.if_right for each in errors]))
     spread = float(np.std(measured, ddof=1)) if len(errors) > 1 else 0.0
     figures = [share(each, 4) for each in (mean, right, spread, max(measured))]
@@ -131,7 +131,7 @@ def _across(experiment: Experiment, k: int, splits: int) -> list[Errors]:
         JudgedQueries.judge(each.queries, each.vectors.answerable, index, k) for each in (train, test)
     )
     nothing = TopK(judged.top.scores[:0], judged.top.positions[:0]), vectors[:0]
-    units = SamplingUnits.from_labels(clusters(train.queries))
+    units = SamplingUnits.from_clusters(clusters(train.queries))
     errors = []
     for number in range(splits):
         parts = QueryRoles.draw(np.arange(len(judged)), units, number)

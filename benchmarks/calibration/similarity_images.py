@@ -29,12 +29,7 @@ _LEGEND = {
 
 
 def draw(release: Path, folder: Path) -> list[Path]:
-    """Write both pictures of a release whose policy is `similarity`, and return their paths.
-
-    Args:
-        release: Folder of the release.
-        folder: Where the pictures go.
-    """
+    """Write both pictures of a release whose policy is `similarity`, and return their paths."""
     reference, tau = Reference.load(release / REFERENCE), verify(release).policy.tau
     threshold = None if tau is None else (tau, True)
     figure = densities_figure(reference.random, reference.correct, reference.top, threshold, _LEGEND)
@@ -48,11 +43,8 @@ def draw(release: Path, folder: Path) -> list[Path]:
 def sample_release(folder: Path) -> Path:
     """Calibrate the sample data set with the defaults; returns the folder of the release.
 
-    Args:
-        folder: An empty one, for the data and the release.
-
     Raises:
-        SystemExit: With what was said where it fails.
+        SystemExit: If the calibration fails.
     """
     data, releases = folder / "zaragoza", folder / "releases"
     write_sample(data)

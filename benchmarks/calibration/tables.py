@@ -8,13 +8,7 @@ from benchmarks.calibration import (
     expected_loss,
     kept_share,
     labelled_queries,
-    models_tried,
-    papers,
-    parts_tried,
-    recalibrations_tried,
     relevance_reliability,
-    relevance_shift,
-    speed,
 )
 from benchmarks.experiment import experiment_page, measure
 
@@ -34,12 +28,6 @@ heading repeats the measurement.""",
         "auto": auto_and_named,
         "labels": labelled_queries,
         "reliability": relevance_reliability,
-        "shift": relevance_shift,
-        "recalibrations": recalibrations_tried,
-        "speed": speed,
-        "models": models_tried,
-        "parts": parts_tried,
-        "papers": papers,
     },
     splits=1000,
 )

@@ -32,7 +32,7 @@ def certified(policy: PolicyChoice, guarantee: Statement, loss: float) -> Thresh
 
 
 def unseen(rng: np.random.Generator, units: SamplingUnits) -> tuple[Positions, Positions]:
-    """The product's split: 70 % calibrate, the others were never seen; whole documents where they are the unit."""
+    """The product's split: 70 % calibrate, the others were never seen; whole documents if they are the unit."""
     split = HoldoutSplit.draw(
         rng, units, CalibrationSettings(holdout=HOLDOUT, rule=certified("similarity", "high-probability", 0.01))
     )

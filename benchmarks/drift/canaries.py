@@ -21,7 +21,7 @@ def section(plan: DriftPlan) -> str:
     rows, alike = [], []
     for name, encoder in encoders.items():
         canary = Canary(release, Retriever(encoder, release.retriever.index, release.retriever.policy))
-        result = canary.ask()
+        result = canary.run()
         alike.append(result.alike)
         difference, accuracy = (
             f"{result.difference:.2g}",

@@ -31,8 +31,8 @@ class DriftChange:
     """A change of the traffic or the release that should raise an alarm.
 
     Attributes:
-        median: Wanted of the median and of the 90th percentile; 0 where nothing is.
-        latest: Wanted of the median and of the 90th percentile; 0 where nothing is.
+        median: Target for the median and the 90th percentile; 0 if there is none.
+        latest: Target for the median and the 90th percentile; 0 if there is none.
         after: Of a world and whether queries come in bursts, the pool from the change on and the order of its rows.
     """
 
@@ -90,7 +90,7 @@ alarm: median / 90th percentile of {plan.runs} runs. A run gives up after {_MOST
 - *Encoder in int8* is an encoder that the gate refuses. Its shift is smaller than the smallest effect that counts. Canaries, below,
   find both encoders at once.
 
-Off-topic queries come one by one, even where the others come in bursts. If whole bursts are off-topic, some blocks hold several of
+Off-topic queries come one by one, even if the others come in bursts. If whole bursts are off-topic, some blocks hold several of
 them and others none. That takes longer, and misses the wanted numbers on some sets. The week of cosqa's baseline has no swing.
 
 These figures do not test the detector's own settings independently. Its percentiles, stakes and the lane of fifths were chosen on
@@ -107,7 +107,7 @@ Redis each replica has a tenth of the traffic and its own evidence, and the aler
 
 
 def _all_delays(plan: DriftPlan) -> dict[tuple[str, str, str], np.ndarray]:
-    """Measure the delay of each set-up, change and data set: (runs,), infinite where there is no alarm."""
+    """Measure the delay of each set-up, change and data set: (runs,), infinite if there is no alarm."""
     for name in SETS:  # calibrate and encode once, before two processes do
         here = world(plan.data, name, plan.work)
         for change in CHANGES:
@@ -193,7 +193,7 @@ WAYS = [
 
 
 def _week(here: DriftWorld, seed: int) -> Baseline:
-    """Measure delays in a week whose day and night differ by half a swing; where halves do not fill a block, in a week without."""
+    """Measure delays in a week whose day and night differ by half a swing, or in a week without swings if halves do not fill a block."""
     rng = np.random.default_rng(seed)
     plain = len(here.pool) < 2 * 200
     pattern = independent(len(here.pool)) if plain else days(daily_half(here, "topics"), 0.5)

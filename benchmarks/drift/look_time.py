@@ -4,7 +4,6 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from uuid import uuid4
 
 import numpy as np
@@ -23,19 +22,18 @@ _LOOKS, _SHOWS = 60, 10
 _OF_A_LOOK = 1500  # queries
 
 
-def microseconds_of_a_query(here: DriftWorld) -> tuple[float, float]:
-    """Time the alarms on blocks of queries, and those on each query by itself; medians of microseconds a query."""
-    rng, monitor, before = np.random.default_rng(0), here.monitor(), here.per_query()
-    times: tuple[list[float], list[float]] = ([], [])
+def microseconds_of_a_query(here: DriftWorld) -> float:
+    """Time the alarms on blocks of queries; the median of microseconds a query."""
+    rng, monitor = np.random.default_rng(0), here.monitor()
+    times: list[float] = []
     for _ in range(_LOOKS):
         seen = here.pool.draw(_OF_A_LOOK, rng)
         texts = [f"query {key}" for key in seen.key]
         began = time.thread_time()
         query_keys(texts)
         monitor.update(seen)
-        times[0].append(1e6 * (time.thread_time() - began) / _OF_A_LOOK)
-        times[1].append(1000 * _spent(partial(before.alarms, seen)) / _OF_A_LOOK)
-    return float(np.median(times[0])), float(np.median(times[1]))
+        times.append(1e6 * (time.thread_time() - began) / _OF_A_LOOK)
+    return float(np.median(times))
 
 
 def kilobytes_of_the_alarms(here: DriftWorld) -> tuple[float, float]:
@@ -51,11 +49,7 @@ def kilobytes_of_the_alarms(here: DriftWorld) -> tuple[float, float]:
 
 
 def share_of_a_processor(here: DriftWorld, rate: int) -> tuple[float, float, float]:
-    """Return the milliseconds of updating the alarms and of showing the window, and the share of a processor of both.
-
-    Args:
-        rate: Queries a second, of which five seconds are added at a time.
-    """
+    """Return the milliseconds of updating the alarms and of showing the window, and the share of a processor of both."""
     release, ordinary = here.release, here.pool
     pipeline = SearchPipeline(release)
     analysis = TrafficAnalysis(pipeline, Settings(releases=release.manifest.release_id), CollectorRegistry(), None)

@@ -19,11 +19,7 @@ def independent(of: int) -> Pattern:
 
 
 def bursts(groups: Rows, length: int) -> Pattern:
-    """Runs of queries of one group each.
-
-    Args:
-        groups: Of each query of the pool.
-    """
+    """Runs of queries of one group each."""
     members = [np.flatnonzero(groups == group) for group in range(groups.max() + 1)]
 
     def draw(queries: int, rng: np.random.Generator) -> Rows:
@@ -61,11 +57,7 @@ def circle(of: int, size: int = 10) -> Pattern:
 
 
 def load_test(of: int, share: float, odd: Rows | None = None) -> Pattern:
-    """Ten queries in turn, a share of the traffic, between ordinary ones.
-
-    Args:
-        odd: Rows that the ten are drawn from.
-    """
+    """Ten queries in turn, a share of the traffic, between ordinary ones."""
 
     def draw(queries: int, rng: np.random.Generator) -> Rows:
         ten = rng.choice(np.arange(of) if odd is None else odd, size=10, replace=False)
@@ -77,13 +69,7 @@ def load_test(of: int, share: float, odd: Rows | None = None) -> Pattern:
 
 
 def days(half: NDArray[np.bool_], swing: float, sundays: bool = False) -> Pattern:
-    """Day and night ask for two halves of the pool.
-
-    Args:
-        half: Whether a query is of the day's.
-        swing: 1 where at noon all queries are of one half and at midnight of the other.
-        sundays: Every seventh day is one long night, and the others have none.
-    """
+    """Day and night ask for two halves of the pool."""
     by_day, by_night = np.flatnonzero(half), np.flatnonzero(~half)
 
     def draw(queries: int, rng: np.random.Generator) -> Rows:

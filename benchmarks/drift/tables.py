@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.drift import canaries, detection, overhead, overlap_band, quiet, smallest, swings, theorem
+from benchmarks.drift import canaries, detection, overhead, quiet, smallest, swings
 from benchmarks.drift.plan import DriftPlan
 from benchmarks.page import Option, Page, data_folder
 from taugate.storage.folders import cache_folder
@@ -19,10 +19,8 @@ measurement.""",
         "quiet": quiet,
         "swings": swings,
         "detection": detection,
-        "theorem": theorem,
         "smallest": smallest,
         "canaries": canaries,
-        "overlap": overlap_band,
         "overhead": overhead,
     },
     options=[

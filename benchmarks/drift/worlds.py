@@ -13,7 +13,6 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from scipy.cluster.vq import kmeans2
 
 from benchmarks.drift.patterns import Rows
-from benchmarks.drift.per_query import PerQuery
 from benchmarks.drift.traffic import Pool, asked, encoded, heldout, released
 from taugate.drift.baseline import Baseline
 from taugate.drift.monitor import Monitor
@@ -24,7 +23,7 @@ from taugate.retrieval.release.reader import Release
 from taugate.retrieval.retriever import Retriever
 
 SETS = ("squad_v2_dev", "covidqa_chunks", "cosqa", "squadshifts_new_wiki", "squadshifts_reddit")
-_TOPICS, _MIN_PER_TOPIC = 30, 50  # fewer topics where one would have fewer queries
+_TOPICS, _MIN_PER_TOPIC = 30, 50  # fewer topics if one would have fewer queries
 # What the corpus is replaced by; and whose queries are off-topic: those of ood_queries, but for the conversations of
 # reddit, which the questions of bank customers resemble: their similarities there are those of ordinary queries.
 _ANOTHER = dict.fromkeys(SETS, "squadshifts_new_wiki") | {"squadshifts_new_wiki": "squad_v2_dev"}
@@ -50,10 +49,6 @@ class DriftWorld:
     articles: Rows
     strange: Pool
     strange_topics: Rows
-
-    def per_query(self) -> PerQuery:
-        """The alarms as they were before."""
-        return PerQuery(self.release.reference, self._theta)
 
     @property
     def _theta(self) -> float:

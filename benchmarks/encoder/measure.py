@@ -10,12 +10,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.checkout import ROOT
+from benchmarks.results import RESULTS, save, today
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.retrieval.encoder import encoder as product_encoder
 from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder
@@ -128,6 +128,7 @@ def main() -> None:
     """Measure and write the page."""
     if "TAUGATE_DATA" not in os.environ:
         sys.exit("set TAUGATE_DATA to the folder with the public data sets")
+    began = time.perf_counter()
     documents, queries = texts(Path(os.environ["TAUGATE_DATA"]))
     encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
     some = documents, queries[::10]
@@ -138,7 +139,7 @@ def main() -> None:
     lines = [
         "# The encoder's constants",
         "",
-        f"Written by `TAUGATE_DATA=… python -m benchmarks.encoder.measure` on {datetime.now(UTC):%Y-%m-%d}; "
+        f"Written by `TAUGATE_DATA=… python -m benchmarks.encoder.measure` on {today()}; "
         f"{len(os.sched_getaffinity(0))} cores, {encoder.config.name}, texts of squad_v2_dev.",
         "",
         "## Tokens a batch",
@@ -172,8 +173,16 @@ def main() -> None:
         "Another processor changes less than the tolerance, and another encoder changes more.",
         "",
     ]
-    REPORT.write_text("\n".join(lines), encoding="utf-8")
-    print(REPORT.read_text(encoding="utf-8"))
+    text = "\n".join(lines)
+    REPORT.write_text(text, encoding="utf-8")
+    save(
+        RESULTS / "encoder.json",
+        lines[0].strip("# "),
+        "python -m benchmarks.encoder.measure",
+        time.perf_counter() - began,
+        text,
+    )
+    print(text)
 
 
 if __name__ == "__main__":

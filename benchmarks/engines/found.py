@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.engines.plan import EnginePlan
+from benchmarks.engines.servers import NAMES, running
 from benchmarks.markdown import Target, share, table, targets
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
 from taugate.calibration.encoding.shards import SHARD_ROWS
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from taugate.calibration.gate.admit import gate_settings
+from taugate.calibration.gate.accept import gate_settings
 from taugate.calibration.gate.baseline import RankingOutcomes
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
@@ -31,7 +32,6 @@ from taugate.retrieval.index.flat import SPARE, FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.records import GateRecord
 from taugate.retrieval.vectors.similarity import Float32
-from tests.retrieval.engines.servers import NAMES, running
 
 HEADING = "What is found, and how fast"
 _K = 10
@@ -62,7 +62,7 @@ class _Asked:
 
     def judged(self, name: str, exact: TopK, found: TopK) -> GateRecord:
         """Return what the gate says of what a search found, in the place of exact search."""
-        units = SamplingUnits.from_labels(clusters(self.queries))
+        units = SamplingUnits.from_clusters(clusters(self.queries))
         gate = gate_settings(CandidateSettings(), units, 1, print)
         outcomes = [RankingOutcomes.judge(self.queries, top.positions, _K, self.parents) for top in (exact, found)]
         (record,) = judge(outcomes[0], [GateCandidate(name, "engine", outcomes[1])], units, gate)

@@ -51,7 +51,9 @@ class _Run:
 def section(plan: EnginePlan) -> str:
     """Calibrate over PostgreSQL at both sizes, with vectors that were encoded before, and compare the peaks."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        small, large = (_calibrated(tiled(plan.data, Path(folder) / str(count), count), count) for count in plan.sizes)
+        small, large = (
+            _calibrated(tiled(plan.data, Path(folder) / str(count), count), count) for count in (plan.small, plan.large)
+        )
     encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
     documents = large.documents - small.documents
     added = 4 * encoder.config.dimension * documents

@@ -132,7 +132,10 @@ def tables() -> str:
             f"| {name} | {size(stored_bytes(rows))} | {size(memory['HNSW'])} | {size(disk_bytes(rows))}, "
             f"{size(memory['DiskANN'])} | {size(ivf_bytes(rows))} | {plan} |"
         ]
-    parts += ["\n### Encoding\n", "| passages | shards | " + " | ".join(each.name for each in PROCESSORS) + " |"]
+    parts += [
+        "\n### Encoding\n",
+        "| passages | shards | " + " | ".join(processor.name for processor in PROCESSORS) + " |",
+    ]
     parts += ["|---|---|" + "---|" * len(PROCESSORS)]
     parts += ["| passages a second | | " + " | ".join(f"{p.passages_per_second:,.0f}" for p in PROCESSORS) + " |"]
     parts += ["| from | | " + " | ".join(p.source for p in PROCESSORS) + " |"]

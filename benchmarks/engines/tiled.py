@@ -28,7 +28,7 @@ _JITTER = 0.02  # of each component, in the copies of a document
 
 @dataclass(frozen=True)
 class TiledCorpus:
-    """Where a tiled corpus is.
+    """The paths of a tiled corpus.
 
     Attributes:
         data: The data set, with the first queries of the original.
@@ -60,13 +60,7 @@ class TiledCorpus:
 
 
 def tiled(source: Path, folder: Path, count: int, characters: int = 0) -> TiledCorpus:
-    """Return a corpus of `count` documents, written where it is not there yet.
-
-    Args:
-        source: Folder of the data sets.
-        folder: Of the corpus.
-        characters: Of each text that are kept, 0 for all; vectors are those of the whole texts.
-    """
+    """Return a corpus of `count` documents, written unless it is there already."""
     corpus = TiledCorpus(folder)
     if (corpus.encoded / RECORD).is_file():  # which is written last
         return corpus

@@ -42,17 +42,14 @@ class LabelledSet:
         for query, document, grade in (line.split("\t") for line in lines):
             if int(grade) >= 1:
                 qrels.setdefault(query, {})[document] = int(grade)
-        corpus = {each["_id"]: (each.get("title") or "", each["text"]) for each in _records(folder / "corpus.jsonl")}
+        corpus = {
+            record["_id"]: (record.get("title") or "", record["text"]) for record in _records(folder / "corpus.jsonl")
+        }
         queries = {each["_id"]: each["text"] for each in _records(folder / "queries.jsonl") if each["_id"] in qrels}
         return cls(folder.name, corpus, queries, qrels)
 
     def part(self, most: int, seed: int) -> "LabelledSet":
-        """Draw a part of the queries, in the order of their file.
-
-        Args:
-            most: Of them.
-            seed: Of the draw.
-        """
+        """Draw a part of the queries, in the order of their file."""
         drawn = {*random.Random(seed).sample([*self.queries], min(most, len(self.queries)))}  # noqa: S311
         queries = {query: text for query, text in self.queries.items() if query in drawn}
         return replace(self, queries=queries, qrels={query: self.qrels[query] for query in queries})
@@ -85,14 +82,8 @@ class ReleaseOutcomes:
     def read(cls, release: Path, queries: dict[str, str], k: int) -> Self:
         """Read those of a release that held nothing out.
 
-        Args:
-            queries: Their texts by id, in the order of their file, as the release has them. A release knows only
-                digests of texts, and two queries may have the same text: so it is by their order that they are told
-                apart.
-            k: K.
-
         Raises:
-            ValueError: Where the release was made of other queries.
+            ValueError: If the release was made of other queries.
         """
         found = Outcomes.load(release / OUTCOMES, k)
         if found.query.tolist() != [_digest(text) for text in queries.values()]:

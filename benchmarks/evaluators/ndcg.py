@@ -12,8 +12,9 @@ from benchmarks.evaluators import with_haystack, with_mteb
 from benchmarks.evaluators.labelled import UNCUT, LabelledSet, ReleaseOutcomes, Scores, mean
 from benchmarks.evaluators.search import HttpSearch, Run
 from benchmarks.markdown import Target, table, targets
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import taugate
 from taugate_client import TaugateClient
-from tests.service_process import ServiceProcess
 
 HEADING = "NDCG@10 on public data sets"
 SETS = ("scifact", "squad_v2_dev")
@@ -96,10 +97,6 @@ fall from rank to rank, and leaves it nothing to break. Of the uncut results of 
 def agreements(data: LabelledSet, work: Path) -> tuple[list[Agreement], Run]:
     """Evaluate a data set.
 
-    Args:
-        data: What is asked.
-        work: Has its folder `data`, and gets the releases.
-
     Returns:
         The figures, and the uncut results.
     """
@@ -126,8 +123,8 @@ def _served(data: LabelledSet, work: Path, name: str, options: list[str]) -> Ite
     command = [sys.executable, "-m", "taugate", "calibrate", str(folder), "--releases", str(releases), *options]
     subprocess.run([*command, "--k", str(_K), "--holdout", "0", "--split", "test"], env=environment(), check=True)
     release = releases / (releases / "current").read_text(encoding="utf-8").strip()
-    with ServiceProcess(releases) as service:
-        yield ReleaseOutcomes.read(release, data.queries, _K), f"http://127.0.0.1:{service.ready(120).port}"
+    with Server(taugate(releases, "float32")) as server:
+        yield ReleaseOutcomes.read(release, data.queries, _K), f"http://127.0.0.1:{server.port}"
 
 
 def _ties(run: Run) -> list[str]:

@@ -31,19 +31,14 @@ class HttpSearch:
         """Do nothing: the release has its index."""
 
     def search(self, queries: Sequence[Mapping[str, Any]], *, top_k: int, **_: object) -> Run:
-        """Search for every query.
-
-        Args:
-            queries: Rows with `id` and `text`.
-            top_k: Results of each, at most.
-        """
+        """Search for every query."""
         found: Run = {}
         rows = [*queries]
         for start in range(0, len(rows), _BATCH):
             some = rows[start : start + _BATCH]
             replies = self._client.search_batch(self._request(row["text"], top_k) for row in some)
             for row, reply in zip(some, replies, strict=True):
-                found[row["id"]] = {each.id: self._score(each.score, each.rank) for each in reply.results}
+                found[row["id"]] = {result.id: self._score(result.score, result.rank) for result in reply.results}
         return found
 
     def _request(self, text: str, k: int) -> SearchRequest:

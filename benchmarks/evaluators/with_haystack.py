@@ -8,11 +8,6 @@ from benchmarks.evaluators.labelled import LabelledSet, Scores
 def ndcg(data: LabelledSet, url: str, k: int) -> tuple[float, Scores]:
     """Evaluate through a pipeline's components.
 
-    Args:
-        data: Queries and qrels.
-        url: Of the service.
-        k: K.
-
     Returns:
         Haystack's figure, and NDCG@K of each query.
     """

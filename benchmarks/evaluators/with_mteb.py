@@ -19,11 +19,6 @@ def model_meta() -> object:
 def ndcg(data: LabelledSet, search: HttpSearch, k: int) -> tuple[float, Scores, Run]:
     """Evaluate with `mteb.evaluate`.
 
-    Args:
-        data: The task.
-        search: The model.
-        k: K.
-
     Returns:
         mteb's figure, which it rounds to five digits, NDCG@K of each query, and what was found.
     """

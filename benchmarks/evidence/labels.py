@@ -1,4 +1,4 @@
-"""Compute how many documents a statement takes, where nothing changes and where some answers do."""
+"""Compute how many documents a statement takes if nothing changes, and if some answers do."""
 
 import math
 
@@ -9,7 +9,7 @@ from benchmarks.evidence.worlds import changed
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.risk.paired import least_loss
+from taugate.calibration.risk.paired import min_detectable_loss
 from taugate.calibration.settings.rules import CONFIDENCE
 
 HEADING = "How many documents it takes"
@@ -48,7 +48,7 @@ def _fewest(margin: float) -> int:
     return next(
         count
         for count in range(1, 10_000)
-        if least_loss(SamplingUnits(np.repeat(np.arange(count), 2), 2.0), CONFIDENCE) <= margin
+        if min_detectable_loss(SamplingUnits(np.repeat(np.arange(count), 2), 2.0), CONFIDENCE) <= margin
     )
 
 

@@ -24,12 +24,7 @@ def lines(
     drawn: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     level: float,
 ) -> str:
-    """Write name.svg, with a line for each series and a dashed level; returns the image and its key as Markdown.
-
-    Args:
-        axes: What is along x and y.
-        drawn: Xs and ys of each series, three at most, by what it is.
-    """
+    """Write name.svg, with a line for each series and a dashed level; returns the image and its key as Markdown."""
     xs, ys = (
         Axis.around([each for pair in drawn.values() for each in pair[at]] + extra, axes[at])
         for at, extra in enumerate(([], [0.0, level]))

@@ -59,7 +59,7 @@ class Row:
     """One set, policy and δ over all splits.
 
     Attributes:
-        before: Empty where there is none.
+        before: Empty if there is none.
         anew: Shares above δ, now and before.
     """
 
@@ -118,7 +118,7 @@ queries.
 * **Unseen**: the share of splits with a loss above δ on the unseen queries. These are a sample too: a cut whose true loss is exactly δ
   exceeds it about half of the time.
 * **All**: the same over all queries of the set, seven in ten of which calibrate. This is closer to what the certificate promises.
-* **Drawn anew**: the same where the set is the whole world. Documents are drawn from it with replacement until they have 70 % as many
+* **Drawn anew**: the same if the set is the whole world. Documents are drawn from it with replacement until they have 70 % as many
   queries, and the loss over the set is the truth.
 
 ### Policies without a model: {experiment.splits:,} splits
@@ -144,7 +144,7 @@ The model is fitted in each split, and only queries that it has not seen certify
 def _fixed(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[Row]:
     """Policies that are fixed beforehand: all calibration queries certify."""
     units, single, everything = searched.units, _one_by_one(len(searched.queries)), np.arange(len(searched.queries))
-    members = np.split(np.argsort(units.labels, kind="stable"), np.cumsum(units.sizes())[:-1])
+    members = np.split(np.argsort(units.clusters, kind="stable"), np.cumsum(units.sizes())[:-1])
     scores = searched.judged.top.scores
     stairs = {kind: Staircase.of(searched, decision_scores(kind, scores, None), max(LOSSES)) for kind in _FIXED}
     done = {(kind, loss): Done() for kind in _FIXED for loss in LOSSES}
@@ -180,7 +180,7 @@ def _fitted(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[
         stairs = {kind: Staircase.of(searched, evidence.scored.decisions(kind), max(LOSSES)) for kind in kinds}
         if evidence.roles is None:
             raise AssertionError("a calibration with a model splits its queries")
-        rest = evidence.roles.rest
+        rest = evidence.roles.not_fitting
         before = stairs["probability"].taus(rest, single.take(rest), LOSSES)
         for (policy, loss), each in done.items():
             found = decide_policy(certified(policy, "high-probability", loss), evidence)
@@ -191,7 +191,7 @@ def _fitted(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[
 
 
 def _one_by_one(queries: int) -> SamplingUnits:
-    return SamplingUnits.from_labels(np.arange(queries))
+    return SamplingUnits.from_clusters(np.arange(queries))
 
 
 def _anew(rng: np.random.Generator, members: list[Positions], queries: int) -> tuple[Positions, SamplingUnits]:
@@ -199,7 +199,7 @@ def _anew(rng: np.random.Generator, members: list[Positions], queries: int) -> t
     drawn = [members[at] for at in rng.integers(0, len(members), len(members)).tolist()]
     sizes = np.array([len(each) for each in drawn])
     enough = int(np.searchsorted(np.cumsum(sizes), (1 - HOLDOUT) * queries)) + 1
-    return np.concatenate(drawn[:enough]), SamplingUnits.from_labels(
+    return np.concatenate(drawn[:enough]), SamplingUnits.from_clusters(
         np.repeat(np.arange(len(sizes[:enough])), sizes[:enough])
     )
 
@@ -212,7 +212,7 @@ def _realised(stair: Staircase, tau: float | None, others: Positions) -> Realise
 def _check(
     searched: SearchedSplit, kind: Literal["similarity", "relative"], calibration: Positions, taus: list[float | None]
 ) -> None:
-    """Raises AssertionError where the product decides otherwise."""
+    """Raise AssertionError if the product decides otherwise."""
     evidence = CalibrationQueries(
         searched.scored(), calibration, np.zeros((1, 1), np.int64), None, None, searched.units, 0
     )
@@ -221,14 +221,14 @@ def _check(
 
 
 def _price(rows: Sequence[Row]) -> str:
-    """Describe what is no longer cut where documents are the unit."""
+    """Describe what is no longer cut if documents are the unit."""
     dear = [row for row in rows if row.mean("kept") != row.mean("kept", before=True)]
     if not dear:
         return ""
     kept, before = (float(np.mean([row.mean("kept", before=each) for row in dear])) for each in (False, True))
     never = sum(row.mean("certified") < 0.5 for row in dear)
     return (
-        f"What it costs: in the {len(dear)} rows with documents as the unit {share(kept, 2)} of the results are kept on average, where {share(before, 2)} were\n"
+        f"What it costs: in the {len(dear)} rows with documents as the unit {share(kept, 2)} of the results are kept on average; {share(before, 2)} were\n"
         f"kept by query, and in {never} of them fewer than half of the splits certify anything: the largest documents have so many of the queries\n"
         "there that a loss of theirs alone could be above δ."
     )

@@ -1,4 +1,4 @@
-"""Count wrong statements where the true loss is exactly the margin: gate, promotion and certificate."""
+"""Count wrong statements if the true loss is exactly the margin: gate, promotion and certificate."""
 
 import zlib
 from collections import defaultdict
@@ -39,7 +39,7 @@ _ANEW = ", drawn anew"
 
 @dataclass(frozen=True)
 class Said:
-    """One statement, the test behind it where documents are the unit, where queries are, and in the release before."""
+    """One statement, and the test behind it: with documents as the unit, with queries, and in the release before."""
 
     words: str
     statement: Statement
@@ -101,7 +101,7 @@ its {TRIALS:,} trials may pass. A cell has the largest share over the margins {"
 means that they can show none.
 
 In brackets are the tests of the release before in the same worlds: exponential tilting of the losses by document in gate and promotion,
-and the exact binomial test by query in the certificate ({_BEFORE} trials). Where no document has two queries, as in pubmedqa_labelled, these tests
+and the exact binomial test by query in the certificate ({_BEFORE} trials). If no document has two queries, as in pubmedqa_labelled, these tests
 are still used, and each document is one query.
 
 Losses fall on whole documents, on single queries, or in part on either. *Gains*: for two queries that are lost one is gained.

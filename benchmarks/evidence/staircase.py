@@ -43,7 +43,7 @@ class Staircase:
         return cls(decisions, low, bool((low == best).all()))
 
     def taus(self, rows: NDArray[np.int64], units: SamplingUnits, deltas: tuple[float, ...]) -> list[float | None]:
-        """τ for each δ, certified by the queries at these positions; None where there is none."""
+        """τ for each δ, certified by the queries at these positions; None if there is none."""
         best = self.best[rows]
         lost = np.flatnonzero(best < np.inf)
         steps = LossSteps._stairs(len(rows), lost, best[lost], np.ones(len(lost)), units, binary=True)

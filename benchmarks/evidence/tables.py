@@ -3,7 +3,7 @@
 Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come through the project's own cache.
 """
 
-from benchmarks.evidence import labels, power, realised, size, stakes, two_samples
+from benchmarks.evidence import labels, power, realised, size, two_samples
 from benchmarks.experiment import experiment_page, measure
 
 PAGE = experiment_page(
@@ -11,7 +11,7 @@ PAGE = experiment_page(
     module="benchmarks.evidence.tables",
     title="# Evidence by document: how often it errs, what it can show",
     introduction="""\
-Queries about one document are won and lost together. So where queries share documents, the gate, promotions and certificates count
+Queries about one document are won and lost together. So if queries share documents, the gate, promotions and certificates count
 documents ([gate.md](../gate.md), `calibration/risk/e_values.py`). A "document" here is a cluster: the queries that share a relevant
 document, and the queries linked to them through other documents. The line under each heading repeats the measurement.""",
     sections={
@@ -20,7 +20,6 @@ document, and the queries linked to them through other documents. The line under
         "power": power,
         "labels": labels,
         "realised": realised,
-        "stakes": stakes,
     },
     splits=1000,
 )

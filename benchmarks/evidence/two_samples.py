@@ -1,4 +1,4 @@
-"""Count wrong promotions where both releases answered different queries."""
+"""Count wrong promotions if both releases answered different queries."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,8 +7,8 @@ from benchmarks.evidence.verdicts import ALPHA
 from benchmarks.evidence.worlds import Structure, structures
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
-from taugate.calibration.comparison.judge import mean_difference
 from taugate.calibration.comparison.rule import QuantitySample
+from taugate.calibration.comparison.verdicts import mean_difference
 from taugate.calibration.settings.rules import CONFIDENCE
 
 HEADING = "Size of promotion with other queries"
@@ -28,7 +28,7 @@ def section(experiment: Experiment) -> str:
     """Simulate a release that is worse by the margin, and count how often it passes."""
     rows, worst = [], 0.0
     for structure in (each for each in structures(experiment) if each.name in _SETS):
-        labels = structure.units.labels
+        labels = structure.units.clusters
         for margin in _MARGINS:
             rng = np.random.default_rng([experiment.seed, 4])
             shares = [_passes(rng, structure, labels, margin, whole) for whole in _WHOLE.values()]
@@ -49,7 +49,7 @@ def _passes(
     passes = 0
     for _ in range(_TRIALS):
         old, new = (_sample(rng, structure, labels, accuracy, whole) for accuracy in (_ACCURACY, _ACCURACY - margin))
-        passes += mean_difference(old, new, CONFIDENCE).most <= margin
+        passes += mean_difference(old, new, CONFIDENCE).upper <= margin
     return passes / _TRIALS
 
 

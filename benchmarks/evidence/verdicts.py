@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.evidence.worlds import Drawn, Structure
-from taugate.calibration.comparison.judge import mean_difference
 from taugate.calibration.comparison.rule import QuantitySample
+from taugate.calibration.comparison.verdicts import mean_difference
 from taugate.calibration.gate.baseline import RankingOutcomes
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.metrics.clusters import SamplingUnits
@@ -31,7 +31,7 @@ def passed(p_values: PValues) -> NDArray[np.bool_]:
 
 
 def can_be_shown(structure: Structure, test: Test, margin: float) -> bool:
-    """Return True if the test passes where nothing is lost."""
+    """Return True if the test passes when nothing is lost."""
     sizes = structure.sizes[None]
     return bool(passed(test(Drawn(sizes, np.zeros_like(sizes)), margin))[0])
 
@@ -78,7 +78,7 @@ def binomial(drawn: Drawn, margin: float) -> PValues:
 
 
 def check(structure: Structure, drawn: Drawn, margin: float, *, gains: bool) -> None:
-    """Raises AssertionError where the product, called as a whole, says something else of these trials."""
+    """Raise AssertionError if the product, called as a whole, decides otherwise."""
     units = structure.units
     by_document = units.unit == "document"
     expected = passed((of_documents if by_document else tilted)(drawn, margin))
@@ -90,9 +90,9 @@ def check(structure: Structure, drawn: Drawn, margin: float, *, gains: bool) -> 
         outcomes = [RankingOutcomes(each, each) for each in (before, before - losses)]
         (record,) = judge(outcomes[0], [GateCandidate("tried", "precision", outcomes[1])], units, GateSettings(margin))
         texts = np.arange(len(losses)).astype(np.uint64)
-        sound, changed = (QuantitySample(each.accuracy, texts, units.labels) for each in outcomes)
+        sound, changed = (QuantitySample(outcome.accuracy, texts, units.clusters) for outcome in outcomes)
         found = mean_difference(sound, changed, CONFIDENCE)
-        said = [record.admitted, found.most <= margin]
+        said = [record.admitted, found.upper <= margin]
         if said != [expected[trial]] * 2 or (record.admitted and ("query" in (record.statement or "")) != also[trial]):
             raise AssertionError(f"{structure.name}: the benchmark does not measure the gate")
         if not gains and _cut(losses, units, margin) != cut[trial]:
@@ -119,11 +119,11 @@ def _wealth(terms: NDArray[np.float64]) -> NDArray[np.float64]:
     """(stakes, trials): a document that loses nothing adds nothing."""
     rows, columns = np.nonzero(terms)
     changes = log_wealth(terms[rows, columns])
-    return np.array([np.bincount(rows, each, minlength=len(terms)) for each in changes])
+    return np.array([np.bincount(rows, change, minlength=len(terms)) for change in changes])
 
 
 def _each(wealth: NDArray[np.float64], worst: list[NDArray[np.float64]]) -> PValues:
-    """P-values where what the null allows differs from trial to trial."""
+    """P-values if the null hypothesis differs from trial to trial."""
     if all(each is worst[0] for each in worst):
         return _inverse(log_e(wealth, worst[0]))
     found = [float(log_e(wealth[:, at], each)) for at, each in enumerate(worst)]

@@ -13,7 +13,7 @@ from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.risk.e_values import Statement
 from taugate.ingestion.dataset.beir import read_dataset
 
-Counts = NDArray[np.int64]  # queries, with a sign where some are gained
+Counts = NDArray[np.int64]  # queries, with a sign if some are gained
 Rates = NDArray[np.float64]
 
 SETS = (
@@ -27,7 +27,7 @@ SETS = (
     "mixed_large",
 )
 _EQUAL = ((100, 10), (400, 20), (1200, 10))  # documents, queries of each
-_HELD = 4.0  # where only the largest documents lose they have so many times the loss, and each is lost one time in four
+_HELD = 4.0  # if only the largest documents lose they have so many times the loss, and each is lost one time in four
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Structure:
     @property
     def units(self) -> SamplingUnits:
         """Number its queries, document by document."""
-        return SamplingUnits.from_labels(np.repeat(np.arange(len(self.sizes)), self.sizes))
+        return SamplingUnits.from_clusters(np.repeat(np.arange(len(self.sizes)), self.sizes))
 
 
 def structures(experiment: Experiment) -> list[Structure]:
@@ -74,11 +74,7 @@ class Fall:
     def draw(
         self, rng: np.random.Generator, structure: Structure, mean: float, statement: Statement, trials: int
     ) -> "Drawn":
-        """So many trials with the sizes as they are.
-
-        Args:
-            mean: Of the average document's or of the average query's loss.
-        """
+        """So many trials with the sizes as they are."""
         chances = np.broadcast_to(self._whole(structure.sizes, mean, statement), len(structure.sizes))
         places = np.broadcast_to(np.arange(len(chances)), (trials, len(chances)))
         return self._draw(rng, structure.sizes, chances, mean, places)
@@ -86,7 +82,7 @@ class Fall:
     def draw_anew(
         self, rng: np.random.Generator, structure: Structure, mean: float, statement: Statement, trials: int
     ) -> "Drawn":
-        """The same where the documents themselves are drawn with replacement in each trial, with what befalls them."""
+        """The same if the documents themselves are drawn with replacement in each trial, with what befalls them."""
         chances = np.broadcast_to(self._whole(structure.sizes, mean, statement), len(structure.sizes))
         places = rng.integers(0, len(chances), size=(trials, len(chances)))
         return self._draw(rng, structure.sizes, chances, mean, places)

@@ -10,8 +10,8 @@ from scipy import stats
 
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table
-from taugate.calibration.comparison.judge import mean_difference
 from taugate.calibration.comparison.rule import QuantitySample
+from taugate.calibration.comparison.verdicts import mean_difference
 from taugate.calibration.settings.rules import CONFIDENCE
 
 HEADING = "Promotion by rule"
@@ -73,7 +73,7 @@ def _paired(margin: float, queries: int) -> float:
         before, after = np.zeros(queries), np.zeros(queries)
         before[:lost] = 1
         after[lost : lost + won] = 1
-        return mean_difference(_sample(before), _sample(after), CONFIDENCE).most <= margin
+        return mean_difference(_sample(before), _sample(after), CONFIDENCE).upper <= margin
 
     total, fewest = 0.0, 0
     for lost in _outcomes(queries, _CHANGED):
@@ -89,7 +89,7 @@ def _unpaired(margin: float, queries: int) -> float:
 
     def holds(old: int, new: int) -> bool:
         hits = np.arange(queries)
-        return mean_difference(_sample(hits < old), _sample(hits < new, queries), CONFIDENCE).most <= margin
+        return mean_difference(_sample(hits < old), _sample(hits < new, queries), CONFIDENCE).upper <= margin
 
     outcomes = _outcomes(queries, _ACCURACY)
     total, fewest = 0.0, bisect_left(range(queries + 1), True, key=partial(holds, outcomes.start))
@@ -101,7 +101,7 @@ def _unpaired(margin: float, queries: int) -> float:
 
 
 def _boundary(holds: Callable[[int], bool], near: int, most: int) -> int:
-    """The fewest with which it holds, most + 1 where it never does: no fewer than for one outcome before."""
+    """The smallest number with which it holds, the upper limit + 1 if it never does: no fewer than for one outcome before."""
     while near <= most and not holds(near):
         near += 1
     return near

@@ -1,17 +1,17 @@
-"""Every table of docs/benchmarks/gate.md, by one command; `million` takes half an hour, 10 GB of memory and of disk.
+"""Every table of docs/benchmarks/gate.md, by one command.
 
 Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come through the project's own cache.
 """
 
 from benchmarks.experiment import Experiment
-from benchmarks.gate import indexes, million, power, precisions, projections, promotion, unseen
+from benchmarks.gate import power, promotion
 from benchmarks.page import Option, Page, data_folder
 from benchmarks.workers import Workers
 
 PAGE = Page[Experiment](
     file="gate.md",
     module="benchmarks.gate.tables",
-    title="# The gate: what is cheaper, and what it loses",
+    title="# The gate: how often it errs",
     introduction="""\
 The gate decides whether something cheaper may replace the exact float32 search: an int8 encoder, a projection to fewer dimensions, an
 approximate index. It admits a candidate only if a test shows that the loss is below a margin. Unless a table says otherwise, figures
@@ -19,11 +19,6 @@ are of public data sets, exact search and float32. The line under each heading r
     sections={
         "power": power,
         "promotion": promotion,
-        "projections": projections,
-        "unseen": unseen,
-        "precisions": precisions,
-        "indexes": indexes,
-        "million": million,
     },
     options=[Option("seed", 0, "of every random choice")],
     has_sets=True,

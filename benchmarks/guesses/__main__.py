@@ -32,7 +32,7 @@ All figures are shares of queries, in percent or from 0 to 1, with K = 5 results
 
 Taugate chooses its cut on 70 % of the queries. Every rule is judged on the other 30 %, and on all unanswerable questions, none
 of which had a say. The ranges in brackets are 95 % intervals. They come from a bootstrap that draws whole documents, as one
-document may lose all its questions at once. Where all questions come out alike, the bootstrap has no width.""",
+document may lose all its questions at once. If all questions come out alike, the bootstrap has no width.""",
     sections={"thresholds": thresholds},
     options=[Option("seed", 0, "of the calibrations and of the intervals")],
     has_sets=True,

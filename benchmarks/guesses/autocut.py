@@ -11,13 +11,9 @@ def autocut(scores: Float32, jumps: int = 1) -> NDArray[np.bool_]:
 
     The definition is that of `entities/autocut/autocut.go` in weaviate/weaviate. Stretch each list of scores so that
     it runs from 0 at the first result to 1 at the last, and subtract the straight line between the two. A jump is
-    where this difference is larger than at both neighbours; at the last result, larger than at the two before it. The
-    list ends before the result at the jump that was asked for, and stays whole where there are fewer jumps. All sums
+    at which this difference is larger than at both neighbours; at the last result, larger than at the two before it. The
+    list ends before the result at the jump that was asked for, and stays whole if there are fewer jumps. All sums
     are float32, as they are there. Stretching makes distances and similarities equal, so either may be given.
-
-    Args:
-        scores: (n, K) float32, best first.
-        jumps: At which jump to cut, from 1.
 
     Returns:
         (n, K) bool, a prefix of each row.
@@ -27,7 +23,7 @@ def autocut(scores: Float32, jumps: int = 1) -> NDArray[np.bool_]:
         return np.ones((n, k), dtype=np.bool_)
     step = np.float32(1) / np.float32(k - 1)
     line = np.arange(k, dtype=np.float32) * step
-    with np.errstate(invalid="ignore"):  # 0/0 where all scores are equal: not a number is larger than nothing, no jump
+    with np.errstate(invalid="ignore"):  # 0/0 if all scores are equal: not a number is larger than nothing, no jump
         stretched = (scores - scores[:, :1]) / (scores[:, -1:] - scores[:, :1])
     difference = stretched - line
     jump = np.zeros((n, k), dtype=np.bool_)

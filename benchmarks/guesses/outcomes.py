@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.calibrated import IndexedSet
 from benchmarks.guesses.rules import CERTIFIED, GUESSES
-from taugate.calibration.metrics.clusters import Labels, cluster_bootstrap
+from taugate.calibration.metrics.clusters import ClusterIds, cluster_bootstrap
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
@@ -30,7 +30,7 @@ class RuleOutcome:
         kept: Share of the top-K results passed on, for answerable queries.
         lost: Points of top-K accuracy lost, as a share of the answerable queries.
         wrong: Share of the answerable queries that get results, none of them relevant.
-        unanswerable: Share of the unanswerable queries that get results, None where the set has none.
+        unanswerable: Share of the unanswerable queries that get results, None if the set has none.
     """
 
     kept: Interval
@@ -63,14 +63,7 @@ class SetOutcome:
 
     @classmethod
     def measure(cls, data: Path, name: str, encoder: tuple[str, str], seed: int) -> Self:
-        """Calibrate as `taugate calibrate DATA --max-loss 0.02 --seed SEED` does, and judge on what it holds out.
-
-        Args:
-            data: Folder of the data sets.
-            name: Of the set, with its split after a slash unless that is test.
-            encoder: Its name in the tables, and what `--encoder` takes.
-            seed: Of the calibration and of the intervals.
-        """
+        """Calibrate as `taugate calibrate DATA --max-loss 0.02 --seed SEED` does, and judge on what it holds out."""
         folder, _, split = name.partition("/")
         title, source = encoder
         settings = CalibrationSettings(seed=seed, rule=ThresholdRule.from_options(max_loss=[MAX_LOSS]))
@@ -100,17 +93,12 @@ class Judges:
     """
 
     judged: JudgedQueries
-    labels: Labels
-    unanswerable_labels: Labels
+    labels: ClusterIds
+    unanswerable_labels: ClusterIds
     seed: int
 
     def outcome(self, kept: NDArray[np.bool_], unanswerable: NDArray[np.bool_]) -> RuleOutcome:
-        """Measure a rule.
-
-        Args:
-            kept: (q, K) results of answerable queries that it passes on.
-            unanswerable: (u, K) those of unanswerable ones.
-        """
+        """Measure a rule."""
         answered: NDArray[np.bool_] = np.any(unanswerable, axis=1)
         answered_wrongly = kept.any(axis=1) & (self.judged.accuracy(kept) == 0)
         return RuleOutcome(
@@ -122,13 +110,8 @@ class Judges:
             else None,
         )
 
-    def interval(self, per_query: NDArray[np.float64], labels: Labels) -> Interval:
-        """Return the mean of a metric over queries with its 95 % interval by document.
-
-        Args:
-            per_query: (n,) float64.
-            labels: (n,) cluster of each query.
-        """
+    def interval(self, per_query: NDArray[np.float64], labels: ClusterIds) -> Interval:
+        """Return the mean of a metric over queries with its 95 % interval by document."""
         numbered = np.unique(labels, return_inverse=True)[1]
         drawn = cluster_bootstrap(per_query, numbered, np.random.default_rng(self.seed), _BOOTSTRAPS)
         return Interval(mean=float(per_query.mean()), lower=drawn.lower, upper=drawn.upper)

@@ -33,7 +33,7 @@ class GuessesPlan:
 def section(plan: GuessesPlan) -> str:
     """Measure every rule on every set with every encoder, and return the tables as Markdown."""
     outcomes = [SetOutcome.measure(plan.data, name, each, plan.seed) for each in plan.encoders for name in plan.sets]
-    none = [each for each in outcomes if each.policy.tau is None]
+    none = [outcome for outcome in outcomes if outcome.policy.tau is None]
     needed = dict.fromkeys(_needed(each) for each in none)
     encoders = [encoder for encoder, _ in plan.encoders]
     detailed = "\n\n".join(f"### {encoder}\n\n{_by_set(outcomes, encoder)}" for encoder in encoders)
@@ -56,7 +56,7 @@ some of them, and loses right answers on the way. To refuse questions, set a lim
 
 ### Where the thresholds come from
 
-{table(["rule", "who sets it, and where"], [[each.name, each.source] for each in GUESSES])}
+{table(["rule", "who sets it, and where"], [[guess.name, guess.source] for guess in GUESSES])}
 
 Each project has its own idea of a score, and most let the vector store choose. These tables compare cosine similarity with
 the threshold, as stores with a cosine index do.
@@ -68,11 +68,7 @@ many results are asked for: here 5.
 
 
 def summary(outcomes: Sequence[SetOutcome]) -> str:
-    """Format the table that the README repeats: the range of each figure over all cases, in percent.
-
-    Args:
-        outcomes: One for each set and encoder.
-    """
+    """Format the table that the README repeats: the range of each figure over all cases, in percent."""
     header = ["rule", "results kept", "answers lost", "only wrong results", "unanswerable, yet answered"]
     names = [*outcomes[0].rules]
     columns: list[Callable[[RuleOutcome], Interval | None]] = [
@@ -83,14 +79,16 @@ def summary(outcomes: Sequence[SetOutcome]) -> str:
     ]
     rows = []
     for name in names:
-        rules = [each.rules[name] for each in outcomes]
+        rules = [outcome.rules[name] for outcome in outcomes]
         cells = [_range([found.mean for rule in rules if (found := column(rule)) is not None]) for column in columns]
         rows.append([f"**{name}**", *(f"**{cell}**" for cell in cells)] if name == CERTIFIED else [name, *cells])
     return table(header, rows)
 
 
 def _range(figures: Sequence[float]) -> str:
-    low, high = (_percent(each(figures)) for each in (min, max))
+    if not figures:
+        return "–"
+    low, high = _percent(min(figures)), _percent(max(figures))
     return f"{low} %" if low == high else f"{low}–{high} %"
 
 
@@ -106,7 +104,7 @@ def _needed(outcome: SetOutcome) -> str:
 def _by_set(outcomes: Sequence[SetOutcome], encoder: str) -> str:
     header = ["set", "rule", "results kept", "answers lost", "only wrong results", "unanswerable, yet answered"]
     rows = []
-    for each in (each for each in outcomes if each.encoder == encoder):
+    for each in (outcome for outcome in outcomes if outcome.encoder == encoder):
         size = f"{each.heldout:,} queries, accuracy {share(each.accuracy, 2)}"
         size += f"; {each.unanswerable:,} unanswerable" if each.unanswerable else ""
         for number, (name, rule) in enumerate(each.rules.items()):

@@ -46,12 +46,12 @@ def _on_one_line(rows: Rows) -> str:
 
 # The first six are those of pandas, Excel, LibreOffice and the csv module.
 DIALECTS: dict[str, Callable[[Rows], str]] = {
-    "comma, quotes where needed": _csv(),
+    "comma, quotes if needed": _csv(),
     "comma, all fields quoted": _csv(quoting=csv.QUOTE_ALL),
-    "semicolon, quotes where needed": _csv(delimiter=";"),
+    "semicolon, quotes if needed": _csv(delimiter=";"),
     "semicolon, all fields quoted": _csv(delimiter=";", quoting=csv.QUOTE_ALL),
-    "tab, quotes where needed": _csv(delimiter="\t"),
-    "pipe, quotes where needed": _csv(delimiter="|", lineterminator="\n"),
+    "tab, quotes if needed": _csv(delimiter="\t"),
+    "pipe, quotes if needed": _csv(delimiter="|", lineterminator="\n"),
     "comma, quotes escaped by backslash": _csv(doublequote=False, escapechar="\\"),
     "comma, no quotes, escapes": _csv(quoting=csv.QUOTE_NONE, escapechar="\\"),
     "tab, no quotes, escapes": _csv(delimiter="\t", quoting=csv.QUOTE_NONE, escapechar="\\"),
@@ -65,11 +65,7 @@ _USUAL = 6
 
 
 def section(plan: ImportPlan) -> str:
-    """Write and read the files, and return the tables.
-
-    Args:
-        plan: How many files a corpus and dialect has.
-    """
+    """Write and read the files, and return the tables."""
     data = Path(os.environ["TAUGATE_DATA"])
     corpora = {name: _texts(data / name) for name in CORPORA}
     rng = random.Random(plan.seed)  # noqa: S311 (no secret is made of it)

@@ -24,11 +24,7 @@ Texts = Sequence[str]
 
 
 def section(plan: ImportPlan) -> str:
-    """Damage files and read them, and return the table.
-
-    Args:
-        plan: How many of a kind, and where.
-    """
+    """Damage files and read them, and return the table."""
     data = Path(os.environ["TAUGATE_DATA"])
     corpora = [_texts(data / name) for name in _CORPORA]
     rng = random.Random(plan.seed)  # noqa: S311 (no secret is made of it)
@@ -97,7 +93,9 @@ WRITERS: dict[str, Callable[[Texts], bytes]] = {
     "csv": lambda texts: _csv(texts, ","),
     "tsv": lambda texts: _csv(texts, "\t"),
     "json": lambda texts: json.dumps(_records(texts), ensure_ascii=False, indent=1).encode(),
-    "jsonl": lambda texts: "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in _records(texts)).encode(),
+    "jsonl": lambda texts: "".join(
+        json.dumps(record, ensure_ascii=False) + "\n" for record in _records(texts)
+    ).encode(),
     "parquet": _parquet,
 }
 

@@ -25,11 +25,7 @@ _OUTCOMES = ("whole", "named with a note", "skipped with a reason", "words lost 
 
 
 def section(plan: ImportPlan) -> str:
-    """Damage files and read them, and return the table.
-
-    Args:
-        plan: How many of a kind, and where.
-    """
+    """Damage files and read them, and return the table."""
     corpus = Path(os.environ["TAUGATE_DATA"]) / _CORPUS / "corpus.jsonl"
     texts = [json.loads(line)["text"] for line in corpus.read_text(encoding="utf-8").split("\n") if line]
     rng = random.Random(plan.seed)  # noqa: S311 (no secret is made of it)
@@ -70,11 +66,7 @@ def _outcome(path: Path, raw: bytes, texts: Sequence[str]) -> str:
 
 
 def _in_member(change: Callable[[random.Random, str], str | None]) -> Callable[[random.Random, bytes], bytes]:
-    """Return a damage of one member of an archive.
-
-    Args:
-        change: Its text to another, or to None if it is dropped.
-    """
+    """Return a damage of one member of an archive."""
 
     def damage(rng: random.Random, raw: bytes) -> bytes:
         with zipfile.ZipFile(io.BytesIO(raw)) as file:

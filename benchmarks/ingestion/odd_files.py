@@ -21,11 +21,7 @@ _SHOWN = 20  # reasons
 
 
 def section(plan: ImportPlan) -> str:
-    """Make the folder, import it twice, and return the table.
-
-    Args:
-        plan: How many files, and where.
-    """
+    """Make the folder, import it twice, and return the table."""
     source, data = plan.work / "source", plan.work / "data"
     present = make_odd_folder(source, plan.files, plan.seed)
     found, seconds, peak = _imported(source, data)
@@ -95,7 +91,7 @@ def _resident(pid: int) -> int:
 
 
 def _as_named(path: str) -> str:
-    """Return a path as the command names it where it is skipped."""
+    """Return a path as the command names it if it is skipped."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 

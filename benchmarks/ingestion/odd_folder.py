@@ -27,13 +27,7 @@ _ENCODINGS = ("utf-16", "utf-32", "shift_jis", "gb18030", "koi8-r", "cp1252", "u
 
 
 def make_odd_folder(root: Path, files: int, seed: int) -> list[str]:
-    """Make the folder; returns the paths that an import has to read or to name.
-
-    Args:
-        root: A folder that does not exist.
-        files: So many plain files, 100 at least, two of them closed; links and a pipe come on top.
-        seed: Of what is garbled.
-    """
+    """Make the folder; returns the paths that an import has to read or to name."""
     rng = random.Random(seed)  # noqa: S311 (no secret is made of it)
     odd, sound = _odd_files(rng), _sound_files()
     while len(odd) < files - 2:
@@ -76,7 +70,7 @@ def _sound_files() -> Mapping[str, bytes]:
         "html": MarkdownIt("commonmark").enable("table").render(text).encode(),
         "pdf": _pdf(paragraphs),
         "csv": b"title,text\n" + b"".join(b'row %d,"some, text"\n' % number for number in range(100)),
-        "json": orjson.dumps([{"text": each, "tags": ["page"]} for each in paragraphs]),
+        "json": orjson.dumps([{"text": paragraph, "tags": ["page"]} for paragraph in paragraphs]),
         "jsonl": b"".join(orjson.dumps({"text": each}) + b"\n" for each in paragraphs),
         "parquet": parquet.getvalue(),
         "gz": gzip.compress(text.encode()),
@@ -126,7 +120,7 @@ def _odd_files(rng: random.Random) -> dict[str, bytes]:
         os.fsdecode(b"name\xff\xfe.txt"): b"a name that is not UTF-8",
         "line\nbreak\ttab.txt": b"a name with a line break and a tab",
         "#1.txt": b"a name with a number sign",
-        **{f"{each}.txt": words.encode(each, "ignore") for each in _ENCODINGS},
+        **{f"{encoding}.txt": words.encode(encoding, "ignore") for encoding in _ENCODINGS},
     }
 
 

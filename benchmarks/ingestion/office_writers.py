@@ -25,13 +25,7 @@ def archive(parts: Mapping[str, str]) -> bytes:
 
 
 def _package(main: str, kind: str, parts: Mapping[str, str], targets: Mapping[str, tuple[str, str]]) -> bytes:
-    """Pack an Open XML file.
-
-    Args:
-        main: The name of its main part.
-        kind: Of that.
-        targets: Of the main part, by id.
-    """
+    """Pack an Open XML file."""
     folder, _, name = main.rpartition("/")
     types = (
         f'<Types xmlns="{_SCHEMAS}/package/2006/content-types"><Default Extension="rels" ContentType="application/'
@@ -80,7 +74,7 @@ def _xlsx(paragraphs: Paragraphs) -> bytes:
         "xl/workbook.xml": f'<workbook {main} xmlns:r="{_RELATIONS}"><sheets><sheet name="Sheet1" sheetId="1" r:id="a"/>'
         "</sheets></workbook>",
         "xl/worksheets/sheet1.xml": f"<worksheet {main}><sheetData>{rows}</sheetData></worksheet>",
-        "xl/sharedStrings.xml": f"<sst {main}>{''.join(f'<si><t>{escape(each)}</t></si>' for each in strings)}</sst>",
+        "xl/sharedStrings.xml": f"<sst {main}>{''.join(f'<si><t>{escape(string)}</t></si>' for string in strings)}</sst>",
     }
     targets = {"a": ("worksheet", "worksheets/sheet1.xml"), "b": ("sharedStrings", "sharedStrings.xml")}
     return _package("xl/workbook.xml", "spreadsheetml.sheet", parts, targets)
@@ -101,7 +95,7 @@ def _pptx(paragraphs: Paragraphs) -> bytes:
 
 
 def _odt(paragraphs: Paragraphs) -> bytes:
-    text = "".join(f"<text:p>{escape(each)}</text:p>" for each in paragraphs)
+    text = "".join(f"<text:p>{escape(paragraph)}</text:p>" for paragraph in paragraphs)
     names = f'xmlns:office="{_OPEN_DOCUMENT}:office:1.0" xmlns:text="{_OPEN_DOCUMENT}:text:1.0"'
     body = f"<office:body><office:text>{text}</office:text></office:body>"
     return archive({"content.xml": f"<office:document-content {names}>{body}</office:document-content>"})
@@ -118,7 +112,7 @@ def _eml(paragraphs: Paragraphs) -> bytes:
 
 
 def _ipynb(paragraphs: Paragraphs) -> bytes:
-    cells = [{"cell_type": "markdown", "source": each} for each in paragraphs[::2]]
+    cells = [{"cell_type": "markdown", "source": paragraph} for paragraph in paragraphs[::2]]
     cells += [{"cell_type": "code", "source": each} for each in paragraphs[1::2]]
     return json.dumps({"nbformat": 4, "cells": cells}, ensure_ascii=False, indent=1).encode()
 
@@ -136,7 +130,7 @@ def _rtf(paragraphs: Paragraphs) -> bytes:
 
 
 def _epub(paragraphs: Paragraphs) -> bytes:
-    text = "".join(f"<p>{escape(each)}</p>" for each in paragraphs)
+    text = "".join(f"<p>{escape(paragraph)}</p>" for paragraph in paragraphs)
     return archive(
         {
             "META-INF/container.xml": '<container><rootfile full-path="book.opf"/></container>',

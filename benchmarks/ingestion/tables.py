@@ -10,7 +10,6 @@ from benchmarks.ingestion import (
     mutated_office,
     odd_files,
     text_encodings,
-    web_pages,
 )
 from benchmarks.ingestion.plan import ImportPlan
 from benchmarks.page import Option, Page
@@ -20,15 +19,14 @@ PAGE = Page[ImportPlan](
     module="benchmarks.ingestion.tables",
     title="# Import",
     introduction="""\
-`taugate import` reads what anybody may have left in a folder. This page shows what it makes of files that are empty, cut, garbled, misnamed,
-enormous or nested, and of links, pipes and bombs. It shows whether texts in tables, JSON and office files come back whole, how many words of a
-web page are kept, and which encodings are read. The line under each heading repeats the measurement.""",
+`taugate import` reads what may be left in a folder. This page shows what it makes of files that are empty, cut, garbled, misnamed,
+enormous or nested, and of links, pipes and bombs. It shows whether texts in tables, JSON and office files come back whole, and which encodings
+are read. The line under each heading repeats the measurement.""",
     sections={
         "odd": odd_files,
         "delimited": delimited_files,
         "mutated": mutated_files,
         "office": mutated_office,
-        "pages": web_pages,
         "encodings": text_encodings,
     },
     options=[

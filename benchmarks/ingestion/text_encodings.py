@@ -88,7 +88,7 @@ def _files(languages: dict[str, tuple[str, ...]], rng: random.Random) -> Iterato
     for language, encodings in languages.items():
         sentences = _sentences(language)
         for encoding in encodings:
-            fitting = [each for each in sentences if _fits(each, encoding)]
+            fitting = [sentence for sentence in sentences if _fits(sentence, encoding)]
             for length in _SENTENCES:
                 for _ in range(_FILES if len(fitting) >= length else 0):
                     text = "\n".join(rng.sample(fitting, length))

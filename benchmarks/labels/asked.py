@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import EncodedDataset, encode_dataset
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from taugate.calibration.labels.machine import hit_scores, loss_scores, losses
-from taugate.calibration.labels.shares import Float64, JudgedSample, UnjudgedSample
-from taugate.calibration.labels.threshold import candidate_thresholds
-from taugate.calibration.metrics.clusters import Labels, SamplingUnits, clusters
+from taugate.calibration.few_labels.machine import hit_scores, loss_scores, losses
+from taugate.calibration.few_labels.shares import Float64, JudgedSample, UnjudgedSample
+from taugate.calibration.few_labels.threshold import candidate_thresholds
+from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits, clusters
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.progress import Stopwatch
@@ -67,7 +67,7 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class Resample:
-    """Queries of documents that were drawn anew: which of them people judged, and which nobody did.
+    """Queries of documents that were drawn anew: which of them people judged, and which not.
 
     Attributes:
         judged: (n,) and unjudged: (N,) positions in the set.
@@ -77,16 +77,11 @@ class Resample:
 
     judged: NDArray[np.int64]
     unjudged: NDArray[np.int64]
-    judged_documents: Labels
-    unjudged_documents: Labels
+    judged_documents: ClusterIds
+    unjudged_documents: ClusterIds
 
     def samples(self, outcomes: Outcomes, machine: str) -> tuple[JudgedSample, UnjudgedSample]:
-        """Return what an estimate takes.
-
-        Args:
-            outcomes: Of all queries of the set.
-            machine: Whose scores.
-        """
+        """Return what an estimate takes."""
         scores = outcomes.scores[machine]
         return (
             JudgedSample(outcomes.true[self.judged], scores[self.judged], self.judged_documents),
@@ -110,20 +105,14 @@ class AskedSet:
     name: str
     decisions: Float32
     relevant: NDArray[np.bool_]
-    documents: Labels
+    documents: ClusterIds
     machines: dict[str, Float32]
     crop_decisions: Float32
     crop_relevant: NDArray[np.bool_]
 
     @classmethod
     def read(cls, data: Path, name: str, seed: int) -> Self:
-        """Search the set, crop its documents, and fit the model of relevance on the crops.
-
-        Args:
-            data: Folder of the public sets.
-            name: Of the set, with its split after a slash unless that is test.
-            seed: Of crops, of the parts of them that fit, and of the judges' mistakes.
-        """
+        """Search the set, crop its documents, and fit the model of relevance on the crops."""
         folder, _, split = name.partition("/")
         people, asked = _encoded(data / folder, split or "test", name)
         with tempfile.TemporaryDirectory() as place:
@@ -135,7 +124,7 @@ class AskedSet:
         index = FlatIndex.build(asked.documents)
         judged = JudgedQueries.judge(people.answerable, asked.answerable, index, K)
         of_crops = JudgedQueries.judge(cropped.answerable, crops.answerable, index, K)
-        units = SamplingUnits.from_labels(clusters(cropped.answerable))
+        units = SamplingUnits.from_clusters(clusters(cropped.answerable))
         roles = QueryRoles.assign(np.arange(len(of_crops)), units, seed)
         nothing = TopK(np.empty((0, K), np.float32), np.empty((0, K), np.int64)), crops.answerable[:0]
         fitted = roles and estimate_relevance(
@@ -172,11 +161,7 @@ class AskedSet:
         return candidate_thresholds(self.decisions)
 
     def losses(self, thresholds: Float32) -> Outcomes:
-        """Losses at each threshold.
-
-        Args:
-            thresholds: (c,).
-        """
+        """Losses at each threshold."""
         scores = {name: loss_scores(said, self.decisions, thresholds) for name, said in self.machines.items()}
         return Outcomes(losses(self.relevant, self.decisions, thresholds), scores)
 

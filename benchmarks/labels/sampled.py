@@ -1,4 +1,4 @@
-"""Measure the intervals where queries near the threshold are judged more often than others, on every public set."""
+"""Measure the intervals when queries near the threshold are judged more often than others, on every public set."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ import numpy as np
 from benchmarks.experiment import Experiment
 from benchmarks.labels.asked import CROPS, SETS, AskedSet, Outcomes, asked_set
 from benchmarks.markdown import Target, share, table, targets
-from taugate.calibration.labels.prediction_powered import labels_and_machine
-from taugate.calibration.labels.shares import Float64, JudgedSample, UnjudgedSample, labels_alone
+from taugate.calibration.few_labels.prediction_powered import labels_and_machine
+from taugate.calibration.few_labels.shares import Float64, JudgedSample, UnjudgedSample, labels_alone
 
 HEADING = "Queries judged near the threshold"
 SIZES = (50, 100)
@@ -26,7 +26,7 @@ class _Row:
     Attributes:
         alone: Coverage with weights.
         both: Coverage with weights.
-        unweighted: Coverage of both where the weights are left out.
+        unweighted: Coverage of both if the weights are left out.
         ratio: Of mean widths.
         largest: Ratio in any resample.
     """
@@ -125,7 +125,7 @@ def _asked(asked: AskedSet, rng: np.random.Generator) -> tuple[np.ndarray, np.nd
 
 
 def _judged(stratum: np.ndarray, labels: int, rng: np.random.Generator) -> Float64:
-    """Draw the queries that people judge, by stratum; return the weight of each query, 0 where nobody judges it."""
+    """Draw the queries that people judge, by stratum; return the weight of each query, 0 if it is not judged."""
     weights = np.zeros(len(stratum))
     for number, of_labels in enumerate(_JUDGED):
         members = np.flatnonzero(stratum == number)

@@ -10,9 +10,9 @@ from benchmarks.experiment import Experiment
 from benchmarks.labels.asked import CROPS, SETS, SIZES, AskedSet, asked_set
 from benchmarks.line_chart import draw
 from benchmarks.markdown import Target, share, table, targets
-from taugate.calibration.labels.machine import losses
-from taugate.calibration.labels.shares import JudgedSample
-from taugate.calibration.labels.threshold import LossEstimates, ThresholdEstimate
+from taugate.calibration.few_labels.machine import losses
+from taugate.calibration.few_labels.shares import JudgedSample
+from taugate.calibration.few_labels.threshold import LossEstimates, ThresholdEstimate
 
 HEADING = "Thresholds on public sets"
 LIMITS = (0.05, 0.1, 0.2)
@@ -148,7 +148,7 @@ def _tables(rows: list[_Row]) -> str:
             "δ",
             *(["crops alone"] if crops_too else []),
             _ALONE,
-            *(f"with the {each}" for each in _MACHINES),
+            *(f"with the {machine}" for machine in _MACHINES),
         ]
         written.append(f"### {heading}\n\n{table(header, lines)}")
     return "\n\n".join(written)

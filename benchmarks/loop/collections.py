@@ -39,15 +39,7 @@ class _Part:
 
 
 def write_versions(data: Path, work: Path, documents: int, labelled: int, seed: int) -> Versions:
-    """Write both versions: squad, then half of it with as many passages of reddit.
-
-    Args:
-        data: Folder with the public sets.
-        work: An empty folder.
-        documents: Of each version.
-        labelled: Questions of each version that have labels.
-        seed: Of the choice.
-    """
+    """Write both versions: squad, then half of it with as many passages of reddit."""
     rng = random.Random(seed)  # noqa: S311 (no secret)
     half = documents // 2
     stays, goes = _parts(data / BEFORE, half, labelled // 2, rng, count=2)
@@ -67,7 +59,7 @@ def _parts(folder: Path, documents: int, labelled: int, rng: random.Random, coun
         query, document, score = line.split("\t")[:3]
         if int(score) >= 1:
             about.setdefault(document, []).append(query)
-    chosen = rng.sample([each for each in corpus if each["_id"] in about], documents * count)
+    chosen = rng.sample([document for document in corpus if document["_id"] in about], documents * count)
     found = []
     for start in range(0, documents * count, documents):
         part = chosen[start : start + documents]
@@ -98,7 +90,7 @@ def _write(folder: Path, parts: Sequence[_Part]) -> None:
         ("corpus.jsonl", [each for part in parts for each in part.documents]),
         ("queries.jsonl", [each for part in parts for each in part.labelled]),
     ):
-        (folder / name).write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in records))
+        (folder / name).write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))
     rows = [
         f"{query}\t{document}\t1\n"
         for part in parts

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,8 +18,8 @@ from benchmarks.loop.collections import ADDED, BEFORE, write_versions
 from benchmarks.loop.plan import LoopPlan
 from benchmarks.loop.users import Asked, Users
 from benchmarks.markdown import Target, table, targets
-from tests.loopback import free_port
-from tests.redis_process import RedisProcess
+from benchmarks.redis_server import redis_server
+from benchmarks.serving.servers import free_port
 
 HEADING = "From the alarm to its end"
 _SERVICES, _SHADOW_SHARE, _RELOAD_SECONDS, _TRIED = 2, 0.5, 2.0, 200
@@ -68,7 +67,7 @@ def section(plan: LoopPlan) -> str:
     return f"""\
 A collection has {plan.documents:,} passages of {BEFORE} and {plan.labelled:,} labelled questions. {_SERVICES} services with one Redis answer {plan.rate:g} questions a
 second. Then half of the passages are replaced by passages of {ADDED}, with their labelled questions, and half of the users ask about those. The
-services still have the release of the old corpus. When a service raises an alarm, one command runs, and nobody does anything else:
+services still have the release of the old corpus. When a service raises an alarm, one command runs, and nothing else is done:
 
 ```text
 taugate recalibrate DATA --releases DIR --promote-if "{_RULE}" --url http://… --url http://… --shadow {_TRIED}
@@ -103,7 +102,7 @@ def _walk(plan: LoopPlan) -> _Walked:
     _taugate(variables, "calibrate", str(versions.before), "--releases", str(releases), "--max-loss", _MAX_LOSS)
     times: dict[str, float] = {}
     with ExitStack() as stack:
-        redis = stack.enter_context(RedisProcess(Path(stack.enter_context(tempfile.TemporaryDirectory()))))
+        redis = stack.enter_context(redis_server())
         urls = [_serve(stack, releases, variables | {"TAUGATE_REDIS_URL": redis.url}) for _ in range(_SERVICES)]
         users = stack.enter_context(Users(urls, plan.rate))
         users.ask(versions.asked_before)
@@ -164,7 +163,7 @@ def _serve(stack: ExitStack, releases: Path, variables: dict[str, str]) -> str:
 def _recalibrate(
     data: Path, releases: Path, urls: Sequence[str], variables: dict[str, str]
 ) -> "subprocess.Popen[bytes]":
-    command = ["nice", "-n", "19"]  # whoever searches goes first, on the same two cores
+    command = ["nice", "-n", "19"]  # searches come first, on the same two cores
     command += [sys.executable, "-m", "taugate", "recalibrate", str(data), "--releases", str(releases), "--json"]
     command += ["--promote-if", _RULE, "--shadow", str(_TRIED)]
     command += [part for url in urls for part in ("--url", url)]

@@ -1,18 +1,16 @@
 """Hang Redis under load, and measure what requests notice, from the first second on."""
 
-import tempfile
 import time
 from dataclasses import replace
-from pathlib import Path
 
 from benchmarks.drift.traffic import asked, released
 from benchmarks.markdown import Target, table, targets
+from benchmarks.redis_server import redis_server
 from benchmarks.reliability.checked_replies import CheckedLoad
 from benchmarks.reliability.plan import ReliabilityPlan
 from benchmarks.serving.servers import Server
 from benchmarks.serving.services import taugate
 from taugate.registry.catalog import find
-from tests.redis_process import RedisProcess
 
 HEADING = "Redis hangs"
 _SET, _CLIENTS = "squad_v2_dev", 16
@@ -23,7 +21,7 @@ def section(plan: ReliabilityPlan) -> str:
     """Pause Redis under load and report latency and errors before, during and after."""
     released(plan.data, _SET, plan.kept)
     service = taugate(plan.kept / _SET, "float32")
-    with tempfile.TemporaryDirectory() as folder, RedisProcess(Path(folder)) as redis:
+    with redis_server() as redis:
         shared = replace(service, environment=service.environment | {"TAUGATE_REDIS_URL": redis.url})
         with Server(shared) as server:
             load = CheckedLoad(server.port, _CLIENTS, sorted({*asked(plan.data, _SET)}), [find(plan.kept / _SET)])

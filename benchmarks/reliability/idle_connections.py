@@ -53,7 +53,7 @@ class IdleConnections:
 
 
 def main() -> None:
-    """Keep them open until nobody wants them any more."""
+    """Keep them open until stdin is closed."""
     idle, told = IdleConnections(int(sys.argv[1]), int(sys.argv[2])), False
     while not select.select([sys.stdin], [], [], _LOOK if idle.complete else 0)[0]:
         idle.maintain()

@@ -2,7 +2,6 @@
 
 import json
 import secrets
-import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +9,13 @@ from statistics import median
 
 from benchmarks.drift.traffic import asked, released
 from benchmarks.markdown import Target, table, targets
+from benchmarks.redis_server import redis_server
 from benchmarks.reliability.plan import ReliabilityPlan
 from benchmarks.serving.cells import LoadCell, latency, measure, rate
 from benchmarks.serving.load import LoadJob
 from benchmarks.serving.servers import Server
 from benchmarks.serving.services import ServiceUnderTest, taugate
 from taugate.service.access.keys import digest
-from tests.redis_process import RedisProcess
 
 HEADING = "What keys and rates cost"
 _SET, _KNOWN, _CLIENTS = "squad_v2_dev", 500, 16
@@ -55,7 +54,7 @@ of {plan.seconds:g} s. Figures are medians; ratios are taken within a round.
 def turns(releases: Path, texts: list[str], seconds: float, rounds: int) -> dict[str, list[LoadCell]]:
     """Cells of each kind of service, in the order of the rounds; the round before the first warms up."""
     cells: dict[str, list[LoadCell]] = {}
-    with tempfile.TemporaryDirectory() as folder, RedisProcess(Path(folder)) as redis, ExitStack() as stack:
+    with redis_server() as redis, ExitStack() as stack:
         services = _services(taugate(releases, "float32", cache=True), redis.url)
         servers = {name: stack.enter_context(Server(service)) for name, service in services.items()}
         for number in range(-1, rounds):

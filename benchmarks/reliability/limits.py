@@ -1,4 +1,4 @@
-"""A share of a processor, and so much memory, for a process and all it starts: a control group where one can be made.
+"""A share of a processor, and so much memory, for a process and all it starts: a control group if one can be made.
 
 Otherwise SIGSTOP and SIGCONT in turns, and SIGKILL for who takes more memory: coarser, and `ResourceLimits.kind` says so. By
 itself, `python -m benchmarks.reliability.limits PROCESSORS BYTES COMMAND…` does the latter; 0 bytes are no limit.
@@ -66,7 +66,7 @@ class ResourceLimits:
         """Make control groups of this name.
 
         Raises:
-            OSError: Where that may not be done.
+            OSError: If that is not permitted.
         """
         quota = round(self.processors * _MICROSECONDS)
         if (_ROOT / "cgroup.controllers").exists():

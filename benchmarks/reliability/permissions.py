@@ -146,12 +146,7 @@ def _planted(service: ServiceUnderTest, **environment: str) -> ServiceUnderTest:
 
 
 def _measured(service: ServiceUnderTest, pairs: Pairs, seed: int, others: Sequence[str] = ()) -> Floats:
-    """Milliseconds of both of each pair, (n, 2), asked with the key that has a filter.
-
-    Args:
-        others: What the key without one asks before; then the first reply to each is timed, else the fastest of
-            several.
-    """
+    """Milliseconds of both of each pair, (n, 2), asked with the key that has a filter."""
     rng = Random(seed)  # noqa: S311 (no secret)
     milliseconds = np.empty((len(pairs), 2))
     with Server(service) as server:
@@ -203,7 +198,7 @@ def _power(milliseconds: Floats, microseconds: float, seed: int) -> float:
     rng = np.random.default_rng(seed)
     differences = milliseconds[:, 0] - milliseconds[:, 1]
     signs = rng.choice([-1.0, 1.0], (_TRIALS, len(differences)))
-    return float(np.mean([wilcoxon(each * differences + microseconds / 1000).pvalue < _LEVEL for each in signs]))
+    return float(np.mean([wilcoxon(sign * differences + microseconds / 1000).pvalue < _LEVEL for sign in signs]))
 
 
 def _hashed(key: str) -> dict[str, str]:

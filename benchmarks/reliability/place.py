@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import zaragoza_construction_faq
-
-from benchmarks.checkout import environment
+from benchmarks.checkout import environment, quickstart
 from taugate.ingestion.dataset.sample import write_sample
-from taugate.registry.catalog import current_id
+from taugate.registry.catalog import current_id, find
 from taugate.retrieval.release.layout import STAGING_PREFIX
-from tests.fake_encoder import write_fake_encoder
 
 
 @dataclass(frozen=True)
@@ -33,8 +30,7 @@ class CalibrationSite:
     def prepared(cls, work: Path) -> Self:
         """Prepare a site with two releases, the second of which was timed."""
         write_sample(work / "data")
-        texts = [entry[part] for entry in zaragoza_construction_faq.load(lang="en") for part in ("q", "a")]
-        place = cls(work / "data", write_fake_encoder(work / "encoder", texts), work / "releases")
+        place = cls(work / "data", find(quickstart(work / "quickstart")) / "encoder", work / "releases")
         place.calibrate(0).wait()
         before = current_id(place.releases)
         began = time.perf_counter()

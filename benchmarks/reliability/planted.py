@@ -1,6 +1,6 @@
 """`taugate` with a fault that tells of documents outside a key's filter by the time of a reply. Not for people.
 
-PLANTED_DELAY: microseconds that a search takes longer where the nearest of all documents is hidden; PLANTED_CACHE: that
+PLANTED_DELAY: microseconds that a search takes longer if the nearest of all documents is hidden; PLANTED_CACHE: that
 the vectors of all keys are cached as one.
 """
 

@@ -1,21 +1,18 @@
 """A pod of 1 GiB and a quarter of a processor under every attack in a row, and a client with a key beside it.
 
-`python -m benchmarks.reliability.pod [--root DIR]`. Its log goes into a pipe that nobody reads, its Redis is one that
-answers every read with 3 GB, and it has 200 places for connections. The exit status is 1 where the client was refused
+`python -m benchmarks.reliability.pod [--root DIR]`. Its log goes into a pipe that is not read, its Redis is one that
+answers every read with 3 GB, and it has 200 places for connections. The exit status is 1 if the client was refused
 or answered late, or the pod was killed.
 """
 
 import argparse
 import functools
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.checkout import environment
 from benchmarks.markdown import table
 from benchmarks.reliability.attacks.hostile_redis import HugeReplyRedis
 from benchmarks.reliability.attacks.network_attacks import MAX_CONNECTIONS, network_attacks
@@ -55,10 +52,8 @@ def main() -> None:
         "--rate", type=float, default=0.0, help="queries a second of a key, as TAUGATE_QUERIES_PER_SECOND"
     )
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="taugate-pod-") as folder:
-        releases = arguments.releases or _quickstart(arguments.root.resolve(), Path(folder))
-        with prepared(arguments.root, 0, releases) as setting, limited(_PROCESSORS, _BYTES) as limits:
-            phases, killed = _attacked(setting, limits, arguments.seconds, arguments.rate)
+    with prepared(arguments.root, 0, arguments.releases) as setting, limited(_PROCESSORS, _BYTES) as limits:
+        phases, killed = _attacked(setting, limits, arguments.seconds, arguments.rate)
     _report(phases, killed, limits.kind)
 
 
@@ -83,7 +78,7 @@ def _attacked(setting: AttackSetting, limits: ResourceLimits, seconds: float, ra
 
 
 def _attack(send: Callable[..., object], port: int, seconds: float, given: tuple[object, ...]) -> None:
-    """Attack for all of the seconds, even where the service ends the attack earlier."""
+    """Attack for all of the seconds, even if the service ends the attack earlier."""
     with traffic(send, port, seconds, *given):
         time.sleep(seconds)
 
@@ -109,13 +104,6 @@ def _report(phases: list[Phase], killed: bool, kind: str) -> None:
     print(table(["attack", "requests", "by status", "p50 ms", "p99 ms", "memory MB"], rows))
     late = any(phase.client.failed or phase.client.milliseconds(99) > _P99_MILLISECONDS for phase in phases)
     sys.exit(1 if killed or late else 0)
-
-
-def _quickstart(root: Path, folder: Path) -> Path:
-    """Calibrate the sample corpus with the default encoder, and return the releases directory."""
-    command = [sys.executable, "-m", "taugate", "quickstart", "--no-serve", "--directory", str(folder)]
-    subprocess.run(command, cwd=root, env=environment(root), check=True, stdout=sys.stderr)
-    return folder / "releases"
 
 
 if __name__ == "__main__":

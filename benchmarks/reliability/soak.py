@@ -1,8 +1,8 @@
 """Hours of every attack mixed with ordinary load, swaps of releases, and a Redis that comes and goes.
 
-`python -m benchmarks.reliability.soak [--root DIR] [--seconds N]`. The exit status is 1 where a client with a key was
-answered 5xx other than 503, more often 503 than once in a thousand, or not at all; or where files, threads or memory
-grew after the first quarter.
+`python -m benchmarks.reliability.soak [--root DIR] [--seconds N]`. The exit status is 1 if a client with a key was
+answered 5xx other than 503, more often 503 than once in a thousand, or not at all; or if files, threads or memory grew
+after the first quarter.
 """
 
 import argparse
@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.markdown import table
-from benchmarks.reliability.attacks.hostile_redis import shared_redis
+from benchmarks.redis_server import RedisServer, redis_server
 from benchmarks.reliability.attacks.network_attacks import MAX_CONNECTIONS, network_attacks
 from benchmarks.reliability.attacks.setting import AttackSetting, prepared
 from benchmarks.reliability.attacks.steady_client import SteadyClient
 from benchmarks.reliability.attacks.traffic import traffic
 from benchmarks.serving.processes import resident_bytes, tree
 from benchmarks.serving.servers import Server
-from tests.redis_process import RedisProcess
 
 _RATE = 5.0  # requests a second of each of the clients with a key
 _AT_ONCE = 2  # attacks
@@ -49,14 +48,14 @@ class ResourceUsage:
     def by(cls, server: Server, began: float) -> "ResourceUsage":
         """Read the resources of all its processes."""
         folders = [Path(f"/proc/{process}") for process in tree(server.pid)]
-        files, threads = (sum(len([*(each / kind).iterdir()]) for each in folders) for kind in ("fd", "task"))
+        files, threads = (sum(len([*(folder / kind).iterdir()]) for folder in folders) for kind in ("fd", "task"))
         return cls(time.monotonic() - began, files, threads, resident_bytes(server.pid))
 
 
 class FaultInjector:
     """Swap releases and pause Redis, each at its own pace, while the `with` block runs."""
 
-    def __init__(self, setting: AttackSetting, server: Server, redis: RedisProcess, names: list[str]) -> None:
+    def __init__(self, setting: AttackSetting, server: Server, redis: RedisServer, names: list[str]) -> None:
         self.swaps = 0
         self._setting, self._server, self._redis, self._names = setting, server, redis, names
         self._ended = threading.Event()
@@ -96,7 +95,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the order of the attacks")
     arguments = parser.parse_args()
     rounds = max(4, round(arguments.seconds / (_ROUND_SECONDS + _QUIET_SECONDS)))
-    with prepared(arguments.root, 0) as setting, shared_redis() as redis:
+    with prepared(arguments.root, 0) as setting, redis_server() as redis:
         names = [each.name for each in sorted(setting.releases.glob("2*Z-*"))]
         names.append(setting.another_release())
         own = {"MAX_CONNECTIONS": str(MAX_CONNECTIONS), "REDIS_URL": redis.url}
@@ -106,7 +105,7 @@ def main() -> None:
 
 
 def _rounds(
-    setting: AttackSetting, server: Server, redis: RedisProcess, plan: tuple[int, int, list[str]]
+    setting: AttackSetting, server: Server, redis: RedisServer, plan: tuple[int, int, list[str]]
 ) -> tuple[list[ResourceUsage], list[SteadyClient], int]:
     rounds, seed, names = plan
     rng, began, usage, clients, swaps = random.Random(seed), time.monotonic(), [], [], 0  # noqa: S311 (no secret)

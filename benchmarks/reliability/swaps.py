@@ -118,9 +118,6 @@ def _change(server: Server, name: str) -> Window:
 def until_served(server: Server, name: str) -> None:
     """Wait until a release is in service.
 
-    Args:
-        name: Its id.
-
     Raises:
         TimeoutError: .
     """

@@ -1,6 +1,6 @@
 """Every table of docs/benchmarks/reliability.md, by one command.
 
-Needs the extras calibration, sample and test, for `fuzz` the extra of that name, and TAUGATE_DATA for those with a load.
+Needs the extras calibration, sample and test, and TAUGATE_DATA for all sections except `distinct`.
 """
 
 import tempfile
@@ -9,15 +9,10 @@ from pathlib import Path
 from benchmarks.page import Option, Page, data_folder
 from benchmarks.reliability import (
     connections,
-    contract,
-    corrupted_releases,
     distinct,
-    fuzz,
     hung_redis,
     keys,
-    kills,
     permissions,
-    restarts,
     swaps,
 )
 from benchmarks.reliability.plan import ReliabilityPlan
@@ -26,38 +21,28 @@ from taugate.storage.folders import cache_folder
 PAGE = Page[ReliabilityPlan](
     file="reliability.md",
     module="benchmarks.reliability.tables",
-    title="# Reliability: kills, restarts, swaps and damaged files",
+    title="# Reliability: swaps, a hung Redis, keys and open connections",
     introduction="""\
 This page tests the promises of [releases.md](../releases.md), [access.md](../access.md) and [security.md](../security.md). The line under
 each heading repeats the measurement.""",
     sections={
         "swaps": swaps,
-        "restarts": restarts,
         "redis": hung_redis,
         "connections": connections,
         "keys": keys,
         "distinct": distinct,
         "permissions": permissions,
-        "kills": kills,
-        "corruption": corrupted_releases,
-        "contract": contract,
-        "fuzz": fuzz,
     },
     options=[
-        Option("kills", 500, "of commands that change releases", {"kills"}),
         Option("swaps", 200, "promotions under load; a quarter as many rollbacks", {"swaps"}),
-        Option("restarts", 10, "of each replica", {"restarts"}),
         Option("seconds", 20.0, "of each load", {"connections", "keys"}),
         Option("rounds", 6, "in which services take turns", {"keys"}),
         Option("hung-seconds", 60.0, "that Redis does not answer", {"redis"}),
-        Option("distinct", 1_000_000, "queries that never come again", {"distinct"}),
-        Option("fuzz-seconds", fuzz.SECONDS, "of all readers together", {"fuzz"}),
+        Option("distinct", 200_000, "queries that never come again", {"distinct"}),
         Option("pairs", 1000, "of queries whose times are compared", {"permissions"}),
-        Option("corrupted", 1000, "releases", {"corruption"}),
-        Option("examples", contract.EXAMPLES, "of each operation and phase of the API", {"contract"}),
         Option("seed", 0, "of every random choice"),
     ],
-    needs_data={"swaps", "restarts", "redis", "connections", "keys", "permissions"},
+    needs_data={"swaps", "redis", "connections", "keys", "permissions"},
 )
 
 

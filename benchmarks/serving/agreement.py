@@ -13,7 +13,7 @@ def check(services: Sequence[ServiceUnderTest], queries: Sequence[str]) -> None:
     """Ask every service some queries.
 
     Raises:
-        ValueError: Where one of them finds something else than the first does.
+        ValueError: If one of them finds something else than the first does.
     """
     first: list[str] | None = None
     for service in services:

@@ -20,7 +20,7 @@ class LoadCell:
     Attributes:
         cpu: Processor seconds of the server during the load.
         resident: Bytes after it.
-        batch: Queries encoded together, mean, where the server says so.
+        batch: Queries encoded together, mean, if the server reports it.
     """
 
     sample: LoadSample
@@ -49,11 +49,8 @@ def measure(
 ) -> LoadCell:
     """Load a server.
 
-    Args:
-        processors: Of the load generator.
-
     Raises:
-        ValueError: Where anything but 200 came back in a closed loop without `refusals`.
+        ValueError: If anything but 200 came back in a closed loop without `refusals`.
     """
     before, batches, hits = server.cpu_seconds, _batches(server), _metric(server, _HITS)
     sample = load.run(job, requests, processors)
@@ -61,7 +58,7 @@ def measure(
     if set(sample.statuses) != {200} and job.clients and not refusals:
         raise ValueError(f"{server.service.name}: replies had {sample.statuses}")
     if server.service.environment.get("TAUGATE_CACHE_BYTES") == "0" and _metric(server, _HITS) != hits:
-        raise ValueError(f"{server.service.name}: a cache answered where every query was to be encoded")
+        raise ValueError(f"{server.service.name}: a cache answered, though every query was to be encoded")
     count = after[1] - batches[1]
     return LoadCell(sample, cpu, server.resident_bytes, (after[0] - batches[0]) / count if count else None)
 
@@ -93,7 +90,7 @@ def _batches(server: Server) -> tuple[float, float]:
 
 
 def _metric(server: Server, name: str) -> float:
-    """Read a value on /metrics; 0 where the server has none."""
+    """Read a value on /metrics; 0 if the server has none."""
     if not server.service.name.startswith("taugate"):
         return 0.0
     found = re.search(rf"^{re.escape(name)} (\S+)$", server.get("/metrics").decode(), re.MULTILINE)

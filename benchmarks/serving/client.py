@@ -18,7 +18,7 @@ class LoadConnection(asyncio.Protocol):
     """A kept connection that carries at most one request at a time.
 
     Attributes:
-        answered: Is told the connection, the status and the body of each reply; LOST where the connection was closed.
+        answered: Is told the connection, the status and the body of each reply; LOST if the connection was closed.
     """
 
     def __init__(self, answered: Answered) -> None:

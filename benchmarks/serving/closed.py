@@ -111,13 +111,13 @@ def wanted(measured: ClosedLoopFigures) -> list[Target]:
         for own in ours:
             tail = ratio(cells[own, 16], cells[peer, 16], latency(99))
             rows.append(Target(f"16 clients, {own}: p99 over {peer}", tail, at_most=1 / 8))
-    for own in ours:
+    for service in ours:
         if ("usual service", 1) in cells:
-            one = ratio(cells[own, 1], cells["usual service", 1], latency(50))
-            rows.append(Target(f"one client, {own}: p50 over usual service", one, at_most=1 / 3))
-        if own in measured.ceilings:
-            what = f"16 clients, {own}: share of the encoder alone at its {median(cells[own, 16], _batch):.1f} queries a batch"
-            rows.append(Target(what, share_of_ceiling(measured, own, 16), at_least=0.85))
+            one = ratio(cells[service, 1], cells["usual service", 1], latency(50))
+            rows.append(Target(f"one client, {service}: p50 over usual service", one, at_most=1 / 3))
+        if service in measured.ceilings:
+            what = f"16 clients, {service}: share of the encoder alone at its {median(cells[service, 16], _batch):.1f} queries a batch"
+            rows.append(Target(what, share_of_ceiling(measured, service, 16), at_least=0.85))
     return rows
 
 

@@ -61,9 +61,9 @@ def rows(index: AnyIndex, metadata: Metadata, queries: np.ndarray) -> list[list[
     filters: list[Filter] = [(), *((Range("field0", lt=share),) for share in SHARES)]
     seconds, meaning = np.empty((2, len(filters), len(queries)))
     for row in range(-10, len(queries)):  # the first ten warm up
-        for number, wanted in enumerate(filters):
+        for number, query_filter in enumerate(filters):
             began = time.perf_counter()
-            within = DocumentSubset(metadata.where(wanted)) if wanted else None
+            within = DocumentSubset(metadata.where(query_filter)) if query_filter else None
             known = time.perf_counter()
             if within is None:
                 index.search(queries[row : row + 1] if row >= 0 else queries[:1], _K)
@@ -72,11 +72,11 @@ def rows(index: AnyIndex, metadata: Metadata, queries: np.ndarray) -> list[list[
             seconds[number, max(row, 0)] = time.perf_counter() - began
             meaning[number, max(row, 0)] = known - began
     lines = []
-    for number, wanted in enumerate(filters):
-        count = len(DocumentSubset(metadata.where(wanted))) if wanted else len(index)
+    for number, query_filter in enumerate(filters):
+        count = len(DocumentSubset(metadata.where(query_filter))) if query_filter else len(index)
         middle, high = np.percentile(seconds[number], [50, 99])
-        share = f"{SHARES[number - 1] * 100:g} %: {count:,}" if wanted else f"all: {count:,}"
-        means = milliseconds(np.median(meaning[number])) if wanted else ""
+        share = f"{SHARES[number - 1] * 100:g} %: {count:,}" if query_filter else f"all: {count:,}"
+        means = milliseconds(np.median(meaning[number])) if query_filter else ""
         times = f"{middle / np.median(seconds[0]):.2f} ×"
         lines.append([index.kind, share, milliseconds(middle), milliseconds(high), times, means])
     return lines
@@ -100,8 +100,8 @@ def _one_of(numbers: np.ndarray) -> Filter:
     return (OneOf.of("field0", *numbers[:_VALUES, 0].tolist()),)
 
 
-def _median(metadata: Metadata, wanted: Filter) -> str:
-    return milliseconds(np.median([_timed(lambda: metadata.where(wanted)) for _ in range(50)]))
+def _median(metadata: Metadata, query_filter: Filter) -> str:
+    return milliseconds(np.median([_timed(lambda: metadata.where(query_filter)) for _ in range(50)]))
 
 
 def _timed(work: Callable[[], object]) -> float:

@@ -1,6 +1,6 @@
 """Open loop: requests come at times of their own, whether or not those before them were answered.
 
-A request is due at its time in a Poisson process. Where every connection is busy it waits, and that wait is part of its
+A request is due at its time in a Poisson process. If every connection is busy it waits, and that wait is part of its
 latency: otherwise a slow server would slow down the load that shows it (coordinated omission).
 """
 
@@ -17,7 +17,7 @@ from benchmarks.serving.closed_loop import Row
 
 _DRAIN = 60.0  # seconds that the last replies may take
 _IDLE = 4.0  # seconds after which a free connection is used no more: uvicorn closes it after 5
-# What select(2) takes with room to spare. It waits to the microsecond, where epoll rounds up to the millisecond.
+# What select(2) takes with room to spare. It waits to the microsecond; epoll rounds up to the millisecond.
 _FEW_CONNECTIONS = 512
 
 

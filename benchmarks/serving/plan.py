@@ -18,7 +18,6 @@ class ServingPlan:
     Attributes:
         rounds: Of services taking turns.
         seconds: Of each load.
-        documents: Of the section with a million of them.
     """
 
     data: Path
@@ -26,7 +25,6 @@ class ServingPlan:
     txtai_python: str | None
     rounds: int
     seconds: float
-    documents: int
     overload_seconds: float
     seed: int
 

@@ -52,7 +52,7 @@ class Prepared:
 
     @property
     def precisions(self) -> list[Precision]:
-        """Precisions that the release has: int8 only where the gate admitted it."""
+        """Precisions that the release has: int8 only if the gate accepted it."""
         return precisions(self.release)
 
     def services(self) -> list[ServiceUnderTest]:
@@ -64,7 +64,7 @@ class Prepared:
         return usual(self.folder / "corpus", model_folder(), threads=1)
 
     def peers(self) -> list[ServiceUnderTest]:
-        """The usual service, and txtai's API where it can be had."""
+        """The usual service, and txtai's API if it is installed."""
         peers = [usual(self.folder / "corpus", model_folder())]
         if self.txtai_python is not None:
             peers.append(txtai(self.folder / "txtai", self.txtai_python))

@@ -42,11 +42,6 @@ def resident_bytes(root: int) -> int:
     return sum(_bytes(Path(f"/proc/{process}/status"), "VmRSS:") for process in tree(root))
 
 
-def proportional_bytes(root: int) -> int:
-    """Proportional memory of the tree: pages that several processes share are divided among them."""
-    return sum(_bytes(Path(f"/proc/{process}/smaps_rollup"), "Pss:") for process in tree(root))
-
-
 def _busy() -> float:
     """Return the busy seconds of the machine's processors, those that a hypervisor gave to others included."""
     user, nice, system, _idle, _waiting, irq, softirq, steal, *_ = map(
@@ -71,7 +66,7 @@ def _ticks(process: int) -> int:
 
 
 def _bytes(path: Path, name: str) -> int:
-    """Return a figure of a process in bytes; 0 where it has ended."""
+    """Return a figure of a process in bytes; 0 if it has ended."""
     try:
         lines = path.read_text().splitlines()
     except OSError:

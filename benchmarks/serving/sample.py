@@ -56,7 +56,7 @@ class LoadSample:
         }
 
     def milliseconds(self, percentile: float, status: int = 200) -> float:
-        """Compute a percentile of the time from when a request was due until its reply was whole; NaN where no reply has the status.
+        """Compute a percentile of the time from when a request was due until its reply was whole; NaN if no reply has the status.
 
         Not from when it was sent: a generator that waits for a slow server would leave its slowness out.
         """

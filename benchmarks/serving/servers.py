@@ -52,7 +52,7 @@ class Server:
             if processors:
                 os.sched_setaffinity(0, processors)
 
-        # A file, because a pipe that nobody reads fills up and stops whoever logs into it.
+        # A file, because a pipe that is not read fills up and blocks the program that logs into it.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")
         began = time.perf_counter()
         self._process = subprocess.Popen(
@@ -88,8 +88,9 @@ class Server:
         """The reply to one query.
 
         Raises:
-            OSError: Where there is none, ValueError where it is no 200.
-            HTTPException: Where there is none, ValueError where it is no 200.
+            OSError: If there is no reply.
+            HTTPException: If the reply is not HTTP.
+            ValueError: If its status is not 200.
         """
         return self._exchange(*self.service.call(text))
 
@@ -127,7 +128,7 @@ class Server:
 
     def kill(self) -> None:
         """End all of its processes at once."""
-        os.killpg(self._process.pid, signal.SIGKILL)  # its own session: nobody else is in the group
+        os.killpg(self._process.pid, signal.SIGKILL)  # its own session: no other process is in the group
 
     def signal(self, number: signal.Signals) -> None:
         """Send its first process a signal."""
@@ -163,12 +164,12 @@ class Server:
 
 
 def _without_settings() -> dict[str, str]:
-    """The environment, less settings of taugate that whoever measures happens to have in it."""
+    """The environment without settings of taugate."""
     return {name: value for name, value in os.environ.items() if not name.startswith("TAUGATE_")}
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a port without a listener."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]

@@ -46,13 +46,7 @@ class ServiceUnderTest:
 def taugate(
     releases: Path, precision: str, *, cache: bool = False, drains: bool = False, python: Path | str = sys.executable
 ) -> ServiceUnderTest:
-    """The service itself with its default settings.
-
-    Args:
-        cache: False turns the cache off, and the drain period after SIGTERM.
-        drains: False turns the cache off, and the drain period after SIGTERM.
-        python: That runs it.
-    """
+    """The service itself with its default settings."""
     start = [str(python), "-m", "taugate", "serve", "--releases", str(releases)]
     environment = {"PYTHONPATH": python_path(), "TAUGATE_PRECISION": precision}
     if not drains:
@@ -65,11 +59,7 @@ def taugate(
 
 
 def usual(corpus: Path, model: Path, threads: int | None = None) -> ServiceUnderTest:
-    """FastAPI, SentenceTransformer and faiss, in peers/usual.py.
-
-    Args:
-        threads: Of a query, PyTorch's default where None.
-    """
+    """FastAPI, SentenceTransformer and faiss, in peers/usual.py."""
     environment = {"PYTHONPATH": python_path(), "USUAL_CORPUS": str(corpus), "USUAL_MODEL": str(model)} | _OFFLINE
     if threads is not None:
         environment["OMP_NUM_THREADS"] = str(threads)
@@ -84,7 +74,7 @@ def txtai(index: Path, python: str) -> ServiceUnderTest:
         return "GET", f"/search?query={quote(text, safe='')}&limit=5", None
 
     def found(reply: bytes) -> list[str]:
-        return [each["id"] for each in json.loads(reply)]
+        return [load["id"] for load in json.loads(reply)]
 
     configuration = index.parent / "txtai.yml"
     configuration.write_text(f"path: {index}\nwritable: false\nembeddings:\n  content: true\n  gpu: false\n")
@@ -93,11 +83,7 @@ def txtai(index: Path, python: str) -> ServiceUnderTest:
 
 
 def echo(reply_bytes: int) -> ServiceUnderTest:
-    """Describe a bare endpoint in peers/echo.py.
-
-    Args:
-        reply_bytes: Size of its replies.
-    """
+    """Describe a bare endpoint in peers/echo.py."""
     environment = {"PYTHONPATH": python_path(), "ECHO_BYTES": str(reply_bytes)}
     start = _uvicorn(sys.executable, f"{PEERS}.echo:app", "--http", "h11")  # the server that taugate is on as well
     return ServiceUnderTest("bare FastAPI", start, _posted, lambda _: [], environment)
@@ -116,4 +102,4 @@ def _posted(text: str) -> Call:
 
 
 def _results(reply: bytes) -> list[str]:
-    return [each["id"] for each in json.loads(reply)["results"]]
+    return [load["id"] for load in json.loads(reply)["results"]]

@@ -1,7 +1,6 @@
 """Every table of docs/benchmarks/serving.md, by one command; on a machine that does nothing else.
 
-Needs TAUGATE_DATA and the extras calibration, sample, test and benchmarks. `million` builds an index of a million documents
-first: 20 minutes, 8 GB of memory and of disk.
+Needs TAUGATE_DATA and the extras calibration, sample, test and benchmarks.
 """
 
 import importlib.util
@@ -14,16 +13,9 @@ from pathlib import Path
 from benchmarks.page import Option, Page, data_folder
 from benchmarks.serving import (
     closed,
-    doors,
     filters,
-    grouping,
-    http_servers,
-    large,
-    million_documents,
-    one_cpu,
     open_rates,
     overload,
-    profile_of_a_query,
     resources,
     zipf,
 )
@@ -45,22 +37,14 @@ each heading repeats the measurement.""",
         "closed": closed,
         "zipf": zipf,
         "open": open_rates,
-        "large": large,
-        "million": million_documents,
         "overload": overload,
-        "one-cpu": one_cpu,
         "resources": resources,
-        "profile": profile_of_a_query,
-        "servers": http_servers,
         "filters": filters,
-        "grouping": grouping,
-        "doors": doors,
     },
     options=[
         Option("rounds", 3, "in which the services take turns"),
         Option("seconds", 8.0, "of each load"),
         Option("seed", 0, "of every random choice"),
-        Option("documents", 1_000_000, "of the section `million`", {"million"}),
         Option("overload-seconds", 60.0, "of the section `overload`", {"overload"}),
     ],
 )
@@ -91,7 +75,7 @@ def _server() -> str:
 
 
 def _idle(others: Others) -> str:
-    """Say what else the machine did: where that is more than a little, even the ratios are worth nothing."""
+    """Say what else the machine did: if that is more than a little, even the ratios mean nothing."""
     busy = others.share()
     doubt = " **too much: measure again on an idle machine**" if busy > _MAX_OTHERS else ""
     return f"*Other processes took {busy:.0%} of the processors{doubt}.*"

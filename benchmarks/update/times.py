@@ -110,7 +110,7 @@ def _digests(manifest: dict[str, Any]) -> dict[str, str]:
 
 
 def _run(command: str, data: Path, releases: Path, *more: str) -> Timed:
-    """Run a subcommand that writes a release, as a process; ends the program where it fails."""
+    """Run a subcommand that writes a release, as a process; ends the program if it fails."""
     began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "taugate", command, str(data), "--releases", str(releases), "--json", *more],

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Passwords and API keys of docker-compose.yml: .env and secrets/, made once, with random values, for this user alone.
-# Needs nothing but a POSIX shell and coreutils. What is there already stays as it is.
+# Creates passwords and API keys for docker-compose.yml once: .env and secrets/, with random values, private to this user.
+# Needs only a POSIX shell and coreutils. Existing files are kept.
 set -eu
 umask 077
 cd "$(dirname "$0")/../.."
@@ -13,7 +13,7 @@ if [ -e .env ] || [ -e secrets ]; then
   exit 1
 fi
 app="taugate_$(random)" prometheus="taugate_$(random)" admin="taugate_$(random)"
-# The folder is closed, its files are open: containers run as other users, and have only the files mounted.
+# The folder is private and its files are readable: containers run as other users, and mount only the files.
 mkdir secrets
 printf '%s' "$app" >secrets/app.key
 printf '%s' "$admin" >secrets/admin.key

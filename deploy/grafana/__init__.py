@@ -1,1 +1,1 @@
-"""Grafana's dashboards and alert rules, and the program that writes them."""
+"""Grafana's dashboards and alert rules, and the program that generates them."""

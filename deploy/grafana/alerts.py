@@ -1,4 +1,4 @@
-"""Grafana's alert rules, made of Prometheus's: one source, for those who let Grafana do the alerting."""
+"""Generates Grafana's alert rules from those of Prometheus, for installations that alert with Grafana."""
 
 from pathlib import Path
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 import yaml
 
 _FOLDER, _GROUP_SECONDS = "Taugate", "15s"
-_HEAD = """# Made of deploy/prometheus/rules by `make dashboards`; change them, not this.
-# Some alerts read what taugate.recording.yml records: Prometheus loads that file also where Grafana does the alerting.
+_HEAD = """# Generated from deploy/prometheus/rules by `make dashboards`; edit those rules instead of this file.
+# Some alerts use series of taugate.recording.yml, so Prometheus must load that file even if Grafana sends the alerts.
 """
-_SOURCE = "prometheus"  # uid of the data source, as deploy/grafana/provisioning has it
+_SOURCE = "prometheus"  # uid of the data source in deploy/grafana/provisioning
 
 
 def provisioned(rules: Path) -> str:
-    """The provisioning file for the alerts of a Prometheus rule file."""
+    """Return the provisioning file for the alerts of a Prometheus rule file."""
     groups = yaml.safe_load(rules.read_text(encoding="utf-8"))["groups"]
     document = {
         "apiVersion": 1,
@@ -40,8 +40,7 @@ def _rule(rule: dict[str, Any]) -> dict[str, Any]:
         "condition": "B",
         "data": [
             _data("A", _SOURCE, {"expr": rule["expr"].strip(), "instant": True, "range": False}),
-            # An expression of Prometheus is true where there is a series at all, also one of value 0; for Grafana it
-            # would not be.
+            # For Prometheus an expression fires if any series exists, even with the value 0; for Grafana it would not.
             _data("B", "__expr__", {"type": "math", "expression": "is_number($A)"}),
         ],
         "noDataState": "OK",
@@ -58,5 +57,5 @@ def _data(name: str, source: str, model: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_grafana(text: str) -> str:
-    """Grafana's templates have the value of a query under the query's name."""
+    """Convert a template; in Grafana the value of a query is under the query's name."""
     return text.replace("{{ $value |", "{{ $values.A.Value |").replace("{{ $value }}", "{{ $values.A.Value }}")

@@ -1,27 +1,27 @@
-"""The dashboard of whoever is asked whether the traffic has drifted."""
+"""The drift dashboard: has the traffic drifted?"""
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 from grafana_foundation_sdk.builders.timeseries import Panel as Lines
 
 from deploy.grafana.panels import NEUTRAL, Content, board, lines, number, states
-from deploy.grafana.promql import JOB, Queries, aggregated, each, quantiles, rates, selected
+from deploy.grafana.promql import JOB, Queries, aggregated, quantiles, rates, selected, series
 
 
 def _similarity(name: str, title: str) -> Lines:
     """Draw percentiles of one set of similarities: topk, random or correct."""
     return lines(
         title,
-        "Percentiles; the buckets are percentiles of the calibration, between which they are interpolated.",
+        "Percentiles, interpolated between histogram buckets that are percentiles of the calibration.",
         quantiles(
             "taugate_similarity",
             {quantile: f"{100 * quantile:g}th percentile" for quantile in (0.05, 0.25, 0.5, 0.75, 0.95)},
-            where=f'{JOB},set="{name}"',
+            selector=f'{JOB},set="{name}"',
         ),
     )
 
 
 def _with_reference(live: str, reference: str) -> Queries:
-    """Ask for an overlap with its interval, beside that of the calibration."""
+    """Return queries for an overlap with its interval, beside that of the calibration."""
     return {
         "{{job}}": f"avg by (job) ({selected(f'taugate_{live}')})",
         "{{job}} {{bound}}": f"avg by (job, bound) ({selected(f'taugate_{live}_interval')})",
@@ -33,63 +33,63 @@ _CONTENT: list[Content] = [
     Row("Alarms"),
     states(
         "Alarms",
-        "Of all replicas together: evidence that chance seldom gives, and a shift that matters (docs/drift.md).",
+        "All replicas together: evidence that chance rarely produces, and a shift that matters (docs/drift.md).",
         selected("job:taugate_drift_alarm:pooled"),
         "{{job}} {{signal}}",
     ),
     lines(
         "Evidence",
-        "Of a shift, averaged over the replicas: its logarithm over that of what an alarm takes, so 1 is an alarm.",
-        each("job:taugate_drift_evidence:pooled", "job", "signal"),
+        "Log evidence of a shift, averaged over replicas, as a share of the evidence that raises an alarm.",
+        series("job:taugate_drift_evidence:pooled", "job", "signal"),
         "percentunit",
     ),
     lines(
         "Effect",
-        "Largest shift in the window, in Cohen's h: .1 is what the alarms look for beyond what sampling explains.",
+        "Largest shift in the window, as Cohen's h. Alarms look for 0.1 beyond sampling error.",
         aggregated("max", "taugate_drift_effect", "job", "signal"),
     ),
     lines(
         "Replicas with an alarm",
-        "All at once where they share their evidence. Where each has its own, one alone is not yet an alarm of all.",
+        "With shared evidence, all replicas alarm at once. Without it, one replica alone is not yet a common alarm.",
         aggregated("sum", "taugate_drift_alarm", "job", "signal"),
     ),
     lines(
         "Blocks completed",
-        "An hour, by replica; evidence moves with each.",
+        "Per hour, by replica. Evidence is updated after every block.",
         {"{{instance}}": f"rate({selected('taugate_drift_blocks_total')}[1h]) * 3600"},
     ),
     number(
         "Queries in a block",
-        "Distinct queries; the evidence is updated when a block is full.",
+        "Distinct queries per block. Evidence is updated when a block is full.",
         f"max({selected('taugate_drift_block_queries')})",
         {None: NEUTRAL},
     ),
-    # A missing baseline is no fault: without one, ordinary swings are tested like everything else.
+    # A missing baseline is not a fault: without one, ordinary fluctuations count as shifts.
     number(
         "Drift baseline",
-        "Of ordinary traffic. In force: in every replica; refused: in one at least (TaugateDriftBaselineRefused).",
+        "Baseline of ordinary traffic. In force: on all replicas. Refused: by any (TaugateDriftBaselineRefused).",
         f"min({selected('taugate_drift_baseline')}) - max({selected('taugate_drift_baseline_refused')})",
         {None: "red", 0: NEUTRAL, 1: "green"},
         texts={-1: "refused", 0: "none", 1: "in force"},
     ),
-    # Without Redis each replica tests its own traffic, as it should; whether Redis is down is on the other
-    # dashboard.
+    # Without Redis every replica tests its own traffic, which is normal; the serving dashboard shows whether Redis is
+    # down.
     number(
         "Shared evidence",
-        "Yes where all replicas pool their traffic through Redis.",
+        "Yes if all replicas share their evidence through Redis.",
         f"min({selected('taugate_drift_shared')})",
         {None: NEUTRAL, 1: "green"},
         texts={0: "no", 1: "yes"},
     ),
     number(
-        "Not looked at",
-        "Queries of the last hour that were answered faster than they could be watched.",
+        "Not analysed",
+        "Queries of the last hour that arrived faster than drift detection could process them.",
         f"sum(increase({selected('taugate_drift_lost_total')}[1h]))",
         {None: "green", 1: "yellow"},
     ),
     number(
-        "Golden queries asked",
-        "How long ago, of the replica where it is longest.",
+        "Golden queries last sent",
+        "Time since golden queries were last sent, on the replica with the longest time.",
         f"time() - min({selected('taugate_canary_timestamp_seconds')})",
         {None: "green", 900: "red"},  # as TaugateCanaryStale
         "s",
@@ -97,13 +97,13 @@ _CONTENT: list[Content] = [
     Row("COE and ROE"),
     lines(
         "COE, from feedback",
-        "Share of documents judged relevant that score above the low end of the top-K; nothing before 100 judgements.",
+        "Share of the documents judged relevant that score above the low end of the top-K. Needs 100 judgements.",
         _with_reference("coe", "coe"),
         "percentunit",
     ),
     lines(
         "COE expected",
-        "The calibration's correct documents against the live top-K: what is known of COE where nobody judges.",
+        "COE estimated from the calibration's correct documents and the live top-K; needs no judgements.",
         _with_reference("coe_expected", "coe"),
         "percentunit",
     ),
@@ -115,13 +115,13 @@ _CONTENT: list[Content] = [
     ),
     lines(
         "Above θ of the calibration",
-        "Of all replicas together, over an hour: judged documents (COE of those shown) and random ones (ROE).",
-        each("job:taugate_overlap_above:ratio_rate1h", "job", "set"),
+        "All replicas, over an hour: judged documents (COE of the shown ones) and random documents (ROE).",
+        series("job:taugate_overlap_above:ratio_rate1h", "job", "set"),
         "percentunit",
     ),
     lines(
         "Similarities behind COE and ROE",
-        "In the windows of all replicas.",
+        "Number of similarities in the windows of all replicas.",
         aggregated("sum", "taugate_overlap_samples", "job", "set"),
     ),
     Row("Distributions"),
@@ -130,13 +130,13 @@ _CONTENT: list[Content] = [
     _similarity("correct", "Similarity with documents judged relevant"),
     lines(
         "Distance of the top-K similarities from the calibration",
-        "Kolmogorov-Smirnov, PSI and Wasserstein of the window. Nothing is alarmed by them: see docs/drift.md for why.",
+        "Kolmogorov-Smirnov, PSI and Wasserstein of the window. They raise no alarms; docs/drift.md says why.",
         aggregated("max", "taugate_drift_statistic", "job", "test"),
     ),
     Row("Canaries and feedback"),
     lines(
         "Accuracy of the golden queries",
-        "Asked every few minutes, beside the traffic.",
+        "Golden queries are sent every few minutes, separate from user traffic.",
         {
             "{{instance}}": selected("taugate_canary_accuracy"),
             "{{instance}} at calibration": selected("taugate_canary_accuracy_reference"),
@@ -145,13 +145,13 @@ _CONTENT: list[Content] = [
     ),
     lines(
         "Golden queries: distance from the record",
-        "Largest difference of a similarity from what it was at calibration; the release has its tolerance.",
-        each("taugate_canary_difference", "instance"),
+        "Largest difference of a similarity from the calibration; the release defines the tolerance.",
+        series("taugate_canary_difference", "instance"),
     ),
-    lines("Judgements", "POST /feedback, a second.", rates("taugate_feedback_total", "outcome"), "ops"),
+    lines("Judgements", "POST /feedback, per second, by outcome.", rates("taugate_feedback_total", "outcome"), "ops"),
     lines(
         "Explored results",
-        "Results below the threshold that were shown to be judged (TAUGATE_EXPLORE_SHARE), a second.",
+        "Results below the threshold that were shown for exploration (TAUGATE_EXPLORE_SHARE), per second.",
         rates("taugate_explored_total", "job"),
         "ops",
     ),
@@ -159,10 +159,10 @@ _CONTENT: list[Content] = [
 
 
 def drift() -> Dashboard:
-    """Build the dashboard: alarms first, then what they are made of."""
+    """Build the dashboard: alarms first, then the signals behind them."""
     return board(
         "Taugate: drift",
         "taugate-drift",
-        "Live similarities against those that the release was calibrated on.",
+        "Compares live similarities with those of the release's calibration.",
         _CONTENT,
     )

@@ -1,4 +1,4 @@
-"""Write the dashboards and the alert rules that Grafana reads. `make dashboards` runs it; a test compares."""
+"""Writes Grafana's dashboards and alert rules; run by `make dashboards`. A test checks that they are up to date."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ ALERTS = HERE.parent / "prometheus" / "rules" / "taugate.alerts.yml"
 
 
 def generated() -> dict[Path, str]:
-    """Every file with its content."""
+    """Return the content of all generated files."""
     encoder = JSONEncoder(sort_keys=True, indent=2)
     boards = {"drift": drift(), "serving": serving(), "shadow": shadow()}
     files = {

@@ -1,4 +1,4 @@
-"""How a panel looks, whatever is on it: one place for its data source, units and sizes."""
+"""Builds panels: the common data source, units, sizes and colours."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,15 +23,15 @@ from grafana_foundation_sdk.models.dashboard import (
 from deploy.grafana.promql import Queries
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
-NEUTRAL = "text"  # the colour of text, for a number that is neither good nor bad
+NEUTRAL = "text"  # the text colour, for numbers that are neither good nor bad
 _HEIGHT = 8
 
 Content = dashboard.Row | timeseries.Panel | statetimeline.Panel | stat.Panel
-Colours = Mapping[float | None, str]  # from which value upwards; None, the first, is of everything below
+Colours = Mapping[float | None, str]  # colours by lowest value; None comes first and is for all lower values
 
 
 def lines(title: str, meaning: str, queries: Queries, unit: str = "none", width: int = 12) -> timeseries.Panel:
-    """Values over time; those of the calibration, as their legend says, are dashed."""
+    """Return a panel of values over time; series with "calibration" in their legend are dashed."""
     panel = (
         timeseries.Panel()
         .title(title)
@@ -58,7 +58,7 @@ def lines(title: str, meaning: str, queries: Queries, unit: str = "none", width:
 
 
 def states(title: str, meaning: str, expression: str, legend: str, width: int = 24) -> statetimeline.Panel:
-    """A band for each series, green at 0 and red at 1."""
+    """Return a panel with a band per series, green at 0 and red at 1."""
     words = ValueMap(
         options={
             "0": ValueMappingResult(text="quiet", color="green", index=0),
@@ -85,12 +85,10 @@ def number(
     unit: str = "none",
     texts: Mapping[int, str] | None = None,
 ) -> stat.Panel:
-    """The latest value, in large digits.
+    """Return a panel with the latest value in large digits.
 
-    Colours have no default: Grafana's is red from 80 on, whatever is counted.
-
-    Args:
-        texts: What is shown in place of numbers that stand for a state.
+    Colours are required, because Grafana's default is red from 80 on for any quantity. `texts` replaces numbers that
+    stand for a state.
     """
     steps = [Threshold(value, colour) for value, colour in colours.items()]
     panel = (
@@ -109,7 +107,7 @@ def number(
 
 
 def _mappings(texts: Mapping[int, str]) -> list[ValueMapping]:
-    """Map numbers to the texts of their states; the colour stays that of the number."""
+    """Map numbers to the texts of their states, keeping the colours of the numbers."""
     options = {
         str(value): ValueMappingResult(text=text, index=index) for index, (value, text) in enumerate(texts.items())
     }
@@ -121,11 +119,7 @@ def _query(expression: str, legend: str) -> prometheus.Dataquery:
 
 
 def board(title: str, uid: str, meaning: str, content: Sequence[Content]) -> dashboard.Dashboard:
-    """A dashboard that asks which Prometheus, and which jobs of it.
-
-    Args:
-        content: Its rows and panels, in their order.
-    """
+    """Return a dashboard with these rows and panels and with selectors for the Prometheus and its jobs."""
     built = (
         dashboard.Dashboard(title)
         .uid(uid)
@@ -144,6 +138,6 @@ def board(title: str, uid: str, meaning: str, content: Sequence[Content]) -> das
             .label("job")
         )
     )
-    for each in content:
-        built = built.with_row(each) if isinstance(each, dashboard.Row) else built.with_panel(each)
+    for part in content:
+        built = built.with_row(part) if isinstance(part, dashboard.Row) else built.with_panel(part)
     return built

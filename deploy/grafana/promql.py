@@ -1,4 +1,4 @@
-"""Expressions that several panels ask Prometheus for, each with the legend of its series."""
+"""Prometheus expressions of several panels, with the legends of their series."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,53 +6,53 @@ JOB = 'job=~"$job"'
 Queries = Mapping[str, str]  # legend: expression
 
 
-def rate(metric: str, *labels: str, where: str = JOB) -> str:
-    """Return the sum of a counter's rates, a second.
+def rate(metric: str, *labels: str, selector: str = JOB) -> str:
+    """Return the sum of a counter's rates per second, by labels.
 
     Args:
-        metric: The counter.
-        where: Selects the series.
-        labels: That the sum keeps apart; one sum of all without any.
+        metric: Name of the counter.
+        selector: Label selector of the series.
+        labels: Labels to group by; without any, the sum is over all series.
     """
     kept = f" by ({', '.join(labels)})" if labels else ""
-    return f"sum{kept} (rate({metric}{{{where}}}[$__rate_interval]))"
+    return f"sum{kept} (rate({metric}{{{selector}}}[$__rate_interval]))"
 
 
 def rates(metric: str, *labels: str) -> Queries:
-    """Ask for a counter's rate, a second, for each value of the labels."""
+    """Return a query for a counter's rate per second, by labels."""
     return {_legend(labels): rate(metric, *labels)}
 
 
 def aggregated(function: str, metric: str, *labels: str) -> Queries:
-    """Ask for an aggregate of a gauge, such as its max, for each value of the labels."""
+    """Return a query for an aggregate of a gauge, such as its max, by labels."""
     return {_legend(labels): f"{function} by ({', '.join(labels)}) ({selected(metric)})"}
 
 
 def means(histogram: str, label: str) -> Queries:
-    """Ask for the mean of a histogram's values, for each value of the label."""
+    """Return a query for the mean of a histogram's values, by label."""
     return {_legend([label]): f"{rate(f'{histogram}_sum', label)} / {rate(f'{histogram}_count', label)}"}
 
 
-def quantiles(histogram: str, legends: Mapping[float, str], *labels: str, where: str = JOB) -> Queries:
-    """Ask for quantiles of a histogram's values.
+def quantiles(histogram: str, legends: Mapping[float, str], *labels: str, selector: str = JOB) -> Queries:
+    """Return queries for quantiles of a histogram's values.
 
     Args:
-        histogram: Its name.
-        legends: By quantile, 0…1.
-        where: Selects the series.
-        labels: That the quantiles keep apart.
+        histogram: Name of the histogram.
+        legends: Legends by quantile, 0…1.
+        selector: Label selector of the series.
+        labels: Labels to group by.
     """
-    buckets = rate(f"{histogram}_bucket", "le", *labels, where=where)
+    buckets = rate(f"{histogram}_bucket", "le", *labels, selector=selector)
     return {legend: f"histogram_quantile({quantile}, {buckets})" for quantile, legend in legends.items()}
 
 
-def each(metric: str, *labels: str) -> Queries:
-    """Ask for a gauge as it is, with the labels that tell its series apart as their legend."""
+def series(metric: str, *labels: str) -> Queries:
+    """Return a query for a gauge, with labels as the legend of its series."""
     return {_legend(labels): selected(metric)}
 
 
 def selected(metric: str) -> str:
-    """Return a metric of the jobs that the dashboard shows."""
+    """Return a metric limited to the jobs selected in the dashboard."""
     return f"{metric}{{{JOB}}}"
 
 

@@ -1,1 +1,1 @@
-"""Requirements pinned by hash: what writes them, and what asks for their known vulnerabilities."""
+"""Requirements pinned by hash, the program that writes them, and an audit of their known vulnerabilities."""

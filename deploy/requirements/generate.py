@@ -1,8 +1,7 @@
 """Write the requirements of this folder with a hash for every file that may be installed; `make requirements` runs it.
 
-Versions are those of constraints.txt. uv resolves for every platform at once: what pip-tools writes holds for the
-interpreter that it runs on alone, and lacks what an earlier Python 3.11 or another system needs. `--upgrade` takes the
-newest version of what constraints.txt does not pin.
+Versions are those of constraints.txt. uv resolves for every platform at once; pip-tools would resolve only for the
+interpreter that runs it. `--upgrade` takes the newest version of each package that constraints.txt does not pin.
 """
 
 import subprocess
@@ -14,43 +13,41 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
 SERVICE = ["pgvector", "signing", "storage", "traces"]  # extras of pyproject.toml that the image has
-MILVUS = [
-    *SERVICE,
-    "milvus",
-]  # those of service-milvus: with pandas, the image service would be over its limit of 450 MB
-CLIENT = "clients/python/pyproject.toml"  # of which the image mcp has the extra of this name
+# The image service-milvus: with pandas, which Milvus needs, the image service would exceed its limit of 450 MB.
+MILVUS = [*SERVICE, "milvus"]
+CLIENT = "clients/python/pyproject.toml"  # the image mcp has its extra mcp
 CALIBRATION = [*SERVICE, "calibration", "sample"]
-# PyTorch and what its build with CUDA asks for: a file of its own, as its build for the CPU asks for none of it.
+# PyTorch and the packages that its build with CUDA needs. They have their own file, because the CPU build needs none.
 TORCH = ("torch", "cuda-", "nvidia-", "triton")
 
 
 def main() -> None:
-    """Write every file. uv's own message says what keeps it from doing so, such as pins that exclude one another."""
+    """Write every file; if uv cannot resolve one, its message says which pins conflict."""
     service = _compiled(["pyproject.toml", *_extras(SERVICE)], _blocks("service.txt"))
     _write("service.txt", service)
-    # Installed on top of service.txt or calibration.txt. Not part of either: the quickstart needs no client of Milvus.
+    # milvus.txt is installed on top of service.txt or calibration.txt, as the quickstart needs no client of Milvus.
     with_milvus = _compiled(["pyproject.toml", *_extras(MILVUS)], service | _blocks("milvus.txt"))
     _write("milvus.txt", {name: block for name, block in with_milvus.items() if name not in service})
     _write("gpu.txt", _compiled(["deploy/requirements/gpu.in"], _blocks("gpu.txt")))
     _write("build.txt", _compiled(["deploy/requirements/build.in"], _blocks("build.txt")))
     _write("mcp.txt", _compiled([CLIENT, "--extra=mcp"], _blocks("mcp.txt")))
-    before = _blocks("calibration.txt") | _blocks("torch.txt")
-    everything = _compiled(["pyproject.toml", *_extras(CALIBRATION)], before)
-    torch = {name: block for name, block in everything.items() if name.startswith(TORCH)}
+    previous = _blocks("calibration.txt") | _blocks("torch.txt")
+    blocks = _compiled(["pyproject.toml", *_extras(CALIBRATION)], previous)
+    torch = {name: block for name, block in blocks.items() if name.startswith(TORCH)}
     _write("torch.txt", torch)
-    _write("calibration.txt", {name: block for name, block in everything.items() if name not in torch})
+    _write("calibration.txt", {name: block for name, block in blocks.items() if name not in torch})
 
 
 def _extras(names: list[str]) -> list[str]:
     return [f"--extra={name}" for name in names]
 
 
-def _compiled(source: list[str], before: dict[str, str]) -> dict[str, str]:
-    """Each requirement with its hashes, by name. A version of `before` stays, unless constraints.txt says otherwise."""
+def _compiled(source: list[str], previous: dict[str, str]) -> dict[str, str]:
+    """Return each requirement with its hashes, by name; previous versions are kept unless constraints.txt differs."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "requirements.txt"
-        # Without hashes: uv takes over those that it finds here, and a wrong one would stay.
-        output.write_text("".join(f"{block.split()[0]}\n" for block in before.values()), encoding="utf-8")
+        # Without hashes: uv would copy them from this file, right or wrong.
+        output.write_text("".join(f"{block.split()[0]}\n" for block in previous.values()), encoding="utf-8")
         uv = [
             f"{sysconfig.get_path('scripts')}/uv",
             "pip",
@@ -59,9 +56,9 @@ def _compiled(source: list[str], before: dict[str, str]) -> dict[str, str]:
             *sys.argv[1:],
             f"--output-file={output}",
         ]
-        how = ["--universal", "--python-version=3.11", "--generate-hashes", "--constraints=constraints.txt"]
+        options = ["--universal", "--python-version=3.11", "--generate-hashes", "--constraints=constraints.txt"]
         quiet = ["--quiet", "--no-annotate", "--no-header", "--system-certs"]
-        subprocess.run([*uv, *how, *quiet], cwd=ROOT, check=True)  # noqa: S603 (the arguments are those above)
+        subprocess.run([*uv, *options, *quiet], cwd=ROOT, check=True)  # noqa: S603 (uv, with the arguments above)
         return _parsed(output.read_text(encoding="utf-8"))
 
 
@@ -71,7 +68,7 @@ def _blocks(name: str) -> dict[str, str]:
 
 
 def _parsed(text: str) -> dict[str, str]:
-    """The lines of each requirement, by its name: those of its hashes are indented."""
+    """Return the lines of each requirement by name; lines of hashes are indented."""
     blocks: dict[str, str] = {}
     name = ""
     for line in text.splitlines(keepends=True):

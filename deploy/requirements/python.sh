@@ -1,6 +1,6 @@
 #!/bin/sh
-# Check that a Python can run Taugate and create virtual environments: `sh deploy/requirements/python.sh PYTHON`. If not, it says in
-# one sentence what is missing and what to install, and ends with status 1.
+# Check that a Python can run Taugate and create virtual environments: `sh deploy/requirements/python.sh PYTHON`. If not, it
+# prints what is missing and how to install it, and exits with status 1.
 set -eu
 python=$1
 fail() {

@@ -1,8 +1,8 @@
 """Check that the versions of constraints.txt can be installed on every supported Python; `make requirements` runs it.
 
-Resolves what `make test` installs for the first patch release of each minor version of Python from 3.11 on.
-Only wheels count, because a bare machine has no compiler. Exit status: 0 if all of them resolve; otherwise uv's message
-names the package and the status is 1.
+Resolves the packages of `make test` for the first patch release of each minor version of Python from 3.11 on. Only
+wheels count, because a bare machine has no compiler. Exit status: 0 if every version resolves; otherwise 1, after uv's
+message with the name of the package.
 """
 
 import subprocess
@@ -14,38 +14,39 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[2]
-EXTRAS = ["calibration", "adaptation", "import", "sample", "test", "docs"]  # of `make test`
+EXTRAS = ["calibration", "adaptation", "import", "sample"]  # of `make test`
+GROUPS = ["test", "docs"]
 CLIENT_EXTRAS = ["langchain", "llamaindex", "haystack", "mcp"]
-MINORS = ["3.11", "3.12", "3.13", "3.14"]  # tests/machines runs them; the classifiers name those that passed
+MINORS = ["3.11", "3.12", "3.13", "3.14"]  # tests/machines runs them; the classifiers list those that passed
 _MAX_PATCH = 30
 
 
 def supported_pythons() -> list[str]:
-    """Return every patch release of those that pyproject.toml's requires-python admits, released or still to come."""
+    """Return every patch release, also future ones, that satisfies requires-python of pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    admitted = SpecifierSet(project["requires-python"])
+    supported = SpecifierSet(project["requires-python"])
     patches = [f"{minor}.{patch}" for minor in MINORS for patch in range(_MAX_PATCH)]
-    return [version for version in patches if version in admitted]
+    return [version for version in patches if version in supported]
 
 
 def main() -> int:
-    """Resolve for each minor version, and return the exit status."""
+    """Resolve for each minor version; returns the exit status."""
     uv = [f"{sysconfig.get_path('scripts')}/uv", "pip", "compile", "pyproject.toml", "clients/python/pyproject.toml"]
     extras = [f"--extra={extra}" for extra in (*EXTRAS, *CLIENT_EXTRAS)]
-    how = ["--constraints=constraints.txt", "--only-binary=:all:", "--python-platform=x86_64-manylinux_2_28"]
+    groups = [f"--group=pyproject.toml:{group}" for group in GROUPS]
+    options = [
+        "--system-certs",
+        "--quiet",
+        "--output-file=/dev/null",
+        "--constraints=constraints.txt",
+        "--only-binary=:all:",
+        "--python-platform=x86_64-manylinux_2_28",
+    ]
     failed = False
     for minor in MINORS:
         python = next(version for version in supported_pythons() if version.startswith(f"{minor}."))
-        command = [
-            *uv,
-            *extras,
-            *how,
-            f"--python-version={python}",
-            "--system-certs",
-            "--quiet",
-            "--output-file=/dev/null",
-        ]
-        status = subprocess.run(command, cwd=ROOT, check=False).returncode  # noqa: S603 (the arguments are those above)
+        command = [*uv, *extras, *groups, *options, f"--python-version={python}"]
+        status = subprocess.run(command, cwd=ROOT, check=False).returncode  # noqa: S603 (uv, with the arguments above)
         sys.stdout.write(f"constraints.txt on Python {python}: {'installs' if status == 0 else 'does NOT install'}\n")
         failed |= status != 0
     return int(failed)

@@ -1,1 +1,1 @@
-"""The documentation site, and the program that builds it."""
+"""The program that builds the documentation site."""

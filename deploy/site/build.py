@@ -1,9 +1,8 @@
 """Build the documentation site into build/site/html: `make docs` runs it.
 
-The pages of docs/ are read on their own, too, so their links lead to files of the repository. Some of these files are
-outside docs/. Here every page is copied to build/site/pages and such links are rewritten: to the page that the site
-makes of the file, or to a copy of it. Zensical then builds the site, and ends with an error where a link or an anchor
-leads nowhere.
+Pages of docs/ are also read in the repository, so their links name its files, some of them outside docs/. This program
+copies every page to build/site/pages and rewrites such links: to the site's page for the file, or to a copy of it.
+Zensical then builds the site, and fails if the target of a link or an anchor does not exist.
 """
 
 import os
@@ -21,11 +20,11 @@ from deploy.site.plots import PlotError, with_plots
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGURATION = ROOT / "mkdocs.yml"
-# Pages that are kept where people look for them, with their places on the site.
-PAGES_ELSEWHERE = {
+# Pages outside docs/, with their paths on the site.
+PAGES_OUTSIDE_DOCS = {
     "CHANGELOG.md": "reference/changelog.md",
     "CONTRIBUTING.md": "contributing.md",
-    "README.md": "index.md",  # the site's first page says what the README says
+    "README.md": "index.md",  # the first page of the site covers the README
     "SECURITY.md": "reporting.md",
     "helm/taugate/README.md": "reference/chart.md",
 }
@@ -33,11 +32,11 @@ _LINK = re.compile(r"(?<=\]\()(?P<path>[^)\s#:]+)(?=[)#])")
 
 
 class SiteError(Exception):
-    """The pages do not fit together; the message says which, and what to do."""
+    """Pages, links and navigation do not match; the message names the page and the remedy."""
 
 
 def main() -> int:
-    """Build the site; returns 0, or 1 after one line for each fault."""
+    """Build the site; returns an exit status, 1 after one line for each error."""
     try:
         stage()
     except (SiteError, PlotError) as error:
@@ -48,28 +47,28 @@ def main() -> int:
 
 
 def stage() -> Path:
-    """Copy every page to where the site is built from, and return that folder.
+    """Copy every page to the folder that the site is built from, and return that folder.
 
     Raises:
-        SiteError: Where the navigation lacks a page or names one that does not exist, and where a link leads to a file
-            that does not exist; PlotError where a page lacks the table of a plot.
+        SiteError: If the navigation lacks a page, or if an entry or a link names a file that does not exist.
+        PlotError: If a page lacks the table of a plot.
     """
     configuration = read_configuration()
     folder = ROOT / str(configuration["docs_dir"])
-    sources = {place: source for source, place in _pages()}
+    sources = {page: source for source, page in _pages()}
     check_navigation(set(sources), list(_listed(configuration["nav"])))
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("*.md"))
-    for place, source in sources.items():
-        text = rewritten((ROOT / source).read_text(encoding="utf-8"), source, place, folder)
-        text = with_plots(text, place)
-        (folder / place).parent.mkdir(parents=True, exist_ok=True)
-        (folder / place).write_text(text, encoding="utf-8")
+    for page, source in sources.items():
+        text = rewrite_links((ROOT / source).read_text(encoding="utf-8"), source, page, folder)
+        text = with_plots(text, page)
+        (folder / page).parent.mkdir(parents=True, exist_ok=True)
+        (folder / page).write_text(text, encoding="utf-8")
     return folder
 
 
 def read_configuration() -> dict[str, Any]:
-    """Read mkdocs.yml, whose values are of many kinds."""
+    """Read mkdocs.yml."""
     configuration: dict[str, Any] = yaml.safe_load(CONFIGURATION.read_text(encoding="utf-8"))
     return configuration
 
@@ -78,37 +77,39 @@ def check_navigation(pages: set[str], listed: list[str]) -> None:
     """Raise SiteError unless the navigation lists each page once.
 
     Args:
-        pages: Places of all pages on the site.
-        listed: Those in the navigation, in its order.
+        pages: Paths of all pages on the site.
+        listed: Paths in the navigation, in its order.
     """
-    faults = [f"{page}: is not in the navigation; add it to `nav` in mkdocs.yml" for page in sorted(pages - {*listed})]
-    faults += [f"{page}: is in the navigation, and there is no such page" for page in listed if page not in pages]
-    faults += [f"{page}: is in the navigation twice" for page in sorted({p for p in listed if listed.count(p) > 1})]
-    if faults:
-        raise SiteError("\n".join(faults))
+    errors = [f"{page}: is not in the navigation; add it to `nav` in mkdocs.yml" for page in sorted(pages - {*listed})]
+    errors += [f"{page}: is in the navigation, but does not exist" for page in listed if page not in pages]
+    errors += [f"{page}: is in the navigation twice" for page in sorted({p for p in listed if listed.count(p) > 1})]
+    if errors:
+        raise SiteError("\n".join(errors))
 
 
-def rewritten(text: str, source: str, place: str, folder: Path) -> str:
-    """Return a page whose links fit the site.
+def rewrite_links(text: str, source: str, page: str, folder: Path) -> str:
+    """Return the text of a page with links that work on the site.
 
     Args:
-        text: The page.
-        source: Its path in the repository.
-        place: Its path on the site.
-        folder: Where the site is built from, which gets a copy of each file that is linked and is no page.
+        text: Text of the page.
+        source: Path of the page in the repository.
+        page: Path of the page on the site.
+        folder: Folder that the site is built from. It gets a copy of each linked file that is not a page.
 
     Raises:
-        SiteError: For a link to nothing.
+        SiteError: If the target of a link does not exist.
     """
 
-    def link(found: re.Match[str]) -> str:
-        target = os.path.normpath(PurePosixPath(source).parent / found["path"])
+    def link(match: re.Match[str]) -> str:
+        target = os.path.normpath(PurePosixPath(source).parent / match["path"])
         if (ROOT / target).is_dir():
             target += "/index.md"
         if not (ROOT / target).is_file():
-            raise SiteError(f"{source}: links to {found['path']}, which is neither a file nor a folder with a page")
-        if target in PAGES_ELSEWHERE:
-            target = PAGES_ELSEWHERE[target]
+            raise SiteError(
+                f"{source}: links to {match['path']}, which is neither a file nor a folder with an index.md"
+            )
+        if target in PAGES_OUTSIDE_DOCS:
+            target = PAGES_OUTSIDE_DOCS[target]
         elif target.startswith("docs/"):
             target = target.removeprefix("docs/")
         else:
@@ -116,22 +117,22 @@ def rewritten(text: str, source: str, place: str, folder: Path) -> str:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / target, copy)
             target = f"files/{target}"
-        return os.path.relpath(target, PurePosixPath(place).parent)
+        return os.path.relpath(target, PurePosixPath(page).parent)
 
     return _LINK.sub(link, text)
 
 
 def _pages() -> Iterator[tuple[str, str]]:
-    """Yield each page's path in the repository and its place on the site."""
+    """Yield the path of each page in the repository and its path on the site."""
     for path in sorted((ROOT / "docs").rglob("*.md")):
         yield path.relative_to(ROOT).as_posix(), path.relative_to(ROOT / "docs").as_posix()
-    for source, place in PAGES_ELSEWHERE.items():
-        if place != "index.md" and (ROOT / source).exists():
-            yield source, place
+    for source, page in PAGES_OUTSIDE_DOCS.items():
+        if page != "index.md" and (ROOT / source).exists():
+            yield source, page
 
 
 def _listed(navigation: object) -> Iterator[str]:
-    """Yield the pages of a navigation, which nests lists and mappings of titles."""
+    """Yield the pages of a navigation: nested lists, and mappings of titles to pages."""
     if isinstance(navigation, str):
         yield navigation
     elif isinstance(navigation, dict):

@@ -1,7 +1,7 @@
-"""Plots of benchmark pages, drawn from the figures in their tables by the charts of the calibration's report.
+"""Plots of benchmark pages, drawn by the chart code of the calibration report.
 
-A plot is drawn when the site is built and stands above its table, so that the two never differ. It is inline SVG: its
-colours are those of docs/stylesheets/site.css, in light and in dark.
+A plot is drawn from its table when the site is built, so that the two never differ. It is inline SVG above the table;
+docs/stylesheets/site.css sets its colours.
 """
 
 import re
@@ -16,18 +16,18 @@ Points = tuple[list[float], list[float]]
 
 
 class PlotError(Exception):
-    """A page lacks the table that a plot is drawn from; the message says which."""
+    """A page lacks the table of a plot; the message names both."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A Markdown table: the names of its columns, and the cells of each row."""
+    """A Markdown table: names of columns, and the cells of each row."""
 
     columns: list[str]
     rows: list[list[str]]
 
     def column(self, name: str, row: Sequence[str]) -> str:
-        """Return a row's cell in the column of that name."""
+        """Return the cell of a row in the column of that name."""
         return row[self.columns.index(name)]
 
 
@@ -36,12 +36,12 @@ class Plot:
     """A plot of one table.
 
     Attributes:
-        page: Place of the page on the site.
-        columns: The first columns of the table, the first such table of the page is meant.
-        title: What is drawn.
-        x: Labels of the axes.
-        y: Labels of the axes.
-        series: Takes the table and returns xs and ys of each line by its name, six at most.
+        page: Path of the page on the site.
+        columns: First columns of the table; the first such table on the page is drawn.
+        title: Title, which stands below the plot.
+        x: Label of the horizontal axis.
+        y: Label of the vertical axis.
+        series: Returns the xs and ys of each line by name, at most six lines.
     """
 
     page: str
@@ -52,7 +52,7 @@ class Plot:
     series: Callable[[Table], Mapping[str, Points]]
 
     def insert(self, text: str) -> str:
-        """Return a page with the plot above its table; raises PlotError where the page has no such table."""
+        """Return the text of a page with the plot above its table; raises PlotError if the page has no such table."""
         start = re.search(rf"^\| {re.escape(' | '.join(self.columns))} \|", text, re.MULTILINE)
         if start is None:
             raise PlotError(f"{self.page}: has no table of {', '.join(self.columns)}; correct deploy/site/plots.py")
@@ -66,11 +66,11 @@ class Plot:
         chart = Chart(
             re.sub(r"\W+", "-", self.title.lower()), self.title, f"{self.y} by {self.x}", horizontal, vertical
         )
-        key = Markup("")
+        legend = Markup("")
         for number, (name, (xs, ys)) in enumerate(series.items()):
             chart.line(xs, ys, f"plot-{number}")
-            key += Markup('<li class="plot-{}">{}</li>').format(number, name)
-        caption = Markup("<figcaption>{}<ul>{}</ul></figcaption>").format(escape(self.title), key)
+            legend += Markup('<li class="plot-{}">{}</li>').format(number, name)
+        caption = Markup("<figcaption>{}<ul>{}</ul></figcaption>").format(escape(self.title), legend)
         return f'<figure class="plot">{chart.svg()}{caption}</figure>\n\n'
 
 
@@ -88,22 +88,22 @@ def _replies_by_clients(table: Table) -> Mapping[str, Points]:
 
 
 def _queries_to_the_alarm(table: Table) -> Mapping[str, Points]:
-    """Medians by the share of off-topic queries, where an alarm was raised at all."""
+    """Return medians by the share of off-topic queries; shares without an alarm are left out."""
     series: dict[str, Points] = {}
     for name in table.columns[1:]:
-        found = {}
+        medians = {}
         for row in table.rows:
             share = re.fullmatch(r"(?:(\d+) %|all queries) off-topic", row[0])
             median = table.column(name, row).split(" / ")[0]
             if share and median != "none":
-                found[float(share[1] or 100)] = _number(median)
-        found = {share: found[share] for share in sorted(found) if 5 <= share <= 20}
-        series[name] = (list(found), list(found.values()))
+                medians[float(share[1] or 100)] = _number(median)
+        medians = {share: medians[share] for share in sorted(medians) if 5 <= share <= 20}
+        series[name] = (list(medians), list(medians.values()))
     return series
 
 
 def _kept_by_labels(table: Table) -> Mapping[str, Points]:
-    """The rows of squad_v2_dev that lose at most .02 or .05."""
+    """Return the rows of squad_v2_dev whose loss is limited to .02 or .05."""
     series = {}
     for row in table.rows:
         name, loss, statement = row[:3]
@@ -142,13 +142,14 @@ PLOTS = (
 
 
 def with_plots(text: str, page: str) -> str:
-    """Return a page with its plots.
+    """Return the text of a page with its plots.
 
     Args:
-        page: Its place on the site.
+        text: Text of the page.
+        page: Path of the page on the site.
 
     Raises:
-        PlotError: Where a table is missing.
+        PlotError: If a table is missing.
     """
     for plot in PLOTS:
         if plot.page == page:

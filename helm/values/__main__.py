@@ -1,4 +1,4 @@
-"""Write what is made from the values. `make chart` runs it; a test compares."""
+"""Writes the files that are generated from the values; run by `make chart`. A test checks that they are up to date."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ CHART = Path(__file__).parents[1] / "taugate"
 
 
 def generated() -> dict[Path, str]:
-    """Every file with its content."""
+    """Return the content of all generated files."""
     page = CHART / "README.md"
     return {
         CHART / "values.yaml": values_yaml(),

@@ -1,4 +1,4 @@
-"""All values of the chart, in the order in which values.yaml has them."""
+"""All values of the chart, in the order of values.yaml."""
 
 from pydantic import Field
 
@@ -24,14 +24,14 @@ class ChartValues(Group):
     )
     image_pull_secrets: list[Name] = value([], "Secrets for pulling images")
     replicas: int | None = value(
-        None, "number of pods; null: 2, so that one may fail, or as many as autoscaling says", ge=1
+        None, "number of pods; null: 2, so that one may fail, or the number that autoscaling sets", ge=1
     )
 
     keys: Keys = group(Keys())
     releases: Releases = group(Releases())
     trusted_keys: TrustedKeys = group(TrustedKeys())
-    settings: ServiceSettings = group(ServiceSettings())  # type: ignore[valid-type]  # made when it is imported
-    env: Texts = value({}, "further environment variables of the service; TAUGATE_* variables have values of their own")
+    settings: ServiceSettings = group(ServiceSettings())  # type: ignore[valid-type]  # created at import
+    env: Texts = value({}, "further environment variables of the service; TAUGATE_* variables have their own values")
     query_log: QueryLog = group(QueryLog())
     redis: Redis = group(Redis())
     engine: Engine = group(Engine())
@@ -71,5 +71,5 @@ class ChartValues(Group):
     name_override: Name | None = value(None, "replaces the chart's name in object names")
     fullname_override: Name | None = value(None, "replaces the common part of all object names")
     global_: AsInKubernetes = Field(
-        default={}, alias="global", description="Helm's own, for charts that contain this one"
+        default={}, alias="global", description="Helm's global values, for charts that contain this one"
     )

@@ -7,13 +7,13 @@ from helm.values.network import HostName
 
 
 class Mcp(Group):
-    """An MCP server: agents search through it (docs/how-to/mcp.md), and whoever reaches it uses its key."""
+    """An MCP server for agents (docs/how-to/mcp.md). Any client that reaches it searches with its key."""
 
-    enabled: bool = value(False, "off: it lets callers search without a key of their own")
+    enabled: bool = value(False, "off: it allows searches without a key")
     image: Image = value(Image(repository="taugate/mcp"), "image of the MCP server")
-    replicas: int = value(1, "number of pods; they keep nothing, so any of them answers any request", ge=1)
+    replicas: int = value(1, "number of pods; they are stateless", ge=1)
     key: str | None = value(
-        None, "its API key, of the scopes search and feedback, as `taugate key new` prints it", pattern=r"^[!-~]+$"
+        None, "its API key with the scopes search and feedback, as printed by `taugate key new`", pattern=r"^[!-~]+$"
     )
     key_secret: SecretEntry = value(SecretEntry(), "a Secret with that key, instead of mcp.key")
     port: Port = value(80, "port of its Service; its path is /mcp")
@@ -23,9 +23,9 @@ class Mcp(Group):
         "Service are always allowed",
     )
     ingress_from: list[AsInKubernetes] = value(
-        [], "with networkPolicy.enabled: which agents reach it, as `from` of a NetworkPolicy; empty: everybody"
+        [], "with networkPolicy.enabled: which agents reach it, as `from` of a NetworkPolicy; empty: all"
     )
     resources: Resources = value(
         Resources(requests={"cpu": "100m", "memory": "96Mi"}, limits={"memory": "192Mi"}),
-        "it only passes on; 80 MB at rest",
+        "it only forwards requests; 80 MB when idle",
     )

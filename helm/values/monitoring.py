@@ -1,18 +1,16 @@
-"""Monitoring: the rules and dashboards of deploy/, as Prometheus and Grafana in a cluster take them."""
+"""Monitoring: the rules and dashboards of deploy/ for Prometheus and Grafana in a cluster."""
 
 from helm.values.base import Group, Name, SecretEntry, Texts, group, value
 
 
 class ServiceMonitor(Group):
-    """How the Prometheus operator scrapes each pod."""
+    """A ServiceMonitor, by which the Prometheus operator scrapes the pods."""
 
     enabled: bool = value(False, "off: it needs the CustomResourceDefinitions of the Prometheus operator")
     key: SecretEntry = value(
         SecretEntry(), "a Secret with an API key of scope `metrics`; /metrics needs it if the service has keys"
     )
-    interval: str = value(
-        "15s", "time between two scrapes, as in deploy/prometheus/prometheus.yml", pattern="^[0-9]+(s|m)$"
-    )
+    interval: str = value("15s", "scrape interval, as in deploy/prometheus/prometheus.yml", pattern="^[0-9]+(s|m)$")
     job: Name = value("taugate", "the label `job`; the alert TaugateDown watches this name")
     labels: Texts = value(
         {}, "labels by which the operator's Prometheus selects it, such as release: kube-prometheus-stack"
@@ -26,8 +24,8 @@ class PrometheusRule(Group):
     labels: Texts = value({}, "labels by which the operator's Prometheus selects them")
     runbooks_url: str | None = value(
         None,
-        "where you serve docs/runbooks, such as https://wiki.example.com/taugate/runbooks: alerts then link to their "
-        "pages there; null: they name the page's path in the repository",
+        "URL of your copy of docs/runbooks, such as https://wiki.example.com/taugate/runbooks, for links in alerts; "
+        "null: alerts name the page's path in the repository",
         pattern=r"^https?://[^\s{}]+$",  # braces would be a template of Prometheus
     )
 
@@ -35,7 +33,7 @@ class PrometheusRule(Group):
 class Dashboards(Group):
     """Dashboards for Grafana's sidecar: deploy/grafana/dashboards, unchanged, one ConfigMap each."""
 
-    enabled: bool = value(False, "off: it needs a Grafana that looks for them")
+    enabled: bool = value(False, "off: it needs a Grafana with the sidecar")
     labels: Texts = value({"grafana_dashboard": "1"}, "labels by which the sidecar finds them, as in Grafana's chart")
     annotations: Texts = value({}, "annotations, such as grafana_folder: taugate")
 
@@ -55,6 +53,4 @@ class Tests(Group):
         SecretEntry(),
         "a Secret with an API key of scope `search`; if the service has keys and this is empty, there is no test",
     )
-    query: str = value(
-        "Does it answer?", "the query that is sent; any reply that names its release passes", min_length=1
-    )
+    query: str = value("Does it answer?", "query to send; any reply that names its release passes", min_length=1)

@@ -1,4 +1,4 @@
-"""How the service is reached, and what it may reach."""
+"""Network access to and from the service."""
 
 from typing import Annotated, Literal
 
@@ -6,18 +6,18 @@ from pydantic import Field
 
 from helm.values.base import AsInKubernetes, Group, Name, Port, Texts, value
 
-# As in TAUGATE_ALLOWED_HOSTS (docs/access.md): without a port, in one variable by commas.
+# As in TAUGATE_ALLOWED_HOSTS (docs/access.md), without a port.
 HostName = Annotated[str, Field(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*)$")]
 
 
 class Listen(Group):
-    """Where the service listens in its pod."""
+    """The address at which the service listens in its pod."""
 
     host: str = value("0.0.0.0", "every IPv4 address of the pod; `::` in an IPv6 cluster", min_length=1)  # noqa: S104
-    port: Port = value(8000, "the image's own")
+    port: Port = value(8000, "the image's default")
     allowed_hosts: list[HostName] = value(
         [],
-        "further host names that requests may use, such as a name that a gateway forwards, `*.example.org`, or `*` for "
+        "further host names that requests may use, such as a name forwarded by a gateway, `*.example.org`, or `*` for "
         "any; localhost, IP addresses, and the names of the Service and of the Ingress are always allowed",
     )
 
@@ -28,26 +28,26 @@ class Service(Group):
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = value(
         "ClusterIP", "reachable only within the cluster; TLS is for an Ingress"
     )
-    port: Port = value(80, "HTTP's own")
+    port: Port = value(80, "the default of HTTP")
     annotations: Texts = value({}, "annotations, such as those of a cloud's load balancer")
 
 
 class IngressPath(Group):
-    """A path of a host. Leave out the operators' paths, /metrics and /admin/."""
+    """A path of a host. Do not expose the operators' paths, /metrics and /admin/."""
 
     path: str = Field(description="path of the service, such as /search or /feedback", pattern="^/")
     path_type: Literal["Prefix", "Exact", "ImplementationSpecific"] = value("Prefix", "/search with /search/batch")
 
 
 class IngressHost(Group):
-    """A host, and which of its paths lead to the service."""
+    """A host and its paths to the service."""
 
     host: str = Field(description="its name", min_length=1)
-    paths: list[IngressPath] = Field(description="what callers need: /search and /feedback", min_length=1)
+    paths: list[IngressPath] = Field(description="paths that callers need: /search and /feedback", min_length=1)
 
 
 class IngressTls(Group):
-    """A certificate and the hosts that it is for."""
+    """A certificate and its hosts."""
 
     secret_name: Name = Field(description="Secret with the certificate")
     hosts: list[str] = Field(description="its hosts", min_length=1)
@@ -56,23 +56,23 @@ class IngressTls(Group):
 class Ingress(Group):
     """An Ingress, which ends TLS. Behind it, API keys travel unencrypted."""
 
-    enabled: bool = value(False, "off: nobody outside the cluster gets in by default")
+    enabled: bool = value(False, "off: no access from outside the cluster by default")
     class_name: Name | None = value(None, "null: the cluster's default")
-    annotations: Texts = value({}, "annotations for its controller; allow bodies of settings.max_body_bytes")
+    annotations: Texts = value({}, "annotations for its controller, which must allow bodies of settings.max_body_bytes")
     hosts: list[IngressHost] = value([], "at least one")
     tls: list[IngressTls] = value([], "certificates")
 
 
 class NetworkPolicy(Group):
-    """Who may reach the service, and what it may reach. A network plugin has to enforce it."""
+    """Limits connections to and from the service. A network plugin has to enforce it."""
 
     enabled: bool = value(False, "off: a plugin that denies unknown traffic breaks an installation silently")
     ingress_from: list[AsInKubernetes] = value(
         [],
-        "callers besides the pod of `helm test`, as `from` of a NetworkPolicy; include Prometheus; empty: everybody",
+        "callers besides the pod of `helm test`, as `from` of a NetworkPolicy; include Prometheus; empty: all",
     )
-    redis_port: Port = value(6379, "port of a Redis that is not the chart's own")
-    engine_port: Port = value(19530, "port of the engine: Milvus's; PostgreSQL has 5432")
+    redis_port: Port = value(6379, "port of an external Redis")
+    engine_port: Port = value(19530, "port of the engine; the default is that of Milvus, and PostgreSQL uses 5432")
     object_storage_port: Port = value(443, "port of object storage, if releases or data are at a URL")
     extra_egress: list[AsInKubernetes] = value(
         [],

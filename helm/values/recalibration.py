@@ -1,4 +1,4 @@
-"""Recalibration: a CronJob, a Job on demand, what they calibrate on, and whether what they find goes into service."""
+"""Recalibration: a CronJob, a Job on demand, their data, and the promotion of their releases."""
 
 from helm.values.base import (
     Account,
@@ -27,7 +27,7 @@ class Data(Group):
 class Promotion(Group):
     """Promotion of new releases by the calibration itself. Otherwise, run `taugate release promote` by hand."""
 
-    enabled: bool = value(False, "false: the release is written, and somebody looks at it first")
+    enabled: bool = value(False, "false: the release is written for review")
     rule: str | None = value(
         None, "promote only if this holds, such as `accuracy not lower and kept share not higher`; null: always"
     )
@@ -37,49 +37,51 @@ class CronJob(Group):
     """Recalibration on a schedule: `taugate recalibrate`, with the settings of the current release."""
 
     enabled: bool = value(False, "off until you have a labelled data set that is kept up to date")
-    schedule: str = value("0 3 * * 0", "Sundays at three: labels change weekly, and nobody waits", min_length=9)
+    schedule: str = value(
+        "0 3 * * 0", "Sundays at three: labels change weekly, and the result is not urgent", min_length=9
+    )
     time_zone: str | None = value(
         None, "time zone of the schedule, such as Europe/Vienna; null: that of the cluster's controller"
     )
     arguments: list[str] = value(
         [],
         "further arguments of `taugate recalibrate`, such as [--url, 'http://…:8000', --shadow, '500']; not --log, "
-        "as the data set is mounted read-only",
+        "because the data set is mounted read-only",
     )
     suspend: bool = value(False, "true: the schedule starts nothing; `kubectl create job --from` still does")
     starting_deadline_seconds: int = value(3600, "a run that could not start for an hour is skipped", ge=10)
     history_limit: int = value(
-        3, "finished Jobs that are kept, succeeded and failed each; Kubernetes' default for succeeded ones", ge=0
+        3, "number of succeeded and of failed Jobs to keep; Kubernetes' default for succeeded ones", ge=0
     )
 
 
 class Job(Group):
-    """One run of `taugate calibrate` with each `helm upgrade` that enables it: the first release, or new settings."""
+    """One run of `taugate calibrate` per `helm upgrade` that enables it, for the first release or new settings."""
 
     enabled: bool = value(False, "whether this install or upgrade starts one")
     arguments: list[str] = value(
         [], "another `taugate` command to run on the volume, such as [release, promote, ID, --releases, /releases]"
     )
-    ttl_seconds_after_finished: int = value(604_800, "how long the finished Job stays: a week to read its log", ge=0)
+    ttl_seconds_after_finished: int = value(
+        604_800, "time until a finished Job is deleted: a week to read its log", ge=0
+    )
 
 
 class WorkVolume(Group):
-    """Where calibration makes releases before it pushes them, if releases.url is set."""
+    """The volume in which calibration creates releases before it pushes them, if releases.url is set."""
 
-    existing_claim: Name | None = value(None, "an existing claim; null: the chart makes one, for one node")
+    existing_claim: Name | None = value(None, "an existing claim; null: the chart creates one, for one node")
     storage_class: Name | None = value(None, "null: the cluster's default")
-    size: Quantity = value("10Gi", "as releases.volume.size")
+    size: Quantity = value("10Gi", "see releases.volume.size")
 
 
 class Cache(Group):
-    """Exported encoders and embeddings (TAUGATE_CACHE). Without them, a run takes longer and finds the same."""
+    """Exported encoders and embeddings (TAUGATE_CACHE). Without them, a run takes longer but has the same result."""
 
     existing_claim: Name | None = value(
-        None, "an existing claim that keeps them between runs; null: they go with the pod"
+        None, "an existing claim that keeps them between runs; null: they are deleted with the pod"
     )
-    size: Quantity = value(
-        "4Gi", "size of the volume that goes with the pod; 500,000 embeddings of 384 dimensions are 0.8 GB"
-    )
+    size: Quantity = value("4Gi", "size of the pod's own volume; 500,000 embeddings of 384 dimensions are 0.8 GB")
 
 
 class Recalibration(Group):
@@ -90,7 +92,7 @@ class Recalibration(Group):
     data: Data = group(Data())
     arguments: list[str] = value(
         [],
-        "further arguments of the Job's `taugate calibrate`, such as [--max-loss, '0.02']; the CronJob takes the "
+        "further arguments of the Job's `taugate calibrate`, such as [--max-loss, '0.02']; the CronJob uses the "
         "settings of the current release",
     )
     promotion: Promotion = group(Promotion())
@@ -107,10 +109,10 @@ class Recalibration(Group):
     work_volume: WorkVolume = group(WorkVolume())
     cache: Cache = group(Cache())
     object_storage: ObjectStorage = value(
-        ObjectStorage(), "how the calibration reads data and pushes releases; it also needs PutObject"
+        ObjectStorage(), "how calibration reads data and pushes releases; it also needs PutObject"
     )
     service_account: Account = value(
-        Account(), "service account of the calibration, which may write what the service only reads"
+        Account(), "service account of the calibration, which may write to storage that the service only reads"
     )
     tmp_size: Quantity = value(
         "4Gi",
@@ -119,8 +121,8 @@ class Recalibration(Group):
     )
     active_deadline_seconds: int | None = value(
         86_400,
-        "time after which a run is ended, restarts included: a day is eighty times what two processors need to encode "
-        "500,000 texts; null: never",
+        "time limit of a run, including restarts: a day is eighty times what two processors need to encode 500,000 "
+        "texts; null: none",
         ge=1,
     )
     env: Texts = value({}, "further environment variables of its containers")

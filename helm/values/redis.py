@@ -1,10 +1,10 @@
-"""The Redis that replicas share: one that is there, or a simple one of the chart's own."""
+"""The Redis that replicas share: an existing one, or a simple one from the chart."""
 
 from helm.values.base import Group, Image, Name, Resources, SecretEntry, value
 
 
 class Redis(Group):
-    """Cache and rates that replicas share (docs/serving.md, docs/access.md). Without it, each process has its own."""
+    """Cache and rates shared by replicas (docs/serving.md, docs/access.md). Without it, every process has its own."""
 
     url: str | None = value(
         None, "an existing Redis, such as redis://:password@redis:6379/0", pattern="^(rediss?|unix)://"
@@ -25,7 +25,7 @@ class Redis(Group):
     )
     max_memory: str = value(
         "256mb",
-        "beyond it, least recently used entries go; four times what a process keeps by default",
+        "limit beyond which least recently used entries are evicted; four times the default of a process",
         pattern="^[0-9]+(mb|gb)$",
     )
     resources: Resources = value(

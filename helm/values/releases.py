@@ -1,4 +1,4 @@
-"""Where releases are: a volume that is mounted read-only, or object storage of which each pod keeps a copy."""
+"""The place of releases: a volume that is mounted read-only, or object storage that every pod copies."""
 
 from typing import Literal
 
@@ -9,54 +9,56 @@ class ReleaseVolume(Group):
     """The volume with the releases directory."""
 
     enabled: bool = value(True, "false if releases.url names object storage")
-    existing_claim: Name | None = value(None, "an existing claim; null: the chart makes one")
+    existing_claim: Name | None = value(None, "an existing claim; null: the chart creates one")
     access_mode: Literal["ReadWriteMany", "ReadWriteOnce", "ReadOnlyMany"] = value(
         "ReadWriteMany", "access mode of the claim: replicas on several nodes read, calibration writes"
     )
     one_node: bool = value(
         False,
-        "true: all pods that mount it stay on one node, as ReadWriteOnce needs; if that node fails, all of them do",
+        "true: all pods that mount it run on one node, as ReadWriteOnce requires; if that node fails, all of them do",
     )
     storage_class: Name | None = value(None, "null: the cluster's default")
     size: Quantity = value(
         "10Gi",
-        "room for ten releases of 1 GB (500,000 documents, 384 dimensions, float32), as many as `taugate release "
-        "prune` keeps when you run it",
+        "space for ten releases of 1 GB (500,000 documents, 384 dimensions, float32), the number that `taugate release "
+        "prune` keeps",
     )
     keep: bool = value(
-        True, "true: the claim outlives `helm uninstall`, because its releases cannot be made again exactly"
+        True, "true: `helm uninstall` keeps the claim, because its releases cannot be reproduced exactly"
     )
     annotations: Texts = value({}, "annotations of the claim")
 
 
 class ObjectStorage(Group):
-    """How object storage is reached (docs/storage.md). Credentials are never part of a URL."""
+    """Access to object storage (docs/storage.md). Credentials are never part of a URL."""
 
     existing_secret: Name | None = value(
-        None, "Secret whose entries become variables, such as AWS_ACCESS_KEY_ID; null: a role of the service account"
+        None, "Secret whose entries become variables, such as AWS_ACCESS_KEY_ID; null: the service account's role"
     )
     endpoint: str | None = value(None, "AWS_ENDPOINT_URL; null: AWS itself", pattern="^https?://")
-    region: str | None = value(None, "AWS_REGION; null: what the store or the role says")
+    region: str | None = value(None, "AWS_REGION; null: the default of the store or the role")
 
 
 class Releases(Group):
-    """Where releases are: in a volume or at a URL, one of the two."""
+    """The place of releases: either a volume or a URL."""
 
     url: str | None = value(
         None,
-        "URL of the releases, such as s3://bucket/team; file:///… serves from a copy, too",
+        "URL of the releases, such as s3://bucket/team; file:///… is also served from a copy",
         pattern="^[a-z0-9]+://.+",
     )
     volume: ReleaseVolume = group(ReleaseVolume())
     copy_path: str = value(
         "/cache/releases",
-        "folder of a pod's copy of a URL, or of its private copy with trustedKeys; on a volume of its own",
+        "folder of a pod's copy of a URL, or of its private copy with trustedKeys, on a separate volume",
         pattern="^/cache/.+",
     )
     copy_size: Quantity = value(
         "4Gi", "size of that volume: the current release of 1 GB, the previous one, and the next"
     )
-    object_storage: ObjectStorage = value(ObjectStorage(), "how the service reads a URL: GetObject and ListBucket")
+    object_storage: ObjectStorage = value(
+        ObjectStorage(), "how the service reads a URL; it needs GetObject and ListBucket"
+    )
 
 
 class QueryLog(Group):
@@ -65,8 +67,8 @@ class QueryLog(Group):
     enabled: bool = value(
         False, "off: queries are users' data; the log hashes them unless settings.query_log_texts is true"
     )
-    path: str = value("/queries/queries.jsonl", "the file, in a volume of its own", pattern="^/queries/.+")
+    path: str = value("/queries/queries.jsonl", "the file, on a separate volume", pattern="^/queries/.+")
     existing_claim: Name | None = value(
-        None, "an existing claim that keeps it, with a folder for each pod; null: it goes with the pod"
+        None, "an existing claim that keeps it, with a folder per pod; null: it is deleted with the pod"
     )
-    size: Quantity = value("1Gi", "size of the volume that goes with the pod; a pod that fills it is evicted")
+    size: Quantity = value("1Gi", "size of the pod's own volume; a pod that fills it is evicted")

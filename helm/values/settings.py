@@ -1,4 +1,4 @@
-"""`settings`: every setting of the service that other values do not give, made from the service's own declarations."""
+"""`settings`: all settings of the service that no other value sets, from the service's own declarations."""
 
 from typing import Annotated, Any
 
@@ -8,7 +8,7 @@ from pydantic_core import PydanticUndefined
 from helm.values.base import Group
 from taugate.service.settings import VARIABLES, Variable
 
-# Given by other values, as a volume, a Secret or a port of the pod comes with each.
+# Set by other values, because they come with a volume, a Secret or a port of the pod.
 OWNED = (
     "releases",
     "releases_copy",
@@ -33,21 +33,21 @@ class _Plain(Group):
 
 
 def plain_defaults() -> dict[str, Any]:
-    """The service's defaults that are the same on every machine; templates calculate with some of them."""
+    """Return the service's defaults that do not depend on the machine; templates calculate with some of them."""
     defaults = {name: variable.info.default for name, variable in _PLAIN.items()}
     return {name: default for name, default in defaults.items() if default is not PydanticUndefined}
 
 
 def _field(variable: Variable, **options: Any) -> Any:  # noqa: ANN401 (a type and pydantic's FieldInfo, as create_model takes them)
-    """A value with the type and the bounds of a setting."""
+    """Return a value with the type and the bounds of a setting."""
     info = variable.info
     bounded = Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
-    optional = bounded | None  # type: ignore[operator]  # an annotation is no class
+    optional = bounded | None  # type: ignore[operator]  # an annotation is not a class
     return (optional, Field(default=None, description=f"{info.description}; null: {variable.default}", **options))
 
 
 def _model() -> type[_Plain]:
-    """The group with a value for each setting; its older names are let through, and not shown."""
+    """Return the group with a value for every setting; older names are accepted but not listed."""
     fields: dict[str, Any] = {}
     for name, variable in _PLAIN.items():
         fields[name] = _field(variable)

@@ -1,4 +1,4 @@
-"""Generates the chart's values.yaml, schema, table in the README, and the defaults that templates calculate with."""
+"""Generates the chart's values.yaml, its schema, the table in its README, and defaults for templates."""
 
 import json
 import textwrap
@@ -16,15 +16,15 @@ _HEAD = "# Values of the chart and their defaults. Made by `make chart` from hel
 
 
 def values_yaml() -> str:
-    """The text of values.yaml: every value with its default, below a comment that describes it."""
+    """Return values.yaml: every value with its default, below a comment that describes it."""
     return _HEAD + "".join(_lines(ChartValues(), ""))
 
 
 def schema_json() -> str:
-    """The JSON Schema that Helm checks a user's values against."""
+    """Return the JSON Schema by which Helm checks a user's values."""
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | ChartValues.model_json_schema()
-    for each in _groups(ChartValues()):
-        part = schema["$defs"].get(type(each).__name__, schema)
+    for group in _groups(ChartValues()):
+        part = schema["$defs"].get(type(group).__name__, schema)
         part["required"] = [
             name for name, inner in part["properties"].items() if {"type": "null"} not in inner.get("anyOf", [])
         ]
@@ -32,16 +32,12 @@ def schema_json() -> str:
 
 
 def settings_json() -> str:
-    """The service's own defaults, as JSON that templates read."""
+    """Return the service's own defaults as JSON for templates."""
     return json.dumps(plain_defaults(), indent=2) + "\n"
 
 
 def readme(before: str) -> str:
-    """The chart's README with the table of all values between its two marks.
-
-    Args:
-        before: The README as it is.
-    """
+    """Return the chart's README with a new table of all values between its two marks."""
     rows = [
         f"| **{path}** | | {text} |"
         if isinstance(default, BaseModel)
@@ -49,17 +45,17 @@ def readme(before: str) -> str:
         for path, default, text in _rows(ChartValues())
     ]
     table = "\n".join(["| value | default | meaning |", "|---|---|---|", *rows])
-    head, rest = before.split(BEGIN)
-    return f"{head}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}"
+    head, tail = before.split(BEGIN)
+    return f"{head}{BEGIN}\n{table}\n{END}{tail.split(END)[1]}"
 
 
 def leaves(values: BaseModel) -> Iterator[tuple[str, Any, str]]:
-    """Yield the path, default and description of each value that is not a group."""
+    """Yield the path, default and description of all values except groups."""
     return (row for row in _rows(values) if not isinstance(row[1], BaseModel))
 
 
 def _rows(values: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
-    """Yield the path, default and description of each value and group, a group before its own values."""
+    """Yield the path, default and description of all values and groups, groups before their values."""
     for name, default, text in _fields(values):
         yield f"{prefix}{name}", default, text
         if isinstance(default, BaseModel):
@@ -67,17 +63,17 @@ def _rows(values: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]]
 
 
 def _fields(values: BaseModel) -> Iterator[tuple[str, Any, str]]:
-    """Name, value and description of each field; older names, which the schema lets through, are left out."""
+    """Yield name, value and description of all fields except older names, which only the schema allows."""
     for name, field in type(values).model_fields.items():
         if not field.deprecated:
             yield field.alias or name, getattr(values, name), field.description or ""
 
 
 def _groups(values: BaseModel) -> Iterator[BaseModel]:
-    """The groups that values.yaml has, in which every value is required that may not be null.
+    """Yield the groups of values.yaml, whose values are required unless they may be null.
 
-    Helm takes a value away where a user gives null, and no template expects that. Groups inside lists are not among
-    these: Helm puts no defaults into them.
+    Helm removes a value if a user sets it to null, and templates do not expect that. Groups inside lists are excluded,
+    because Helm adds no defaults to them.
     """
     yield values
     for _, default, _ in _fields(values):
@@ -100,9 +96,9 @@ def _lines(values: BaseModel, indent: str) -> Iterator[str]:
             yield f"{indent}{name}: {_flow(default)}\n"
 
 
-def _flow(default: Any) -> str:  # noqa: ANN401 (whatever YAML can hold)
+def _flow(default: Any) -> str:  # noqa: ANN401 (any YAML value)
     if isinstance(default, list):
-        default = [each.model_dump(by_alias=True) if isinstance(each, BaseModel) else each for each in default]
+        default = [item.model_dump(by_alias=True) if isinstance(item, BaseModel) else item for item in default]
     written: str = yaml.safe_dump(default, default_flow_style=True, width=10_000)
     return written.removesuffix("\n").removesuffix("\n...")
 
@@ -110,18 +106,18 @@ def _flow(default: Any) -> str:  # noqa: ANN401 (whatever YAML can hold)
 def _plain(schema: Any) -> Any:  # noqa: ANN401 (any part of a schema)
     """Drop pydantic's titles and the defaults of groups, and turn "T or null" into one list of types."""
     if isinstance(schema, list):
-        return [_plain(each) for each in schema]
+        return [_plain(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     kept = {
-        key: {name: _plain(each) for name, each in inner.items()} if key in {"properties", "$defs"} else _plain(inner)
+        key: {name: _plain(part) for name, part in inner.items()} if key in {"properties", "$defs"} else _plain(inner)
         for key, inner in schema.items()
         if key != "title" and not (key == "default" and (inner is None or isinstance(inner, dict)))
     }
     match kept.get("anyOf"):
-        case [{"type": str(kind), **rest}, {"type": "null"}]:
+        case [{"type": str(kind), **keywords}, {"type": "null"}]:
             del kept["anyOf"]
-            allowed: Any = rest.get("enum")  # a list, as JSON Schema has it
-            choices = {"enum": [*allowed, None]} if "enum" in rest else {}
-            kept = {"type": [kind, "null"], **rest, **choices, **kept}
+            allowed: Any = keywords.get("enum")  # a list, as JSON Schema has it
+            choices = {"enum": [*allowed, None]} if "enum" in keywords else {}
+            kept = {"type": [kind, "null"], **keywords, **choices, **kept}
     return kept

@@ -1,16 +1,19 @@
-"""The process of the command `taugate`, which is also `python -m taugate`.
+"""The process of the command `taugate`, also run by `python -m taugate`.
 
-Ctrl-C is handled before anything else is imported, so this file imports nothing at its top that takes time.
+Ctrl-C must be handled before any slow import, so this module imports nothing slow at its top.
 """
 
 import os
 import sys
 
-_INTERRUPTED = 130  # the exit code that shells give a command that Ctrl-C ended
+_INTERRUPTED = 130  # the exit code of shells for a command that Ctrl-C ended
 
 
 def main() -> int:
-    """Run the command line of this process, and return its exit code."""
+    """Run the command line of this process and return its exit code."""
+    if sys.platform == "win32":
+        sys.stderr.write("taugate: Taugate runs on Linux and macOS; on Windows, use WSL or a container\n")
+        return 2
     try:
         from taugate.cli.terminal.interrupts import handle_interrupts, leave_when_interrupted
 
@@ -22,16 +25,16 @@ def main() -> int:
 
         try:
             code = run_command()
-        except SystemExit as end:  # of argparse: help and the version are written, or a word was wrong
+        except SystemExit as end:  # argparse: help, the version, or a usage error
             code = end.code if isinstance(end.code, int) else int(bool(end.code))
         if not flush_stdout():
             code = code or READER_GONE
-        leave_when_interrupted()  # the work is done: what is left is the interpreter's own end
+        leave_when_interrupted()  # the work is done; only the interpreter's shutdown remains
         return code
-    except OSError as error:  # what was printed cannot be written out, as on a full disk
+    except OSError as error:  # the output cannot be flushed, for instance on a full disk
         _say(f"taugate: {error}\n")
         os._exit(1)
-    except KeyboardInterrupt:  # during the few milliseconds before there is a handler, or outside of a subcommand
+    except KeyboardInterrupt:  # in the few milliseconds before there is a handler, or outside a subcommand
         _say("taugate: interrupted\n")
         os._exit(_INTERRUPTED)
 
@@ -39,7 +42,7 @@ def main() -> int:
 def _say(line: str) -> None:
     try:  # noqa: SIM105 (contextlib takes a millisecond)
         os.write(2, line.encode())
-    except OSError:  # nobody reads it
+    except OSError:  # stderr is closed
         pass
 
 

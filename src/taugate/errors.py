@@ -1,23 +1,28 @@
-"""Errors a user can act on. Each message names what is wrong, where, and what to do.
+"""Errors that a user can act on. Messages name the problem, its place, and a remedy.
 
 TaugateError
 ├── InputError      a data set, a setting or a query that cannot be used
 ├── EncoderError    a model that cannot be loaded, exported or run
 └── ReleaseError    a release that is missing, damaged or of another version
-    ├── NotPromoted a release that is sound, and not good enough to be the current one
-    ├── StoreError  object storage that does not answer now
-    └── EngineUnavailable   an engine that does not answer now
+    ├── NotPromoted a valid release that is not good enough to become current
+    ├── StoreError  object storage that does not respond
+    └── EngineUnavailable   an engine that does not respond
 """
 
 
 class TaugateError(Exception):
     """Base of every error whose message is meant for the user.
 
-    What cannot be printed is escaped: a file name may be any bytes, and some neither JSON nor a terminal may be given.
+    Unprintable characters are escaped, because file names may contain bytes that are unsafe for JSON and terminals.
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__("".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in message))
+        super().__init__(
+            "".join(
+                character if character.isprintable() or character == "\n" else ascii(character)[1:-1]
+                for character in message
+            )
+        )
 
 
 class InputError(TaugateError):
@@ -33,10 +38,10 @@ class ReleaseError(TaugateError):
 
 
 class NotPromoted(ReleaseError):
-    """A release that verifies, and that the evidence in its manifest does not allow to become current.
+    """A valid release that may not become current by the evidence in its manifest.
 
     Attributes:
-        rule: Which.
+        rule: Name of the rule that refused it.
     """
 
     def __init__(self, message: str, rule: str) -> None:
@@ -45,8 +50,8 @@ class NotPromoted(ReleaseError):
 
 
 class StoreError(ReleaseError):
-    """Object storage that does not answer now: unlike the others it may get better by itself."""
+    """Object storage that does not respond; a retry may succeed."""
 
 
 class EngineUnavailable(ReleaseError):
-    """An engine that does not answer now, or not in time: unlike a refusal it may get better by itself."""
+    """An engine that does not respond in time; a retry may succeed."""

@@ -32,12 +32,12 @@ def meaningless(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Path:
         (folder / name).write_bytes((sample / name).read_bytes())
     header, *rows = (sample / "qrels" / "test.tsv").read_text().splitlines()
     queries, judged = zip(*(row.split("\t", 1) for row in rows), strict=True)
-    shuffled = [f"{query}\t{rest}" for query, rest in zip(queries, judged[100:] + judged[:100], strict=True)]
+    shuffled = [f"{query}\t{remaining}" for query, remaining in zip(queries, judged[100:] + judged[:100], strict=True)]
     (folder / "qrels" / "test.tsv").write_text("\n".join([header, *shuffled]) + "\n")
     return folder
 
 
-def test_the_record_says_what_was_learned_and_shown(adapted: Path, spoilt: Path) -> None:
+def test_record_holds_recipe_and_evidence(adapted: Path, spoilt: Path) -> None:
     record = json.loads((adapted / "adaptation.json").read_text())
     assert record["admitted"] is True
     assert record["reason"] is None
@@ -46,15 +46,15 @@ def test_the_record_says_what_was_learned_and_shown(adapted: Path, spoilt: Path)
     assert record["pairs"]["source"] == "labels and crops"
     assert record["base"] == spoilt.name
     assert len(record["base_sha256"]) == 64
-    assert [each["candidate"] for each in record["gate"]] == ["whitening", "adapter"]
-    steps = [each["step"] for each in record["curve"] if each["recipe"] == "adapter"]
+    assert [item["candidate"] for item in record["gate"]] == ["whitening", "adapter"]
+    steps = [item["step"] for item in record["curve"] if item["recipe"] == "adapter"]
     assert steps == [2**power for power in range(len(steps))]
     assert record["steps"] == steps[-1]
 
 
-def test_the_folder_is_the_base_and_a_linear_map_before_the_last_normalisation(adapted: Path, spoilt: Path) -> None:
+def test_encoder_ends_in_dense_map(adapted: Path, spoilt: Path) -> None:
     model = SentenceTransformer(str(adapted), device="cpu")
-    assert [type(each).__name__ for each in model] == ["StaticEmbedding", "Normalize", "Dense", "Normalize"]
+    assert [type(item).__name__ for item in model] == ["StaticEmbedding", "Normalize", "Dense", "Normalize"]
     texts = ["What does a new roof cost?", "a contract for the foundation"]
     dense = model[2].linear
     base = SentenceTransformer(str(spoilt), device="cpu").encode(texts, normalize_embeddings=True)
@@ -63,14 +63,14 @@ def test_the_folder_is_the_base_and_a_linear_map_before_the_last_normalisation(a
     assert model.encode(texts) == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_same_seed_gives_the_same_bytes(adapted: Path, sample: Path, spoilt: Path, tmp_path: Path) -> None:
+def test_same_seed_gives_same_bytes(adapted: Path, sample: Path, spoilt: Path, tmp_path: Path) -> None:
     assert cli.main(adapt(sample, spoilt, tmp_path / "again", "--split", "test")) == 0
     files = sorted(path.relative_to(adapted) for path in adapted.rglob("*") if path.is_file())
     assert files == sorted(path.relative_to(tmp_path / "again") for path in (tmp_path / "again").rglob("*.*"))
     assert all((adapted / name).read_bytes() == (tmp_path / "again" / name).read_bytes() for name in files)
 
 
-def test_a_release_carries_the_record_and_verifies(
+def test_release_carries_adaptation_record(
     adapted: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["calibrate", str(sample), "--releases", str(tmp_path), "--encoder", str(adapted)]) == 0
@@ -83,11 +83,11 @@ def test_a_release_carries_the_record_and_verifies(
     assert cli.main(["calibrate", str(sample), *again, "--json"]) == 0
     printed = capfd.readouterr()
     assert json.loads(printed.out)["manifest"]["adaptation"] == manifest["adaptation"], "kept, as in a recalibration"
-    assert "learned from the split test" in printed.err
+    assert "was trained on the split test" in printed.err
     assert cli.main(["release", "verify", release.name, "--releases", str(tmp_path)]) == 0
 
 
-def test_an_encoder_that_no_person_has_judged_makes_provisional_releases(
+def test_unproven_encoder_makes_provisional_release(
     sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     written = tmp_path / "written"
@@ -122,7 +122,7 @@ def test_an_encoder_that_no_person_has_judged_makes_provisional_releases(
     assert second != calibrated
 
 
-def test_crops_teach_where_nobody_named_a_split(
+def test_missing_train_split_uses_crops(
     sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = cli.main(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "whitening", "--json"))
@@ -134,22 +134,22 @@ def test_crops_teach_where_nobody_named_a_split(
     assert printed["adaptation"]["steps"] == 0
 
 
-def test_an_encoder_that_is_not_better_is_refused_and_written(
+def test_rejected_encoder_is_written(
     meaningless: Path, sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "encoder"
     assert cli.main(adapt(meaningless, spoilt, target, "--split", "test")) == 4
-    said = capfd.readouterr().err.splitlines()[-1]
+    text = capfd.readouterr().err.splitlines()[-1]
     record = json.loads((target / "adaptation.json").read_text())
     assert record["admitted"] is False
-    assert said == f"taugate: not admitted: {record['reason']}. {target} is written for inspection"
+    assert text == f"taugate: not accepted: {record['reason']}. {target} is written for inspection"
 
     releases = tmp_path / "releases"
     calibrate = ["calibrate", str(sample), "--releases", str(releases), "--encoder", str(target)]
     assert cli.main(calibrate) == 4
-    said = capfd.readouterr().err
-    assert "warning: taugate adapt did not admit the encoder" in said
-    assert said.splitlines()[-1].endswith("or give --force. The release is written, but not promoted.")
+    text = capfd.readouterr().err
+    assert "warning: taugate adapt did not accept the encoder" in text
+    assert text.splitlines()[-1].endswith("or give --force. The release was written but not promoted.")
     assert not (releases / "current").exists()
     (written,) = releases.glob("*-*")
     assert cli.main(["release", "promote", written.name, "--releases", str(releases)]) == 4
@@ -158,7 +158,7 @@ def test_an_encoder_that_is_not_better_is_refused_and_written(
     assert cli.main([*calibrate, "--holdout", "0"]) == 0, "it is in service already"
 
 
-def test_measures_are_recorded_and_what_was_forgotten_is_printed(
+def test_measures_are_recorded_and_printed(
     sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "whitening")) == 0
@@ -174,35 +174,35 @@ def test_measures_are_recorded_and_what_was_forgotten_is_printed(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--endpoint", "http://127.0.0.1:9"], "--endpoint: rules ask no model; name --paraphrases local"),
+        (["--endpoint", "http://127.0.0.1:9"], "--endpoint: rules use no model; add --paraphrases local"),
         (["--paraphrases", "endpoint"], "--paraphrases endpoint: add --endpoint URL"),
-        (["--paraphrases", "local", "--endpoint", "http://127.0.0.1:9"], "--endpoint: --paraphrases local asks no"),
+        (["--paraphrases", "local", "--endpoint", "http://127.0.0.1:9"], "--endpoint: --paraphrases local uses no"),
     ],
 )
-def test_a_writer_of_paraphrases_is_named_whole(
+def test_incomplete_writer_options_are_refused(
     options: list[str], message: str, sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert message in refusal(adapt(sample, spoilt, tmp_path / "encoder", *options), tmp_path / "encoder", capfd)
 
 
-def test_a_language_model_may_paraphrase(sample: Path, spoilt: Path, tmp_path: Path) -> None:
+def test_language_model_paraphrases(sample: Path, spoilt: Path, tmp_path: Path) -> None:
     replies = count()
     with fake_model() as model:
         model.answer = lambda query: f"{query} ({next(replies)})"
-        asked = ["--paraphrases", "endpoint", "--endpoint", model.url, "--model", "fake"]
-        assert cli.main(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "whitening", *asked)) == 0
+        requested = ["--paraphrases", "endpoint", "--endpoint", model.url, "--model", "fake"]
+        assert cli.main(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "whitening", *requested)) == 0
     record = read_adaptation(tmp_path / "encoder")
     assert record is not None
     assert record.measures is not None
     assert (record.measures.familiarity.source, record.measures.familiarity.writer) == ("llm", "fake")
 
 
-def test_a_base_that_cuts_its_vectors_off_is_adapted_as_it_serves(spoilt: Path, sample: Path, tmp_path: Path) -> None:
+def test_truncating_base_is_adapted(spoilt: Path, sample: Path, tmp_path: Path) -> None:
     cut = SentenceTransformer(str(spoilt), device="cpu", truncate_dim=32)
     cut.save(str(tmp_path / "cut"), create_model_card=False)
     target = tmp_path / "encoder"
-    more = ("--split", "test", "--recipe", "whitening")
-    assert cli.main(adapt(sample, tmp_path / "cut", target, *more)) == 0
+    extra = ("--split", "test", "--recipe", "whitening")
+    assert cli.main(adapt(sample, tmp_path / "cut", target, *extra)) == 0
     model = SentenceTransformer(str(target), device="cpu")
     assert model.truncate_dim is None
     texts = ["What does a new roof cost?", "a contract for the foundation"]

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from taugate.adaptation import encoder_trainer, job
 from taugate.adaptation import folder as folders
-from taugate.adaptation import job, workshop
 from taugate.adaptation.recipes import EncodedPairs
 from taugate.cli import main as cli
 from taugate.storage.files import write_synced
@@ -20,17 +20,17 @@ from tests.calibration.commands import refusal
 pytestmark = pytest.mark.model
 
 
-def test_a_folder_that_exists_is_left_alone(
+def test_existing_target_is_untouched(
     sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     there = shutil.copytree(spoilt, tmp_path / "there")
     before = {path: path.stat().st_mtime_ns for path in there.rglob("*")}
-    said = refusal(adapt(sample, spoilt, there), tmp_path / "nothing", capfd)
-    assert said == f"{there}: exists already; name another folder with --to, or remove this one"
+    text = refusal(adapt(sample, spoilt, there), tmp_path / "nothing", capfd)
+    assert text == f"{there}: exists already; name another folder with --to, or remove this one"
     assert {path: path.stat().st_mtime_ns for path in there.rglob("*")} == before
 
 
-def test_too_few_queries_are_one_sentence(
+def test_too_few_queries_are_refused(
     sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     few = tmp_path / "few"
@@ -39,13 +39,13 @@ def test_too_few_queries_are_one_sentence(
         (few / name).write_bytes((sample / name).read_bytes())
     lines = (sample / "qrels" / "test.tsv").read_text().splitlines()[:21]
     (few / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
-    said = refusal(adapt(few, spoilt, tmp_path / "encoder", "--split", "test"), tmp_path / "encoder", capfd)
-    assert "10 queries to learn from on documents of their own, and 30 are the fewest" in said
-    said = refusal(adapt(few, spoilt, tmp_path / "encoder"), tmp_path / "encoder", capfd)
-    assert "20 queries to decide on admission on documents of their own, and 30 are the fewest" in said
+    text = refusal(adapt(few, spoilt, tmp_path / "encoder", "--split", "test"), tmp_path / "encoder", capfd)
+    assert "only 10 queries to learn from on separate documents, but at least 30 are needed" in text
+    text = refusal(adapt(few, spoilt, tmp_path / "encoder"), tmp_path / "encoder", capfd)
+    assert "only 20 queries to decide acceptance by on separate documents, but at least 30 are needed" in text
 
 
-def test_questions_that_are_all_about_one_document_decide_nothing(
+def test_single_document_queries_are_refused(
     sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "data"
@@ -56,14 +56,14 @@ def test_questions_that_are_all_about_one_document_decide_nothing(
     document = rows[0].split("\t")[1]
     about_one = ["\t".join([row.split("\t")[0], document, "1"]) for row in rows]
     (data / "qrels" / "test.tsv").write_text("\n".join([header, *about_one]) + "\n")
-    said = refusal(adapt(data, spoilt, tmp_path / "encoder"), tmp_path / "encoder", capfd)
-    assert said == (
-        "data: all 503 queries to decide on admission are about the same document, or about documents that some of "
-        "them share, and count as one; label more, about other documents"
+    text = refusal(adapt(data, spoilt, tmp_path / "encoder"), tmp_path / "encoder", capfd)
+    assert text == (
+        "data: all 503 queries to decide acceptance by are about the same document, or about documents that some of "
+        "them share, and count as one; label more queries about other documents"
     )
 
 
-def test_a_base_without_layers_is_adapted_by_linear_recipes_alone(
+def test_base_without_layers_uses_linear_recipes(
     adapted: Path,
     sample: Path,
     spoilt: Path,
@@ -72,13 +72,13 @@ def test_a_base_without_layers_is_adapted_by_linear_recipes_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert cli.main(adapt(sample, spoilt, tmp_path / "auto", "--split", "test")) == 0
-    said = capfd.readouterr().err
-    assert "warning: layers, ft, pt-ft, merge left out: encoder" in said
-    assert "Training  none; the warnings above say why" in said
+    text = capfd.readouterr().err
+    assert "warning: layers, ft, pt-ft, merge left out: encoder" in text
+    assert "Training  none; see the warnings above" in text
     shutil.rmtree(tmp_path / "auto")
     monkeypatch.setattr(EncodedPairs, "encode", None)  # the refusal comes before that, which takes minutes
-    said = refusal(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "layers"), tmp_path / "encoder", capfd)
-    assert said.endswith("has no transformer with several layers, which this recipe trains; choose --recipe adapter")
+    text = refusal(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "layers"), tmp_path / "encoder", capfd)
+    assert text.endswith("has no transformer with several layers, which this recipe trains; choose --recipe adapter")
     assert list(tmp_path.iterdir()) == []
     training = json.loads((adapted / "adaptation.json").read_text())["training"]
     assert training["stages"] == []
@@ -87,27 +87,27 @@ def test_a_base_without_layers_is_adapted_by_linear_recipes_alone(
     assert "has no transformer with several layers" in why
 
 
-def test_training_without_its_extra_is_one_sentence(
+def test_missing_training_extra_is_refused(
     sample: Path,
     spoilt: Path,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(workshop, "find_spec", lambda _: None)
-    said = refusal(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "ft"), tmp_path / "encoder", capfd)
-    assert said.endswith(
+    monkeypatch.setattr(encoder_trainer, "find_spec", lambda _: None)
+    text = refusal(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "ft"), tmp_path / "encoder", capfd)
+    assert text.endswith(
         "accelerate is not installed, and training through the encoder needs it: pip install 'taugate[adaptation]', or "
         "choose --recipe adapter"
     )
 
 
 @pytest.mark.parametrize("budget", ["10", "0m", "m", "1 m", "-1s"])
-def test_a_budget_needs_a_unit(
+def test_budget_without_unit_is_refused(
     budget: str, sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    said = refusal(adapt(sample, spoilt, tmp_path / "encoder", f"--budget={budget}"), tmp_path / "encoder", capfd)
-    assert said.endswith(f"--budget '{budget}': give a whole number and a unit, such as 90s, 10m, 1h or 200steps")
+    text = refusal(adapt(sample, spoilt, tmp_path / "encoder", f"--budget={budget}"), tmp_path / "encoder", capfd)
+    assert text.endswith(f"--budget '{budget}': use a whole number and a unit, such as 90s, 10m, 1h or 200steps")
 
 
 @pytest.mark.parametrize(
@@ -120,36 +120,36 @@ def test_a_budget_needs_a_unit(
         (["--seed", str(2**32)], f"--seed {2**32}: give a whole number from 0 to {2**32 - 1}"),
     ],
 )
-def test_an_option_that_cannot_be_used_is_named(
+def test_invalid_option_is_named(
     options: list[str], message: str, sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert refusal(adapt(sample, spoilt, tmp_path / "encoder", *options), tmp_path / "encoder", capfd).endswith(message)
 
 
-def test_a_data_set_with_nothing_to_decide_by_names_the_option(
+def test_missing_evaluation_split_names_option(
     sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "data"
     (data / "qrels").mkdir(parents=True)
     for name, source in (("corpus.jsonl",) * 2, ("queries.jsonl",) * 2, ("qrels/train.tsv", "qrels/test.tsv")):
         (data / name).write_bytes((sample / source).read_bytes())
-    said = refusal(adapt(data, spoilt, tmp_path / "encoder"), tmp_path / "encoder", capfd)
-    assert said.endswith("--eval-split names one of: train")
+    text = refusal(adapt(data, spoilt, tmp_path / "encoder"), tmp_path / "encoder", capfd)
+    assert text.endswith("--eval-split names one of: train")
 
 
 @pytest.mark.parametrize("target", ["/proc/encoder", f"/tmp/{'x' * 250}", f"/tmp/{'x' * 300}"])
-def test_a_folder_that_cannot_be_made_is_refused_before_the_work(
+def test_unwritable_target_is_refused_early(
     target: str, sample: Path, spoilt: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job, "read_dataset", None)
     capfd.readouterr()
     assert cli.main(adapt(sample, spoilt, Path(target))) == 2
-    (said,) = capfd.readouterr().err.splitlines()
-    assert said.startswith(f"taugate: {target}: cannot be written (")
-    assert said.endswith("name another folder with --to, or correct the permissions of its parent")
+    (text,) = capfd.readouterr().err.splitlines()
+    assert text.startswith(f"taugate: {target}: cannot be written (")
+    assert text.endswith("name another folder with --to, or correct the permissions of its parent")
 
 
-def test_a_folder_that_appears_meanwhile_is_left_alone(
+def test_target_created_meanwhile_is_untouched(
     sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "encoder"
@@ -167,20 +167,20 @@ def test_a_folder_that_appears_meanwhile_is_left_alone(
     assert [*tmp_path.rglob("*")] == [target, target / "theirs"]
 
 
-def test_two_adaptations_do_not_share_unfinished_work(
+def test_locked_work_folder_is_refused(
     sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     target, work = tmp_path / "encoder", tmp_path / ".encoder.work"
     work.mkdir()
     with exclusive_lock(work / "lock", 0):
-        said = refusal(adapt(sample, spoilt, target), target, capfd)
-    assert said.startswith(f"{work}: process ")
-    assert said.endswith("is adapting there; wait until it ends, or name another folder with --to")
+        text = refusal(adapt(sample, spoilt, target), target, capfd)
+    assert text.startswith(f"{work}: process ")
+    assert text.endswith("is adapting there; wait until it ends, or name another folder with --to")
     assert cli.main(adapt(sample, spoilt, target, "--recipe", "whitening")) == 0
     assert [*tmp_path.iterdir()] == [target]
 
 
-def test_a_full_disk_leaves_nothing(
+def test_full_disk_leaves_no_target(
     sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -189,8 +189,8 @@ def test_a_full_disk_leaves_nothing(
     monkeypatch.setattr(folders, "write_synced", full)
     capfd.readouterr()
     assert cli.main(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "whitening")) == 2
-    said = capfd.readouterr().err.splitlines()[-1]
-    assert said.endswith(
-        "cannot be written there (No space left on device); free some space, or name another folder with --to"
+    text = capfd.readouterr().err.splitlines()[-1]
+    assert text.endswith(
+        "cannot be written there (No space left on device); free some space or name another folder with --to"
     )
     assert list(tmp_path.iterdir()) == []

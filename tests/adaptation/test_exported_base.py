@@ -34,12 +34,12 @@ def with_product(graph: Path, target: Path) -> None:
     """The same similarities by a graph that has a product to quantise: every word's direction is turned."""
     model = onnx.load(graph)
     turned = np.linalg.qr(np.random.default_rng(1).standard_normal((DIMENSION, DIMENSION)))[0].astype(np.float32)
-    gather, *others = model.graph.node
+    gather, *remaining = model.graph.node
     assert gather.op_type == "Gather"
     gather.output[0] = "straight"
     product = helper.make_node("MatMul", ["straight", "turn"], ["words"])
     del model.graph.node[:]
-    model.graph.node.extend([gather, product, *others])
+    model.graph.node.extend([gather, product, *remaining])
     model.graph.initializer.append(numpy_helper.from_array(turned, "turn"))
     onnx.save(model, target)
 
@@ -69,23 +69,23 @@ def adapted(tmp_path_factory: pytest.TempPathFactory, sample: Path, spoilt: Path
 def releases(tmp_path_factory: pytest.TempPathFactory, sample: Path, spoilt: Path, adapted: Path) -> Iterator[Path]:
     """One release with the base, and one with the adapted encoder in int8."""
     folder = tmp_path_factory.mktemp("releases")
-    for base, more in ((spoilt, ()), (adapted, ("--precision", "int8", "--margin", "0.05", "--force"))):
-        assert cli.main(["calibrate", str(sample), "--releases", str(folder), "--encoder", str(base), *more]) == 0
+    for base, extra in ((spoilt, ()), (adapted, ("--precision", "int8", "--margin", "0.05", "--force"))):
+        assert cli.main(["calibrate", str(sample), "--releases", str(folder), "--encoder", str(base), *extra]) == 0
     return folder
 
 
 @pytest.mark.parametrize("recipe", ["layers", "ft", "pt", "pt-ft", "merge"])
-def test_a_graph_alone_cannot_be_trained(
+def test_exported_graph_cannot_be_trained(
     recipe: str, sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("accelerate")
     command = ["adapt", str(sample), "--encoder", str(spoilt), "--to", str(tmp_path / "encoder"), "--split", "test"]
-    said = refusal([*command, "--recipe", recipe], tmp_path / "encoder", capfd)
-    assert "is an exported graph, whose weights cannot be trained; give the sentence-transformers folder" in said
+    message = refusal([*command, "--recipe", recipe], tmp_path / "encoder", capfd)
+    assert "is an exported graph, whose weights cannot be trained; use the sentence-transformers folder" in message
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_graph_is_the_map_of_the_other_graph(encoder: Path, tmp_path: Path) -> None:
+def test_folded_graph_applies_map(encoder: Path, tmp_path: Path) -> None:
     weight, bias = random_map()
     for name in (TOKENIZER, CONFIG):
         shutil.copyfile(encoder / name, tmp_path / name)
@@ -98,7 +98,7 @@ def test_the_graph_is_the_map_of_the_other_graph(encoder: Path, tmp_path: Path) 
     np.testing.assert_allclose(OnnxEncoder.load(tmp_path).encode(TEXTS, "query"), expected, atol=1e-6)
 
 
-def test_weights_beside_the_graph_are_refused(encoder: Path, tmp_path: Path) -> None:
+def test_external_weights_are_refused(encoder: Path, tmp_path: Path) -> None:
     model = onnx.load(encoder / MODEL)
     onnx.save(model, tmp_path / MODEL, save_as_external_data=True, location="weights", size_threshold=0)
     with pytest.raises(EncoderError, match="has its weights in another file"):
@@ -106,7 +106,7 @@ def test_weights_beside_the_graph_are_refused(encoder: Path, tmp_path: Path) -> 
     assert not (tmp_path / "target.onnx").exists()
 
 
-def test_it_is_an_exported_encoder_with_a_record(adapted: Path, spoilt: Path) -> None:
+def test_adapted_graph_has_record(adapted: Path, spoilt: Path) -> None:
     assert {path.name for path in adapted.iterdir()} == {MODEL, TOKENIZER, CONFIG, "adaptation.json"}
     record = json.loads((adapted / "adaptation.json").read_text())
     assert record["admitted"] is True
@@ -118,12 +118,12 @@ def test_it_is_an_exported_encoder_with_a_record(adapted: Path, spoilt: Path) ->
     np.testing.assert_array_equal(after.encode(TEXTS * 2, "query")[: len(TEXTS)], alone)
 
 
-def test_an_int8_release_is_gated_anew_and_has_a_reference_of_its_own(releases: Path, adapted: Path) -> None:
+def test_int8_release_is_gated_again(releases: Path, adapted: Path) -> None:
     before, after = sorted(releases.glob("*-*"))
     manifest = json.loads((after / "manifest.json").read_text())
     assert manifest["adaptation"] == json.loads((adapted / "adaptation.json").read_text())
     assert manifest["encoder"]["precision"] == "int8"
-    (int8,) = [each for each in manifest["gate"] if each["candidate"] == "int8"]
+    (int8,) = [item for item in manifest["gate"] if item["candidate"] == "int8"]
     assert int8["admitted"] is True
     float32 = OnnxEncoder.load(after / "encoder-float32")
     assert float32.sha256 == OnnxEncoder.load(adapted).sha256
@@ -133,16 +133,16 @@ def test_an_int8_release_is_gated_anew_and_has_a_reference_of_its_own(releases: 
     load(after)  # compares the golden queries
 
 
-def test_int8_weights_are_no_base(
-    adapted: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_int8_base_is_refused(adapted: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "encoder"
     command = ["adapt", str(sample), "--encoder", str(int8_encoder(adapted)), "--to", str(target)]
-    said = refusal(command, target, capfd)
-    assert said.endswith("has int8 weights, which encode only queries; give the float32 encoder that it was made from")
+    message = refusal(command, target, capfd)
+    assert message.endswith(
+        "has int8 weights, which encode only queries; use the float32 encoder from which it was quantised"
+    )
 
 
-def test_a_data_set_in_object_storage_gives_the_same_bytes(
+def test_object_storage_gives_same_bytes(
     adapted: Path, sample: Path, spoilt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "encoder"

@@ -26,7 +26,7 @@ def words(text: str) -> set[str]:
     return set(re.findall(r"[a-z]+", text.lower())) - set(_FREQUENT.split())
 
 
-def test_each_question_has_a_passage_of_its_own_and_shares_few_words_with_it() -> None:
+def test_general_questions_share_few_words() -> None:
     general = general_set()
     assert 150 <= len(general.queries) == len(general.passages) <= 200
     assert len(set(general.passages)) == len(general.passages)
@@ -39,7 +39,7 @@ def test_each_question_has_a_passage_of_its_own_and_shares_few_words_with_it() -
     assert max(shared) <= 0.5
 
 
-def test_it_asks_nothing_that_the_off_topic_questions_ask() -> None:
+def test_general_and_off_topic_questions_differ() -> None:
     assert not {query.text for query in general_set().queries} & set(off_topic_questions())
 
 
@@ -55,14 +55,14 @@ def encoded() -> tuple[Float32, Float32]:
 
 
 @pytest.mark.model
-def test_the_default_encoder_has_something_to_lose(encoded: tuple[Float32, Float32]) -> None:
-    found = general_set().judge(*encoded)
-    assert 0.7 < found.ndcg.mean() < 0.9
-    assert 0.4 < found.accuracy.mean() < 0.8
+def test_default_encoder_answers_general_questions(encoded: tuple[Float32, Float32]) -> None:
+    result = general_set().judge(*encoded)
+    assert 0.7 < result.ndcg.mean() < 0.9
+    assert 0.4 < result.accuracy.mean() < 0.8
 
 
 @pytest.mark.model
-def test_a_ruined_encoder_has_forgotten_and_a_mildly_whitened_one_has_not(encoded: tuple[Float32, Float32]) -> None:
+def test_ruined_encoder_has_forgotten(encoded: tuple[Float32, Float32]) -> None:
     general = general_set()
     base, dimension = general.judge(*encoded), encoded[0].shape[1]
     rng = np.random.default_rng(0)
@@ -81,23 +81,23 @@ def test_a_ruined_encoder_has_forgotten_and_a_mildly_whitened_one_has_not(encode
     assert abs(record.ndcg.change.mean) < 0.03
 
 
-def test_the_same_encoder_has_lost_nothing() -> None:
+def test_same_encoder_loses_nothing() -> None:
     general = general_set()
     vectors = unit(np.random.default_rng(0).standard_normal((len(general.passages), 16)))
-    found = general.judge(vectors, vectors)
+    result = general.judge(vectors, vectors)
     order = [next(iter(query.relevant)) for query in general.queries]
     assert general.judge(vectors, vectors[order]).accuracy.mean() == 1
-    record = general.compare(found, found)
+    record = general.compare(result, result)
     assert not record.lost
     assert record.ndcg.change.mean == 0
     assert record.ndcg.change.lower < 0 < record.ndcg.change.upper
 
 
-def test_merging_is_offered_where_trained_weights_have_cost_something() -> None:
+def test_costly_training_suggests_merging() -> None:
     lost = measures(-0.05).forgetting
-    said = forgetting_words(lost, unmerged=True)
-    assert said.startswith("NDCG@10 -5.0 points (-6.0 to -4.0), accuracy@1 -5.0, on 168 everyday questions; if the")
-    assert said.endswith("try --recipe merge, or keep its base")
+    message = forgetting_words(lost, unmerged=True)
+    assert message.startswith("NDCG@10 -5.0 points (-6.0 to -4.0), accuracy@1 -5.0, on 168 everyday questions; if the")
+    assert message.endswith("try --recipe merge, or keep its base")
     assert forgetting_words(lost, unmerged=False).endswith(
         "; if the encoder has to answer such questions too, keep its base"
     )

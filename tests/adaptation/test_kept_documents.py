@@ -58,7 +58,7 @@ class Adapted(NamedTuple):
             layer = SentenceTransformer(str(self.folder), device="cpu")[0].sub_modules["query"][2].linear
             return layer.weight.detach().numpy(), layer.bias.detach().numpy()
         constants = {
-            each.name: numpy_helper.to_array(each) for each in onnx.load(self.folder / MODEL).graph.initializer
+            item.name: numpy_helper.to_array(item) for item in onnx.load(self.folder / MODEL).graph.initializer
         }
         last = max(name for name in constants if name.endswith("/weight"))
         return constants[last], constants[last.replace("weight", "bias")]
@@ -77,12 +77,12 @@ class Adapted(NamedTuple):
         """Compare the scores that a release serves with those of the base's documents and mapped queries."""
         opened = load(release)
         texts = [json.loads(line)["text"] for line in (data / "queries.jsonl").open(encoding="utf-8")][:40]
-        documents = self.documents([f"{each.get('title', '')} {each['text']}".strip() for each in documents_of(data)])
+        documents = self.documents([f"{item.get('title', '')} {item['text']}".strip() for item in documents_of(data)])
         literal = self.queries(texts) @ documents.T
-        for row, found in enumerate(opened.retriever.search([Query(text, 5) for text in texts])):
+        for row, result in enumerate(opened.retriever.search([Query(text, 5) for text in texts])):
             top = np.sort(literal[row])[::-1][:5]
-            assert found.scores == pytest.approx(top[: len(found.scores)], abs=2e-6)
-            assert found.scores == pytest.approx(literal[row, found.positions], abs=2e-6)
+            assert result.scores == pytest.approx(top[: len(result.scores)], abs=2e-6)
+            assert result.scores == pytest.approx(literal[row, result.positions], abs=2e-6)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def releases(tmp_path_factory: pytest.TempPathFactory, sample: Path, adapted: Ad
     return folder
 
 
-def test_the_record_says_so_and_the_base_is_beside_it(adapted: Adapted) -> None:
+def test_record_keeps_documents_and_base(adapted: Adapted) -> None:
     record = json.loads((adapted.folder / ADAPTATION).read_text())
     assert record["keeps_documents"] is True
     assert record["admitted"] is True
@@ -143,7 +143,7 @@ def test_the_record_says_so_and_the_base_is_beside_it(adapted: Adapted) -> None:
     assert not bias.any()
 
 
-def test_sentence_transformers_sends_queries_alone_through_the_map(model: Path, sample: Path, tmp_path: Path) -> None:
+def test_loaded_model_maps_queries_only(model: Path, sample: Path, tmp_path: Path) -> None:
     adapted = Adapted(model, tmp_path / "encoder")
     assert cli.main(adapt(sample, model, adapted.folder)) == 0
     base, loaded = (SentenceTransformer(str(folder), device="cpu") for folder in adapted)
@@ -153,7 +153,7 @@ def test_sentence_transformers_sends_queries_alone_through_the_map(model: Path, 
     assert len([*adapted.folder.glob("*/*.safetensors")]) == 2, "the weights, once, and the map"
 
 
-def test_a_base_that_cuts_its_vectors_off_keeps_its_documents(model: Path, sample: Path, tmp_path: Path) -> None:
+def test_truncating_base_keeps_documents(model: Path, sample: Path, tmp_path: Path) -> None:
     cut = SentenceTransformer(str(model), device="cpu", truncate_dim=32)
     cut.save(str(tmp_path / "cut"), create_model_card=False)
     assert cli.main(adapt(sample, tmp_path / "cut", tmp_path / "encoder")) in {0, 4}
@@ -168,7 +168,7 @@ def test_a_base_that_cuts_its_vectors_off_keeps_its_documents(model: Path, sampl
     assert encoders.documents.config.dimension == 32
 
 
-def test_no_document_is_encoded_again(
+def test_documents_are_not_encoded_again(
     adapted: Adapted, releases: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     capfd.readouterr()
@@ -179,9 +179,7 @@ def test_no_document_is_encoded_again(
     assert json.loads((encoding / "encoding.json").read_text())["encoder"] == manifest_of(releases)["encoder"]["sha256"]
 
 
-def test_a_release_serves_mapped_queries_from_the_documents_of_the_base(
-    adapted: Adapted, releases: Path, sample: Path
-) -> None:
+def test_release_serves_mapped_queries(adapted: Adapted, releases: Path, sample: Path) -> None:
     before, after = (verify(folder) for folder in sorted(releases.glob("*-*")))
     assert before.query_encoder is None
     assert "query_encoder" not in before.model_dump()
@@ -192,13 +190,13 @@ def test_a_release_serves_mapped_queries_from_the_documents_of_the_base(
     assert after.files[index].sha256 == before.files[index].sha256, "nothing is indexed anew"
     current = releases / after.release_id
     adapted.check_scores(current, sample)
-    assert "recipe adapter of queries alone" in (current / "report.html").read_text(encoding="utf-8")
-    asked = inherited_encoder(current, after)
-    assert Encoders.load(asked.name).queries.sha256 == after.query_encoder.sha256
-    assert Encoders.load(asked.name).documents.sha256 == after.encoder.sha256
+    assert "recipe adapter, for queries only" in (current / "report.html").read_text(encoding="utf-8")
+    requested = inherited_encoder(current, after)
+    assert Encoders.load(requested.name).queries.sha256 == after.query_encoder.sha256
+    assert Encoders.load(requested.name).documents.sha256 == after.encoder.sha256
 
 
-def test_a_recalibration_from_the_release_is_the_same(
+def test_recalibrated_release_is_the_same(
     releases: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     current = releases / str(current_id(releases))
@@ -211,7 +209,7 @@ def test_a_recalibration_from_the_release_is_the_same(
     assert "adaptation" not in manifest_of(tmp_path), "the encoder of documents is the base"
 
 
-def test_shards_hold_documents_by_the_base(adapted: Adapted, sample: Path, tmp_path: Path) -> None:
+def test_shards_hold_base_vectors(adapted: Adapted, sample: Path, tmp_path: Path) -> None:
     encoding = tmp_path / "encoding"
     assert cli.main(["encode", str(sample), "--to", str(encoding), "--encoder", str(adapted.folder)]) == 0
     spool = tmp_path / "spool"
@@ -221,11 +219,11 @@ def test_shards_hold_documents_by_the_base(adapted: Adapted, sample: Path, tmp_p
     encoded, vectors = encode_in_shards(dataset, loaded, str(encoding), spool, lambda line: None, Stopwatch())
     texts = [dataset.documents[row].encoded_text for row in range(5)]
     assert vectors[np.arange(5)] == pytest.approx(adapted.documents(texts), abs=1e-6)
-    asked = [query.text for query in dataset.answerable[:5]]
-    assert encoded.answerable[:5] == pytest.approx(adapted.queries(asked), abs=1e-6)
+    requested = [query.text for query in dataset.answerable[:5]]
+    assert encoded.answerable[:5] == pytest.approx(adapted.queries(requested), abs=1e-6)
 
 
-def test_a_release_without_the_record_of_its_encoder_of_queries_is_refused(releases: Path, tmp_path: Path) -> None:
+def test_missing_query_encoder_record_is_refused(releases: Path, tmp_path: Path) -> None:
     shutil.copytree(releases, tmp_path / "releases")
     source = tmp_path / "releases" / str(current_id(releases))
     forged = clone(source, 1, lambda manifest: manifest.pop("query_encoder"))
@@ -233,7 +231,7 @@ def test_a_release_without_the_record_of_its_encoder_of_queries_is_refused(relea
         load(source.parent / forged)
 
 
-def test_a_map_of_queries_is_a_new_encoder(
+def test_query_map_counts_as_new_encoder(
     adapted: Adapted, releases: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(releases, tmp_path / "releases")
@@ -249,7 +247,7 @@ def test_a_map_of_queries_is_a_new_encoder(
 
 
 @pytest.mark.parametrize("precision", [(), ("--precision", "int8", "--margin", "0.05", "--force")])
-def test_an_update_encodes_new_documents_by_the_base(
+def test_update_encodes_documents_by_base(
     precision: tuple[str, ...],
     adapted: Adapted,
     sample: Path,
@@ -272,67 +270,69 @@ def test_an_update_encodes_new_documents_by_the_base(
     if not precision:
         adapted.check_scores(folder / printed["release"], data)
     opened = load(folder / printed["release"], precision="float32")
-    asked = opened.retriever.vectors(TEXTS)
-    assert asked == pytest.approx(adapted.queries(TEXTS), abs=1e-6)
-    new = [each["text"] for each in documents_of(data)][40:45]
+    requested = opened.retriever.vectors(TEXTS)
+    assert requested == pytest.approx(adapted.queries(TEXTS), abs=1e-6)
+    new = [item["text"] for item in documents_of(data)][40:45]
     index = opened.retriever.index
     assert isinstance(index, FlatIndex)
     assert index.vectors[40:45] == pytest.approx(adapted.documents(new), abs=1e-6)
 
 
-def test_an_erased_document_leaves_both_encoders(releases: Path, sample: Path, tmp_path: Path) -> None:
+def test_erasing_keeps_both_encoders(releases: Path, sample: Path, tmp_path: Path) -> None:
     shutil.copytree(releases, tmp_path / "releases")
     name, gone = str(current_id(releases)), documents_of(sample)[3]["_id"]
     assert cli.main(["release", "erase", name, gone, "--releases", str(tmp_path / "releases")]) == 0
-    (erased,) = {each.name for each in (tmp_path / "releases").glob("*-*")} - {
-        each.name for each in releases.glob("*-*")
+    (erased,) = {item.name for item in (tmp_path / "releases").glob("*-*")} - {
+        item.name for item in releases.glob("*-*")
     }
     manifest = load(tmp_path / "releases" / erased).manifest
     assert manifest.query_encoder == verify(releases / name).query_encoder
 
 
 @pytest.mark.parametrize("recipe", ["auto", "whitening", "layers", "ft", "pt", "pt-ft", "merge"])
-def test_other_recipes_change_documents(
+def test_other_recipes_refuse_kept_documents(
     recipe: str, model: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    said = refusal(adapt(sample, model, tmp_path / "encoder", "--recipe", recipe), tmp_path / "encoder", capfd)
-    assert said == (
-        f"--keep-documents: goes with --recipe adapter alone, as --recipe {recipe} changes how documents are encoded; "
-        "give both, or neither"
+    message = refusal(adapt(sample, model, tmp_path / "encoder", "--recipe", recipe), tmp_path / "encoder", capfd)
+    assert message == (
+        f"--keep-documents: works only with --recipe adapter, because --recipe {recipe} changes how documents are "
+        "encoded; use both options or neither"
     )
 
 
-def test_auto_never_ends_with_a_map_on_the_query_side_alone(graph: Path, sample: Path, tmp_path: Path) -> None:
+def test_auto_maps_documents_too(graph: Path, sample: Path, tmp_path: Path) -> None:
     target = tmp_path / "encoder"
     assert cli.main(["adapt", str(sample), "--encoder", str(graph), "--to", str(target), "--split", "test"]) == 0
     assert "keeps_documents" not in json.loads((target / ADAPTATION).read_text())
     assert not (target / DOCUMENTS).exists()
     loaded = Encoders.load(str(target))
-    assert loaded.of_documents_alone is None
+    assert loaded.separate_document_encoder is None
 
 
-def test_it_is_no_base(adapted: Adapted, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    said = refusal(adapt(sample, adapted.folder, tmp_path / "encoder"), tmp_path / "encoder", capfd)
-    assert said.endswith(
-        "its queries have a map of their own, and its documents have not; give the encoder that it was adapted from"
+def test_adapted_encoder_is_refused_as_base(
+    adapted: Adapted, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    message = refusal(adapt(sample, adapted.folder, tmp_path / "encoder"), tmp_path / "encoder", capfd)
+    assert message.endswith(
+        "only its queries pass a learned map, not its documents; use the encoder from which it was adapted"
     )
 
 
-def test_a_budget_that_is_spent_leaves_no_encoder(
+def test_spent_budget_leaves_no_encoder(
     model: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adapter, "steps_within", lambda pairs, seconds: 0)
-    said = refusal(adapt(sample, model, tmp_path / "encoder", "--budget", "1s"), tmp_path / "encoder", capfd)
-    assert said == "the adapter cannot be learned: the budget is spent; give a larger --budget"
+    message = refusal(adapt(sample, model, tmp_path / "encoder", "--budget", "1s"), tmp_path / "encoder", capfd)
+    assert message == "the adapter cannot be learned: the budget is spent; raise --budget"
     assert [*tmp_path.iterdir()] == []
 
 
-def test_weights_that_changed_since_are_refused(model: Path, sample: Path, tmp_path: Path) -> None:
+def test_changed_weights_are_refused(model: Path, sample: Path, tmp_path: Path) -> None:
     assert cli.main(adapt(sample, model, tmp_path / "encoder")) == 0
     changed = SentenceTransformer(str(tmp_path / "encoder"), device="cpu")
     changed[0].sub_modules["query"][0].embedding.weight.data += 0.1
     changed.save(str(tmp_path / "encoder"), create_model_card=False)
-    with pytest.raises(EncoderError, match="encodes documents otherwise than the graph in its folder documents"):
+    with pytest.raises(EncoderError, match="encodes documents differently from the graph in its folder documents"):
         exported_encoder(str(tmp_path / "encoder"))
     shutil.rmtree(tmp_path / "encoder" / DOCUMENTS)
     with pytest.raises(EncoderError, match="module 0 is a Router, which cannot be exported"):

@@ -43,14 +43,14 @@ def trial(noise: float) -> SearchTrial:
 @pytest.fixture(scope="module")
 def measured() -> MeasuresRecord:
     comparison = EncoderComparison(QUERY_LIST, {"base": trial(2.5), "whitening": trial(1.5)}, 5, 0)
-    asked = ParaphrasedQueries.write(QUERY_LIST, 0)
-    before = OtherTexts.encode(asked, encode)
-    return comparison.measure("whitening", asked, before, before.through(lambda vectors: vectors))
+    requested = ParaphrasedQueries.write(QUERY_LIST, 0)
+    before = OtherTexts.encode(requested, encode)
+    return comparison.measure("whitening", requested, before, before.through(lambda vectors: vectors))
 
 
-def test_a_row_is_the_papers_accuracy_coe_roe_and_tau(measured: MeasuresRecord) -> None:
+def test_row_equals_papers_measures(measured: MeasuresRecord) -> None:
     """Word by word: thresholds paper §2.1 to 2.3, with the draws in the order of docs/calibration.md."""
-    found, searched = measured.rows[0], trial(2.5)
+    result, searched = measured.rows[0], trial(2.5)
     rng = np.random.default_rng([0, 5])
     rows, random = rng.integers(0, 80, size=(500, 100)), rng.integers(0, 200, size=80)
     scores = searched.vectors.astype(float) @ searched.documents.astype(float).T
@@ -59,27 +59,27 @@ def test_a_row_is_the_papers_accuracy_coe_roe_and_tau(measured: MeasuresRecord) 
     hits = (correct[:, None] >= top[:, -1:] - 1e-12).ravel().astype(float)
 
     accuracies = [hits[row].mean() for row in rows]
-    assert found.accuracy.mean == pytest.approx(np.mean(accuracies), abs=1e-9)
-    assert found.accuracy.lower == pytest.approx(np.percentile(accuracies, 2.5), abs=1e-9)
+    assert result.accuracy.mean == pytest.approx(np.mean(accuracies), abs=1e-9)
+    assert result.accuracy.lower == pytest.approx(np.percentile(accuracies, 2.5), abs=1e-9)
     thetas = [np.percentile(top[row], 5) for row in rows]
-    assert found.coe.mean == pytest.approx(np.mean([(correct > theta).mean() for theta in thetas]), abs=1e-6)
+    assert result.coe.mean == pytest.approx(np.mean([(correct > theta).mean() for theta in thetas]), abs=1e-6)
     drawn = scores[np.arange(80), random]
-    assert found.roe.mean == pytest.approx(np.mean([(drawn > theta).mean() for theta in thetas]), abs=1e-6)
+    assert result.roe.mean == pytest.approx(np.mean([(drawn > theta).mean() for theta in thetas]), abs=1e-6)
 
     lowest = [top[row, -1].min() for row in rows]
-    kept = hits * (correct >= np.percentile(lowest, found.psi) - 1e-7)
-    assert found.tau == pytest.approx(np.percentile(lowest, found.psi), abs=1e-6)
-    assert np.mean([kept[row].mean() for row in rows]) >= found.accuracy.lower - 1e-9
-    assert found.accuracy_at_tau.mean == pytest.approx(np.mean([kept[row].mean() for row in rows]), abs=1e-9)
+    kept = hits * (correct >= np.percentile(lowest, result.psi) - 1e-7)
+    assert result.tau == pytest.approx(np.percentile(lowest, result.psi), abs=1e-6)
+    assert np.mean([kept[row].mean() for row in rows]) >= result.accuracy.lower - 1e-9
+    assert result.accuracy_at_tau.mean == pytest.approx(np.mean([kept[row].mean() for row in rows]), abs=1e-9)
 
 
-def test_every_recipe_has_a_row_and_the_better_one_a_higher_accuracy(measured: MeasuresRecord) -> None:
+def test_each_recipe_has_a_row(measured: MeasuresRecord) -> None:
     assert [row.name for row in measured.rows] == ["base", "whitening"]
     assert measured.rows[1].accuracy.mean > measured.rows[0].accuracy.mean + 0.1
     assert measured.row("adapter") is None
 
 
-def test_an_encoder_that_stays_the_same_changes_nothing(measured: MeasuresRecord) -> None:
+def test_unchanged_encoder_has_equal_measures(measured: MeasuresRecord) -> None:
     assert measured.familiarity.before == pytest.approx(measured.familiarity.after)
     assert (measured.familiarity.queries, measured.familiarity.paraphrases) == (QUERIES, PARAPHRASES)
     assert (measured.familiarity.source, measured.familiarity.writer) == ("rules", "English")
@@ -89,19 +89,19 @@ def test_an_encoder_that_stays_the_same_changes_nothing(measured: MeasuresRecord
     assert measured.spectrum.before == measured.spectrum.after
 
 
-def test_texts_keep_their_places() -> None:
-    asked = ParaphrasedQueries.write(QUERY_LIST, 0)
-    found, general = OtherTexts.encode(asked, encode), general_set()
-    assert np.array_equal(found.questions, encode([query.text for query in general.queries], "query"))
-    assert np.array_equal(found.passages, encode(list(general.passages), "document"))
-    assert np.array_equal(found.queries[3], encode([asked.queries[3]], "query")[0])
-    assert np.array_equal(found.paraphrases[3, 1], encode([asked.paraphrases[3][1]], "query")[0])
-    turned = found.through(lambda vectors: -vectors)
-    assert np.array_equal(turned.paraphrases, -found.paraphrases)
-    assert turned.familiarity == pytest.approx(found.familiarity)
+def test_encoded_texts_keep_their_order() -> None:
+    requested = ParaphrasedQueries.write(QUERY_LIST, 0)
+    result, general = OtherTexts.encode(requested, encode), general_set()
+    assert np.array_equal(result.questions, encode([query.text for query in general.queries], "query"))
+    assert np.array_equal(result.passages, encode(list(general.passages), "document"))
+    assert np.array_equal(result.queries[3], encode([requested.queries[3]], "query")[0])
+    assert np.array_equal(result.paraphrases[3, 1], encode([requested.paraphrases[3][1]], "query")[0])
+    turned = result.through(lambda vectors: -vectors)
+    assert np.array_equal(turned.paraphrases, -result.paraphrases)
+    assert turned.familiarity == pytest.approx(result.familiarity)
 
 
-def test_a_domain_that_moves_away_is_noticed() -> None:
+def test_moved_domain_increases_separation() -> None:
     general, towards = unit(cloud(50, 1)), np.eye(DIMENSION)[0]
     record = separation_record(
         (unit(cloud(120, 2)), general), (unit(cloud(120, 2) - 8 * towards), unit(cloud(50, 1) + 8 * towards))
@@ -114,7 +114,7 @@ def test_a_domain_that_moves_away_is_noticed() -> None:
     assert sum(record.after.counts) == 120
 
 
-def test_a_spectrum_of_few_directions_has_no_power_law() -> None:
+def test_few_directions_have_no_power_law() -> None:
     assert power_law_record(unit(cloud(6, 0)), 0) is None
     record = power_law_record(unit(cloud(300, 0) * np.arange(1, DIMENSION + 1) ** -0.8), 0)
     assert record is not None
@@ -123,7 +123,7 @@ def test_a_spectrum_of_few_directions_has_no_power_law() -> None:
     assert 1.0 < record.whole < 2.5
 
 
-def test_a_record_without_measures_is_written_as_it_was_before_there_were_any() -> None:
+def test_missing_measures_are_not_written() -> None:
     assert "measures" not in adaptation(None).model_dump()
     record = adaptation(measures())
     assert type(record).model_validate_json(record.model_dump_json()) == record

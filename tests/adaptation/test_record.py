@@ -15,19 +15,19 @@ from taugate.retrieval.release.adaptation import ADAPTATION, StageRecord, Traini
 from tests.adaptation.records import adaptation
 
 
-def test_queries_of_people_decide_where_there_are_any() -> None:
+def test_human_queries_decide_if_present() -> None:
     human, crop = LabelledQuery("a", "text", {0: 1}), LabelledQuery("b", "text", {0: 1}, origin="crop")
     traffic = LabelledQuery("c", "text", {2: 1}, origin="traffic")
     assert decisive([human, crop, traffic]) == [human, traffic]
     assert decisive([crop]) == [crop]
 
 
-def test_an_encoder_without_a_record_was_not_adapted(tmp_path: Path) -> None:
+def test_missing_record_reads_as_none(tmp_path: Path) -> None:
     assert read_adaptation(tmp_path) is None
     assert read_adaptation(Path("sentence-transformers/all-MiniLM-L6-v2")) is None
 
 
-def test_the_losses_of_a_long_training_are_read_back(tmp_path: Path) -> None:
+def test_long_training_record_is_readable(tmp_path: Path) -> None:
     losses = np.random.default_rng(0).random(100_000).tolist()
     stage = StageRecord(stage="layers", steps=len(losses), batch=32, rate=2e-5, bfloat16=True, losses=losses)
     training = TrainingRecord(stages=[stage], merge_weights=[], merge_weight=1, left_out={})
@@ -37,13 +37,13 @@ def test_the_losses_of_a_long_training_are_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"recipe": "ft"}'])
-def test_a_damaged_record_is_named(content: bytes, tmp_path: Path) -> None:
+def test_damaged_record_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / ADAPTATION).write_bytes(content)
-    with pytest.raises(EncoderError, match=r"adaptation\.json: not the record that taugate adapt wrote"):
+    with pytest.raises(EncoderError, match=r"adaptation\.json: not a record of taugate adapt"):
         read_adaptation(tmp_path)
 
 
-def test_a_milder_whitening_within_one_standard_error_is_as_good() -> None:
+def test_whitening_within_one_error_is_equal() -> None:
     learned = LinearMap(np.eye(2, dtype=np.float32), np.zeros(2, dtype=np.float32))
     pairs = cast("EncodedPairs", None)  # nothing is searched
     best = TriedRecipe("whitening", learned, np.full(100, 0.5), None, pairs)

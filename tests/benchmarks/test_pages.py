@@ -1,53 +1,70 @@
-"""The pages of docs/benchmarks are those of the code that writes them; their figures are measured by hand."""
+"""Pages that benchmarks write are up to date. Benchmarks are run by their commands, and never imported."""
 
 import re
-from importlib import import_module
-from typing import Any
+import subprocess
+import sys
+from pathlib import Path
 
-import pytest
+from taugate.calibration.provisional.bias import read_table
 
-from benchmarks.checkout import ROOT
-from benchmarks.page import Page
-
-_TABLES = (
-    "calibration",
-    "chunks",
-    "deploy",
-    "drift",
-    "evaluators",
-    "engines",
-    "evidence",
-    "gate",
-    "ingestion",
-    "labels",
-    "loop",
-    "rag",
-    "reliability",
-    "serving",
-    "traffic",
-    "update",
-)
-MODULES = [
-    "benchmarks.generated.__main__",
-    "benchmarks.guesses.__main__",
-    "benchmarks.llm_queries.__main__",
-    "benchmarks.calibration.abstention_tables",
-    *(f"benchmarks.{room}.tables" for room in _TABLES),
-]
+ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_title_introduction_and_sections_are_those_of_the_code(module: str) -> None:
-    page: Page[Any] = import_module(module).PAGE
-    text = (ROOT / "docs" / "benchmarks" / page.file).read_text(encoding="utf-8")
-    assert text.startswith(f"{page.title}\n\n{page.introduction}\n\n## ")
-    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == [each.HEADING for each in page.sections.values()]
+def run(module: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_section_says_how_to_measure_it_again(module: str) -> None:
-    page: Page[Any] = import_module(module).PAGE
-    text = (ROOT / "docs" / "benchmarks" / page.file).read_text(encoding="utf-8")
-    for name, section in page.sections.items():
-        body = text.split(f"\n## {section.HEADING}\n\n")[1]
-        assert re.match(rf"\*`(TAUGATE_DATA=… )?python -m {re.escape(page.module)} --tables {name}\b", body), name
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_benchmark_pages_match_their_modules() -> None:
+    finished = run("structure.pages")
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+
+
+def test_lines_of_own_code_are_current() -> None:
+    finished = run("structure.own_code", "--check")
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_planning_tables_are_current() -> None:
+    finished = run("engines.planning")
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.strip() in read("docs/planning.md")
+
+
+def test_readme_table_of_guesses_matches_page() -> None:
+    page, readme = read("docs/benchmarks/guesses.md").splitlines(), read("README.md").splitlines()
+    (certified,) = [line for line in readme if line.startswith("| ") and "certified: `--max-loss" in line]
+    end = page.index(certified)
+    start = max(number for number in range(end) if not page[number])
+    table = page[start + 1 : end + 1]
+    first = readme.index(table[0])
+    assert readme[first : first + len(table)] == table
+
+
+def test_shipped_bias_table_matches_research_page() -> None:
+    rows = {
+        (encoder, cells[0]): cells
+        for encoder, body in re.findall(
+            r"### (\S+)\n\n(\| set \| documents .*?)\n\n", read("docs/research/generated-queries.md"), re.DOTALL
+        )
+        for cells in (line.strip("| ").split(" | ") for line in body.splitlines()[2:])
+    }
+    table = read_table()
+    assert {*rows} == {(entry.encoder, entry.set) for entry in table}
+    for entry in table:
+        cells = rows[entry.encoder, entry.set]
+        shares = (f"{value:.3f}".removeprefix("0") for value in (entry.accuracy_generated, entry.accuracy_human))
+        assert [cell.split()[0] for cell in cells[-3:-1]] == [*shares]
+
+
+def test_research_pages_name_their_commit() -> None:
+    pages = [path for path in (ROOT / "docs" / "research").glob("*.md") if path.name != "index.md"]
+    index = read("docs/research/index.md")
+    assert pages
+    for path in pages:
+        assert re.search(r"\*Measured with commit `[0-9a-f]{8}` \(\d{4}-\d\d-\d\d\)", path.read_text(encoding="utf-8"))
+        assert f"]({path.name})" in index

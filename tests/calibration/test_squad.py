@@ -1,7 +1,7 @@
 """SQuAD by the real encoder: the papers' numbers, and an update beside a full run.
 
 In one file, so that one process encodes its paragraphs and the others need not. One in ten of the questions is enough
-for what is compared to the last bit; `make test-long` asks them all.
+for what is compared to the last bit; `make test-exhaustive` asks them all.
 """
 
 import json
@@ -37,9 +37,9 @@ def with_few_queries(data: Path, folder: Path, share: int) -> Path:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("share", "m", "within"), [(10, 100, 0.03), pytest.param(1, 500, 0.004, marks=pytest.mark.long)]
+    ("share", "m", "within"), [(10, 100, 0.03), pytest.param(1, 500, 0.004, marks=pytest.mark.exhaustive)]
 )
-def test_it_equals_the_transcription(
+def test_squad_matches_reference_implementation(
     share: int, m: int, within: float, public_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """At the papers' l = 100 and K = 5; all questions at their m = 500 as well."""
@@ -72,8 +72,8 @@ def one_in(share: int) -> Callable[[list[Record]], list[Record]]:
     return change
 
 
-@pytest.mark.parametrize("share", [100, pytest.param(10, marks=pytest.mark.long)], ids=["1 %", "10 %"])
-def test_an_update_gives_the_files_of_a_full_run(
+@pytest.mark.parametrize("share", [100, pytest.param(10, marks=pytest.mark.exhaustive)], ids=["1 %", "10 %"])
+def test_squad_update_matches_full_calibration(
     share: int, public_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     releases = tmp_path / "releases"

@@ -1,7 +1,8 @@
-"""`taugate calibrate --promote-if RULE`: promoted or written and left, by an exit code that a CronJob can act on."""
+"""`taugate calibrate` with a promotion rule: the release is promoted or left, and the exit code says which."""
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,16 +19,16 @@ from tests.retrieval.release.clones import clone
 Run = Callable[..., tuple[int, dict, str]]
 Refused = Callable[..., list[str]]
 LABELS = ["Measured", "Threshold", "Promotion", "Report", "Next"]
-RULE = "accuracy not lower by more than 0.1 and kept share not higher"
+RULE = ["--max-accuracy-drop", "0.1", "--max-kept-increase", "auto"]
 
 
 @pytest.fixture
 def calibrated(sample: Path, encoder: Path, copy: Path, capfd: pytest.CaptureFixture[str]) -> Run:
     """Exit code, the whole JSON object and stderr."""
 
-    def run(*more: str, rule: str = RULE) -> tuple[int, dict, str]:
+    def run(*options: str, rule: Sequence[str] = RULE) -> tuple[int, dict, str]:
         capfd.readouterr()
-        code = cli.main(arguments(sample, copy, encoder, "--json", "--promote-if", rule, *more))
+        code = cli.main(arguments(sample, copy, encoder, "--json", *rule, *options))
         printed = capfd.readouterr()
         return code, json.loads(printed.out), printed.err
 
@@ -38,9 +39,9 @@ def calibrated(sample: Path, encoder: Path, copy: Path, capfd: pytest.CaptureFix
 def refused(sample: Path, encoder: Path, copy: Path, capfd: pytest.CaptureFixture[str]) -> Refused:
     """The lines on stderr of a calibration that ends with 2."""
 
-    def run(*more: str, rule: str = RULE) -> list[str]:
+    def run(*options: str, rule: Sequence[str] = RULE) -> list[str]:
         capfd.readouterr()
-        assert cli.main(arguments(sample, copy, encoder, "--promote-if", rule, *more)) == 2
+        assert cli.main(arguments(sample, copy, encoder, *rule, *options)) == 2
         return capfd.readouterr().err.splitlines()
 
     return run
@@ -50,9 +51,9 @@ def summary(error: str) -> dict[str, str]:
     """The five lines for everybody, by their labels; only one line with an error may follow."""
     lines = error.splitlines()
     lines = lines[:-1] if lines[-1].startswith("taugate: ") else lines
-    found = {line.split()[0]: line for line in lines[-len(LABELS) :]}
-    assert [*found] == LABELS
-    return found
+    labelled = {line.split()[0]: line for line in lines[-len(LABELS) :]}
+    assert [*labelled] == LABELS
+    return labelled
 
 
 def details(error: str) -> list[str]:
@@ -60,29 +61,29 @@ def details(error: str) -> list[str]:
     return error[: error.index("\nMeasured ")].splitlines()
 
 
-def test_a_cut_that_loses_little_and_keeps_less_is_promoted(copy: Path, first: str, calibrated: Run) -> None:
+def test_satisfied_rule_promotes_release(copy: Path, first: str, calibrated: Run) -> None:
     """The same queries: the papers' rule is current, and a certified cut of 5 % is new."""
     code, printed, error = calibrated("--max-loss", "0.05")
     assert code == 0
     assert current_id(copy) == printed["release"]
-    found = printed["promotion"]
-    assert (found["current"], found["promoted"], found["reason"]) == (first, True, None)
-    assert found["rule"] == "accuracy not lower by more than 0.1 and kept share not higher by more than 0.02"
-    accuracy, kept = found["clauses"]
+    promotion = printed["promotion"]
+    assert (promotion["current"], promotion["promoted"], promotion["reason"]) == (first, True, None)
+    assert promotion["rule"] == "accuracy not lower by more than 0.1 and kept share not higher by more than 0.02"
+    accuracy, kept = promotion["clauses"]
     assert (accuracy["quantity"], accuracy["not"], accuracy["margin"]) == ("accuracy", "lower", 0.1)
     assert (accuracy["finding"], accuracy["test"], accuracy["queries"]) == ("holds", "paired", [151, 151])
     assert accuracy["current"] - accuracy["new"] <= accuracy["worse_by_at_most"] <= 0.1
     assert kept["new"] < kept["current"]
     assert kept["new"] == pytest.approx(printed["manifest"]["metrics"]["heldout"]["kept_fraction"])
     assert kept["worse_by_at_most"] < 0
-    said, widened, _ = details(error)[-3:]
-    assert said.startswith("promotion: accuracy not lower by more than 0.1: holds, ")
+    line, widened, _ = details(error)[-3:]
+    assert line.startswith("promotion: accuracy not lower by more than 0.1: holds, ")
     assert widened.startswith('warning: the margin of "kept share not higher" is 0.02 instead of 0.01: 151 queries ')
     assert (accuracy["widened"], kept["widened"]) == (False, True)
-    assert history.read(copy).events[-1].rule == found["rule"]
+    assert history.read(copy).events[-1].rule == promotion["rule"]
 
 
-def test_a_cut_that_keeps_more_is_written_and_not_promoted(copy: Path, first: str, calibrated: Run) -> None:
+def test_failed_rule_leaves_release_unpromoted(copy: Path, first: str, calibrated: Run) -> None:
     current = release_with(copy / first, 0, hits(0.2, 151, kept=1))
     promote(copy, current)
     code, printed, error = calibrated()
@@ -92,42 +93,44 @@ def test_a_cut_that_keeps_more_is_written_and_not_promoted(copy: Path, first: st
     assert printed["promotion"]["promoted"] is False
     assert [clause["finding"] for clause in printed["promotion"]["clauses"]] == ["holds", "worse"]
     last = error.splitlines()[-1]
-    assert last.startswith(f"taugate: {printed['release']}: not promoted, because the rule does not hold: ")
+    assert last.startswith(f"taugate: {printed['release']}: not promoted, because the promotion rule does not hold: ")
     assert '"kept share not higher by more than 0.01" (worse)' in last
 
 
-def test_the_first_release_is_promoted(sample: Path, encoder: Path, tmp_path: Path) -> None:
-    assert cli.main(arguments(sample, tmp_path / "new", encoder, "--promote-if", RULE)) == 0
+def test_first_release_with_rule_is_promoted(sample: Path, encoder: Path, tmp_path: Path) -> None:
+    assert cli.main(arguments(sample, tmp_path / "new", encoder, *RULE)) == 0
     assert current_id(tmp_path / "new") == release_ids(tmp_path / "new")[0]
 
 
-def test_the_same_data_again_leave_the_current_release(copy: Path, first: str, calibrated: Run) -> None:
-    code, printed, error = calibrated(rule="accuracy not lower")
+def test_same_data_keeps_current_release(copy: Path, first: str, calibrated: Run) -> None:
+    code, printed, error = calibrated(rule=["--max-accuracy-drop", "auto"])
     assert code == 0
-    found = printed["promotion"]
-    assert (found["promoted"], found["reason"], found["clauses"]) == (False, "same content", [])
-    assert details(error)[-1] == "promotion: the same content as the current release, which stays"
+    promotion = printed["promotion"]
+    assert (promotion["promoted"], promotion["reason"], promotion["clauses"]) == (False, "same content", [])
+    assert details(error)[-1] == "promotion: same content as the current release, nothing to promote"
     assert f"Not needed: {first} has the same content" in summary(error)["Promotion"]
     assert current_id(copy) == first
 
 
-def test_without_a_safe_threshold_no_rule_is_asked(copy: Path, first: str, calibrated: Run) -> None:
-    code, printed, error = calibrated("--max-loss", "0.001", rule="kept share not lower by more than 0.9")
+def test_unsafe_threshold_skips_rule(copy: Path, first: str, calibrated: Run) -> None:
+    code, printed, error = calibrated(
+        "--max-loss", "0.001", rule=["--promote-if", "kept share not lower by more than 0.9"]
+    )
     assert code == 3
     assert current_id(copy) == first
     assert (printed["promotion"]["promoted"], printed["promotion"]["reason"]) == (False, "no cut")
     assert "promotion:" not in error
 
 
-def test_without_a_holdout_it_is_said_whose_figures_these_are(calibrated: Run) -> None:
-    code, printed, error = calibrated("--holdout", "0", rule="accuracy not lower by more than 0.5")
+def test_zero_holdout_prints_warning(calibrated: Run) -> None:
+    code, printed, error = calibrated("--holdout", "0", rule=["--max-accuracy-drop", "0.5"])
     assert code == 0
     assert printed["promotion"]["clauses"][0]["queries"] == [151, 503]
     warning = f"warning: {printed['release']} was calibrated with --holdout 0, so its figures come from the queries"
     assert any(line.startswith(warning) for line in error.splitlines())
 
 
-def test_nothing_is_said_of_a_promotion_that_was_not_asked_for(
+def test_json_without_rule_omits_promotion(
     sample: Path, encoder: Path, copy: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     capfd.readouterr()
@@ -137,55 +140,83 @@ def test_nothing_is_said_of_a_promotion_that_was_not_asked_for(
 
 REFUSED = [
     (["--promote-if", "acuracy not lower"], '--promote-if "acuracy not lower": "acuracy" is not a quantity'),
-    (["--promote-if", RULE, "--no-promote"], "--promote-if: --no-promote promotes nothing"),
+    (["--max-accuracy-drop", "2"], "--max-accuracy-drop 2: give a share"),
+    ([*RULE, "--no-promote"], "--max-accuracy-drop: --no-promote promotes nothing"),
+    ([*RULE, "--force"], "--force: overrides --max-accuracy-drop"),
+    ([*RULE, "--promote-if", "accuracy not lower"], "--promote-if: replaced by --max-accuracy-drop and"),
 ]
 
 
-@pytest.mark.parametrize(("more", "says"), REFUSED)
-def test_what_cannot_be_asked_is_said_before_any_work(
-    more: list[str], says: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("options", "message"), REFUSED)
+def test_bad_rule_fails_before_work(
+    options: list[str], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Neither the data nor the encoder are looked for."""
-    said = refusal(arguments(tmp_path / "none", tmp_path / "r", tmp_path / "none", *more), tmp_path / "r", capfd)
-    assert said.startswith(says)
+    error = refusal(arguments(tmp_path / "none", tmp_path / "r", tmp_path / "none", *options), tmp_path / "r", capfd)
+    assert error.startswith(message)
 
 
 CURRENT = [
-    (["--k", "7"], "accuracy not lower", "--k 7: the current release {first} has K = 5, and a rule compares only"),
-    ([], "unanswerable empty not lower", "{first}: was calibrated without unanswerable queries"),
+    (["--k", "7"], RULE, "--k 7: the current release {first} has K = 5, and a rule compares only"),
+    ([], ["--promote-if", "unanswerable empty not lower"], "{first}: was calibrated without unanswerable queries"),
 ]
 
 
-@pytest.mark.parametrize(("more", "rule", "says"), CURRENT)
-def test_what_the_current_release_cannot_be_asked_is_said_before_any_work(  # noqa: PLR0917
-    more: list[str], rule: str, says: str, copy: Path, first: str, refused: Refused, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("options", "rule", "message"), CURRENT)
+def test_incomparable_current_fails_before_work(  # noqa: PLR0917
+    options: list[str],
+    rule: list[str],
+    message: str,
+    copy: Path,
+    first: str,
+    refused: Refused,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dataset, "read_objects", lambda *_: pytest.fail("read"))
-    assert refused(*more, rule=rule)[0].startswith(f"taugate: {says.format(first=first)}")
+    assert refused(*options, rule=rule)[-1].startswith(f"taugate: {message.format(first=first)}")
     assert release_ids(copy) == [first]
 
 
-def test_a_current_release_that_is_damaged_is_said_before_any_work(copy: Path, first: str, refused: Refused) -> None:
+def test_damaged_current_fails_before_work(copy: Path, first: str, refused: Refused) -> None:
     (copy / first / "index.faiss").write_bytes(b"")
     assert "index.faiss" in refused()[-1]
     assert release_ids(copy) == [first]
 
 
-def test_what_is_not_promoted_in_the_end_is_not_lost(
-    copy: Path, first: str, refused: Refused, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Somebody promotes another release while this one is calibrated."""
+def test_unpromoted_release_is_kept(copy: Path, first: str, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another release is promoted while this one is calibrated."""
     other = clone(copy / first, 0, lambda manifest: manifest["policy"].update(k=6))
     monkeypatch.setattr("taugate.calibration.job.job.check_sizes", lambda *_: promote(copy, other))
     error = refused()
     (name,) = set(release_ids(copy)) - {first, other}
-    assert error[-2] == f"{copy / name} is written, and is not promoted:"
+    assert error[-2] == f"{copy / name} is written but not promoted:"
     assert error[-1].startswith(f"taugate: {name}: has K = 5, and the current release {other} 6; a rule compares only")
     assert current_id(copy) == other
 
 
-def test_the_help_has_a_group_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_promotion_group(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["calibrate", "--help-all"])
+    shown = capsys.readouterr().out
+    assert shown.index("\npromotion:\n") < shown.rindex("--max-accuracy-drop X|auto") < shown.rindex("--no-promote")
+
+
+def test_help_shows_ten_options(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["calibrate", "--help"])
     shown = capsys.readouterr().out
-    assert shown.index("\npromotion:\n") < shown.rindex("--promote-if RULE") < shown.rindex("--no-promote")
+    options = re.findall(r"^  (?:-h, )?(--[a-z-]+)", shown, re.MULTILINE)
+    assert len(options) == 10
+    assert "--help-all" in options
+    with pytest.raises(SystemExit):
+        cli.main(["calibrate", "--help-all"])
+    every = re.findall(r"^  (?:-h, )?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)
+    assert set(options) < set(every)
+    assert f"{len(every) - len(options)} more options" in shown
+
+
+def test_rule_as_sentence_prints_warning(copy: Path, first: str, calibrated: Run) -> None:
+    code, printed, error = calibrated(rule=["--promote-if", "accuracy not lower"])
+    assert code == 0
+    assert printed["promotion"]["rule"] == "accuracy not lower by more than 0.01"
+    assert error.startswith("warning: --promote-if is deprecated and will be removed in version 0.4; use --max-acc")

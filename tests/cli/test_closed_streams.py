@@ -46,7 +46,7 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.usefixtures("unbuffered")
-def test_results_that_nobody_reads_end_a_command_as_sigpipe_would(name: str, releases: Path) -> None:
+def test_closed_stdout_ends_with_141(name: str, releases: Path) -> None:
     done = run(unread("1", taugate(name, releases)))
     assert done.returncode == READER_GONE
     assert "Traceback" not in done.stderr
@@ -54,7 +54,7 @@ def test_results_that_nobody_reads_end_a_command_as_sigpipe_would(name: str, rel
     assert "BrokenPipeError" not in done.stderr
 
 
-def test_a_reader_of_the_first_line_gets_it(releases: Path) -> None:
+def test_head_reader_gets_first_line(releases: Path) -> None:
     command = ["bash", "-c", 'set -o pipefail; "$@" | head -1', "bash", *taugate("show", releases)]
     done = run(command)
     assert done.returncode in {0, READER_GONE}, "0 if all was written before head left"
@@ -63,12 +63,12 @@ def test_a_reader_of_the_first_line_gets_it(releases: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_without_a_reader_of_either_stream_a_command_ends_likewise(name: str, releases: Path) -> None:
+def test_closed_stdout_and_stderr_end_with_141(name: str, releases: Path) -> None:
     assert run(unread("1,2", taugate(name, releases))).returncode == READER_GONE
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_messages_that_nobody_reads_change_nothing(name: str, releases: Path) -> None:
+def test_closed_stderr_changes_nothing(name: str, releases: Path) -> None:
     done = run(unread("2", taugate(name, releases)))
     assert done.returncode == 0
     assert done.stdout
@@ -76,7 +76,7 @@ def test_messages_that_nobody_reads_change_nothing(name: str, releases: Path) ->
 
 @pytest.mark.parametrize("redirection", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "2>/dev/full"])
 @pytest.mark.parametrize("name", ["list", "version"])
-def test_a_stream_that_is_closed_from_the_start_takes_nothing(name: str, redirection: str, releases: Path) -> None:
+def test_stream_closed_at_start_is_ignored(name: str, redirection: str, releases: Path) -> None:
     done = run(redirected(redirection, taugate(name, releases)))
     assert done.returncode == 0
     assert bool(done.stdout) == (">&-" not in redirection.split())
@@ -84,41 +84,41 @@ def test_a_stream_that_is_closed_from_the_start_takes_nothing(name: str, redirec
 
 
 @pytest.mark.parametrize("name", ["show", "version"])
-def test_results_that_the_disk_has_no_room_for_are_an_error(name: str, releases: Path) -> None:
+def test_full_disk_is_error(name: str, releases: Path) -> None:
     done = run(redirected(">/dev/full", taugate(name, releases)))
     assert (done.returncode, done.stderr) == (1, "taugate: [Errno 28] No space left on device\n")
 
 
-def test_help_that_nobody_reads_ends_quietly() -> None:
+def test_help_with_closed_stdout_is_quiet() -> None:
     done = run(unread("1", [sys.executable, "-m", "taugate", "calibrate", "--help"]))
     assert done.returncode in {0, READER_GONE}, "argparse ignores that it cannot write, if there is no buffer"
     assert done.stderr == ""
 
 
-def test_wrong_usage_keeps_its_exit_status(releases: Path) -> None:
+def test_wrong_usage_keeps_exit_status(releases: Path) -> None:
     command = [sys.executable, "-m", "taugate", "release", "diff", "none", "--releases", str(releases)]
     assert run(unread("1,2", command)).returncode == 2
     assert run(unread("1,2", [*command[:3], "no-such-command"])).returncode == 2
 
 
-def test_a_closed_stream_lends_its_number_to_no_file(tmp_path: Path) -> None:
+def test_closed_stream_number_is_not_reused(tmp_path: Path) -> None:
     keys = tmp_path / "keys.json"
     command = ["-m", "taugate", "key", "new", "--name", "a", "--scopes", "search", "--file", str(keys)]
     assert run(redirected("<&- >&- 2>&-", [sys.executable, *command])).returncode == 0
     assert [entry["name"] for entry in json.loads(keys.read_bytes())] == ["a"], "nothing was printed into it"
 
 
-def test_a_long_command_does_its_work_though_nobody_reads(sample: Path, encoder: Path, tmp_path: Path) -> None:
+def test_long_command_completes_without_reader(sample: Path, encoder: Path, tmp_path: Path) -> None:
     words = ["calibrate", str(sample), "--releases", str(tmp_path / "releases"), "--encoder", str(encoder), "--json"]
     done = run(unread("1,2", [sys.executable, "-m", "taugate", *words]))
     assert done.returncode == READER_GONE
     assert (tmp_path / "releases" / "current").exists()
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("names", ["1", "1,2"])
-def test_every_command_does_its_work_though_nobody_reads(names: str, tmp_path: Path) -> None:
+def test_every_command_completes_without_reader(names: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     outcomes = list(run_every_command(tmp_path, lambda command: unread(names, command)))
     failed = [
@@ -127,7 +127,7 @@ def test_every_command_does_its_work_though_nobody_reads(names: str, tmp_path: P
     assert [(each.run.command, each.status, each.output[-2000:]) for each in failed] == []
 
 
-def test_message_that_a_signal_interrupts_is_written_whole() -> None:
+def test_interrupted_message_is_written_completely() -> None:
     script = (
         "import signal, sys; from taugate.cli.terminal.streams import prepare_streams; prepare_streams();"
         "signal.signal(signal.SIGALRM, lambda *_: None); signal.setitimer(signal.ITIMER_REAL, 0.2);"

@@ -25,11 +25,11 @@ LINES = [
 
 
 @pytest.mark.parametrize(("task", "seconds", "line"), LINES)
-def test_a_line_of_a_log(task: Task, seconds: float, line: str) -> None:
+def test_log_line_shows_progress(task: Task, seconds: float, line: str) -> None:
     assert progress_line(task, seconds) == line
 
 
-def test_a_bar_fits_the_terminal_and_says_how_long_it_takes() -> None:
+def test_progress_bar_fits_terminal() -> None:
     bar = progress_bar(Task("encoding documents", 1000, 600, 500), 10.0, 79)
     assert len(bar) <= 79
     assert "60%" in bar
@@ -38,7 +38,7 @@ def test_a_bar_fits_the_terminal_and_says_how_long_it_takes() -> None:
     assert progress_bar(Task("x" * 200), 3.0, 79) == "x" * 79
 
 
-def test_a_stopwatch_knows_the_innermost_task() -> None:
+def test_stopwatch_returns_innermost_task() -> None:
     watch = Stopwatch()
     with watch.stage("gate"):
         assert watch.current.name == "trying cheaper ways to search"
@@ -49,7 +49,7 @@ def test_a_stopwatch_knows_the_innermost_task() -> None:
     assert watch.current.name == "working"
 
 
-def test_a_log_is_never_silent_for_long(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_prints_line_regularly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(module, "_SILENCE_SECONDS", 0.5)
     monkeypatch.setattr(module, "_REDRAW_SECONDS", 0.02)
     watch = Stopwatch()
@@ -64,7 +64,7 @@ def test_a_log_is_never_silent_for_long(monkeypatch: pytest.MonkeyPatch, capsys:
     assert all(line.startswith("counting: 50 of 100 (50 %), ") for line in lines[:-1])
 
 
-def test_on_a_terminal_the_line_is_redrawn_and_leaves_nothing(sample: Path, encoder: Path, tmp_path: Path) -> None:
+def test_terminal_line_is_redrawn_and_cleared(sample: Path, encoder: Path, tmp_path: Path) -> None:
     """Less what is redrawn, a terminal shows what a log has, with the last five labels in bold."""
     leader, follower = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}

@@ -19,7 +19,7 @@ def run(*arguments: object) -> int:
     return cli.main(["explain", *map(str, arguments)])
 
 
-def test_it_says_what_the_release_says(releases: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_prints_rank_and_reason(releases: Path, capsys: pytest.CaptureFixture[str]) -> None:
     release = load(find(releases), 1)
     for position in (0, 100, 400):
         name = release.documents[position].id
@@ -29,12 +29,12 @@ def test_it_says_what_the_release_says(releases: Path, capsys: pytest.CaptureFix
         assert (printed["rank"], printed["score"], printed["why"]) == (expected.rank, expected.score, expected.why)
         assert (printed["release"], printed["policy"]) == (release.manifest.release_id, "similarity")
         assert run(QUERY, name, "--releases", releases, "--release", release.manifest.release_id) == 0
-        out, told = capsys.readouterr()
+        out, error = capsys.readouterr()
         assert out == f"{expected.why}\n"
-        assert f"rank        {expected.rank} of 503" in told
+        assert f"rank        {expected.rank} of 503" in error
 
 
-def test_a_document_in_chunks_is_explained_by_one(
+def test_chunked_document_names_best_chunk(
     sample: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     releases = write_chunked_release(sample, encoder, tmp_path)
@@ -45,21 +45,21 @@ def test_a_document_in_chunks_is_explained_by_one(
 
 
 @pytest.mark.parametrize(
-    ("query", "document", "said"),
+    ("query", "document", "message"),
     [
         (QUERY, "nowhere", "the release has no document with the id 'nowhere'"),
         (" ", "nowhere", "QUERY is blank; give the text to search for"),
         ("\u200b\u2800", "nowhere", "QUERY is blank; give the text to search for"),
     ],
 )
-def test_what_it_cannot_explain(
-    releases: Path, capsys: pytest.CaptureFixture[str], query: str, document: str, said: str
+def test_unknown_document_is_input_error(
+    releases: Path, capsys: pytest.CaptureFixture[str], query: str, document: str, message: str
 ) -> None:
     assert run(query, document, "--releases", releases) == 2
-    out, told = capsys.readouterr()
-    assert (out, told) == ("", f"taugate: {said}\n")
+    out, error = capsys.readouterr()
+    assert (out, error) == ("", f"taugate: {message}\n")
 
 
-def test_a_directory_without_releases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_directory_without_releases_is_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(QUERY, "any", "--releases", tmp_path) == 2
     assert capsys.readouterr().out == ""

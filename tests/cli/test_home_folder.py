@@ -31,7 +31,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, traces: Path) -> Sequence
     return list(run_every_command(tmp_path_factory.mktemp("commands"), wrap))
 
 
-def test_every_command_is_run(outcomes: Sequence[CommandOutcome]) -> None:
+def test_every_command_is_covered(outcomes: Sequence[CommandOutcome]) -> None:
     assert {each.run.command for each in outcomes} == command_names()
     scripts = {
         script.name
@@ -41,23 +41,23 @@ def test_every_command_is_run(outcomes: Sequence[CommandOutcome]) -> None:
     assert scripts == {"taugate", MCP}
 
 
-def test_every_command_does_its_work(outcomes: Sequence[CommandOutcome]) -> None:
+def test_every_command_succeeds(outcomes: Sequence[CommandOutcome]) -> None:
     failed = [each for each in outcomes if each.status != each.run.status or "Traceback" in each.output]
     assert [(each.run.command, each.status, each.output[-2000:]) for each in failed] == []
 
 
-def test_a_command_leaves_only_its_cache_in_an_empty_home(outcomes: Sequence[CommandOutcome]) -> None:
+def test_empty_home_gets_only_cache(outcomes: Sequence[CommandOutcome]) -> None:
     left = {(each.run.command, path) for each in outcomes for path in each.home if not path.startswith(CACHE)}
     assert left == set()
     cached = {Path(path).relative_to(CACHE).parts[0] for each in outcomes for path in each.home}
     assert cached == {"embeddings", "encoders", "replies"}, "the runs do fill it"
 
 
-def test_a_command_leaves_nothing_in_the_temporary_folder(outcomes: Sequence[CommandOutcome]) -> None:
+def test_temporary_folder_stays_empty(outcomes: Sequence[CommandOutcome]) -> None:
     assert {each.run.command: each.temporary for each in outcomes if each.temporary} == {}
 
 
 @pytest.mark.skipif(UNTRACED is not None, reason=UNTRACED or "")
-def test_a_command_looks_up_no_name_and_asks_no_other_host(outcomes: Sequence[CommandOutcome], traces: Path) -> None:
+def test_commands_contact_no_other_host(outcomes: Sequence[CommandOutcome], traces: Path) -> None:
     assert sum(path.stat().st_size > 0 for path in traces.iterdir()) == len(outcomes)
     assert contacts(traces) == set()

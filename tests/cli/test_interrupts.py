@@ -31,7 +31,7 @@ MOMENTS = [
     "taugate.calibration.study.study",
     "jinja2",
 ]
-# Where this package, numpy, a native library and the study have just been imported; `make test-long` has the others.
+# Where this package, numpy, a native library and the study have just been imported; `make test-exhaustive` has the others.
 SOME = {"taugate.cli.terminal.interrupts", "numpy", "onnxruntime", "taugate.calibration.study.study"}
 
 
@@ -58,12 +58,12 @@ def ended_quietly(process: subprocess.Popen[str], folder: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "number"),
     [
-        pytest.param(module, number, marks=[] if module in SOME else pytest.mark.long)
+        pytest.param(module, number, marks=[] if module in SOME else pytest.mark.exhaustive)
         for number, modules in ((signal.SIGINT, MOMENTS), (signal.SIGTERM, MOMENTS[2::4]))
         for module in modules
     ],
 )
-def test_while_a_module_is_imported(
+def test_interrupt_during_import_ends_quietly(
     module: str, number: signal.Signals, sample: Path, encoder: Path, tmp_path: Path
 ) -> None:
     with start(sample, tmp_path, encoder, "-X", "importtime") as process:
@@ -78,7 +78,7 @@ def test_while_a_module_is_imported(
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.2, 0.4])
-def test_while_it_works(seconds: float, sample: Path, encoder: Path, tmp_path: Path) -> None:
+def test_interrupt_during_work_ends_quietly(seconds: float, sample: Path, encoder: Path, tmp_path: Path) -> None:
     with start(sample, tmp_path, encoder) as process:
         while not any((tmp_path / "tmp").glob("taugate-*/*")):
             assert process.poll() is None
@@ -94,9 +94,7 @@ def test_while_it_works(seconds: float, sample: Path, encoder: Path, tmp_path: P
             assert "Exception ignored" not in error
 
 
-def test_what_is_encoded_is_kept_every_few_seconds(
-    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_encoding_keeps_vectors(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C after a minute of encoding loses less than ten seconds of it."""
     loaded = OnnxEncoder.load(encoder)
     cache = EmbeddingCache(tmp_path / "cache.sqlite", loaded.config.dimension)

@@ -20,7 +20,7 @@ def new(*arguments: str) -> int:
     return cli.main(["key", "new", *arguments])
 
 
-def test_the_key_on_stdout_and_its_entry_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_key_prints_key_and_entry(capsys: pytest.CaptureFixture[str]) -> None:
     assert new("--name", "app", "--scopes", "search, feedback", "--queries-per-second", "50", "--days", "30") == 0
     out, err = capsys.readouterr()
     key = out.removesuffix("\n")
@@ -32,14 +32,14 @@ def test_the_key_on_stdout_and_its_entry_on_stderr(capsys: pytest.CaptureFixture
     assert known.expires is not None
 
 
-def test_the_entry_has_the_filter(capsys: pytest.CaptureFixture[str]) -> None:
+def test_entry_contains_filter(capsys: pytest.CaptureFixture[str]) -> None:
     assert new("--name", "a", "--scopes", "search", "--filter", '{"tenant": "a", "year": {"gte": 2000}}') == 0
     entry = capsys.readouterr().err.splitlines()[-1]
     (known,) = keys_from_entries(parse_entries(f"[{entry}]".encode(), "keys"), "keys")
     assert known.filter == all_of(OneOf.of("tenant", "a"), Range("year", gte=2000))
 
 
-def test_a_file_is_made_and_added_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_key_file_is_created_and_extended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "keys.json"
     assert new("--name", "one", "--scopes", "search", "--file", str(file)) == 0
     assert file.stat().st_mode & 0o777 == 0o600
@@ -55,18 +55,18 @@ def test_a_file_is_made_and_added_to(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--name", "one", "--scopes", "search"], "there is a key named one before it"),
+        (["--name", "one", "--scopes", "search"], "another key is already named one"),
         (["--name", "a b", "--scopes", "search"], "name: "),
         (["--name", "two", "--scopes", "root"], "scopes.0: "),
         (["--name", "two", "--scopes", ","], "scopes: "),
         (["--name", "two", "--scopes", "search", "--queries-per-second", "-1"], "queries_per_second: "),
         (["--name", "two", "--scopes", "search", "--filter", "{"], "--filter: "),
         (["--name", "two", "--scopes", "search", "--filter", "{}"], "filter: permits all documents"),
-        (["--name", "two", "--scopes", "admin", "--filter", '{"a": 1}'], "two has a filter, and the scope admin"),
-        (["--name", "two", "--scopes", "search", "--days", "1e300"], "--days 1e+300: there is no such day"),
+        (["--name", "two", "--scopes", "admin", "--filter", '{"a": 1}'], "two has a filter, but the scope admin"),
+        (["--name", "two", "--scopes", "search", "--days", "1e300"], "--days 1e+300: too far in the future"),
     ],
 )
-def test_what_is_wrong_is_said_and_nothing_written(
+def test_bad_key_writes_nothing(
     arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "keys.json"
@@ -80,7 +80,7 @@ def test_what_is_wrong_is_said_and_nothing_written(
     assert (file.read_bytes(), [*tmp_path.iterdir()]) == (before, [file])
 
 
-def test_a_file_that_is_none_of_keys_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_foreign_file_is_not_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "keys.json"
     file.write_text(json.dumps({"theirs": 1}))
     assert new("--name", "one", "--scopes", "search", "--file", str(file)) == 2
@@ -92,7 +92,7 @@ def named(file: Path) -> set[str]:
     return {key.name for key in keys_from_entries(parse_entries(file.read_bytes(), "keys"), "keys")}
 
 
-def test_nobody_adds_a_key_between_reading_and_writing(
+def test_concurrent_key_change_is_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, codes = tmp_path / "keys.json", {}
@@ -114,7 +114,7 @@ def test_nobody_adds_a_key_between_reading_and_writing(
     assert [*tmp_path.iterdir()] == [file]
 
 
-def test_all_that_are_added_at_once_are_there(tmp_path: Path) -> None:
+def test_concurrent_additions_are_all_kept(tmp_path: Path) -> None:
     file, names = tmp_path / "keys.json", {f"app-{number}" for number in range(12)}
 
     def add(name: str) -> None:
@@ -127,7 +127,7 @@ def test_all_that_are_added_at_once_are_there(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == [file]
 
 
-def test_keys_are_removed_all_or_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_remove_is_all_or_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "keys.json"
     for name in ("one", "two", "three"):
         assert new("--name", name, "--scopes", "search", "--file", str(file)) == 0
@@ -136,5 +136,5 @@ def test_keys_are_removed_all_or_none(tmp_path: Path, capsys: pytest.CaptureFixt
     before = file.read_bytes()
     capsys.readouterr()
     assert cli.main(["key", "remove", "two", "four", "--file", str(file)]) == 2
-    assert capsys.readouterr().err == f"taugate: {file}: has no key four; it has two\n"
+    assert capsys.readouterr().err == f"taugate: {file}: no key is named four; the file has two\n"
     assert (file.read_bytes(), [*tmp_path.iterdir()]) == (before, [file])

@@ -19,7 +19,7 @@ def parse(*arguments: str) -> argparse.Namespace:
     return parser.parse_args(["data", "--releases", "releases", *arguments])
 
 
-def test_every_field_has_an_option_with_its_description(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_field_has_described_option(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse("--help")
     shown = " ".join(capsys.readouterr().out.split()).replace("- ", "-")
@@ -37,11 +37,11 @@ def test_every_field_has_an_option_with_its_description(capsys: pytest.CaptureFi
         assert (group.fields()[name].description or "").replace("- ", "-") in shown
 
 
-def test_without_options_the_settings_are_the_defaults() -> None:
+def test_no_options_give_default_settings() -> None:
     assert CalibrationSettings.from_options(vars(parse())) == CalibrationSettings()
 
 
-def test_every_option_reaches_its_setting() -> None:
+def test_every_option_sets_its_field() -> None:
     arguments = parse(
         *("--split", "dev", "--k", "7", "--bootstraps", "9", "--sample-size", "8", "--seed", "3", "--holdout", "0.2"),
         *("--overlap-percentile", "10", "--method", "risk-control", "--policy", "relative", "--metric", "ndcg"),
@@ -77,7 +77,7 @@ def test_every_option_reaches_its_setting() -> None:
     assert refusing.rule == ThresholdRule("bootstrap", "similarity")
 
 
-def test_an_option_left_out_is_told_from_its_default() -> None:
+def test_omitted_option_is_not_default() -> None:
     parser = argparse.ArgumentParser()
     add_option(parser, ThresholdRule.fields(), "confidence", omit_default=True)
     add_option(parser, GateSettings.fields(), "confidence", option="--gate-confidence")
@@ -86,6 +86,6 @@ def test_an_option_left_out_is_told_from_its_default() -> None:
     assert "(default: 0.95)" in parser.format_help()
 
 
-def test_the_help_of_a_setting_names_its_variable_and_default() -> None:
+def test_setting_help_names_variable_and_default() -> None:
     assert variable_help("port") == "port to listen on (TAUGATE_PORT, default 8000)"
     assert variable_help("drift_baseline").endswith("(TAUGATE_DRIFT_BASELINE)")

@@ -24,9 +24,7 @@ TYPOS = [
 
 
 @pytest.mark.parametrize(("words", "says"), TYPOS)
-def test_a_typo_is_answered_with_what_was_meant(
-    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_typo_suggests_closest_name(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(words)
     assert ended.value.code == 2
@@ -35,13 +33,13 @@ def test_a_typo_is_answered_with_what_was_meant(
     assert last.endswith(says)
 
 
-def test_nothing_is_suggested_where_nothing_is_close(capsys: pytest.CaptureFixture[str]) -> None:
+def test_distant_name_gets_no_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["serve", "--colour"])
     assert capsys.readouterr().err.endswith("unrecognized arguments: --colour\n")
 
 
-def test_an_abbreviated_option_is_still_accepted() -> None:
+def test_abbreviated_option_is_accepted() -> None:
     words = ["calibrate", "data", "--rel", "r", "--boot", "7"]
     assert build_parser(words).parse_args(words).bootstraps == 7
 
@@ -55,7 +53,7 @@ def modules(*words: str) -> set[str]:
     return {*done.stderr.split()}
 
 
-def test_only_the_command_that_is_asked_for_is_loaded() -> None:
+def test_only_requested_command_is_loaded() -> None:
     assert not {"numpy", "pydantic", "taugate.cli.calibrate"} & modules("--help")
     loaded = modules("calibrate", "--help")
     others = {module for name, (_, module) in COMMANDS.items() if name != "calibrate"}
@@ -66,7 +64,7 @@ def test_only_the_command_that_is_asked_for_is_loaded() -> None:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["calibrate", "--help"], ["release", "--help"]])
-def test_help_is_coloured_on_request_and_never_else(words: list[str]) -> None:
+def test_help_is_coloured_only_on_request(words: list[str]) -> None:
     def shown(**variables: str) -> str:
         environment = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
         command = [sys.executable, "-m", "taugate", *words]
@@ -83,7 +81,7 @@ def test_help_is_coloured_on_request_and_never_else(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_every_command(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_lists_every_command(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert all(name in script for name in COMMANDS)
@@ -93,7 +91,7 @@ def test_completion_knows_every_command(shell: str, tmp_path: Path, capsys: pyte
         subprocess.run([shell, "-n", str(tmp_path / "script")], check=True)
 
 
-def test_bash_completes_a_command_and_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bash_completes_command_and_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["completion", "bash"]) == 0
     (tmp_path / "script").write_text(capsys.readouterr().out)
 
@@ -120,9 +118,7 @@ def test_bash_completes_a_command_and_an_option(tmp_path: Path, capsys: pytest.C
         (["quickstart", "--no-serve"], "sklearn"),
     ],
 )
-def test_a_missing_package_is_answered_with_the_extra_to_install(
-    words: list[str], missing: str, tmp_path: Path
-) -> None:
+def test_missing_package_names_extra(words: list[str], missing: str, tmp_path: Path) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from taugate.__main__ import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True, check=False
@@ -130,16 +126,24 @@ def test_a_missing_package_is_answered_with_the_extra_to_install(
     assert done.returncode == 2
     package = {"sklearn": "scikit-learn"}.get(missing, missing)
     assert done.stderr.splitlines()[-1] == (
-        f"taugate: {package} is not installed, and this needs it: pip install 'taugate[calibration]'"
+        f"taugate: {package} is not installed, which this command needs: pip install 'taugate[calibration]'"
     )
     assert len(done.stderr.splitlines()) == 1
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_module_of_no_extra_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_without_extra_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(_: argparse.Namespace) -> int:
         raise ModuleNotFoundError("No module named 'taugate.nothing'", name="taugate.nothing")
 
     monkeypatch.setattr("taugate.cli.completion.run", run)
     with pytest.raises(ModuleNotFoundError):
         cli.main(["completion", "bash"])
+
+
+def test_windows_gets_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from taugate.__main__ import main
+
+    monkeypatch.setattr("sys.platform", "win32")
+    assert main() == 2
+    assert capsys.readouterr().err == "taugate: Taugate runs on Linux and macOS; on Windows, use WSL or a container\n"

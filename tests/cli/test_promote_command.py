@@ -1,13 +1,13 @@
 """`taugate release promote ID --if RULE`: exit codes, what is said, and what the history says."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from taugate.calibration.comparison import decision
-from taugate.calibration.comparison.judge import judge_rule
+from taugate.calibration.comparison.verdicts import evaluate_rule
 from taugate.cli import main as cli
 from taugate.registry import history
 from taugate.registry.catalog import current_id
@@ -18,7 +18,7 @@ from tests.calibration.comparison.measured import hits, other_queries, release_w
 from tests.keys import write_keys
 from tests.retrieval.release.clones import clone, of_another_encoder, without_a_cut
 
-RULE = "accuracy not lower and kept share not higher by more than 0.05"
+RULE = ["--max-accuracy-drop", "auto", "--max-kept-increase", "0.05"]
 RECORDED = "accuracy not lower by more than 0.01 and kept share not higher by more than 0.05"
 
 
@@ -26,9 +26,9 @@ RECORDED = "accuracy not lower by more than 0.01 and kept share not higher by mo
 def promoted(copy: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """The command on a release: exit code, stdout, stderr."""
 
-    def run(name: str, rule: str = RULE, *more: str) -> tuple[int, str, str]:
+    def run(name: str, rule: Sequence[str] = RULE, *options: str) -> tuple[int, str, str]:
         capfd.readouterr()
-        code = cli.main(["release", "promote", name, "--releases", str(copy), "--if", rule, *more])
+        code = cli.main(["release", "promote", name, "--releases", str(copy), *rule, *options])
         printed = capfd.readouterr()
         assert "Traceback" not in printed.err
         return code, printed.out, printed.err
@@ -47,7 +47,7 @@ def before(copy: Path, first: str) -> str:
 Run = Callable[..., tuple[int, str, str]]
 
 
-def test_one_that_is_no_worse_is_promoted(copy: Path, first: str, before: str, promoted: Run) -> None:
+def test_better_release_is_promoted(copy: Path, first: str, before: str, promoted: Run) -> None:
     name = release_with(copy / first, 1, hits(0.9, 400, kept=2))
     code, out, error = promoted(name)
     assert (code, out) == (0, f"* {name}\n")
@@ -62,7 +62,7 @@ def test_one_that_is_no_worse_is_promoted(copy: Path, first: str, before: str, p
     assert (event.action, event.release, event.previous, event.rule) == ("promote", name, before, RECORDED)
 
 
-def test_one_that_is_worse_is_not(copy: Path, first: str, before: str, promoted: Run) -> None:
+def test_worse_release_is_not_promoted(copy: Path, first: str, before: str, promoted: Run) -> None:
     name = release_with(copy / first, 1, hits(0.8, 400))
     events = len(history.read(copy).events)
     code, out, error = promoted(name)
@@ -70,30 +70,28 @@ def test_one_that_is_worse_is_not(copy: Path, first: str, before: str, promoted:
     accuracy, kept, last = error.splitlines()
     assert ": worse, 0.8000 after 0.9000, lower by at most 0.1" in accuracy
     assert ": holds, 0.6000 after 0.6000" in kept
-    assert last.startswith(f"taugate: {name}: not promoted, because the rule does not hold: ")
+    assert last.startswith(f"taugate: {name}: not promoted, because the promotion rule does not hold: ")
     assert f"taugate release diff {name}" in last
     assert current_id(copy) == before
     assert len(history.read(copy).events) == events
     promote(copy, name)  # by hand it may be
 
 
-def test_too_few_queries_are_said_with_how_many_it_takes(copy: Path, first: str, promoted: Run) -> None:
+def test_few_queries_report_needed_number(copy: Path, first: str, promoted: Run) -> None:
     promote(copy, release_with(copy / first, 0, hits(1, 100)))
     name = release_with(copy / first, 1, hits(1, 100, kept=2))
-    code, _, error = promoted(name, "accuracy not lower by more than 0.01")
+    code, _, error = promoted(name, ["--max-accuracy-drop", "0.01"])
     assert code == 4
     assert "not shown, 1.0000 after 1.0000, lower by at most 0.0295" in error
     assert "(95% confidence; 100 queries, paired); no difference below 0.0295 can be shown with these; about " in error
-    needed = int(error.split("; about ")[1].split(" queries like these would tell")[0])
+    needed = int(error.split("; about ")[1].split(" queries like these would show it")[0])
     assert needed == pytest.approx(299, rel=0.02)
 
 
-def test_a_margin_that_is_not_named_is_what_the_queries_can_show_and_says_so(
-    copy: Path, first: str, promoted: Run
-) -> None:
+def test_default_margin_widens_with_warning(copy: Path, first: str, promoted: Run) -> None:
     promote(copy, release_with(copy / first, 0, hits(1, 100)))
     name = release_with(copy / first, 1, hits(1, 100, kept=2))
-    code, _, error = promoted(name, "accuracy not lower")
+    code, _, error = promoted(name, ["--max-accuracy-drop", "auto"])
     assert code == 0
     warning, verdict = error.splitlines()
     assert warning == (
@@ -103,40 +101,42 @@ def test_a_margin_that_is_not_named_is_what_the_queries_can_show_and_says_so(
     assert verdict.startswith("promotion: accuracy not lower by more than 0.03: holds, ")
     assert history.read(copy).events[-1].rule == "accuracy not lower by more than 0.03"
     promote(copy, release_with(copy / first, 2, hits(1, 40)))
-    code, _, error = promoted(release_with(copy / first, 3, hits(1, 40, kept=2)), "accuracy not lower")
+    code, _, error = promoted(release_with(copy / first, 3, hits(1, 40, kept=2)), ["--max-accuracy-drop", "auto"])
     assert code == 4, "beyond five points the margin stays what it is"
     assert "warning" not in error
     assert "accuracy not lower by more than 0.01: not shown" in error
 
 
-def test_other_queries_are_two_samples(copy: Path, first: str, promoted: Run) -> None:
+def test_different_queries_use_two_samples(copy: Path, first: str, promoted: Run) -> None:
     name = release_with(copy / first, 1, other_queries)
-    code, _, error = promoted(name, "accuracy not lower by more than 0.2 and kept share not lower by more than 0.2")
+    code, _, error = promoted(
+        name, ["--if", "accuracy not lower by more than 0.2 and kept share not lower by more than 0.2"]
+    )
     assert code == 0
     assert error.count("151 and 151 queries, two samples") == 2
 
 
-def test_before_the_first_release_there_is_nothing_to_be_worse_than(copy: Path, first: str, promoted: Run) -> None:
+def test_first_release_needs_no_comparison(copy: Path, first: str, promoted: Run) -> None:
     (copy / "current").unlink()
-    code, out, error = promoted(first, "accuracy not lower")
+    code, out, error = promoted(first, ["--max-accuracy-drop", "auto"])
     assert (code, out) == (0, f"* {first}\n")
     assert error == "promotion: no release is current, so there is nothing to compare with\n"
     assert history.read(copy).events[-1].rule == "accuracy not lower by more than 0.01"
 
 
-def test_the_same_content_is_not_worse_and_moves_nothing(copy: Path, first: str, promoted: Run) -> None:
+def test_same_content_moves_no_pointer(copy: Path, first: str, promoted: Run) -> None:
     name = clone(copy / first, 1)
     assert name[-12:] == first[-12:]
-    for each in (name, first):
-        code, out, error = promoted(each)
+    for release in (name, first):
+        code, out, error = promoted(release)
         assert (code, out) == (0, f"* {first}\n")
-        assert error == "promotion: the same content as the current release, which stays\n"
+        assert error == "promotion: same content as the current release, nothing to promote\n"
     assert current_id(copy) == first
 
 
-def test_no_rule_promotes_a_release_without_a_cut(copy: Path, first: str, promoted: Run) -> None:
+def test_release_without_threshold_is_never_promoted(copy: Path, first: str, promoted: Run) -> None:
     name = clone(copy / first, 1, without_a_cut)
-    for rule in (RULE, "kept share not lower by more than 0.9"):
+    for rule in (RULE, ["--max-kept-increase", "0.9"]):
         code, out, error = promoted(name, rule)
         assert (code, out) == (2, "")
         assert error.startswith(
@@ -146,26 +146,26 @@ def test_no_rule_promotes_a_release_without_a_cut(copy: Path, first: str, promot
     assert current_id(copy) == first
 
 
-def test_a_new_encoder_is_still_refused(copy: Path, first: str, before: str, promoted: Run) -> None:
+def test_rule_does_not_allow_new_encoder(copy: Path, first: str, before: str, promoted: Run) -> None:
     name = release_with(copy / first, 1, hits(0.9, 400, kept=2), of_another_encoder)
     code, out, error = promoted(name)
     assert (code, out) == (2, "")
-    assert "give --new-encoder if you mean it" in error
+    assert "to promote it anyway, give --new-encoder" in error
     assert current_id(copy) == before
     assert promoted(name, RULE, "--new-encoder")[0] == 0
     event = history.read(copy).events[-1]
     assert (event.forced, event.rule) == (("new encoder",), RECORDED)
 
 
-def test_a_rule_that_cannot_be_read(copy: Path, first: str, promoted: Run) -> None:
-    code, out, error = promoted(clone(copy / first, 1), "acuracy not lower")
+def test_unreadable_rule_is_input_error(copy: Path, first: str, promoted: Run) -> None:
+    code, out, error = promoted(clone(copy / first, 1), ["--if", "acuracy not lower"])
     assert (code, out) == (2, "")
     assert error.startswith('taugate: --if "acuracy not lower": "acuracy" is not a quantity; there are accuracy, NDCG')
     assert len(error.splitlines()) == 1
     assert current_id(copy) == first
 
 
-def test_a_release_from_before_there_were_outcomes(copy: Path, first: str, promoted: Run) -> None:
+def test_release_without_outcomes_is_error(copy: Path, first: str, promoted: Run) -> None:
     def older(manifest: dict) -> None:
         del manifest["files"][OUTCOMES]
 
@@ -180,7 +180,7 @@ def test_a_release_from_before_there_were_outcomes(copy: Path, first: str, promo
     assert name in error
 
 
-def test_where_keys_are_trusted_one_of_them_must_have_signed_it(
+def test_trusted_keys_require_signature(
     copy: Path, first: str, before: str, promoted: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before anything of the release is read; what is current was trusted once."""
@@ -195,29 +195,29 @@ def test_where_keys_are_trusted_one_of_them_must_have_signed_it(
     assert promoted(name)[0] == 0
 
 
-def test_another_promotion_meanwhile_is_not_overridden(
+def test_concurrent_promotion_is_not_overridden(
     copy: Path, first: str, before: str, promoted: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, other = (release_with(copy / first, minute, hits(0.9, 400, kept=2 + minute)) for minute in (-1, 1))
-    judge = judge_rule
+    judge = evaluate_rule
 
     def judged(*arguments: object) -> object:
         promote(copy, other)
         return judge(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(decision, "judge_rule", judged)
+    monkeypatch.setattr(decision, "evaluate_rule", judged)
     code, out, error = promoted(name)
     assert (code, out) == (2, "")
     assert f"another command made {other} current while {name} was compared with {before}" in error
     assert current_id(copy) == other
 
 
-def test_the_history_shows_the_rule_and_reads_lines_without_one(
+def test_history_shows_promotion_rule(
     copy: Path, first: str, before: str, promoted: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert b"rule" not in (copy / HISTORY).read_bytes(), "of those that were asked nothing"
     name = release_with(
-        copy / first, 1, lambda found: replace(hits(0.9, 400)(found), kept=hits(0.9, 400, 2)(found).kept)
+        copy / first, 1, lambda outcomes: replace(hits(0.9, 400)(outcomes), kept=hits(0.9, 400, 2)(outcomes).kept)
     )
     assert promoted(name)[0] == 0
     capfd.readouterr()

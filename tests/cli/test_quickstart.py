@@ -16,7 +16,7 @@ from taugate.ingestion.dataset.beir import off_topic_questions
 pytestmark = pytest.mark.model
 
 
-def test_it_serves_and_its_curl_line_works(tmp_path: Path) -> None:
+def test_quickstart_serves_printed_curl_command(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -43,7 +43,7 @@ def test_it_serves_and_its_curl_line_works(tmp_path: Path) -> None:
         assert process.wait(timeout=30) == 0
 
 
-def test_a_port_in_use_is_found_out_before_the_work(tmp_path: Path) -> None:
+def test_port_in_use_fails_before_calibration(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         command = [sys.executable, "-m", "taugate", "quickstart", "--port", str(taken.getsockname()[1])]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -52,7 +52,7 @@ def test_a_port_in_use_is_found_out_before_the_work(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_answers_without_serving(tmp_path: Path) -> None:
+def test_no_serve_prints_results(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "taugate", "quickstart", "--no-serve"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert re.search(r"→ 0\.\d{3} .*liable", done.stdout)
@@ -83,7 +83,7 @@ def folder_of_files(folder: Path) -> Path:
     return folder
 
 
-def test_a_folder_of_files_becomes_a_provisional_release(tmp_path: Path) -> None:
+def test_folder_gives_provisional_release(tmp_path: Path) -> None:
     files = folder_of_files(tmp_path / "my manuals")
     command = [sys.executable, "-m", "taugate", "quickstart", str(files), "--no-serve"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -100,18 +100,18 @@ def test_a_folder_of_files_becomes_a_provisional_release(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("folder", "said"),
+    ("folder", "message"),
     [
         ("missing", "missing: no such file or folder"),
         ("empty", "empty: holds no file"),
-        (".", "lies inside .; give --directory a folder outside of it"),
+        (".", "is inside .; give --directory a folder outside it"),
     ],
 )
-def test_a_folder_that_gives_nothing_is_one_sentence(folder: str, said: str, tmp_path: Path) -> None:
+def test_empty_folder_gives_one_sentence(folder: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     command = [sys.executable, "-m", "taugate", "quickstart", folder, "--no-serve"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     (line,) = (line for line in done.stderr.splitlines() if line.startswith("taugate: "))
-    assert said in line
+    assert message in line
     assert [each.name for each in tmp_path.iterdir()] == ["empty"]

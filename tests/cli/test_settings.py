@@ -55,7 +55,7 @@ def refusal(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize("row", REFUSED, ids=lambda row: row[0])
-def test_setting_that_cannot_be_used(row, sample, encoder, tmp_path, capsys):
+def test_unusable_setting_is_input_error(row, sample, encoder, tmp_path, capsys):
     _, more, setting, says = row
     message = refusal(arguments(sample, tmp_path / "releases", encoder, *more), capsys)
     assert setting in message
@@ -64,7 +64,7 @@ def test_setting_that_cannot_be_used(row, sample, encoder, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("row", USAGE, ids=lambda row: row[0])
-def test_usage_that_argparse_refuses(row, sample, encoder, tmp_path, capsys):
+def test_wrong_usage_ends_with_2(row, sample, encoder, tmp_path, capsys):
     _, more, option = row
     with pytest.raises(SystemExit) as stop:
         cli.main(arguments(sample, tmp_path / "releases", encoder, *more))
@@ -73,7 +73,7 @@ def test_usage_that_argparse_refuses(row, sample, encoder, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_encoder_folder_without_a_model(sample, tmp_path, capsys):
+def test_encoder_folder_without_model_is_error(sample, tmp_path, capsys):
     empty = tmp_path / "empty"
     empty.mkdir()
     message = refusal(arguments(sample, tmp_path / "releases", empty), capsys)
@@ -83,7 +83,7 @@ def test_encoder_folder_without_a_model(sample, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == [empty]
 
 
-def test_releases_directory_that_is_a_file(sample, encoder, tmp_path, capsys):
+def test_releases_path_of_file_is_error(sample, encoder, tmp_path, capsys):
     releases = tmp_path / "releases"
     releases.write_bytes(b"kept")
     assert cli.main(arguments(sample, releases, encoder)) == 2
@@ -92,13 +92,13 @@ def test_releases_directory_that_is_a_file(sample, encoder, tmp_path, capsys):
     assert releases.read_bytes() == b"kept"
 
 
-def test_refusal_leaves_an_existing_releases_directory_alone(sample, encoder, tmp_path, capsys):
+def test_error_leaves_releases_directory_unchanged(sample, encoder, tmp_path, capsys):
     releases = tmp_path / "releases"
     releases.mkdir()
     refusal(arguments(sample, releases, encoder, "--k", "504"), capsys)
     assert list(releases.iterdir()) == []
 
 
-def test_a_holdout_of_zero_and_one_document_a_query_are_fine(sample, encoder, tmp_path):
+def test_zero_holdout_and_one_document_work(sample, encoder, tmp_path):
     more = ["--holdout", "0", "--k", "1", "--bootstraps", "1", "--sample-size", "1"]
     assert cli.main(arguments(sample, tmp_path / "releases", encoder, *more)) == 0

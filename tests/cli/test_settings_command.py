@@ -23,7 +23,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("environment")
-def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_table_shows_sources(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["settings", "--releases", "s3://bucket/team", "--host", "127.0.0.3"]) == 0
     printed = capsys.readouterr()
     rows = {line.split()[0]: line.split(maxsplit=2)[1:] for line in printed.out.splitlines()}
@@ -35,11 +35,11 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows["TAUGATE_REDIS_URL"] == ["(hidden)", "environment"]
     assert rows["TAUGATE_DRIFT"] == ["true", "default"]
     assert "hush" not in printed.out + printed.err
-    assert printed.err == "warning: TAUGATE_MAXK is set, but there is no such setting; did you mean TAUGATE_MAX_K?\n"
+    assert printed.err == "warning: TAUGATE_MAXK is set, but is not a setting; did you mean TAUGATE_MAX_K?\n"
 
 
 @pytest.mark.usefixtures("environment")
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_json_shows_sources(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["settings", "--json", "--port", "9000"]) == 0
     printed = capsys.readouterr()
     found = json.loads(printed.out)
@@ -51,9 +51,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert "hush" not in printed.out + printed.err
 
 
-def test_a_value_that_cannot_be_used_is_exit_2(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unusable_value_ends_with_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("TAUGATE_MAX_K", "0")
     assert cli.main(["settings"]) == 2
     printed = capsys.readouterr()

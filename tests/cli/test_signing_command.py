@@ -13,7 +13,7 @@ from taugate.retrieval.release.verify import verify
 from tests.keys import write_keys
 
 
-def test_it_is_signed_verified_and_promoted(
+def test_signed_release_verifies_and_promotes(
     releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     copy = shutil.copytree(releases, tmp_path / "releases")
@@ -34,7 +34,7 @@ def test_it_is_signed_verified_and_promoted(
     assert "none" in capfd.readouterr().err
 
 
-def test_a_calibration_signs_what_it_promotes(
+def test_calibrate_signs_promoted_release(
     sample: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     private, public = write_keys(tmp_path)

@@ -19,10 +19,10 @@ def first(releases: Path) -> CalibratedRelease:
     """The sample's release as the first of its directory."""
     manifest = verify(find(releases))
     path = RELEASES / manifest.release_id
-    return CalibratedRelease(manifest, path, PromotionRequest(wanted=True, rule=None), CalibrateResult(), None)
+    return CalibratedRelease(manifest, path, PromotionRequest(requested=True, rule=None), CalibrateResult(), None)
 
 
-def test_the_first_release(first: CalibratedRelease) -> None:
+def test_summary_of_first_release(first: CalibratedRelease) -> None:
     lines = summary(first)
     manifest = first.manifest
     part = manifest.metrics["heldout"]
@@ -32,7 +32,7 @@ def test_the_first_release(first: CalibratedRelease) -> None:
     )
     assert lines["Threshold"] == (
         f"{manifest.policy.tau:.4f}. Results with a lower similarity are dropped. {100 * part.kept_fraction:.1f} % of "
-        f"the results stay, and {100 * part.accuracy_at_tau.mean:.1f} % of the queries find a relevant document "
+        f"the results are kept, and {100 * part.accuracy_at_tau.mean:.1f} % of the queries find a relevant document "
         f"({100 * part.accuracy.mean:.1f} % without a threshold)."
     )
     assert lines["Promotion"] == "Promoted: no release was current before."
@@ -41,27 +41,29 @@ def test_the_first_release(first: CalibratedRelease) -> None:
     assert [*summary(first, with_next_steps=False)] == ["Measured", "Threshold", "Promotion"]
 
 
-def test_a_release_in_place_of_another(first: CalibratedRelease) -> None:
+def test_summary_of_replaced_release(first: CalibratedRelease) -> None:
     lines = summary(replace(first, previous="old"))
-    assert lines["Promotion"] == "Promoted in place of old: it has a threshold, and no --promote-if sets a rule."
+    assert lines["Promotion"] == "Promoted in place of old: it has a threshold, and no promotion rule was given."
 
 
-def test_one_that_was_not_to_be_promoted(first: CalibratedRelease) -> None:
-    lines = summary(replace(first, request=PromotionRequest(wanted=False, rule=None), previous="old"))
-    assert lines["Promotion"] == "Not promoted, as --no-promote asks. old stays the current release."
+def test_summary_with_no_promote(first: CalibratedRelease) -> None:
+    lines = summary(replace(first, request=PromotionRequest(requested=False, rule=None), previous="old"))
+    assert lines["Promotion"] == "Not promoted, because of --no-promote. old remains the current release."
     assert lines["Next"] == f"taugate release promote {first.path.name} --releases 'my releases'"
 
 
-def test_one_without_a_safe_threshold(first: CalibratedRelease) -> None:
+def test_summary_without_safe_threshold(first: CalibratedRelease) -> None:
     policy = first.manifest.policy.model_copy(update={"kind": "none", "tau": None})
     without = first.manifest.model_copy(update={"policy": policy})
     lines = summary(replace(first, manifest=without, ending=CalibrateResult(3, "why", "no cut")))
     assert lines["Threshold"].startswith("None. Every result is kept, and ")
-    assert lines["Promotion"] == "Not promoted, for the reason below. Nothing is current yet."
+    assert lines["Promotion"] == "Not promoted, for the reason below. No release is current yet."
     assert lines["Next"] == "Read the message below, and the report."
 
 
-def test_one_without_a_holdout(first: CalibratedRelease) -> None:
+def test_summary_without_holdout(first: CalibratedRelease) -> None:
     bootstrap = first.manifest.bootstrap.model_copy(update={"holdout": 0.0})
     lines = summary(replace(first, manifest=first.manifest.model_copy(update={"bootstrap": bootstrap})))
-    assert lines["Measured"].endswith("The same queries choose the threshold and check it: expect a little worse.")
+    assert lines["Measured"].endswith(
+        "The same queries choose and check the threshold, so expect slightly worse results."
+    )

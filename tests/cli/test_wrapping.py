@@ -11,7 +11,7 @@ HEBREW = "כמה זמן תקפה האחריות על הגג"
 PERSIAN = "می\u200cخواهم سقف را تعمیر کنم"
 
 
-def test_words_stay_whole_where_there_are_spaces() -> None:
+def test_words_are_not_broken() -> None:
     assert wrapped("one  two three", 8) == ["one two", "three"]
     assert wrapped(HEBREW, 12) == ["כמה זמן תקפה", "האחריות על", "הגג"]
     assert wrapped("", 8) == wrapped("  ", 8) == []
@@ -19,14 +19,14 @@ def test_words_stay_whole_where_there_are_spaces() -> None:
 
 @pytest.mark.parametrize("text", [JAPANESE, THAI, HEBREW, PERSIAN, "x" * 50, "中" * 7, "." * 90])
 @pytest.mark.parametrize("width", [8, 13, 40])
-def test_no_line_is_wider_and_no_letter_is_lost(text: str, width: int) -> None:
+def test_wrapped_lines_fit_and_keep_letters(text: str, width: int) -> None:
     lines = wrapped(text, width)
     assert all(columns(line) <= width for line in lines)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
     assert not any(line[0] in "、。ั่้" for line in lines)
 
 
-def test_a_wide_letter_takes_two_columns_and_a_mark_none() -> None:
+def test_wide_letter_takes_two_columns() -> None:
     assert [columns(text) for text in ("屋根", "ab", "e\u0301", "ซ่", "می\u200cخ")] == [4, 2, 1, 1, 3]
 
 

@@ -1,4 +1,4 @@
-"""No framework reports to its makers that it was tested."""
+"""Turn off the telemetry of the frameworks during tests."""
 
 import os
 

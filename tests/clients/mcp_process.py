@@ -1,4 +1,4 @@
-"""`taugate-mcp` as its users start it, stopped by its process id."""
+"""`taugate-mcp` as a process on its own port, stopped by its process id."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""TaugateClient and AsyncTaugateClient against the real service, and their models against its description."""
+"""TaugateClient and AsyncTaugateClient against the real service, and their models against its schema."""
 
 import asyncio
 import hashlib
@@ -36,7 +36,7 @@ def client(service: ServiceProcess) -> Iterator[TaugateClient]:
         yield client
 
 
-def test_a_search_returns_what_the_service_says(client: TaugateClient, service: ServiceProcess) -> None:
+def test_search_returns_service_reply(client: TaugateClient, service: ServiceProcess) -> None:
     reply = client.search(QUESTION, k=3)
     said = service.http.post("/search", json={"query": QUESTION, "k": 3}).json()
     assert [result.id for result in reply.results] == [result["id"] for result in said["results"]]
@@ -47,14 +47,14 @@ def test_a_search_returns_what_the_service_says(client: TaugateClient, service: 
     assert reply.drift.alarm is False
 
 
-def test_a_batch_mixes_texts_and_requests(client: TaugateClient) -> None:
+def test_batch_takes_texts_and_requests(client: TaugateClient) -> None:
     first, second = client.search_batch([QUESTION, {"query": QUESTION, "k": 1, "include_text": False}])
     assert [result.id for result in second.results] == [first.results[0].id]
     assert first.results[0].text
     assert second.results[0].text is None
 
 
-def test_feedback_explain_and_release(client: TaugateClient) -> None:
+def test_feedback_explain_and_release_work(client: TaugateClient) -> None:
     reply = client.search(QUESTION)
     judged = reply.results[0].id
     assert client.feedback(reply.query_id, judged, relevant=True).status == "accepted"
@@ -71,7 +71,7 @@ def test_feedback_explain_and_release(client: TaugateClient) -> None:
     assert isinstance(release.drift, LiveDrift)
 
 
-def test_live_overlap_is_read() -> None:
+def test_release_parses_live_overlap() -> None:
     interval = {"mean": 0.5, "lower": 0.4, "upper": 0.6}
     live = {"alarm": True, "signals": ["roe"], "coe": None, "coe_expected": interval, "roe": interval}
     told = {"release": "r", "calibration": "calibrated", "shadow": None, "loaded_at": "-", "precision": "int8"}
@@ -82,7 +82,7 @@ def test_live_overlap_is_read() -> None:
     assert read_release(told).drift is None, "of a service from before it told"
 
 
-def test_the_asynchronous_client_answers_alike(service: ServiceProcess, client: TaugateClient) -> None:
+def test_async_client_returns_same_results(service: ServiceProcess, client: TaugateClient) -> None:
     async def ask() -> None:
         async with AsyncTaugateClient(f"http://127.0.0.1:{service.port}") as asked:
             replies = await asyncio.gather(*(asked.search(QUESTION) for _ in range(4)))
@@ -101,14 +101,14 @@ def test_the_asynchronous_client_answers_alike(service: ServiceProcess, client: 
     asyncio.run(ask())
 
 
-def test_connections_stay_open(client: TaugateClient, service: ServiceProcess) -> None:
+def test_client_reuses_connection(client: TaugateClient, service: ServiceProcess) -> None:
     for _ in range(5):
         client.search(QUESTION)
     pool = client._http._transport._pool  # type: ignore[attr-defined]
     assert len(pool.connections) == 1
 
 
-def test_errors_carry_code_message_and_request_id(client: TaugateClient) -> None:
+def test_errors_carry_code_and_request_id(client: TaugateClient) -> None:
     with pytest.raises(InvalidRequest) as refused:
         client.search(QUESTION, filter={"colour": "red"})
     error = refused.value
@@ -120,7 +120,7 @@ def test_errors_carry_code_message_and_request_id(client: TaugateClient) -> None
     assert unknown.value.code == "not_found"
 
 
-def test_the_key_comes_from_the_argument_or_the_environment(releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_from_argument_or_environment(releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = "of-the-test"  # noqa: S105
     key = {"name": "app", "sha256": hashlib.sha256(secret.encode()).hexdigest(), "scopes": ["search"]}
     with ServiceProcess(releases, TAUGATE_KEYS=json.dumps([key])) as guarded:
@@ -141,7 +141,7 @@ def test_the_key_comes_from_the_argument_or_the_environment(releases: Path, monk
 
 
 @pytest.mark.parametrize(("arguments", "said"), [(("localhost:8000",), "http://"), (("http://h", "a\nb"), "key")])
-def test_what_cannot_be_sent_is_refused_at_once(arguments: tuple[str, ...], said: str) -> None:
+def test_unsendable_url_or_key_is_refused(arguments: tuple[str, ...], said: str) -> None:
     with pytest.raises(ValueError, match=said) as refused:
         TaugateClient(*arguments)
     assert "a\nb" not in str(refused.value)
@@ -160,14 +160,14 @@ def test_what_cannot_be_sent_is_refused_at_once(arguments: tuple[str, ...], said
         "ReleaseResponse",
     ],
 )
-def test_models_have_every_field_of_the_api(model: str) -> None:
+def test_models_match_api_schemas(model: str) -> None:
     known = fields(getattr(taugate_client, model))
     described = SCHEMAS[model]["properties"].keys()
     assert described <= {each.name for each in known}
     assert {each.name for each in known if each.default is MISSING} <= described, "a field that no reply has"
 
 
-def test_options_are_those_of_the_api(client: TaugateClient) -> None:
+def test_options_match_api_schemas(client: TaugateClient) -> None:
     assert client.search(QUESTION, explore=False).results
     assert SearchOptions.__annotations__.keys() | {"query"} == SCHEMAS["SearchRequest"]["properties"].keys()
     assert (
@@ -185,7 +185,7 @@ def reply_of(**changes: object) -> bytes:
     return json.dumps(reply | changes).encode()
 
 
-def test_a_field_of_a_newer_service_is_ignored() -> None:
+def test_unknown_reply_field_is_ignored() -> None:
     reply = search("q").read(200, {}, reply_of(later="yes", drift={"alarm": True, "signals": ["topk"], "since": 1}))
     assert reply.drift.alarm and reply.reason == "all_below_threshold"
     with pytest.raises(AttributeError):
@@ -193,14 +193,14 @@ def test_a_field_of_a_newer_service_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"null", b"{}", reply_of(results={}), reply_of(results=[{}])])
-def test_a_reply_of_something_else_is_named(body: bytes) -> None:
+def test_foreign_reply_raises_unexpected_reply(body: bytes) -> None:
     with pytest.raises(UnexpectedReply):
         search("q").read(200, {}, body)
     with pytest.raises(UnexpectedReply):
         search_batch(["q"]).read(200, {}, body)
 
 
-def test_an_error_of_a_proxy_is_an_error_too() -> None:
+def test_proxy_error_raises_taugate_error() -> None:
     with pytest.raises(TaugateError) as bad_gateway:
         search("q").read(502, {"x-request-id": "abc"}, b"<html>Bad gateway</html>")
     assert (bad_gateway.value.status, bad_gateway.value.code, bad_gateway.value.request_id) == (502, None, "abc")
@@ -208,7 +208,7 @@ def test_an_error_of_a_proxy_is_an_error_too() -> None:
         search("q").read(307, {}, b"")
 
 
-def test_every_error_of_the_service_has_a_class() -> None:
+def test_every_service_error_has_class() -> None:
     from taugate.service.errors import ApiError
 
     kinds = {kind: error_type(kind.status, kind.code) for kind in ApiError.__subclasses__()}

@@ -1,4 +1,4 @@
-"""The wheel of the client: small, complete, with one dependency, and no import of Taugate or of a foreign framework."""
+"""The client's wheel: small, complete, with one dependency, and without imports of Taugate or other frameworks."""
 
 import ast
 import shutil
@@ -40,7 +40,7 @@ def metadata(wheel: Path) -> Message:
         return message_from_bytes(archive.read(name))
 
 
-def test_it_is_small_and_complete(wheel: Path) -> None:
+def test_wheel_is_small_and_complete(wheel: Path) -> None:
     assert wheel.stat().st_size < 60_000
     modules = {path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("*.py")}
     typed = {path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("py.typed")}
@@ -50,13 +50,13 @@ def test_it_is_small_and_complete(wheel: Path) -> None:
     assert {PurePosixPath(name).parts[0] for name in found} == set(FRAMEWORKS)
 
 
-def test_shared_namespaces_are_left_to_all(wheel: Path) -> None:
+def test_wheel_has_no_namespace_init_files(wheel: Path) -> None:
     """An __init__.py in llama_index or haystack_integrations would hide every other distribution's modules."""
     shared = {"llama_index", "llama_index/retrievers", "haystack_integrations", "haystack_integrations/components"}
     assert not {f"{folder}/__init__.py" for folder in shared} & names(wheel)
 
 
-def test_it_brings_its_http_library_and_nothing_more(metadata: Message) -> None:
+def test_wheel_requires_only_httpx2(metadata: Message) -> None:
     required = metadata.get_all("Requires-Dist", [])
     assert [each for each in required if "extra ==" not in each] == ["httpx2<3,>=2.9"]
     assert set(metadata.get_all("Provides-Extra", [])) == {"langchain", "llamaindex", "haystack", "mcp"}
@@ -64,25 +64,25 @@ def test_it_brings_its_http_library_and_nothing_more(metadata: Message) -> None:
         assert len([each for each in required if f'extra == "{extra}"' in each]) == 1
 
 
-def test_it_has_the_command_of_the_mcp_server(wheel: Path) -> None:
+def test_wheel_has_mcp_command(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt"))
         assert "taugate-mcp = taugate_mcp.command:main\n" in archive.read(name).decode()
 
 
-def test_its_version_is_that_of_the_service(metadata: Message) -> None:
+def test_version_equals_service_version(metadata: Message) -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         assert metadata["Version"] == tomllib.load(file)["project"]["version"]
 
 
-def test_the_checkers_of_packages_find_nothing(wheel: Path) -> None:
+def test_package_checkers_find_nothing(wheel: Path) -> None:
     command = [sys.executable, "-m", "twine", "check", "--strict", str(wheel)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("package", FRAMEWORKS)
-def test_a_package_imports_its_own_framework_only(package: str) -> None:
+def test_package_imports_own_framework_only(package: str) -> None:
     imported = set()
     for path in (SOURCES / package).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -95,7 +95,7 @@ def test_a_package_imports_its_own_framework_only(package: str) -> None:
     assert others <= FRAMEWORKS[package] | ({"httpx2"} if package == "taugate_client" else set())
 
 
-def test_it_works_where_nothing_else_is_installed(wheel: Path, tmp_path: Path) -> None:
+def test_wheel_works_without_other_packages(wheel: Path, tmp_path: Path) -> None:
     """The wheel on a path of its own, with httpx2 and what that requires: neither numpy nor pydantic is imported."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)

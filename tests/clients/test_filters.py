@@ -1,4 +1,4 @@
-"""Filters of the frameworks become filters of Taugate, and what cannot is refused by name."""
+"""Translation of the frameworks' filters to Taugate's, and errors for those that cannot be expressed."""
 
 import itertools
 import json
@@ -52,7 +52,7 @@ LEAVES = [
 ]  # fmt: skip
 
 
-def test_joined_filters_hold_where_all_or_one_of_them_do() -> None:
+def test_joined_filters_match_all_or_any() -> None:
     for size in (1, 2, 3):
         for leaves in itertools.combinations(LEAVES, size):
             filters = [compare(*leaf) for leaf in leaves]
@@ -63,7 +63,7 @@ def test_joined_filters_hold_where_all_or_one_of_them_do() -> None:
                 assert holds(negate(all_of(filters)), document) != all(met), filters
 
 
-def test_joining_changes_no_filter() -> None:
+def test_joining_leaves_inputs_unchanged() -> None:
     filters = [compare("year", ">", 2018), compare("year", "<", 2024)]
     before = json.dumps(filters)
     assert all_of(filters) == {"year": {"gt": 2018, "lt": 2024}}
@@ -72,7 +72,7 @@ def test_joining_changes_no_filter() -> None:
 
 @pytest.mark.parametrize("leaves", list(itertools.combinations(LEAVES, 2)), ids=str)
 @pytest.mark.parametrize("operator", ["AND", "OR", "NOT"])
-def test_haystack_filters_mean_what_they_mean_there(leaves: tuple[tuple[str, str, object], ...], operator: str) -> None:
+def test_haystack_filters_match_same_documents(leaves: tuple[tuple[str, str, object], ...], operator: str) -> None:
     conditions = [{"field": f"meta.{name}", "operator": sign, "value": value} for name, sign, value in leaves]
     asked = {"operator": operator, "conditions": conditions}
     for document in DOCUMENTS:
@@ -80,7 +80,7 @@ def test_haystack_filters_mean_what_they_mean_there(leaves: tuple[tuple[str, str
         assert holds(from_haystack(asked), document) == expected
 
 
-def test_langchain_filters() -> None:
+def test_langchain_filters_are_translated() -> None:
     def leaf(comparator: Comparator, value: object, name: str = "year") -> Comparison:
         return Comparison(comparator=comparator, attribute=name, value=value)
 
@@ -97,7 +97,7 @@ def test_langchain_filters() -> None:
         from_langchain(leaf(Comparator.LIKE, "%a%"))
 
 
-def test_llamaindex_filters() -> None:
+def test_llamaindex_filters_are_translated() -> None:
     def leaf(operator: FilterOperator, value: object, key: str = "year") -> MetadataFilter:
         return MetadataFilter(key=key, operator=operator, value=value)
 
@@ -138,7 +138,7 @@ def test_llamaindex_filters() -> None:
         (("kind", "~", "a"), "'~'"),
     ],
 )
-def test_what_has_no_condition_is_refused_by_name(leaf: tuple[str, str, object], said: str) -> None:
+def test_unsupported_condition_names_field(leaf: tuple[str, str, object], said: str) -> None:
     with pytest.raises(UnsupportedFilter, match=said) as refused:
         compare(*leaf)
     assert leaf[0] in str(refused.value)
@@ -148,13 +148,13 @@ def test_what_has_no_condition_is_refused_by_name(leaf: tuple[str, str, object],
 @pytest.mark.parametrize(
     "filters", [{}, {"operator": "XOR", "conditions": [{}]}, {"operator": "AND"}, {"conditions": 1}]
 )
-def test_haystack_filters_of_no_known_shape(filters: dict[str, object]) -> None:
+def test_malformed_haystack_filter_is_refused(filters: dict[str, object]) -> None:
     with pytest.raises(UnsupportedFilter, match="expected"):
         from_haystack(filters)
 
 
 @pytest.mark.parametrize("leaf", [leaf for leaf in LEAVES if leaf[1] not in ("!=", "not in")], ids=str)
-def test_the_service_reads_what_it_knows(leaf: tuple[str, str, object]) -> None:
+def test_service_parses_translated_filters(leaf: tuple[str, str, object]) -> None:
     assert read_filter(all_of([compare(*leaf), compare("other", "==", True)])) is not None
 
 
@@ -169,7 +169,7 @@ DATES: list[tuple[object, str]] = [
 
 
 @pytest.mark.parametrize(("value", "written"), DATES, ids=str)
-def test_compare_bound_is_a_date_filter_has_its_iso_form(value: object, written: str) -> None:
+def test_date_bound_becomes_iso_text(value: object, written: str) -> None:
     assert compare("created", ">=", value) == {"created": {"gte": written}}
     assert read_filter(compare("created", "<", value)) is not None
     assert from_langchain(Comparison(comparator=Comparator.GT, attribute="created", value=value)) == {

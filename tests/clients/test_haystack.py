@@ -31,7 +31,7 @@ def pipeline(retriever: TaugateRetriever) -> Pipeline:
     return made
 
 
-def test_a_pipeline_survives_being_saved_and_loaded(url: str, service: ServiceProcess) -> None:
+def test_pipeline_survives_save_and_load(url: str, service: ServiceProcess) -> None:
     reply = service.http.post("/search", json={"query": QUESTION, "k": 2}).json()
     saved = pipeline(TaugateRetriever(url, k=2)).dumps()
     assert "TAUGATE_KEY" in saved
@@ -49,7 +49,7 @@ def test_a_pipeline_survives_being_saved_and_loaded(url: str, service: ServicePr
     assert done["retriever"]["reason"] is None
 
 
-def test_an_empty_answer_has_its_reason_as_an_output(url: str) -> None:
+def test_empty_result_has_reason_output(url: str) -> None:
     retriever = TaugateRetriever(url)
     assert retriever.run(QUESTION, threshold=0.99)["reason"] == "all_below_threshold"
     found = retriever.run(QUESTION, threshold=0.99)
@@ -58,14 +58,14 @@ def test_an_empty_answer_has_its_reason_as_an_output(url: str) -> None:
     assert len(retriever.run(QUESTION, threshold=0)["documents"]) == len(retriever.run(QUESTION)["documents"])
 
 
-def test_it_runs_asynchronously(url: str) -> None:
+def test_pipeline_runs_asynchronously(url: str) -> None:
     made = pipeline(TaugateRetriever(url))
     done = asyncio.run(made.run_async({"retriever": {"query": QUESTION, "k": 1}}, include_outputs_from={"retriever"}))
     assert len(done["retriever"]["documents"]) == 1
     assert done["prompt"]["prompt"].strip() == done["retriever"]["documents"][0].content
 
 
-def test_filters(url: str) -> None:
+def test_haystack_filter_limits_results(url: str) -> None:
     retriever = TaugateRetriever(url)
     category = retriever.run(QUESTION, k=1)["documents"][0].meta["category"]
     wanted = {"field": "meta.category", "operator": "==", "value": category}
@@ -75,7 +75,7 @@ def test_filters(url: str) -> None:
         TaugateRetriever(url, filters={"field": "meta.year", "operator": ">", "value": "recent"})
 
 
-def test_the_key_is_a_secret(releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_is_saved_as_variable_name(releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = {"name": "app", "sha256": hashlib.sha256(b"of-the-test").hexdigest(), "scopes": ["search"]}
     with ServiceProcess(releases, TAUGATE_KEYS=json.dumps([key])) as guarded:
         url = f"http://127.0.0.1:{guarded.ready().port}"
@@ -92,6 +92,6 @@ def test_the_key_is_a_secret(releases: Path, monkeypatch: pytest.MonkeyPatch) ->
         TaugateRetriever(url, Secret.from_token("of-the-test")).to_dict()
 
 
-def test_a_service_that_cannot_answer_is_an_error() -> None:
+def test_unreachable_service_raises_error() -> None:
     with pytest.raises(ConnectionFailed):
         TaugateRetriever(f"http://127.0.0.1:{free_port()}").run(QUESTION)

@@ -1,4 +1,4 @@
-"""LangChain's own tests of a retriever, and what they do not look at: metadata, thresholds, filters, empty answers."""
+"""LangChain's own retriever tests, and tests of metadata, thresholds, filters and empty results."""
 
 import asyncio
 import logging
@@ -56,7 +56,7 @@ class Events(BaseCallbackHandler):
         self.seen.append((name, data))
 
 
-def test_documents_carry_score_reply_and_state(url: str, service: ServiceProcess) -> None:
+def test_documents_carry_score_and_reply_fields(url: str, service: ServiceProcess) -> None:
     reply = service.http.post("/search", json={"query": QUESTION}).json()
     documents = TaugateRetriever(url=url).invoke(QUESTION)
     assert [document.page_content for document in documents] == [result["text"] for result in reply["results"]]
@@ -72,13 +72,13 @@ def test_documents_carry_score_reply_and_state(url: str, service: ServiceProcess
 
 
 @pytest.mark.parametrize("threshold", [None, 0, 0.0, 0.01])
-def test_a_threshold_below_tau_changes_nothing(url: str, threshold: float | None) -> None:
+def test_threshold_below_tau_changes_nothing(url: str, threshold: float | None) -> None:
     documents = TaugateRetriever(url=url, threshold=threshold).invoke(QUESTION)
     assert [each.id for each in documents] == [each.id for each in TaugateRetriever(url=url).invoke(QUESTION)]
     assert all(each.metadata["calibrated"] for each in documents)
 
 
-def test_a_higher_threshold_tightens(url: str) -> None:
+def test_higher_threshold_drops_results(url: str) -> None:
     every = TaugateRetriever(url=url).invoke(QUESTION)
     best = every[0].metadata["score"]
     assert [each.id for each in TaugateRetriever(url=url, threshold=best).invoke(QUESTION)] == [every[0].id]
@@ -87,7 +87,7 @@ def test_a_higher_threshold_tightens(url: str) -> None:
         TaugateRetriever(url=url).invoke(QUESTION, threshold=-1)
 
 
-def test_an_empty_answer_is_an_empty_list_with_its_reason(url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_empty_result_logs_reason_and_event(url: str, caplog: pytest.LogCaptureFixture) -> None:
     events = Events()
     retriever = TaugateRetriever(url=url, threshold=0.99)
     with caplog.at_level(logging.INFO, "taugate_client"):
@@ -107,7 +107,7 @@ def test_an_empty_answer_is_an_empty_list_with_its_reason(url: str, caplog: pyte
     assert streamed[-1]["data"]["output"] == 0
 
 
-def test_filters(url: str) -> None:
+def test_langchain_filter_limits_results(url: str) -> None:
     (category,) = {each.metadata["category"] for each in TaugateRetriever(url=url, k=1).invoke(QUESTION)}
     structured = Comparison(comparator=Comparator.EQ, attribute="category", value=category)
     for chosen in ({"category": category}, structured):
@@ -121,19 +121,19 @@ def test_filters(url: str) -> None:
         TaugateRetriever(url=url, filter=like).invoke(QUESTION)
 
 
-def test_a_service_that_cannot_answer_is_an_error(url: str) -> None:
+def test_invalid_or_unreachable_service_raises(url: str) -> None:
     with pytest.raises(InvalidRequest):
         TaugateRetriever(url=url, k=0).invoke(QUESTION)
     with pytest.raises(ConnectionFailed):
         TaugateRetriever(url=f"http://127.0.0.1:{free_port()}").invoke(QUESTION)
 
 
-def test_it_serves_one_event_loop_after_the_other(url: str) -> None:
+def test_retriever_works_in_successive_event_loops(url: str) -> None:
     retriever = TaugateRetriever(url=url)
     assert [len(asyncio.run(retriever.ainvoke(QUESTION, k=k))) for k in (1, 2, 3)] == [1, 2, 3]
     assert len(retriever._retrieval._of_loop) == 1, "clients of loops that ended are let go"
 
 
-def test_the_key_is_shown_nowhere(url: str) -> None:
+def test_key_is_hidden_in_repr(url: str) -> None:
     retriever = TaugateRetriever(url=url, key="of-the-test")
     assert "of-the-test" not in repr(retriever) + retriever.model_dump_json()

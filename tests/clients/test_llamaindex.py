@@ -1,4 +1,4 @@
-"""LlamaIndex's query engine on the real service, an empty answer included."""
+"""LlamaIndex's query engine on the real service, including an empty result."""
 
 import asyncio
 
@@ -39,7 +39,7 @@ def engine(retriever: TaugateRetriever) -> RetrieverQueryEngine:
     return RetrieverQueryEngine(retriever, get_response_synthesizer(llm=MockLLM()))
 
 
-def test_a_query_engine_answers_from_the_passages(url: str, service: ServiceProcess) -> None:
+def test_query_engine_uses_retrieved_passages(url: str, service: ServiceProcess) -> None:
     reply = service.http.post("/search", json={"query": QUESTION, "k": 2}).json()
     response = engine(TaugateRetriever(url, k=2)).query(QUESTION)
     assert [node.node_id for node in response.source_nodes] == [result["id"] for result in reply["results"]]
@@ -54,7 +54,7 @@ def test_a_query_engine_answers_from_the_passages(url: str, service: ServiceProc
     assert f"category: {metadata['category']}" in response.source_nodes[0].get_content(MetadataMode.LLM)
 
 
-def test_an_empty_answer_reaches_the_reader_with_its_reason(url: str) -> None:
+def test_empty_result_emits_event_with_reason(url: str) -> None:
     handler = Empty(seen=[])
     get_dispatcher().add_event_handler(handler)
     response = engine(TaugateRetriever(url, threshold=0.99)).query(QUESTION)
@@ -63,14 +63,14 @@ def test_an_empty_answer_reaches_the_reader_with_its_reason(url: str) -> None:
     assert [event.reply["reason"] for event in handler.seen] == ["all_below_threshold"]
 
 
-def test_it_retrieves_asynchronously(url: str) -> None:
+def test_async_retrieval_returns_same_nodes(url: str) -> None:
     retriever = TaugateRetriever(url, k=3)
     for _ in range(2):  # each in an event loop of its own
         nodes = asyncio.run(retriever.aretrieve(QUESTION))
         assert [node.node_id for node in nodes] == [node.node_id for node in retriever.retrieve(QUESTION)]
 
 
-def test_filters(url: str) -> None:
+def test_llamaindex_filter_limits_results(url: str) -> None:
     (first,) = TaugateRetriever(url, k=1).retrieve(QUESTION)
     wanted = MetadataFilters(filters=[MetadataFilter(key="category", value=first.metadata["category"])])
     nodes = TaugateRetriever(url, filters=wanted).retrieve(QUESTION)
@@ -80,6 +80,6 @@ def test_filters(url: str) -> None:
         TaugateRetriever(url, filters=text)
 
 
-def test_a_service_that_cannot_answer_is_an_error() -> None:
+def test_unreachable_service_raises_error() -> None:
     with pytest.raises(ConnectionFailed):
         TaugateRetriever(f"http://127.0.0.1:{free_port()}").retrieve(QUESTION)

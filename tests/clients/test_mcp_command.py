@@ -1,4 +1,4 @@
-"""`taugate-mcp` as a process: both transports in both protocols, how it ends, whom it answers, and wrong usage."""
+"""`taugate-mcp` as a process: both transports in both protocols, shutdown, allowed hosts, and wrong usage."""
 
 import asyncio
 import json
@@ -63,22 +63,22 @@ async def search_and_judge(server: str | StdioServerParameters, mode: str) -> No
 
 
 @pytest.mark.parametrize("mode", PROTOCOLS)
-def test_over_stdio(guarded: str, mode: str) -> None:
+def test_stdio_search_and_judge(guarded: str, mode: str) -> None:
     asyncio.run(search_and_judge(stdio(guarded, TAUGATE_KEY=KEY), mode))
 
 
 @pytest.mark.parametrize("mode", PROTOCOLS)
-def test_over_http(served: HTTPProcess, mode: str) -> None:
+def test_http_search_and_judge(served: HTTPProcess, mode: str) -> None:
     asyncio.run(search_and_judge(served.url, mode))
 
 
-def test_the_key_may_be_in_a_file(guarded: str, tmp_path: Path) -> None:
+def test_key_file_is_read(guarded: str, tmp_path: Path) -> None:
     (tmp_path / "key").write_text(f"{KEY}\n", encoding="utf-8")
     with HTTPProcess(guarded, TAUGATE_KEY_FILE=str(tmp_path / "key")) as process:
         asyncio.run(search_and_judge(process.url, "auto"))
 
 
-def test_many_clients_at_once_and_no_session_between_their_requests(served: HTTPProcess) -> None:
+def test_concurrent_clients_have_no_session(served: HTTPProcess) -> None:
     asked = {"name": "search", "arguments": {"query": QUESTION, "k": 1}}
 
     def ask(number: int) -> str:
@@ -106,7 +106,7 @@ def test_many_clients_at_once_and_no_session_between_their_requests(served: HTTP
         ("localhost", "null", 403),
     ],
 )
-def test_pages_of_other_hosts_are_kept_out(
+def test_foreign_host_or_origin_is_refused(
     served: HTTPProcess, version: str, host: str, origin: str | None, status: int
 ) -> None:
     """A page whose name is bound to 127.0.0.1 after it was loaded sends its own name (DNS rebinding)."""
@@ -125,7 +125,7 @@ def test_pages_of_other_hosts_are_kept_out(
     assert "server" not in reply.headers
 
 
-def test_what_else_http_is_asked(served: HTTPProcess) -> None:
+def test_livez_stream_and_large_body(served: HTTPProcess) -> None:
     assert httpx.get(served.url.replace("/mcp", "/livez")).text == "ok\n"
     stream = httpx.get(served.url, headers=HEADERS)
     assert (stream.status_code, stream.headers["allow"]) == (405, "POST")
@@ -152,7 +152,7 @@ class Slow(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def test_sigterm_answers_what_is_in_flight_and_ends_well() -> None:
+def test_sigterm_completes_requests_in_progress() -> None:
     with LoopbackHTTPServer(Slow) as slow, HTTPProcess(slow.url, TAUGATE_KEY=KEY) as process:
         body = LIST | {"method": "tools/call", "params": {"name": "search", "arguments": {"query": "q"}}}
         with ThreadPoolExecutor(1) as pool:
@@ -166,7 +166,7 @@ def test_sigterm_answers_what_is_in_flight_and_ends_well() -> None:
         assert "Traceback" not in process.log
 
 
-def test_an_interrupt_ends_both() -> None:
+def test_sigint_ends_both_transports() -> None:
     with HTTPProcess("http://127.0.0.1:9") as process:
         assert process.stop(signal.SIGINT) == 130
     command = [*COMMAND, "--url", "http://127.0.0.1:9"]
@@ -182,7 +182,7 @@ def test_an_interrupt_ends_both() -> None:
         assert over_stdio.wait(timeout=30) == -signal.SIGINT
 
 
-def test_stdio_ends_with_its_input_and_writes_nothing_but_messages() -> None:
+def test_stdio_ends_with_input() -> None:
     call = LIST | {"method": "tools/call", "params": {"name": "search", "arguments": {"query": "q", "k": 0}}}
     hello = LIST | {
         "method": "initialize",
@@ -205,17 +205,21 @@ def test_stdio_ends_with_its_input_and_writes_nothing_but_messages() -> None:
     [
         ([], {}, "arguments are required: --url"),
         (["--url", "ftp://a"], {}, "does not begin with http"),
-        (["--url", "http://a", "--port", "70000"], {}, "'70000' is no port"),
-        (["--url", "http://a", "--port", "-1"], {}, "'-1' is no port"),
+        (["--url", "http://a", "--port", "70000"], {}, "'70000' is not a port"),
+        (["--url", "http://a", "--port", "-1"], {}, "'-1' is not a port"),
         (["--url", "http://a", "--allowed-hosts", "http://b"], {}, "leave out scheme and port"),
         (["--url", "http://a", "--transport", "sse"], {}, "invalid choice"),
         (["--url", "http://a"], {"TAUGATE_KEY": "two words"}, "printable ASCII"),
-        (["--url", "http://a"], {"TAUGATE_KEY_FILE": "/no/such"}, "/no/such: TAUGATE_KEY_FILE names it, and it cannot"),
-        (["--url", "http://a"], {"TAUGATE_KEY_FILE": "/dev/null"}, "it is empty; write the key into it"),
+        (["--url", "http://a"], {"TAUGATE_KEY_FILE": "/no/such"}, "TAUGATE_KEY_FILE: /no/such cannot be read"),
+        (
+            ["--url", "http://a"],
+            {"TAUGATE_KEY_FILE": "/dev/null"},
+            "TAUGATE_KEY_FILE: /dev/null is empty; write the key into it",
+        ),
         (["--url", "http://a"], {"TAUGATE_KEY": "a", "TAUGATE_KEY_FILE": "b"}, "are both set; unset one"),
     ],
 )
-def test_wrong_usage_is_told_and_ends_with_2(
+def test_wrong_usage_exits_with_2(
     options: list[str],
     variables: dict[str, str],
     said: str,
@@ -235,7 +239,7 @@ def test_wrong_usage_is_told_and_ends_with_2(
     assert "two words" not in printed.err
 
 
-def test_a_port_that_is_taken_is_told(served: HTTPProcess, capsys: pytest.CaptureFixture) -> None:
+def test_port_in_use_is_reported(served: HTTPProcess, capsys: pytest.CaptureFixture) -> None:
     port = served.url.rpartition(":")[2].removesuffix("/mcp")
     assert main(["--url", "http://a", "--transport", "http", "--port", port]) == 1
     assert capsys.readouterr().err == (
@@ -243,7 +247,7 @@ def test_a_port_that_is_taken_is_told(served: HTTPProcess, capsys: pytest.Captur
     )
 
 
-def test_without_the_extra_it_says_what_to_install() -> None:
+def test_missing_extra_names_install_command() -> None:
     program = "import sys; sys.modules['mcp'] = None; from taugate_mcp.command import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "--url", "http://a"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
@@ -260,7 +264,7 @@ def closed(command: list[str], text: str = "") -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_a_client_that_reads_no_reply_ends_the_server_quietly() -> None:
+def test_closed_reader_ends_server_quietly() -> None:
     command = [*COMMAND, "--url", "http://127.0.0.1:9"]
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
     request = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
@@ -268,7 +272,7 @@ def test_a_client_that_reads_no_reply_ends_the_server_quietly() -> None:
     assert closed(unread("1,2", command)) == (0, "")
 
 
-def test_a_closed_stdout_is_refused_in_one_line() -> None:
+def test_closed_stdout_is_refused() -> None:
     status, said = closed(redirected(">&-", [*COMMAND, "--url", "http://127.0.0.1:9"]))
     assert status == 2
     assert said.startswith("taugate-mcp: stdin or stdout is closed")

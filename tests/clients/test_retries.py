@@ -1,4 +1,4 @@
-"""What the client sends again, and what it never does: servers that refuse, break off, and come back."""
+"""Which failures the client retries, against servers that refuse, disconnect and recover."""
 
 import asyncio
 import json
@@ -110,7 +110,7 @@ BOTH = pytest.mark.parametrize("send", [judge, judge_async], ids=["sync", "async
     [RESET, HALF, refusal(408), refusal(429), refusal(429, "rate_limited"), refusal(503, "not_ready"), refusal(504)],
     ids=str,
 )
-def test_what_may_pass_is_sent_again(send, failure: Answer) -> None:
+def test_transient_failure_is_retried(send, failure: Answer) -> None:
     with Script(failure, failure, "good") as server:
         assert send(server.url) == "accepted"
     assert len(server.requests) == 3
@@ -120,7 +120,7 @@ def test_what_may_pass_is_sent_again(send, failure: Answer) -> None:
 
 @BOTH
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422, 431, 500, 501, 502])
-def test_nothing_else_is_sent_again(send, status: int) -> None:
+def test_permanent_failure_is_not_retried(send, status: int) -> None:
     with Script(refusal(status, "some_code")) as server, pytest.raises(TaugateError) as failed:
         send(server.url)
     assert len(server.requests) == 1
@@ -130,7 +130,7 @@ def test_nothing_else_is_sent_again(send, status: int) -> None:
 
 
 @BOTH
-def test_a_late_reply_is_not_asked_for_again(send) -> None:
+def test_timeout_is_not_retried(send) -> None:
     with Script(SILENT) as server, pytest.raises(TimedOut) as late:
         send(server.url, timeout=0.2)
     assert len(server.requests) == 1
@@ -139,14 +139,14 @@ def test_a_late_reply_is_not_asked_for_again(send) -> None:
 
 
 @BOTH
-def test_the_service_says_how_long_to_wait(send) -> None:
+def test_retry_after_is_respected(send) -> None:
     with Script(refusal(429, "rate_limited", Retry_After="1"), "good") as server:
         assert send(server.url) == "accepted"
     first, second = server.times
     assert 1 <= second - first < 10
 
 
-def test_a_wait_that_is_too_long_is_left_to_the_caller() -> None:
+def test_long_retry_after_is_not_awaited() -> None:
     with Script(refusal(429, "rate_limited", Retry_After="60")) as server, pytest.raises(RateLimited) as limited:
         judge(server.url)
     assert limited.value.retry_after == 60
@@ -154,13 +154,13 @@ def test_a_wait_that_is_too_long_is_left_to_the_caller() -> None:
 
 
 @pytest.mark.parametrize(("header", "seconds"), [("soon", None), ("-1", None), ("1.5", None), ("0", 0.0)])
-def test_odd_waits(header: str, seconds: float | None) -> None:
+def test_odd_retry_after_values(header: str, seconds: float | None) -> None:
     with Script(refusal(503, Retry_After=header)) as server, pytest.raises(Unavailable) as busy:
         judge(server.url, Retries(most=0))
     assert busy.value.retry_after == seconds
 
 
-def test_a_wait_may_be_a_date() -> None:
+def test_retry_after_date_is_parsed() -> None:
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
     with Script(refusal(503, Retry_After=date)) as server, pytest.raises(Unavailable) as busy:
         judge(server.url, Retries(most=0))
@@ -168,7 +168,7 @@ def test_a_wait_may_be_a_date() -> None:
 
 
 @BOTH
-def test_it_gives_up_in_the_end(send) -> None:
+def test_client_gives_up_after_retries(send) -> None:
     with Script(*[RESET] * 3) as server, pytest.raises(ConnectionFailed):
         send(server.url, Retries(most=2, first_seconds=0.01))
     assert len(server.requests) == 3
@@ -178,7 +178,7 @@ def test_it_gives_up_in_the_end(send) -> None:
     assert time.monotonic() - started < 10
 
 
-def test_pauses_grow_and_differ() -> None:
+def test_pauses_grow_with_jitter() -> None:
     retries = Retries(most=20, first_seconds=1, longest_seconds=8)
     broken = ConnectionFailed("no reply")
     for attempt, longest in ((1, 1), (2, 2), (3, 4), (4, 8), (9, 8)):
@@ -223,7 +223,7 @@ def counted(http: httpx.Client) -> float:
     )
 
 
-def test_a_judgement_whose_reply_is_lost_counts_once(service: ServiceProcess, judged: tuple[str, str]) -> None:
+def test_judgement_with_lost_reply_counts_once(service: ServiceProcess, judged: tuple[str, str]) -> None:
     before = counted(service.http)
     with HalvingProxy(service.port) as proxy, TaugateClient(f"http://{HOST}:{proxy.port}", retries=FAST) as client:
         assert client.feedback(*judged, relevant=True).status == "repeated"

@@ -1,4 +1,4 @@
-"""What the retrievers of all frameworks share: the stricter cut, and the metadata of a passage."""
+"""Shared parts of the retrievers: the stricter threshold, and the metadata of a passage."""
 
 import math
 
@@ -21,20 +21,20 @@ def reply(*scores: float) -> SearchResponse:
 
 
 @pytest.mark.parametrize("threshold", [None, 0, 0.0, 0.1, 0.5])
-def test_a_threshold_at_or_below_every_score_changes_nothing(threshold: float | None) -> None:
+def test_low_threshold_changes_nothing(threshold: float | None) -> None:
     found = reply(0.9, 0.5)
     assert tighten(found, threshold) is found
     assert tighten(reply(), threshold).reason == "unanswerable", "nothing to drop, and the reason stays"
 
 
-def test_a_higher_threshold_drops_and_says_so() -> None:
+def test_higher_threshold_drops_and_counts() -> None:
     some = tighten(reply(0.9, 0.5), 0.6)
     assert ([each.score for each in some.results], some.dropped, some.reason) == ([0.9], 4, None)
     none = tighten(reply(0.9, 0.5), 0.95)
     assert (none.results, none.dropped, none.reason) == ((), 5, "all_below_threshold")
 
 
-def test_no_retriever_asks_for_results_below_the_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retrieval_turns_exploration_off(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, object]] = []
 
     def answer(self: TaugateClient, query: str, **options: object) -> SearchResponse:
@@ -47,12 +47,12 @@ def test_no_retriever_asks_for_results_below_the_threshold(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("threshold", [-0.1, math.nan])
-def test_no_threshold_can_loosen(threshold: float) -> None:
+def test_negative_threshold_is_refused(threshold: float) -> None:
     with pytest.raises(ValueError, match="tighten"):
         tighten(reply(0.9), threshold)
 
 
-def test_no_field_of_a_document_is_lost_to_ours() -> None:
+def test_metadata_keeps_conflicting_document_fields() -> None:
     fields = metadata(reply(), result(0.9, score="five stars", year=2020))
     assert (fields["score"], fields["document.score"], fields["year"]) == (0.9, "five stars", 2020)
     assert (fields["query_id"], fields["release"], fields["calibration"]) == ("q1", "r1", "calibrated")

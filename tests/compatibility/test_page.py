@@ -1,4 +1,4 @@
-"""docs/compatibility.md names the versions that the code has, and every old name that still works."""
+"""docs/compatibility.md has the versions of the code, and every old name that still works."""
 
 import re
 from pathlib import Path
@@ -25,11 +25,11 @@ DRIFT_KEYS = re.search(r'"taugate:drift:(\d+):', FLEET.read_text(encoding="utf-8
         ("drift alarms in Redis", int(DRIFT_KEYS[1]) if DRIFT_KEYS else None),
     ],
 )
-def test_versions_are_those_of_the_code(row: str, version: int) -> None:
+def test_versions_match_code(row: str, version: int) -> None:
     assert re.findall(rf"^\| {row}.*, now (\d+) \| (\d+) \|$", PAGE, re.MULTILINE) == [(str(version), str(version))]
 
 
-def test_every_old_name_is_listed_with_its_new_one() -> None:
+def test_old_names_are_listed() -> None:
     old = {
         (f"TAUGATE_{older.upper()}", variable.name) for variable in VARIABLES.values() for older in variable.names[1:]
     }

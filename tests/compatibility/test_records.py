@@ -1,4 +1,4 @@
-"""Query logs, key files, baselines and histories that earlier versions wrote, as today's commands read them."""
+"""Current commands on query logs, key files, baselines and histories of earlier versions."""
 
 import json
 import shutil
@@ -13,32 +13,32 @@ from tests.compatibility.write import FOLDER
 from tests.service_process import ServiceProcess
 
 RELEASES = FOLDER / "releases"
-KEY = "taugate_1Fc0oONh9X40KaRuOIgFuIiJymJCXpUEd3gFz1PCMwQ"  # whose hash keys.json has
+KEY = "taugate_1Fc0oONh9X40KaRuOIgFuIiJymJCXpUEd3gFz1PCMwQ"  # keys.json has its hash
 
 
 @pytest.mark.parametrize(
     ("log", "releases"), [("query-log-texts.jsonl", "schema-2-early"), ("query-log-hashes.jsonl", "schema-2-baseline")]
 )
-def test_an_earlier_query_log_is_refused(
+def test_earlier_query_log_is_refused(
     log: str, releases: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It does not say what was shown."""
+    """An earlier log does not list the shown documents."""
     copy = shutil.copy(FOLDER / log, tmp_path)
     assert cli.main(["drift", "replay", str(copy), "--releases", str(RELEASES / releases), "--json"]) == 2
     assert f"{copy}:1: written by a version before 0.3" in capfd.readouterr().err
 
 
-def test_a_key_file_lets_its_key_in() -> None:
+def test_earlier_key_file_is_accepted() -> None:
     with ServiceProcess(RELEASES / "schema-2-baseline", TAUGATE_KEYS_FILE=str(FOLDER / "keys.json")).ready() as service:
-        asked = {"json": {"query": "Who built the old bridge of Riga?"}}
-        assert service.http.post("/search", **asked).status_code == 401
+        request = {"json": {"query": "Who built the old bridge of Riga?"}}
+        assert service.http.post("/search", **request).status_code == 401
         bearer = {"Authorization": f"Bearer {KEY}"}
-        assert service.http.post("/search", headers=bearer, **asked).status_code == 200
-        assert service.http.get("/metrics", headers=bearer).status_code == 403, "a scope that the key has not"
+        assert service.http.post("/search", headers=bearer, **request).status_code == 200
+        assert service.http.get("/metrics", headers=bearer).status_code == 403, "the key lacks this scope"
 
 
-def test_a_baseline_is_taken() -> None:
-    """One that does not fit is a warning, and the service goes on without it."""
+def test_earlier_baseline_is_accepted() -> None:
+    """A baseline that does not fit would be a warning in the log."""
     releases = RELEASES / "schema-2-baseline"
     with ServiceProcess(releases, TAUGATE_DRIFT_BASELINE=str(releases)).ready() as service:
         metrics = service.http.get("/metrics").text
@@ -47,7 +47,7 @@ def test_a_baseline_is_taken() -> None:
     assert [line for line in lines if line["level"] != "info"] == []
 
 
-def test_a_history_is_read_and_continued(tmp_path: Path) -> None:
+def test_earlier_history_is_continued(tmp_path: Path) -> None:
     copy = shutil.copytree(RELEASES / "schema-2-baseline", tmp_path / "releases")
     (first,) = history.read(copy).events
     assert (first.action, first.release, first.by) == ("promote", find(copy).name, "ops@host")

@@ -1,4 +1,4 @@
-"""Releases that earlier versions wrote: those of this schema are served with the same scores, others are refused."""
+"""Releases of earlier versions: those of this schema are served with the same scores, others are refused."""
 
 import json
 import shutil
@@ -23,14 +23,14 @@ QUESTION = "When does the last tram leave in Graz?"
 
 @pytest.fixture(params=READ)
 def releases(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A copy of a releases directory that an earlier version wrote, with a current release."""
+    """A copy of a releases directory of an earlier version, with a current release."""
     copy = shutil.copytree(RELEASES / request.param, tmp_path / "releases")
     if current_id(copy) is None:
         assert cli.main(["release", "promote", release_ids(copy)[0], "--releases", str(copy)]) == 0
     return copy
 
 
-def test_there_are_fixtures_of_every_kind() -> None:
+def test_fixtures_cover_every_kind() -> None:
     assert {"schema-2-baseline", "schema-2-early", "schema-2-everything"} <= set(READ)
     manifest = json.loads(next((RELEASES / "schema-2-everything").rglob(MANIFEST)).read_bytes())
     assert (manifest["index"]["kind"], manifest["policy"]["kind"]) == ("hnsw", "relative")
@@ -38,13 +38,13 @@ def test_there_are_fixtures_of_every_kind() -> None:
     assert manifest["abstention"] is not None
 
 
-def test_golden_queries_still_get_the_scores_that_were_recorded(releases: Path) -> None:
+def test_golden_queries_keep_recorded_scores(releases: Path) -> None:
     release = load(find(releases))
     assert len(release.golden) > 0
     golden.check(release.retriever, release.golden, release.manifest.golden_tolerance)
 
 
-def test_every_release_command_reads_it(releases: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_release_commands_read_earlier_release(releases: Path, capfd: pytest.CaptureFixture[str]) -> None:
     name = find(releases).name
     for action, out in (("list", f"* {name}"), ("verify", f"ok {name}"), ("show", "{")):
         assert cli.main(["release", action, "--releases", str(releases)]) == 0
@@ -58,7 +58,7 @@ def test_every_release_command_reads_it(releases: Path, capfd: pytest.CaptureFix
     assert current_id(releases) == name
 
 
-def test_it_is_served(releases: Path) -> None:
+def test_earlier_release_is_served(releases: Path) -> None:
     written = json.loads((find(releases) / MANIFEST).read_bytes())
     with ServiceProcess(releases).ready() as service:
         reply = service.http.post("/search", json={"query": QUESTION, "min_results": 1}).json()
@@ -67,16 +67,18 @@ def test_it_is_served(releases: Path) -> None:
     assert reply["results"][0]["id"] == "graz-tram"
 
 
-def test_a_calibration_continues_from_it(releases: Path, encoder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_calibration_continues_from_earlier_release(
+    releases: Path, encoder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     before = current_id(releases)
     assert cli.main(["calibrate", str(DATA), "--releases", str(releases), "--encoder", str(encoder)]) == 0
     assert load(find(releases)).manifest.parent == before
     if (releases / str(before) / "outcomes.safetensors").exists():
-        again = ["calibrate", str(DATA), "--releases", str(releases), "--encoder", str(encoder), "--seed", "1"]
-        assert cli.main([*again, "--promote-if", "accuracy not lower by more than 0.5"]) == 0
+        command = ["calibrate", str(DATA), "--releases", str(releases), "--encoder", str(encoder), "--seed", "1"]
+        assert cli.main([*command, "--promote-if", "accuracy not lower by more than 0.5"]) == 0
 
 
-def test_one_of_schema_1_is_refused_with_what_to_do(capfd: pytest.CaptureFixture[str]) -> None:
+def test_schema_1_is_refused_with_remedy(capfd: pytest.CaptureFixture[str]) -> None:
     path = RELEASES / "schema-1"
     name = release_ids(path)[0]
     message = f"{path / name / MANIFEST}: schema version 1, this taugate reads {SCHEMA_VERSION}; calibrate with this"
@@ -87,7 +89,7 @@ def test_one_of_schema_1_is_refused_with_what_to_do(capfd: pytest.CaptureFixture
     assert capfd.readouterr().out.startswith(f"* {name}")
 
 
-def test_one_of_a_later_schema_is_refused_as_well(tmp_path: Path) -> None:
+def test_later_schema_is_refused(tmp_path: Path) -> None:
     releases = shutil.copytree(RELEASES / READ[0], tmp_path / "releases")
     path = find(releases) / MANIFEST
     path.write_text(json.dumps(json.loads(path.read_bytes()) | {"schema_version": SCHEMA_VERSION + 1}))

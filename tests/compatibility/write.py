@@ -1,8 +1,8 @@
-"""Writes a release with the code of this tree, to be kept as a fixture: `python -m tests.compatibility.write NAME […]`.
+"""Write a release with this version, as a fixture for later ones: `python -m tests.compatibility.write NAME […]`.
 
-NAME is a new folder in tests/compatibility/releases; what follows are options of `taugate calibrate`. Do this for each
-minor version, and whenever the schema version of manifests changes, before the change. The report, which is most of a
-release's size and which no program reads, is replaced by an empty one; the digest in a release's id leaves it out.
+NAME is a new folder in tests/compatibility/releases, followed by options of `taugate calibrate`. Run it for each minor
+version, and before a change of the manifest's schema version. The report, most of a release's size, is replaced by an
+empty one: no program reads it, and the digest in the release id does not cover it.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _EMPTY = b"<!doctype html><title>Report</title>\n"
 
 
 def write(name: str, options: list[str]) -> int:
-    """Calibrate on the tiny data set, with an encoder small enough to be kept; returns the command's exit code."""
+    """Calibrate on the tiny data set with a tiny encoder; returns the exit code of the command."""
     tests.fake_encoder.DIMENSION = 32
     lines = [line for file in ("corpus", "queries") for line in (DATA / f"{file}.jsonl").read_text().splitlines()]
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Images have to be there before these tests: `make lab-test` builds them, and sets CONTAINER_TESTS."""
+"""Fixtures of the container tests, which need images: `make lab-test` builds them and sets CONTAINER_TESTS."""
 
 import os
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def _images() -> None:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """The project as compose runs it, taken down with its volumes at the end whatever happened."""
+    """A compose project, removed with its volumes at the end."""
     project = Project.copied(tmp_path_factory.mktemp("project"))
     try:
         yield project
@@ -28,7 +28,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 
 @pytest.fixture(scope="session")
 def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A releases directory that every user may read."""
+    """A releases directory that every user can read."""
     folder = write_sample_release(tmp_path_factory.mktemp("sample"))
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o755 if path.is_dir() else 0o644)

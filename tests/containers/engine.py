@@ -1,4 +1,4 @@
-"""Docker or Podman, whichever there is, and the project as compose runs it: a copy, a name and ports of its own."""
+"""Docker or Podman, and a compose project in a copy of the repository, with a name and ports for tests."""
 
 import json
 import os
@@ -19,45 +19,45 @@ SERVICES = ["service", "mcp", "redis", "prometheus", "alertmanager"]  # a contai
 
 @cache
 def engine() -> str:
-    """`docker` where its daemon answers, else `podman`."""
+    """Return `docker` if its daemon answers, else `podman`."""
     docker = shutil.which("docker") and subprocess.run(["docker", "info"], capture_output=True, check=False)
     return "docker" if docker and docker.returncode == 0 else "podman"
 
 
 def run(*arguments: str, check: bool = True, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    """A command of the engine, with its output."""
+    """Run a command of the engine, and return it with its output."""
     return finished([engine(), *arguments], check=check, timeout=timeout)
 
 
 def finished(
     command: list[str], *, check: bool = True, timeout: float = 300, **options: object
 ) -> subprocess.CompletedProcess[str]:
-    """A command that has ended; what it wrote is in the error where it failed."""
+    """Run a command; if it fails, its output is in the error."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout, **options)
     assert not check or done.returncode == 0, f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
     return done
 
 
 def image(target: str) -> str:
-    """The name that compose gives to an image of the project."""
+    """Return the name of an image in the compose files."""
     files = [ROOT / "docker-compose.yml", ROOT / "deploy" / "compose" / "milvus.yml"]
     lines = [line for path in files for line in path.read_text(encoding="utf-8").splitlines()]
     return next(line.split()[-1] for line in lines if f"image: taugate/{target}:" in line)
 
 
 def base_image() -> str:
-    """What the Dockerfile builds on."""
+    """Return the base image of the Dockerfile."""
     lines = (ROOT / "deploy" / "docker" / "Dockerfile").read_text(encoding="utf-8").splitlines()
     return next(line.removeprefix("ARG PYTHON=") for line in lines if line.startswith("ARG PYTHON="))
 
 
 def inspected(name: str) -> dict[str, Any]:
-    """What the engine says of an image."""
+    """Return the engine's description of an image."""
     return json.loads(run("image", "inspect", name).stdout)[0]
 
 
 def until(condition: Callable[[], object], seconds: float = 120) -> None:
-    """Wait until a condition holds; what it raised last is the error where it never did."""
+    """Wait until a condition holds, or raise its last error."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -70,7 +70,7 @@ def until(condition: Callable[[], object], seconds: float = 120) -> None:
 
 
 class Project:
-    """A folder with docker-compose.yml and all that it mounts, and secrets of its own."""
+    """A folder with docker-compose.yml, all files that it mounts, and new secrets."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, "taugate-test"
@@ -81,14 +81,14 @@ class Project:
 
     @classmethod
     def copied(cls, folder: Path) -> Self:
-        """As it is in the working tree, in an empty folder."""
+        """Copy the project from the working tree into an empty folder."""
         for name in ("docker-compose.yml", "docker-compose.override.yml"):
             shutil.copy(ROOT / name, folder / name)
         shutil.copytree(ROOT / "deploy", folder / "deploy")
         return cls(folder)
 
     def compose(self, *arguments: str, check: bool = True, timeout: float = 600) -> subprocess.CompletedProcess[str]:
-        """A compose command with all profiles; the jobs do nothing until they are run."""
+        """Run a compose command with all profiles; jobs do nothing until they are run."""
         program = ["docker", "compose"] if engine() == "docker" else ["podman-compose"]
         profiles = ["--profile", "demo", "--profile", "calibrate", "--profile", "mcp"]
         environment = os.environ | {name: str(port) for name, port in self.ports.items()}
@@ -96,22 +96,22 @@ class Project:
         return finished(command, check=check, timeout=timeout, cwd=self.folder, env=environment)
 
     def url(self, name: str) -> str:
-        """Where a published port answers."""
+        """Return the URL of a published port."""
         return f"http://127.0.0.1:{self.ports[f'{name.upper()}_HOST_PORT']}"
 
     def key(self, name: str) -> dict[str, str]:
-        """The headers of a request with one of the keys that secrets.sh made."""
+        """Return request headers with a key of secrets.sh."""
         return {"Authorization": f"Bearer {(self.folder / 'secrets' / f'{name}.key').read_text(encoding='utf-8')}"}
 
     def named(self, kind: str) -> list[str]:
-        """Containers (`ps --all`), volumes or networks of this project that are there."""
+        """Return the names of this project's containers (`ps --all`), volumes or networks."""
         listing = run(*kind.split(), "--format", "{{.Names}}" if kind.startswith("ps") else "{{.Name}}").stdout
         return [line for line in listing.splitlines() if line.startswith(self.name)]
 
 
 def _free_ports(count: int) -> list[int]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+    ports = [listener.getsockname()[1] for listener in sockets]
+    for listener in sockets:
+        listener.close()
     return ports

@@ -1,4 +1,4 @@
-"""docker-compose.yml started for real: a search, Prometheus with rules, a second release, and a clean end."""
+"""docker-compose.yml on a real engine: a search, Prometheus with rules, a second release, and a clean end."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ QUERY = {"query": "Who is liable for hidden defects?"}
 
 @pytest.fixture(scope="module")
 def up(project: Project) -> Project:
-    """As README, "Run it with containers", has it."""
+    """Start the project as the README does, "Run it with containers"."""
     project.compose("run", "--rm", "demo")
     project.compose("up", "--detach", *SERVICES)
     until(lambda: httpx.get(f"{project.url('taugate')}/readyz").status_code == 200)
@@ -32,12 +32,12 @@ def prometheus(project: Project, path: str) -> dict[str, list[dict[str, object]]
     return httpx.get(f"{project.url('prometheus')}/api/v1/{path}").raise_for_status().json()["data"]
 
 
-def test_a_search_is_answered_and_only_with_a_key(up: Project) -> None:
+def test_search_requires_key(up: Project) -> None:
     assert search(up).json()["results"][0]["id"] == "dolda-fel-013"
     assert httpx.post(f"{up.url('taugate')}/search", json=QUERY).status_code == 401
 
 
-def test_an_agent_searches_through_the_mcp_server(up: Project) -> None:
+def test_mcp_server_searches(up: Project) -> None:
     until(lambda: httpx.get(f"{up.url('mcp')}/livez").status_code == 200)
 
     async def best() -> str:
@@ -56,7 +56,7 @@ def test_prometheus_scrapes_every_target(up: Project) -> None:
     until(all_up)
 
 
-def test_prometheus_has_loaded_the_rules_byte_for_byte(up: Project) -> None:
+def test_prometheus_loads_committed_rules(up: Project) -> None:
     folder = up.folder / "deploy" / "prometheus" / "rules"
     for path in folder.glob("*.yml"):
         inside = run("exec", container(up, "prometheus"), "cat", f"/etc/prometheus/rules/{path.name}").stdout
@@ -66,11 +66,11 @@ def test_prometheus_has_loaded_the_rules_byte_for_byte(up: Project) -> None:
     until(lambda: {rule["health"] for group in prometheus(up, "rules")["groups"] for rule in group["rules"]} == {"ok"})  # type: ignore[attr-defined]  # JSON or YAML
 
 
-def test_prometheus_tells_the_alertmanager(up: Project) -> None:
+def test_prometheus_finds_alertmanager(up: Project) -> None:
     until(lambda: len(prometheus(up, "alertmanagers")["activeAlertmanagers"]) == 1)
 
 
-def test_replies_are_kept_in_a_redis_that_is_bounded_and_asks_for_a_password(up: Project) -> None:
+def test_redis_is_bounded_and_requires_password(up: Project) -> None:
     search(up)
     redis = container(up, "redis")
     until(lambda: "keys=" in run("exec", redis, "redis-cli", "info", "keyspace").stdout)
@@ -81,7 +81,7 @@ def test_replies_are_kept_in_a_redis_that_is_bounded_and_asks_for_a_password(up:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_every_health_check_passes(up: Project, service: str) -> None:
+def test_health_check_passes(up: Project, service: str) -> None:
     name = container(up, service)
     config = json.loads(run("container", "inspect", name).stdout)[0]["Config"]
     command, *arguments = config["Healthcheck"]["Test"]
@@ -89,7 +89,7 @@ def test_every_health_check_passes(up: Project, service: str) -> None:
     run("exec", name, *shell, *arguments)
 
 
-def test_a_release_that_is_calibrated_comes_into_service_without_a_restart(up: Project) -> None:
+def test_calibrated_release_is_served_without_restart(up: Project) -> None:
     write_sample(up.folder / "data" / "sample")
     for path in [up.folder / "data", *(up.folder / "data").rglob("*")]:
         path.chmod(0o755 if path.is_dir() else 0o644)
@@ -112,6 +112,6 @@ def container(project: Project, service: str) -> str:
     return next(name for name in names if name.removeprefix(project.name).strip("-_").startswith(f"{service}"))
 
 
-def test_down_leaves_nothing_behind(up: Project) -> None:
+def test_down_removes_everything(up: Project) -> None:
     up.compose("down", "--volumes")
     assert up.named("ps --all") == up.named("volume ls") == up.named("network ls") == []

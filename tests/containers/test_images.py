@@ -1,4 +1,4 @@
-"""The service's image: what is in it, as whom it runs, how it ends, and what it writes."""
+"""The image of the service: its contents, user, end and files."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ BEYOND_THE_BASE = 450_000_000  # bytes
 
 
 class Container:
-    """The service on a release that is mounted read-only, with what it may write to named, and nothing else."""
+    """The service with a read-only release and only the writable folders of its documentation."""
 
     def __init__(self, releases: Path, *options: str) -> None:
         arguments = ["run", "--detach", "--publish", "127.0.0.1::8000", "--volume", f"{releases}:/releases:ro"]
@@ -43,7 +43,7 @@ HARDENED = ["--read-only", "--cap-drop=all", "--security-opt=no-new-privileges"]
 
 
 @pytest.mark.parametrize("container", [HARDENED], indirect=True)
-def test_it_answers_with_no_right_to_anything(container: Container) -> None:
+def test_service_runs_without_privileges(container: Container) -> None:
     assert container.search().json()["results"]
     status = run("exec", container.id, "cat", "/proc/1/status").stdout
     fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
@@ -52,7 +52,7 @@ def test_it_answers_with_no_right_to_anything(container: Container) -> None:
 
 
 @pytest.mark.parametrize("container", [HARDENED], indirect=True)
-def test_sigterm_reaches_it_and_it_ends_within_five_seconds(container: Container) -> None:
+def test_sigterm_ends_container_quickly(container: Container) -> None:
     assert container.search().status_code == 200
     run("kill", "--signal", "TERM", container.id)
     assert run("wait", container.id, timeout=5).stdout.split()[-1] == "0"
@@ -61,7 +61,7 @@ def test_sigterm_reaches_it_and_it_ends_within_five_seconds(container: Container
 
 
 @pytest.mark.parametrize("container", [[]], indirect=True)
-def test_it_writes_nowhere_but_where_it_says(container: Container) -> None:
+def test_container_writes_only_to_volumes(container: Container) -> None:
     assert container.search().status_code == 200
     changed = [line.split(maxsplit=1)[1] for line in run("diff", container.id).stdout.splitlines()]
     mounted = ("/tmp", "/releases", "/run", "/etc", "/dev", "/proc", "/sys")  # /etc, /run: hosts, resolv.conf
@@ -69,26 +69,26 @@ def test_it_writes_nowhere_but_where_it_says(container: Container) -> None:
 
 
 @pytest.mark.parametrize("container", [HARDENED], indirect=True)
-def test_its_health_check_needs_nothing_but_python(container: Container) -> None:
+def test_health_check_needs_only_python(container: Container) -> None:
     config = inspected(image("service"))
     check = (config.get("Healthcheck") or config["Config"]["Healthcheck"])["Test"]
     assert check[0] == "CMD"
     assert '"status":"ready"' in run("exec", container.id, *check[1:]).stdout
 
 
-def test_without_a_release_it_says_what_to_do_and_exits_with_2() -> None:
+def test_missing_release_exits_with_remedy() -> None:
     done = run("run", "--rm", image("service"), check=False)
     assert done.returncode == 2
     assert "taugate: /releases: no release is current; run `taugate calibrate DATA" in done.stderr
 
 
-def test_without_keys_it_refuses_to_answer_the_world(releases: Path) -> None:
+def test_missing_keys_refuse_public_address(releases: Path) -> None:
     done = run("run", "--rm", "--volume", f"{releases}:/releases:ro", image("service"), check=False)
     assert done.returncode == 2
     assert "TAUGATE_KEYS_FILE" in done.stderr
 
 
-def test_it_has_no_pytorch_no_pip_and_no_compiler() -> None:
+def test_image_lacks_pytorch_pip_and_compiler() -> None:
     code = "import importlib.util as u, shutil; print([u.find_spec(n) for n in {}], shutil.which('cc'))"
     entry = ["run", "--rm", "--entrypoint", "python", image("service"), "-c"]
     assert run(*entry, code.format(["torch", "transformers", "pip"])).stdout.strip() == "[None, None, None] None"
@@ -104,13 +104,13 @@ def test_it_has_no_pytorch_no_pip_and_no_compiler() -> None:
         ("service-milvus", "http://engine:19530"),
     ],
 )
-def test_it_has_the_client_of_the_engine_that_it_may_be_given(target: str, url: str) -> None:
+def test_image_has_engine_client(target: str, url: str) -> None:
     kind = "milvus" if url.startswith("http") else "pgvector"
     code = f"from taugate.retrieval.engines.connect import connect; print(connect({kind!r}, [{url!r}]).kind)"
     assert inside(target, code).strip() == kind
 
 
-def test_the_mcp_server_is_the_client_and_no_service() -> None:
+def test_mcp_image_contains_only_client() -> None:
     code = "import importlib.util as u; print([u.find_spec(n) is None for n in {}])"
     names = ["taugate", "numpy", "faiss", "onnxruntime", "pip"]
     assert inside("mcp", code.format(names)).strip() == str([True] * len(names))
@@ -123,12 +123,12 @@ def inside(target: str, code: str) -> str:
     return run("run", "--rm", "--entrypoint", "python", image(target), "-c", code).stdout
 
 
-def test_the_list_of_the_service_comes_out_of_a_build_too() -> None:
+def test_build_exports_sbom_of_service() -> None:
     built = json.loads((ROOT / "build" / "sbom" / "service.cdx.json").read_text(encoding="utf-8"))
     assert built == json.loads(inside("service", "print(open('/opt/taugate/sbom.cdx.json').read())"))
 
 
-def test_it_is_small_and_says_what_it_is() -> None:
+def test_image_is_small_and_labelled() -> None:
     service, base = inspected(image("service")), inspected(base_image())
     assert service["Size"] - base["Size"] <= BEYOND_THE_BASE
     assert service["Config"]["User"] == "10001:10001"
@@ -137,7 +137,7 @@ def test_it_is_small_and_says_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("target", ["service", "service-milvus", "calibration", "mcp"])
-def test_each_image_has_a_list_of_what_is_installed(target: str) -> None:
+def test_image_sbom_matches_installed_packages(target: str) -> None:
     bom = json.loads(inside(target, "print(open('/opt/taugate/sbom.cdx.json').read())"))
     assert bom["bomFormat"] == "CycloneDX"
     named = {(each["name"].lower(), each["version"]) for each in bom["components"]}

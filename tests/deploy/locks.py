@@ -18,7 +18,7 @@ def locked(*names: str) -> dict[str, Requirement]:
     """Requirements of files, by name; of torch-cpu.txt as the version that it is a build of."""
     lines = [line for name in names for line in (FOLDER / name).read_text(encoding="utf-8").splitlines()]
     found = [Requirement(re.split(r" \\| --hash", line)[0]) for line in lines if line and line[0] not in "# "]
-    return {canonicalize_name(each.name): each for each in found}
+    return {canonicalize_name(item.name): item for item in found}
 
 
 def version(requirement: Requirement) -> str:
@@ -34,7 +34,7 @@ def needed(requirement: Requirement, extras: set[str]) -> bool:
 def faults(direct: list[Requirement], lock: dict[str, Requirement]) -> tuple[set[str], set[str]]:
     """What a lock lacks or has in a wrong version, and what nothing asks for, as far as packages are installed."""
     wrong, reached = set(), set()
-    waiting = [(each, "taugate") for each in direct]
+    waiting = [(item, "taugate") for item in direct]
     while waiting:
         requirement, asked_by = waiting.pop()
         name = canonicalize_name(requirement.name)
@@ -49,9 +49,9 @@ def faults(direct: list[Requirement], lock: dict[str, Requirement]) -> tuple[set
             continue
         reached |= {key, name}
         try:
-            asked = [Requirement(each) for each in requires(name) or []]
+            asked = [Requirement(item) for item in requires(name) or []]
         except PackageNotFoundError:
             continue
-        waiting += [(each, name) for each in asked if needed(each, requirement.extras)]
+        waiting += [(item, name) for item in asked if needed(item, requirement.extras)]
     elsewhere = {name for name, each in lock.items() if each.marker and not each.marker.evaluate()}
     return wrong, set(lock) - reached - elsewhere

@@ -1,4 +1,4 @@
-"""The wheel in an environment without extras: each command works, or names the extra that it needs.
+"""The wheel in an environment without extras: commands work, or name the extra that they need.
 
 The environment is new. It has the packages that the wheel requires, linked from those of this interpreter: what pip
 would install with constraints.txt, in a second and without a package index.
@@ -44,10 +44,10 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:  # no
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True, env=clean)
     (packages,) = folder.glob("lib/python*/site-packages")
-    for each in {each.name: each for each in required("taugate")}.values():
-        for name in {path.parts[0] for path in each.files or [] if path.parts[0] not in {"..", "__pycache__"}}:
+    for value in {value.name: value for value in required("taugate")}.values():
+        for name in {path.parts[0] for path in value.files or [] if path.parts[0] not in {"..", "__pycache__"}}:
             if not (packages / name).exists():
-                (packages / name).symlink_to(Path(str(each.locate_file(name))))
+                (packages / name).symlink_to(Path(str(value.locate_file(name))))
     return interpreter
 
 
@@ -75,7 +75,7 @@ def releases(tmp_path: Path) -> Path:
     return shutil.copytree(RELEASES, tmp_path / "releases")
 
 
-def test_the_environment_has_no_extras(python: Path) -> None:
+def test_environment_has_no_extras(python: Path) -> None:
     modules = ["torch", "sentence_transformers", "scipy", "sklearn", "jinja2", "onnx", "cryptography", "s3fs"]
     program = f"from importlib.util import find_spec; print([name for name in {modules} if find_spec(name)])"
     done = subprocess.run([python, "-I", "-c", program], capture_output=True, text=True, check=True)
@@ -94,13 +94,13 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_help(command: tuple[str, ...], taugate: Run) -> None:
+def test_help_works_without_extras(command: tuple[str, ...], taugate: Run) -> None:
     done = taugate(*command, "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.lower().startswith("usage: taugate")
 
 
-def test_what_needs_no_extra_works(taugate: Run, releases: Path) -> None:
+def test_commands_work_without_extras(taugate: Run, releases: Path) -> None:
     name = find(releases).name
     where = ("--releases", str(releases))
     document = json.loads((DATA / "corpus.jsonl").read_text().splitlines()[0])["_id"]
@@ -118,7 +118,7 @@ def test_what_needs_no_extra_works(taugate: Run, releases: Path) -> None:
     assert taugate("release", "correlations", *where).returncode == 2, "too few releases"
 
 
-def test_it_serves(python: Path, releases: Path) -> None:
+def test_service_runs_without_extras(python: Path, releases: Path) -> None:
     class Bare(ServiceProcess):
         interpreter = str(python)
 
@@ -144,9 +144,7 @@ def test_it_serves(python: Path, releases: Path) -> None:
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else value,
 )
-def test_what_needs_an_extra_names_it_in_one_sentence(
-    command: list[str], extra: str, taugate: Run, releases: Path, tmp_path: Path
-) -> None:
+def test_missing_extra_is_named(command: list[str], extra: str, taugate: Run, releases: Path, tmp_path: Path) -> None:
     (tmp_path / "key.pem").write_text("-----BEGIN PRIVATE KEY-----\n")
     log = shutil.copy(FOLDER / "query-log-hashes.jsonl", tmp_path)
     places = {"DATA": DATA, "RELEASES": releases, "LOG": log, "ID": find(releases).name, "KEY": tmp_path / "key.pem"}

@@ -1,4 +1,4 @@
-"""docker-compose.yml as it is written: what must hold of every service, whoever adds one."""
+"""docker-compose.yml: rules that every service must follow."""
 
 import json
 import re
@@ -24,7 +24,7 @@ JOBS = {"calibrate", "demo"}
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_container_is_hardened_bounded_and_of_one_version(name: str) -> None:
+def test_containers_are_hardened_and_bounded(name: str) -> None:
     service = SERVICES[name]
     assert service["read_only"]
     assert service["cap_drop"] == ["ALL"]
@@ -49,7 +49,7 @@ _GRAFANA_ASKS_NOTHING = {
 }
 
 
-def test_what_is_built_is_of_this_version_and_never_pulled() -> None:
+def test_built_images_are_never_pulled() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for name, service in SERVICES.items():
         assert ("build" in service) == service["image"].startswith("taugate/")
@@ -60,13 +60,13 @@ def test_what_is_built_is_of_this_version_and_never_pulled() -> None:
     assert f"ARG VERSION={project['version']}\n" in dockerfile
 
 
-def test_the_service_is_asked_for_its_health_as_the_image_has_it() -> None:
+def test_healthcheck_equals_dockerfile() -> None:
     dockerfile = (ROOT / "deploy" / "docker" / "Dockerfile").read_text(encoding="utf-8")
     asked = json.loads(dockerfile.partition("HEALTHCHECK")[2].partition("CMD ")[2].partition("\n")[0])
     assert SERVICES["service"]["healthcheck"]["test"] == ["CMD", *asked]
 
 
-def test_the_mcp_server_is_off_unless_asked_for_and_starts_as_compose_says() -> None:
+def test_mcp_server_is_optional() -> None:
     mcp = SERVICES["mcp"]
     assert mcp["profiles"] == ["mcp"]
     dockerfile = (ROOT / "deploy" / "docker" / "Dockerfile").read_text(encoding="utf-8")
@@ -82,12 +82,12 @@ def test_the_mcp_server_is_off_unless_asked_for_and_starts_as_compose_says() -> 
     assert int(mcp["stop_grace_period"].removesuffix("s")) > GRACE_SECONDS
 
 
-def test_grafana_asks_nothing_of_other_hosts() -> None:
+def test_grafana_contacts_no_hosts() -> None:
     environment = SERVICES["grafana"]["environment"]
     assert {name: environment.get(name) for name in _GRAFANA_ASKS_NOTHING} == _GRAFANA_ASKS_NOTHING
 
 
-def test_no_port_is_published_but_by_the_override_and_on_loopback() -> None:
+def test_ports_are_published_on_loopback() -> None:
     assert [name for name, service in SERVICES.items() if "ports" in service] == []
     published = [port for service in OVERRIDE["services"].values() for port in service["ports"]]
     assert set(OVERRIDE["services"]) == {"service", "mcp", "postgres", "prometheus", "alertmanager", "grafana"}
@@ -100,7 +100,7 @@ def test_only_the_service_reaches_redis() -> None:
     assert COMPOSE["networks"]["cache"]["internal"]
 
 
-def test_the_engine_is_off_unless_asked_for_and_keeps_its_password_in_a_file() -> None:
+def test_engine_is_optional_with_secret_password() -> None:
     engine = SERVICES["postgres"]
     assert engine["profiles"] == ["engine"]
     assert engine["networks"] == ["engine"]
@@ -117,23 +117,23 @@ def test_the_engine_is_off_unless_asked_for_and_keeps_its_password_in_a_file() -
         assert secret in SERVICES[name]["secrets"]
 
 
-def test_passwords_are_asked_for_and_none_is_written_down() -> None:
+def test_passwords_come_from_environment() -> None:
     text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
     passwords = re.findall(r"\$\{(\w+_PASSWORD):\?is not set, run sh deploy/compose/secrets\.sh\}", text)
     assert set(passwords) == {"REDIS_PASSWORD", "GRAFANA_PASSWORD"}
     assert len(passwords) == len(re.findall(r"PASSWORD}|PASSWORD:[^?\s]|PASSWORD:\?", text))
 
 
-def test_releases_are_the_jobs_to_write_and_the_services_to_read() -> None:
+def test_only_jobs_write_releases() -> None:
     mounts = {name: service.get("volumes", []) for name, service in SERVICES.items()}
     assert {name for name, volumes in mounts.items() if "releases:/releases" in volumes} == JOBS
     assert {name for name, volumes in mounts.items() if "releases:/releases:ro" in volumes} == {"service"}
-    assert {name for name, volumes in mounts.items() if any(each.startswith("copies:") for each in volumes)} == {
+    assert {name for name, volumes in mounts.items() if any(volume.startswith("copies:") for volume in volumes)} == {
         "service"
     }, "a copy of signed releases is the service's alone"
 
 
-def test_what_is_mounted_is_there() -> None:
+def test_mounted_files_exist() -> None:
     sources = [
         volume.split(":")[0]
         for service in SERVICES.values()
@@ -143,14 +143,14 @@ def test_what_is_mounted_is_there() -> None:
     assert [source for source in sources if not (ROOT / source).exists()] == []
 
 
-def test_what_it_sets_are_settings() -> None:
+def test_environment_contains_known_settings() -> None:
     lines = (ROOT / "deploy" / "compose" / "service.env").read_text(encoding="utf-8").splitlines()
     named = {line.split("=")[0] for line in lines if line and not line.startswith("#")}
     named |= set(SERVICES["service"]["environment"])
-    assert named <= {each.name for each in VARIABLES.values()}
+    assert named <= {value.name for value in VARIABLES.values()}
 
 
-def test_the_service_may_be_asked_for_by_the_names_that_compose_gives_it() -> None:
+def test_allowed_hosts_include_compose_names() -> None:
     lines = (ROOT / "deploy" / "compose" / "service.env").read_text(encoding="utf-8").splitlines()
     hosts = next(line.split("=")[1].split(",") for line in lines if line.startswith("TAUGATE_ALLOWED_HOSTS="))
     scraped = yaml.safe_load((ROOT / "deploy" / "compose" / "prometheus.yml").read_text(encoding="utf-8"))
@@ -158,23 +158,23 @@ def test_the_service_may_be_asked_for_by_the_names_that_compose_gives_it() -> No
     assert {"localhost", target.split(":")[0]} == set(hosts)
 
 
-def test_requests_in_flight_have_the_time_that_they_are_given() -> None:
+def test_grace_period_covers_shutdown() -> None:
     grace = int(SERVICES["service"]["stop_grace_period"].removesuffix("s"))
     assert grace > VARIABLES["drain_seconds"].info.default + VARIABLES["shutdown_seconds"].info.default
 
 
-def test_the_rules_of_compose_and_of_a_bare_machine_are_the_same() -> None:
+def test_compose_uses_same_prometheus_rules() -> None:
     paths = [ROOT / "deploy" / folder / "prometheus.yml" for folder in ("prometheus", "compose")]
     bare, inside = (yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths)
     for field in ("global", "rule_files"):
         assert bare[field] == inside[field]
-    assert {each["job_name"] for each in bare["scrape_configs"]} <= {
-        each["job_name"] for each in inside["scrape_configs"]
+    assert {item["job_name"] for item in bare["scrape_configs"]} <= {
+        item["job_name"] for item in inside["scrape_configs"]
     }
     assert "./deploy/prometheus/rules:/etc/prometheus/rules:ro" in SERVICES["prometheus"]["volumes"]
 
 
-def test_promtool_accepts_its_configuration(tmp_path: Path) -> None:
+def test_promtool_accepts_compose_configuration(tmp_path: Path) -> None:
     shutil.copy(ROOT / "deploy" / "compose" / "prometheus.yml", tmp_path)
     shutil.copytree(ROOT / "deploy" / "prometheus" / "rules", tmp_path / "rules")
     (tmp_path / "taugate.key").touch()  # promtool looks whether the file of a key is there
@@ -184,7 +184,7 @@ def test_promtool_accepts_its_configuration(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_secrets_are_made_once_and_for_one_user(tmp_path: Path) -> None:
+def test_secrets_are_created_once_and_private(tmp_path: Path) -> None:
     script = tmp_path / "deploy" / "compose" / "secrets.sh"
     script.parent.mkdir(parents=True)
     shutil.copy(ROOT / "deploy" / "compose" / "secrets.sh", script)

@@ -1,4 +1,4 @@
-"""Traffic in, metric out, alert firing in Alertmanager; and resolved after a rollback. All of it real."""
+"""Traffic, metric, alert in Alertmanager, and resolution after a rollback, all with real servers."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ def questions(sample: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def promoted(tmp_path_factory: pytest.TempPathFactory, releases: Path, sample: Path, encoder: Path) -> Path:
-    """The good release, and in front of it one that was calibrated on queries which nobody asks: whole documents."""
+    """The good release, and a current one that was calibrated on unrealistic queries: whole documents."""
     folder = shutil.copytree(releases, tmp_path_factory.mktemp("promoted") / "releases")
     strange = shutil.copytree(sample, tmp_path_factory.mktemp("strange") / "strange")
     documents = {
@@ -46,7 +46,7 @@ def alertmanager(tmp_path: Path) -> Iterator[Alertmanager]:
         yield server
 
 
-def test_from_traffic_to_the_alert_and_back(
+def test_drift_alert_fires_and_resolves(
     promoted: Path, releases: Path, questions: list[str], alertmanager: Alertmanager, tmp_path: Path
 ) -> None:
     bad, good = find(promoted).name, find(releases).name

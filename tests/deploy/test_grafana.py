@@ -1,4 +1,4 @@
-"""Dashboards and Grafana's alerts: as their code makes them, and every query of them answered by a real Prometheus."""
+"""Dashboards and Grafana's alerts: generated files are current, and a real Prometheus answers every query."""
 
 import json
 import math
@@ -21,13 +21,13 @@ from tests.service_process import ServiceProcess
 
 GRAFANA = DEPLOY / "grafana"
 BOARDS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (GRAFANA / "dashboards").glob("*.json")}
-# Nothing before Redis, an engine or keys are configured, somebody judges replies, or a request is refused.
+# Absent until Redis, an engine or keys are configured, replies are judged, or a request is refused.
 NOT_HERE = ("taugate_redis_up", "taugate_engine_up", 'set="correct"', "taugate_key_requests", "taugate_refused")
 
 
 def panels(board: dict) -> list[dict]:
     """All but the headings of rows, those in a row as well."""
-    inner = [panel for each in board["panels"] for panel in (each, *each.get("panels", []))]
+    inner = [panel for item in board["panels"] for panel in (item, *item.get("panels", []))]
     return [panel for panel in inner if panel["type"] != "row"]
 
 
@@ -69,20 +69,20 @@ def prometheus(service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory
         yield server
 
 
-def test_what_is_committed_is_what_the_code_makes() -> None:
+def test_committed_dashboards_are_current() -> None:
     for path, content in generated().items():
         assert path.read_text(encoding="utf-8") == content, f"make dashboards: {path.name} is not up to date"
 
 
 @pytest.mark.parametrize("expression", QUERIES)
-def test_every_panel_has_something_to_show(prometheus: Prometheus, expression: str) -> None:
+def test_panel_queries_return_series(prometheus: Prometheus, expression: str) -> None:
     asked = expression.replace("$__rate_interval", "1m").replace("$job", "taugate")
     assert "$" not in asked
     series = prometheus.query(asked)
     assert series or any(name in expression for name in NOT_HERE), f"{asked}: no series"
 
 
-def test_every_panel_says_what_it_shows() -> None:
+def test_panels_have_descriptions() -> None:
     for board in BOARDS.values():
         titles = [panel["title"] for panel in panels(board)]
         assert len(titles) == len(set(titles))
@@ -95,19 +95,19 @@ def steps(title: str) -> list[tuple[float, str]]:
     """The colours of a number, each with the value that it begins at."""
     thresholds = STATS[title]["fieldConfig"]["defaults"]["thresholds"]
     assert thresholds["mode"] == "absolute"
-    return [(-math.inf if each["value"] is None else each["value"], each["color"]) for each in thresholds["steps"]]
+    return [(-math.inf if item["value"] is None else item["value"], item["color"]) for item in thresholds["steps"]]
 
 
 @pytest.mark.parametrize("title", STATS)
-def test_every_number_says_which_values_are_good(title: str) -> None:
-    """Grafana makes any of 80 or more red where a panel does not say."""
+def test_number_panels_define_colours(title: str) -> None:
+    """Grafana shows numbers from 80 on in red if a panel does not define colours."""
     values, colours = zip(*steps(title), strict=True)
     assert values[0] == -math.inf
     assert list(values) == sorted(set(values))
     assert set(colours) <= {"green", "yellow", "red", "text"}
     assert "color" not in STATS[title]["fieldConfig"]["defaults"]  # in which case it would be of something else
     for mapping in STATS[title]["fieldConfig"]["defaults"].get("mappings", []):
-        assert not any("color" in each for each in mapping["options"].values())
+        assert not any("color" in value for value in mapping["options"].values())
 
 
 @pytest.mark.parametrize(
@@ -116,10 +116,10 @@ def test_every_number_says_which_values_are_good(title: str) -> None:
         ("Loaded", 1.8e12, "text"),
         ("Redis", 0, "red"),
         ("Redis", 1, "green"),
-        ("Golden queries asked", 300, "green"),
-        ("Golden queries asked", 901, "red"),
-        ("Not looked at", 0, "green"),
-        ("Not looked at", 2, "yellow"),
+        ("Golden queries last sent", 300, "green"),
+        ("Golden queries last sent", 901, "red"),
+        ("Not analysed", 0, "green"),
+        ("Not analysed", 2, "yellow"),
         ("Queries in a block", 200, "text"),
         ("Drift baseline", -1, "red"),
         ("Drift baseline", 0, "text"),
@@ -128,18 +128,18 @@ def test_every_number_says_which_values_are_good(title: str) -> None:
         ("Shared evidence", 1, "green"),
     ],
 )
-def test_a_number_has_the_colour_of_what_it_means(title: str, value: float, colour: str) -> None:
+def test_number_panel_colours_match_values(title: str, value: float, colour: str) -> None:
     assert [each for start, each in steps(title) if start <= value][-1] == colour
 
 
-def test_every_metric_of_drift_is_on_a_panel(service: ServiceProcess) -> None:
+def test_drift_metrics_are_on_panels(service: ServiceProcess) -> None:
     names = set(re.findall(r"^# TYPE (taugate_\w+)", service.http.get("/metrics").text, flags=re.MULTILINE))
     shown = " ".join(str(target) for target in QUERIES)
     shown += "".join(path.read_text(encoding="utf-8") for path in RULES)  # panels show what is recorded as well
     assert {name for name in names if name.removesuffix("_total") not in shown} == set()
 
 
-def test_grafana_has_the_alerts_of_prometheus() -> None:
+def test_grafana_has_all_alerts() -> None:
     document = yaml.safe_load((GRAFANA / "provisioning" / "alerting" / "taugate.yml").read_text(encoding="utf-8"))
     rules = {rule["title"]: rule for group in document["groups"] for rule in group["rules"]}
     assert set(rules) == set(ALERTS)
@@ -151,7 +151,7 @@ def test_grafana_has_the_alerts_of_prometheus() -> None:
         assert not re.search(r"\$value\b", str(rule["annotations"]))
 
 
-def test_one_replica_exports_fewer_than_500_series(service: ServiceProcess, prometheus: Prometheus) -> None:
+def test_replica_exports_under_500_series(service: ServiceProcess, prometheus: Prometheus) -> None:
     """With every route, status and outcome that it has had by now."""
     lines = [line for line in service.http.get("/metrics").text.splitlines() if not line.startswith("#")]
     assert 200 < len(lines) < 500

@@ -1,4 +1,4 @@
-"""An image has the client of every engine that compose and the chart let it be given."""
+"""Images contain the clients of all engines that compose and the chart can configure for them."""
 
 import re
 from typing import get_args
@@ -38,26 +38,26 @@ def installed(stage: str) -> set[str]:
 def clients(target: str) -> set[str]:
     """Kinds of engines whose client an image has, with all that it needs."""
     lock, extras = locked(*installed(target)), PYPROJECT["project"]["optional-dependencies"]
-    asked = {kind: [each for each in map(Requirement, extras[kind]) if needed(each, set())] for kind in KINDS.values()}
+    asked = {kind: [item for item in map(Requirement, extras[kind]) if needed(item, set())] for kind in KINDS.values()}
     return {kind for kind, direct in asked.items() if not faults(direct, lock)[0]}
 
 
-def test_the_dockerfile_says_what_an_image_is_installed_from() -> None:
+def test_images_install_expected_requirements() -> None:
     assert {name for name, (base, _) in stages().items() if base == "serving"} == set(SERVING)
     assert installed("service") == {"service.txt"}
     assert installed("calibration") == {"torch-cpu.txt", "torch.txt", "calibration.txt", "milvus.txt"}
     assert clients("mcp") == set()
 
 
-def test_the_images_of_compose_have_the_client_of_its_engine() -> None:
-    given = [each for each in SERVICES.values() if "TAUGATE_ENGINE_URL" in each.get("environment", {})]
-    assert [each["build"]["target"] for each in given] == ["service", "calibration"]
+def test_compose_images_have_engine_client() -> None:
+    given = [value for value in SERVICES.values() if "TAUGATE_ENGINE_URL" in value.get("environment", {})]
+    assert [item["build"]["target"] for item in given] == ["service", "calibration"]
     for service in given:
         (scheme,) = re.findall(r":-(\w+)://", service["environment"]["TAUGATE_ENGINE_URL"])
         assert KINDS[scheme] in clients(service["build"]["target"])
 
 
-def test_compose_for_milvus_takes_another_image_and_changes_nothing_else() -> None:
+def test_milvus_override_changes_image_only() -> None:
     target = FOR_MILVUS["service"]["build"]["target"]
     assert "milvus" in clients(target)
     image = SERVICES["service"]["image"].replace("/service:", f"/{target}:")
@@ -65,16 +65,14 @@ def test_compose_for_milvus_takes_another_image_and_changes_nothing_else() -> No
     assert set(FOR_MILVUS) == {"service"}
 
 
-def test_a_calibration_writes_to_an_engine_of_any_kind() -> None:
+def test_calibration_image_supports_all_engines() -> None:
     assert clients("calibration") == set(get_args(EngineKind)) == set(KINDS.values())
 
 
 @pytest.mark.parametrize("scheme", KINDS)
 @pytest.mark.parametrize("repository", ["taugate", "registry.example.org/taugate"])
 @pytest.mark.parametrize("target", SERVING)
-def test_the_chart_takes_an_engine_only_with_an_image_that_has_its_client(
-    target: str, repository: str, scheme: str
-) -> None:
+def test_chart_requires_image_with_client(target: str, repository: str, scheme: str) -> None:
     values = (KEYS, at("engine.url", f"{scheme}://engine"), at("image.repository", f"{repository}/{target}"))
     if KINDS[scheme] in clients(target):
         assert render(*values).environment["TAUGATE_ENGINE_URL"] == f"{scheme}://engine"

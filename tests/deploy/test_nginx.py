@@ -1,4 +1,4 @@
-"""The committed configuration of nginx: a rolling restart of what is behind it fails no request."""
+"""The committed configuration of nginx: a rolling restart of replicas fails no request."""
 
 import threading
 from contextlib import ExitStack
@@ -12,7 +12,7 @@ from tests.service_process import ServiceProcess
 CLIENTS = 4
 
 
-def test_a_rolling_restart_fails_no_request(releases: Path) -> None:
+def test_rolling_restart_fails_no_request(releases: Path) -> None:
     statuses: list[int] = []
     done = threading.Event()
 
@@ -48,7 +48,7 @@ def test_a_rolling_restart_fails_no_request(releases: Path) -> None:
     assert set(statuses) == {200}
 
 
-def test_the_service_sees_the_host_that_was_asked_for(releases: Path) -> None:
+def test_service_receives_requested_host(releases: Path) -> None:
     with ServiceProcess(releases, TAUGATE_ALLOWED_HOSTS="search.example.org") as one:
         one.ready()
         with nginx([one.port, one.port]) as front, httpx.Client(base_url=f"http://127.0.0.1:{front}") as http:
@@ -57,7 +57,7 @@ def test_the_service_sees_the_host_that_was_asked_for(releases: Path) -> None:
     assert statuses == [200, 200, 403]
 
 
-def test_operations_are_not_for_the_public(releases: Path) -> None:
+def test_operator_paths_are_not_public(releases: Path) -> None:
     with ServiceProcess(releases) as one, ServiceProcess(releases) as other:
         one.ready()
         other.ready()

@@ -1,4 +1,4 @@
-"""The example of a RayJob: its command is one that taugate takes, its pods are Kubernetes', its shape is KubeRay's."""
+"""The example RayJob: a valid command of taugate, valid pods, and KubeRay's schema."""
 
 import shlex
 from pathlib import Path
@@ -58,11 +58,11 @@ _SCHEMA = _closed(
 )
 
 
-def test_its_shape_is_that_of_a_ray_job() -> None:
+def test_ray_job_matches_schema() -> None:
     jsonschema.validate(JOB, _SCHEMA)
 
 
-def test_its_pods_are_valid_and_hardened() -> None:
+def test_ray_pods_are_valid_and_hardened() -> None:
     templates = [SPEC["submitterPodTemplate"], *(group["template"] for group in GROUPS)]
     for template in templates:
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": template["spec"]}
@@ -72,11 +72,11 @@ def test_its_pods_are_valid_and_hardened() -> None:
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
             assert container["securityContext"]["runAsNonRoot"]
             assert container["resources"]["limits"]["memory"]
-    images = {container["image"] for each in templates for container in each["spec"]["containers"]}
+    images = {container["image"] for item in templates for container in item["spec"]["containers"]}
     assert len(images) == 1, "a worker with other versions than the command is refused"
 
 
-def test_its_command_is_one_that_taugate_takes_with_a_worker_a_processor() -> None:
+def test_ray_command_uses_all_processors() -> None:
     program, *words = shlex.split(SPEC["entrypoint"])
     assert program == "taugate"
     parsed = build_parser(words).parse_args(words)

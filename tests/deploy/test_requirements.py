@@ -1,4 +1,4 @@
-"""What images and CI install is what pyproject.toml and constraints.txt say, and each file is checked by its hash."""
+"""Images and CI install the packages of pyproject.toml and constraints.txt, checked by hash."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from deploy.requirements import audit, generate
 from tests.deploy.locks import DOCKERFILE, FOLDER, PYPROJECT, ROOT, faults, locked, needed, version
 
 FILES = sorted(path.name for path in FOLDER.glob("*.txt"))
-# The build of PyTorch that is installed: what each of them requires is only known where it is.
+# The installed build of PyTorch: the requirements of a build are only known if it is installed.
 TORCH = "torch-cpu.txt" if installed_version("torch").endswith("+cpu") else "torch.txt"
 
 
@@ -26,7 +26,7 @@ def pins() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_each_requirement_is_one_version_with_hashes_and_no_file_names_an_index(name: str) -> None:
+def test_requirements_are_pinned_with_hashes(name: str) -> None:
     text = (FOLDER / name).read_text(encoding="utf-8")
     for block in re.split(r"\n(?=[a-z])", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).strip()):
         assert re.match(r"[a-z0-9.-]+==\S+ ", block)
@@ -36,14 +36,14 @@ def test_each_requirement_is_one_version_with_hashes_and_no_file_names_an_index(
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_each_version_is_the_one_of_the_constraints(name: str) -> None:
+def test_versions_equal_constraints(name: str) -> None:
     pinned = pins()
     versions = {name: version(each).partition("+")[0] for name, each in locked(name).items()}
     stale = {name: (at, pinned[name]) for name, at in versions.items() if pinned.get(name, at) != at}
     assert stale == {}, "run `make requirements`"
 
 
-def test_a_lock_that_lacks_or_keeps_a_package_is_found() -> None:
+def test_stale_lock_is_detected() -> None:
     """The check below, on a lock that is stale on purpose."""
     direct = [Requirement("httpx>=0.28")]
     complete = locked("service.txt") | {name: Requirement(f"{name}==0.28.1") for name in ("httpx", "httpcore")}
@@ -64,28 +64,26 @@ def test_a_lock_that_lacks_or_keeps_a_package_is_found() -> None:
     ],
     ids=["service", "service-milvus", "quickstart", "calibration"],
 )
-def test_they_have_what_pyproject_asks_for_and_all_that_follows_and_nothing_else(
-    files: list[str], extras: list[str]
-) -> None:
+def test_locks_equal_pyproject_dependencies(files: list[str], extras: list[str]) -> None:
     project = PYPROJECT["project"]
-    listed = [*project["dependencies"], *(each for extra in extras for each in project["optional-dependencies"][extra])]
-    direct = [each for each in map(Requirement, listed) if needed(each, set())]
+    listed = [*project["dependencies"], *(item for extra in extras for item in project["optional-dependencies"][extra])]
+    direct = [item for item in map(Requirement, listed) if needed(item, set())]
     assert faults(direct, locked(*files)) == (set(), set()), "run `make requirements`"
 
 
-def test_the_image_of_the_mcp_server_has_the_client_and_its_extra() -> None:
+def test_mcp_lock_equals_client_dependencies() -> None:
     project = tomllib.loads((ROOT / generate.CLIENT).read_text(encoding="utf-8"))["project"]
     listed = [*project["dependencies"], *project["optional-dependencies"]["mcp"]]
-    direct = [each for each in map(Requirement, listed) if needed(each, set())]
+    direct = [item for item in map(Requirement, listed) if needed(item, set())]
     assert faults(direct, locked("mcp.txt")) == (set(), set()), "run `make requirements`"
 
 
-def test_what_builds_and_what_a_gpu_needs_is_locked_as_asked_for() -> None:
+def test_build_and_gpu_locks_equal_inputs() -> None:
     for name in ("build", "gpu"):
         lock = locked(f"{name}.txt")
         lines = (FOLDER / f"{name}.in").read_text(encoding="utf-8").splitlines()
         asked = [Requirement(line) for line in lines if not line.startswith("#")]
-        assert {each.name: each.specifier for each in asked}.items() <= {
+        assert {item.name: item.specifier for item in asked}.items() <= {
             name: each.specifier for name, each in lock.items()
         }.items()
     (backend,) = map(Requirement, PYPROJECT["build-system"]["requires"])
@@ -93,7 +91,7 @@ def test_what_builds_and_what_a_gpu_needs_is_locked_as_asked_for() -> None:
         assert backend.specifier.contains(version(locked(file)[backend.name]))
 
 
-def test_where_private_parts_of_a_package_are_used_its_next_version_is_kept_out() -> None:
+def test_private_api_dependencies_are_bounded() -> None:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     bounded = dict(re.findall(r'^  "([a-z-]+)[^"]*<[^"]*", *# (.*)$', text, re.MULTILINE))
     for name, reason in bounded.items():
@@ -108,12 +106,12 @@ def test_where_private_parts_of_a_package_are_used_its_next_version_is_kept_out(
     assert private <= {name.replace("-", "_") for name in bounded}
 
 
-def test_both_builds_of_pytorch_are_of_one_version() -> None:
+def test_pytorch_builds_have_same_version() -> None:
     assert version(locked("torch.txt")["torch"]) == pins()["torch"]
     assert version(locked("torch-cpu.txt")["torch"]) == pins()["torch"] + "+cpu"
 
 
-def test_images_and_ci_install_nothing_that_is_not_checked() -> None:
+def test_installs_are_checked_by_hash() -> None:
     """What pip installs has a hash each, or is the wheel of taugate that the same Dockerfile has built."""
     script = (FOLDER / "calibration.sh").read_text(encoding="utf-8")
     installs = re.findall(r"(?:\$\{PIP\}|/pip|\"\$@\") (?:install|wheel) [^&;\n]*", DOCKERFILE + script)
@@ -124,7 +122,7 @@ def test_images_and_ci_install_nothing_that_is_not_checked() -> None:
     assert makefile.index("calibration.sh $(BIN)/pip") < makefile.index("$(PIP) --no-build-isolation --editable")
 
 
-def test_the_audit_asks_about_every_file() -> None:
+def test_audit_covers_all_files() -> None:
     assert set(audit.FILES) == set(FILES) - {"torch-cpu.txt"}, "whose PyTorch torch.txt names for an advisory service"
 
 
@@ -136,15 +134,15 @@ UNKNOWN = {"skip_reason": "Dependency not found on PyPI and could not be audited
 @pytest.mark.parametrize(
     ("pypi", "osv", "status", "said"),
     [
-        (CLEAN, None, 0, "1 packages, 0 known vulnerabilities, says the package index"),
+        (CLEAN, None, 0, "1 packages, 0 known vulnerabilities according to the package index"),
         (HIT, None, 1, "uvicorn 0.54.0: PYSEC-2030-1, fixed in 9.9"),
-        (UNKNOWN, CLEAN, 0, "the package index could not be asked: it has no advisories on 1 of 1 packages"),
+        (UNKNOWN, CLEAN, 0, "no answer from the package index: it has no advisories on 1 of 1 packages"),
         (UNKNOWN, None, 3, "NOT AUDITED"),
-        (None, None, 3, "OSV could not be asked: no such host"),
+        (None, None, 3, "no answer from OSV: no such host"),
     ],
     ids=["clean", "vulnerable", "second service", "an index without advisories", "no network"],
 )
-def test_an_audit_that_reached_nobody_does_not_pass(
+def test_unreachable_audit_fails(
     pypi: dict[str, Any] | None, osv: dict[str, Any] | None, status: int, said: str, audited: Callable[..., str]
 ) -> None:
     assert said in audited({"pypi": pypi, "osv": osv}, status)
@@ -152,7 +150,7 @@ def test_an_audit_that_reached_nobody_does_not_pass(
 
 @pytest.fixture
 def audited(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run the audit with what pip-audit prints for each service; None: it reaches nobody."""
+    """Run the audit with given output of pip-audit for every service; None: the service is unreachable."""
 
     def run(answers: dict[str, dict[str, Any] | None], status: int) -> str:
         def pip_audit(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:

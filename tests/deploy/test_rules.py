@@ -1,4 +1,4 @@
-"""The alert rules: checked and tested by Prometheus's own tool, and each with a runbook and both kinds of test."""
+"""The alert rules: checked and tested by promtool, with runbooks and tests of both outcomes."""
 
 import re
 import subprocess
@@ -26,17 +26,17 @@ def run(*command: str | Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_promtool_accepts_the_configuration_and_the_rules() -> None:
+def test_promtool_accepts_configuration_and_rules() -> None:
     run("promtool", "check", "config", DEPLOY / "prometheus" / "prometheus.yml")
     run("promtool", "check", "rules", *RULES)
 
 
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
-def test_the_rules_pass_their_unit_tests(path: Path) -> None:
+def test_rules_pass_unit_tests(path: Path) -> None:
     run("promtool", "test", "rules", path)
 
 
-def test_amtool_accepts_the_routes_and_sends_each_severity_where_it_belongs() -> None:
+def test_amtool_routes_severities() -> None:
     config = DEPLOY / "alertmanager" / "alertmanager.yml"
     run("amtool", "check-config", config)
     for severity, receiver in (("critical", "on-call"), ("warning", "day")):
@@ -45,19 +45,19 @@ def test_amtool_accepts_the_routes_and_sends_each_severity_where_it_belongs() ->
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_each_alert_is_tested_not_yet_and_firing(alert: str) -> None:
+def test_alerts_are_tested_both_ways(alert: str) -> None:
     tested = [
-        bool(each["exp_alerts"])
+        bool(item["exp_alerts"])
         for path in TESTS
         for group in yaml.safe_load(path.read_text(encoding="utf-8"))["tests"]
-        for each in group.get("alert_rule_test", [])
-        if each["alertname"] == alert
+        for item in group.get("alert_rule_test", [])
+        if item["alertname"] == alert
     ]
     assert set(tested) == {True, False}
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_each_alert_says_what_is_the_matter_and_what_to_do(alert: str) -> None:
+def test_alerts_have_text_and_runbook(alert: str) -> None:
     rule = ALERTS[alert]
     assert rule["labels"]["severity"] in {"critical", "warning"}
     assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
@@ -67,5 +67,5 @@ def test_each_alert_says_what_is_the_matter_and_what_to_do(alert: str) -> None:
     assert headings == [alert, "Meaning", "Impact", "Diagnosis", "What to do", "When it is over"]
 
 
-def test_each_runbook_is_of_an_alert() -> None:
+def test_runbooks_belong_to_alerts() -> None:
     assert {path.stem for path in (ROOT / "docs" / "runbooks").glob("Taugate*.md")} == set(ALERTS)

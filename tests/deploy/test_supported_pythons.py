@@ -1,4 +1,4 @@
-"""requires-python and the classifiers are true: every pinned version admits them, and test-machines runs on them."""
+"""requires-python and the classifiers are true: every pin allows the supported versions, and machines test them."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ from tests.machines.__main__ import MACHINES
 from tests.machines.pip_settings import environment, options
 
 
-def test_every_pin_admits_every_patch_of_every_supported_python() -> None:
+def test_pins_allow_supported_pythons() -> None:
     """As far as packages are installed; `make requirements` asks the package index about all of them."""
     pinned, checked, refused = pins(), 0, {}
     for distribution in distributions():
@@ -33,14 +33,14 @@ def test_every_pin_admits_every_patch_of_every_supported_python() -> None:
     assert checked > 150
 
 
-def test_supported_pythons_begin_with_the_first_patch_and_leave_out_the_excluded_one() -> None:
+def test_supported_pythons_exclude_broken_patch() -> None:
     pythons = supported_pythons()
     assert pythons[0] == "3.11.0"
     assert "3.14.0" in pythons
     assert "3.14.1" not in pythons
 
 
-def test_classifiers_name_no_python_that_test_machines_does_not_run() -> None:
+def test_classifiers_equal_tested_pythons() -> None:
     """Which of them passed is known after a run, and not here."""
     assert [machine.python for machine in MACHINES] == MINORS
     client = tomllib.loads((ROOT / "clients" / "python" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -70,15 +70,13 @@ def stand_in(folder: Path, version: tuple[int, int, int], *, ensurepip: bool = T
 
 
 @pytest.mark.parametrize("version", [(3, 11, 0), (3, 12, 13), (3, 14, 0), (3, 14, 2)])
-def test_a_supported_python_passes_in_silence(version: tuple[int, int, int], tmp_path: Path) -> None:
+def test_supported_python_passes_silently(version: tuple[int, int, int], tmp_path: Path) -> None:
     done = check(str(stand_in(tmp_path, version)))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("version", [(3, 9, 2), (3, 10, 13), (3, 14, 1)])
-def test_a_python_that_is_too_old_or_excluded_is_named_in_one_sentence(
-    version: tuple[int, int, int], tmp_path: Path
-) -> None:
+def test_unsupported_python_is_named(version: tuple[int, int, int], tmp_path: Path) -> None:
     done = check(str(stand_in(tmp_path, version)))
     assert done.returncode == 1
     (sentence,) = done.stderr.splitlines()
@@ -86,7 +84,7 @@ def test_a_python_that_is_too_old_or_excluded_is_named_in_one_sentence(
     assert "needs 3.11 or newer" in sentence
 
 
-def test_a_python_without_venv_names_the_package_to_install(tmp_path: Path) -> None:
+def test_missing_venv_names_package(tmp_path: Path) -> None:
     done = check(str(stand_in(tmp_path, (3, 13, 5), ensurepip=False)))
     assert done.returncode == 1
     (sentence,) = done.stderr.splitlines()
@@ -95,14 +93,14 @@ def test_a_python_without_venv_names_the_package_to_install(tmp_path: Path) -> N
     assert "python3-venv" in readme
 
 
-def test_a_machine_without_python_is_told_what_to_install(tmp_path: Path) -> None:
+def test_missing_python_names_package(tmp_path: Path) -> None:
     done = check("python3", path=str(tmp_path))
     assert done.returncode == 1
     (sentence,) = done.stderr.splitlines()
     assert "apt-get install python3 python3-venv" in sentence
 
 
-def test_make_creates_nothing_if_the_python_cannot_be_used(tmp_path: Path) -> None:
+def test_unusable_python_creates_nothing(tmp_path: Path) -> None:
     python = stand_in(tmp_path, (3, 13, 5), ensurepip=False)
     command = ["make", "quickstart", f"PYTHON={python}", f"VENV={tmp_path / 'venv'}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -134,7 +132,7 @@ NO_CPU_BUILD = f"""case $* in
 esac"""
 
 
-def test_without_a_cpu_build_the_size_and_the_way_round_are_said_first(tmp_path: Path) -> None:
+def test_missing_cpu_build_warns_of_size(tmp_path: Path) -> None:
     commands, said = installed_with(NO_CPU_BUILD, tmp_path)
     assert commands == ["freeze", "torch-cpu.txt", "torch.txt", "calibration.txt"]
     for words in ("2.7 GB to download and 4.6 GB on disk", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "Ctrl-C"):
@@ -142,19 +140,19 @@ def test_without_a_cpu_build_the_size_and_the_way_round_are_said_first(tmp_path:
     assert "ERROR" not in said
 
 
-def test_with_a_cpu_build_no_other_is_installed(tmp_path: Path) -> None:
+def test_cpu_build_is_preferred(tmp_path: Path) -> None:
     commands, said = installed_with("", tmp_path)
     assert (commands, said) == (["freeze", "torch-cpu.txt", "calibration.txt"], "")
 
 
-def test_a_download_that_fails_shows_the_message_of_pip(tmp_path: Path) -> None:
+def test_failed_download_shows_pip_message(tmp_path: Path) -> None:
     broken = NO_CPU_BUILD.replace("No matching distribution found", "hashes do not match")
     _, said = installed_with(broken, tmp_path)
     assert "hashes do not match" in said
 
 
 @pytest.mark.parametrize("line", [f"torch=={TORCH}", f"torch=={TORCH}+cpu", f"torch @ file:///w/torch-{TORCH}+cpu.whl"])
-def test_an_installed_pytorch_of_the_right_version_is_kept(line: str, tmp_path: Path) -> None:
+def test_matching_pytorch_is_kept(line: str, tmp_path: Path) -> None:
     commands, _ = installed_with(f'case $* in *freeze) echo "{line}";; esac', tmp_path)
     assert commands == ["freeze", "calibration.txt"]
 
@@ -165,7 +163,7 @@ def test_another_pytorch_is_replaced(line: str, tmp_path: Path) -> None:
     assert commands == ["freeze", "torch-cpu.txt", "calibration.txt"]
 
 
-def test_containers_get_the_settings_of_pip_and_what_they_name(tmp_path: Path) -> None:
+def test_containers_use_pip_settings(tmp_path: Path) -> None:
     (tmp_path / "packages" / "simple").mkdir(parents=True)
     (tmp_path / "ca.pem").write_text("")
     listed = f"""global.cert='{tmp_path}/old.pem'

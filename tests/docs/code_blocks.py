@@ -1,12 +1,11 @@
-"""The code blocks of a page, run in their order as a reader would run them.
+"""Run the code blocks of a page in order, as a reader would run them.
 
-A block of `sh` is run by bash, one of `python` by Python, both in a folder of the page's own. A command that serves
-goes to the background until the next one, or the end of the page. Port 8000 becomes a free port. What cannot be run
-here has a check in its place: an installation must name extras that exist, Helm commands are rendered by the chart, and
-docker commands must name profiles, services and targets that exist; kubectl commands are not checked. A block after a
-comment `<!-- not run: reason -->` is left out. A reader may be given what `taugate quickstart` writes: the command then
-copies it and, without --no-serve, serves its release. Programs find a language model at MODEL_URL, one that repeats
-what it reads unless the environment names another. A block of `json` must have the fields of what the block before it
+bash runs blocks of `sh` and Python blocks of `python`, in a new folder for each page. A command that serves runs in the
+background until the next one, or until the end of the page. Port 8000 becomes a free port. Other commands are checked
+instead: an installation must name existing extras, the chart renders Helm commands, and docker commands must name
+existing profiles, services and targets; kubectl commands are not checked. A block after a comment
+`<!-- not run: reason -->` is skipped. `taugate quickstart` may copy files of an earlier run. MODEL_URL is a language
+model, by default a fake one that repeats its input. A block of `json` must have the fields that the block before it
 printed.
 """
 
@@ -19,7 +18,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,8 +41,8 @@ EXTRAS = {
     )
     for name, folder in (("taugate", ROOT), ("taugate-client", CLIENT))
 }
-_READY_SECONDS = 300  # of which encoding the sample for the first time takes most
-_BLOCK_SECONDS = 300  # for one block, on a machine that does other things as well
+_READY_SECONDS = 300  # mostly for the first encoding of the sample
+_BLOCK_SECONDS = 300  # for one block, on a busy machine
 _QUICKSTART = re.compile(r"^taugate quickstart( --no-serve)?$", re.MULTILINE)
 _SERVE_IT = "taugate serve --releases quickstart/releases"
 _SERVES = re.compile(r"^(\w+=\S+ )*(taugate serve|taugate quickstart(?!.*--no-serve)|make quickstart$)")
@@ -51,7 +50,7 @@ _SERVES = re.compile(r"^(\w+=\S+ )*(taugate serve|taugate quickstart(?!.*--no-se
 
 @dataclass(frozen=True)
 class CodeBlock:
-    """A block of a page: its language, its text, the line it begins in, and whether a comment says not to run it."""
+    """A block of a page: language, text, first line, and whether a comment says to skip it (`left_out`)."""
 
     language: str
     text: str
@@ -60,39 +59,43 @@ class CodeBlock:
 
 
 def code_blocks(page: str) -> list[CodeBlock]:
-    """Return the blocks of a page of Markdown in their order."""
-    found, left_out = [], False
+    """Return the blocks of a Markdown page in order."""
+    blocks, left_out = [], False
     for token in MarkdownIt().enable("table").parse(page):
         if token.type == "html_block":
             left_out = token.content.startswith("<!-- not run: ")
         elif token.type == "fence":
             line = (token.map or [0])[0] + 1
-            found.append(CodeBlock(token.info.strip(), token.content, line, left_out))
+            blocks.append(CodeBlock(token.info.strip(), token.content, line, left_out))
         if token.type != "html_block":
             left_out = False
-    return found
+    return blocks
 
 
 class PageRun:
-    """A reader who runs the blocks of one page in a folder of their own."""
+    """A reader who runs the blocks of one page in a new folder."""
 
     def __init__(self, folder: Path, model: str = "", quickstart: Path | None = None) -> None:
-        """folder: an empty one; model: base URL of a language model that speaks OpenAI's API; quickstart: what that
-        command wrote; None runs it.
+        """Prepare the commands of the page.
+
+        Args:
+            folder: Empty folder.
+            model: Base URL of a language model with OpenAI's API.
+            quickstart: Folder that `taugate quickstart` wrote; None to run the command.
         """
         self.folder = folder
         self._quickstart = quickstart
         self.port = free_port()
-        self.printed = ""  # by the last block that was run
+        self.printed = ""  # by the last block
         self._service: subprocess.Popen[bytes] | None = None
-        self._files: dict[str, Values] = {}  # blocks of YAML that begin with the name of a file
-        self._helm: Values = dict(KEYS)  # what an upgrade finds: the installation of how-to/kubernetes.md
+        self._files: dict[str, Values] = {}  # YAML blocks that begin with a file name, by that name
+        self._helm: Values = dict(KEYS)  # values of the installed release, at first those of how-to/kubernetes.md
         programs = folder / "programs"
         programs.mkdir()
         taugate = programs / "taugate"
         taugate.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m taugate "$@"\n', encoding="utf-8")
         taugate.chmod(0o755)
-        mcp = programs / "taugate-mcp"  # an MCP client hands on PATH, and no PYTHONPATH
+        mcp = programs / "taugate-mcp"  # an MCP client passes on PATH, but not PYTHONPATH
         mcp.write_text(
             f'#!/bin/sh\nPYTHONPATH="{CLIENT / "src"}" exec "{sys.executable}" -m taugate_mcp "$@"\n', encoding="utf-8"
         )
@@ -107,10 +110,10 @@ class PageRun:
         }
 
     def run(self, block: CodeBlock) -> None:
-        """Run a block, or check it where it cannot be run.
+        """Run a block, or check it if it cannot run here.
 
         Raises:
-            AssertionError: With what went wrong.
+            AssertionError: If the block fails; the message has its output.
         """
         if block.left_out or block.language in ("", "text"):
             return
@@ -127,14 +130,14 @@ class PageRun:
                 documents = list(yaml.safe_load_all(block.text))
                 if name is not None:
                     self._files[name[1]] = documents[0]
-            case other:
-                raise AssertionError(f"blocks of {other!r} are not known; use sh, python, json, yaml or text")
+            case language:
+                raise AssertionError(f"unknown language {language!r}; use sh, python, json, yaml or text")
 
     def _run_shell(self, text: str) -> None:
         text = _without_installations(text)
         if self._quickstart is not None and _QUICKSTART.search(text):
             copytree(self._quickstart, self.folder / "quickstart")
-            text = _QUICKSTART.sub(lambda found: "" if found[1] else _SERVE_IT, text)
+            text = _QUICKSTART.sub(lambda match: "" if match[1] else _SERVE_IT, text)
         commands = [line for line in text.replace("\\\n", " ").splitlines() if line.strip()]
         if any(command.startswith(("helm ", "kubectl ", "docker ")) for command in commands):
             self._check(commands)
@@ -145,7 +148,7 @@ class PageRun:
             self._execute(["bash", "-euo", "pipefail", "-c", self._local(text)])
 
     def close(self) -> None:
-        """End the service."""
+        """Stop the service."""
         if self._service is not None:
             self._service.terminate()
             self._service.wait(timeout=30)
@@ -191,7 +194,7 @@ class PageRun:
         raise AssertionError(f"the service did not become ready: {log.read_text(encoding='utf-8')}")
 
     def _check(self, commands: list[str]) -> None:
-        """Check commands for a cluster or an engine of containers: the chart, the Dockerfile and compose know them."""
+        """Check commands for clusters and containers against the chart, the Dockerfile and the compose file."""
         built: set[str] = set()
         for command in commands:
             words = shlex.split(command, comments=True)
@@ -200,8 +203,8 @@ class PageRun:
             elif words[0] == "helm":
                 assert words[words.index("taugate") + 1] == "helm/taugate", command
                 files = [self._files[file] for option, file in itertools.pairwise(words) if option == "--values"]
-                given = merged(*files, helm_values(words))
-                self._helm = merged(self._helm, given) if "--reset-then-reuse-values" in words else given
+                values = merged(*files, helm_values(words))
+                self._helm = merged(self._helm, values) if "--reset-then-reuse-values" in words else values
                 render(self._helm)
             elif words[:2] == ["docker", "build"]:
                 target = words[words.index("--target") + 1]
@@ -212,7 +215,7 @@ class PageRun:
                 assert words[2] in built, f"{words[2]} was not built before"
             elif "compose" in words:
                 services = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
-                profiles = {profile for each in services.values() for profile in each.get("profiles", ())}
+                profiles = {profile for service in services.values() for profile in service.get("profiles", ())}
                 if "--profile" in words:
                     assert words[words.index("--profile") + 1] in profiles, command
                 if "run" in words:
@@ -224,11 +227,11 @@ class PageRun:
 
 
 def helm_values(words: list[str]) -> Values:
-    """Return the values that the options of a Helm command give."""
+    """Return the values that the options of a Helm command set."""
     values: Values = {}
-    for option, given in itertools.pairwise(words):
+    for option, argument in itertools.pairwise(words):
         if option in ("--set", "--set-string", "--set-json"):
-            path, _, text = given.partition("=")
+            path, _, text = argument.partition("=")
             value: Any = yaml.safe_load(text) if option != "--set-string" else text
             if text.startswith("{") and option != "--set-json":
                 value = text.strip("{}").split(",")
@@ -239,15 +242,15 @@ def helm_values(words: list[str]) -> Values:
 
 
 def shape(value: object) -> object:
-    """Return the fields of a JSON value without their values; of a list, those of its first element."""
+    """Return the fields of a JSON value without values; for a list, the fields of its first element."""
     if isinstance(value, dict):
-        return {name: shape(each) for name, each in value.items()}
+        return {name: shape(field) for name, field in value.items()}
     return [shape(value[0])] if isinstance(value, list) and value else None
 
 
 @contextmanager
 def page_run(folder: Path, quickstart: Path | None = None) -> Iterator[PageRun]:
-    """A reader whose service ends with the context; folder and quickstart as for PageRun."""
+    """Provide a reader whose service ends with the context; folder and quickstart as for PageRun."""
     with ExitStack() as stack:
         model = os.environ.get("MODEL_URL") or stack.enter_context(fake_model()).url
         reader = PageRun(folder, model, quickstart)
@@ -255,14 +258,31 @@ def page_run(folder: Path, quickstart: Path | None = None) -> Iterator[PageRun]:
         yield reader
 
 
+def run_pages(pages: Sequence[Path], folder: Path, quickstart: Path | None = None) -> None:
+    """Run all blocks of pages that a reader follows in one folder; folder and quickstart as for PageRun.
+
+    Raises:
+        AssertionError: If a block fails; the message names its page and line.
+    """
+    with page_run(folder, quickstart) as reader:
+        for page in pages:
+            blocks = code_blocks(page.read_text(encoding="utf-8"))
+            assert blocks, f"{page.name} has no blocks"
+            for block in blocks:
+                try:
+                    reader.run(block)
+                except AssertionError as error:
+                    raise AssertionError(f"{page.name}, line {block.line}: {error}") from error
+
+
 def _without_installations(text: str) -> str:
-    """Return a script without installations, whose extras are checked in their place."""
-    kept = []
+    """Return a script without its installations, after a check of their extras."""
+    lines = []
     for line in text.splitlines():
         installed = re.fullmatch(r"pip install '?(taugate|taugate-client)(?:\[([\w,]+)\])?'?", line)
         if installed:
-            named, known = {name for name in (installed[2] or "").split(",") if name}, EXTRAS[installed[1]]
-            assert named <= known, f"no such extra: {named - known}"
+            extras = {name for name in (installed[2] or "").split(",") if name}
+            assert extras <= EXTRAS[installed[1]], f"no such extra: {extras - EXTRAS[installed[1]]}"
         else:
-            kept.append(line)
-    return "\n".join(kept)
+            lines.append(line)
+    return "\n".join(lines)

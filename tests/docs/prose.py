@@ -1,4 +1,4 @@
-"""The prose of a page of Markdown, for checks of grammar, spelling and readability."""
+"""Grammar, spelling and readability of Markdown pages."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ DICTIONARY = HERE / "dictionary.txt"
 
 @dataclass(frozen=True)
 class Finding:
-    """A remark of the grammar checker: where, by which rule, about which words, and what it says."""
+    """A remark of the grammar checker: place, rule, words and message."""
 
     page: str
     line: int
@@ -26,27 +26,23 @@ class Finding:
 
 
 def findings(pages: Sequence[Path], ignored: Sequence[str]) -> list[Finding]:
-    """Check pages with Harper.
-
-    Args:
-        ignored: Names of its rules that do not fit these pages.
-    """
+    """Check pages with Harper, without its rules in `ignored`."""
     command = [sys.executable, "-m", "harper", "lint", "--format", "json", "--quiet", "--no-color", "--dialect", "gb"]
     command += ["--user-dict-path", str(DICTIONARY)]
     command += [argument for rule in ignored for argument in ("--ignore", rule)]
     done = subprocess.run([*command, *map(str, pages)], capture_output=True, text=True, check=False)
-    found = json.loads(done.stdout) if done.stdout.strip() else []
+    files = json.loads(done.stdout) if done.stdout.strip() else []
     return [
-        Finding(file["file"], each["line"], each["rule"], each["matched_text"], each["message"])
-        for file in found
-        for each in file["lints"]
+        Finding(file["file"], lint["line"], lint["rule"], lint["matched_text"], lint["message"])
+        for file in files
+        for lint in file["lints"]
     ]
 
 
 def sentences(page: str) -> str:
-    """Return the paragraphs and list items of a page; code, headings and tables are left out.
+    """Return the paragraphs and list items of a page, without code, headings and tables.
 
-    A name in code stands in its sentence as one short word: it is copied, not read aloud.
+    Code inside a sentence counts as one short word, because readers copy it and do not read it aloud.
     """
     texts, heading = [], False
     for token in MarkdownIt().enable("table").parse(page):

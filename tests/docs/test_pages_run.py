@@ -1,49 +1,26 @@
-"""Every code block of the tutorial, the how-to guides and the other first pages runs, in the order of the page."""
+"""Every code block of the README, the tutorial and the reference of Python runs, in the order of its page."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.docs.code_blocks import ROOT, code_blocks, page_run
+from tests.docs.code_blocks import ROOT, run_pages
+
+pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(600)]
 
 DOCS = ROOT / "docs"
-# Pages that a reader goes through in one folder.
-SEQUENCES = {
-    "README": [ROOT / "README.md"],
-    "index": [DOCS / "index.md"],
-    "tutorial": [DOCS / "tutorial" / "first-ten-minutes.md", DOCS / "tutorial" / "your-own-data.md"],
-    "python": [DOCS / "reference" / "python.md"],
-    **{page.stem: [page] for page in sorted((DOCS / "how-to").glob("*.md"))},
-}
-# Where `make quickstart` and `taugate quickstart` themselves run; the other pages begin with a copy of what they write.
-QUICKSTARTS = {"README", "tutorial"}
+TUTORIAL = [DOCS / "tutorial" / "first-ten-minutes.md", DOCS / "tutorial" / "your-own-data.md"]
 
 
-@pytest.fixture(scope="module")
-def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `taugate quickstart --no-serve` writes."""
-    folder = tmp_path_factory.mktemp("once")
-    command = [sys.executable, "-m", "taugate", "quickstart", "--no-serve"]
-    subprocess.run(command, cwd=folder, capture_output=True, check=True)
-    return folder / "quickstart"
+@pytest.mark.parametrize("pages", [[ROOT / "README.md"], TUTORIAL], ids=["README", "tutorial"])
+def test_page_with_quickstart_runs(pages: list[Path], tmp_path: Path) -> None:
+    run_pages(pages, tmp_path)
 
 
-@pytest.mark.model
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", SEQUENCES)
-def test_the_blocks_of_a_page_run(name: str, quickstart: Path, tmp_path: Path) -> None:
-    with page_run(tmp_path, None if name in QUICKSTARTS else quickstart) as reader:
-        for page in SEQUENCES[name]:
-            blocks = code_blocks(page.read_text(encoding="utf-8"))
-            assert blocks
-            for block in blocks:
-                try:
-                    reader.run(block)
-                except AssertionError as error:
-                    pytest.fail(f"{page.name}, line {block.line}: {error}")
+@pytest.mark.parametrize("page", [DOCS / "index.md", DOCS / "reference" / "python.md"], ids=lambda page: page.stem)
+def test_page_after_quickstart_runs(page: Path, quickstart: Path, tmp_path: Path) -> None:
+    run_pages([page], tmp_path, quickstart)
 
 
-def test_every_page_of_the_tutorial_is_in_a_sequence() -> None:
-    assert set(SEQUENCES["tutorial"]) == set((DOCS / "tutorial").glob("*.md"))
+def test_tutorial_has_every_page() -> None:
+    assert set(TUTORIAL) == set((DOCS / "tutorial").glob("*.md"))

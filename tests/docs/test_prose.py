@@ -1,6 +1,6 @@
-"""The prose of README and docs: spelling, grammar, the length of sentences, and how easy they are to read.
+"""The prose of README and docs: spelling, grammar, length of sentences and reading ease.
 
-`make prose` runs this. A word that is right goes into dictionary.txt, a rule that does not fit into prose.toml.
+`make prose` runs this. Add correct words to dictionary.txt, and rules that do not suit these pages to prose.toml.
 """
 
 import tomllib
@@ -13,10 +13,10 @@ from tests.docs.prose import HERE, findings, reading_ease
 ROOT = HERE.parents[1]
 DOCS = ROOT / "docs"
 RULES = tomllib.loads((HERE / "prose.toml").read_text(encoding="utf-8"))
-# Pages of benchmarks are tables, with a line or two around each.
-PAGES = [path for path in sorted(DOCS.rglob("*.md")) if path.parent.name != "benchmarks"]
+# Pages of benchmarks and of research are tables, with a line or two around each.
+PAGES = [path for path in sorted(DOCS.rglob("*.md")) if path.parent.name not in ("benchmarks", "research")]
 PAGES += [path for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md") if path.exists()]
-# What a reader meets first.
+# Pages that a new reader opens first.
 FIRST = [ROOT / "README.md", DOCS / "index.md", *sorted((DOCS / "tutorial").glob("*.md"))]
 FIRST += sorted((DOCS / "how-to").glob("*.md"))
 # Sentences of more than 40 words are an error on these pages.
@@ -26,33 +26,33 @@ PLAIN, READABLE = 60, 50  # Flesch's scale: plain English, fairly difficult
 
 def test_spelling_and_grammar() -> None:
     ignored = [*RULES["style"], *RULES["mistaken"], "LongSentences"]
-    assert [f"{each.page}:{each.line}: {each.message}" for each in findings(PAGES, ignored)] == []
+    assert [f"{finding.page}:{finding.line}: {finding.message}" for finding in findings(PAGES, ignored)] == []
 
 
-def test_no_sentence_is_long() -> None:
-    found = findings(SHORT_SENTENCES, [])
-    assert [f"{each.page}:{each.line}: {each.message}" for each in found if each.rule == "LongSentences"] == []
+def test_sentences_are_short() -> None:
+    remarks = [finding for finding in findings(SHORT_SENTENCES, []) if finding.rule == "LongSentences"]
+    assert [f"{remark.page}:{remark.line}: {remark.message}" for remark in remarks] == []
 
 
-def test_mistakes_are_found(tmp_path: Path) -> None:
+def test_checker_finds_mistakes(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# A page\n\nThis are an test of the serivce, and it it should of failed.\n", encoding="utf-8")
-    found = findings([page], [*RULES["style"], *RULES["mistaken"]])
-    assert {"SpellCheck", "AnA"} <= {each.rule for each in found}
+    remarks = findings([page], [*RULES["style"], *RULES["mistaken"]])
+    assert {"SpellCheck", "AnA"} <= {remark.rule for remark in remarks}
 
 
 @pytest.mark.parametrize("page", FIRST, ids=lambda page: page.stem)
-def test_what_is_read_first_is_plain_english(page: Path) -> None:
+def test_first_pages_are_plain_english(page: Path) -> None:
     assert reading_ease(page.read_text(encoding="utf-8")) >= PLAIN
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_page_is_readable(page: Path) -> None:
+def test_page_is_readable(page: Path) -> None:
     if page.name != "python.md":  # docstrings, and a few lines
         assert reading_ease(page.read_text(encoding="utf-8")) >= READABLE
 
 
-def test_a_hard_text_is_told_from_an_easy_one() -> None:
+def test_reading_ease_separates_texts() -> None:
     easy = "The service answers. It drops what is weak. You can read why."
     hard = "Notwithstanding considerable dimensionality, calibration methodology necessitates statistical verification."
     assert reading_ease(easy) > 80 > READABLE > reading_ease(hard)

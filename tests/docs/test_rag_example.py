@@ -1,4 +1,4 @@
-"""The application of how-to/rag-application.md asks the model when something passes, and only then."""
+"""The application of how-to/rag-application.md calls the model only if a passage is above the threshold."""
 
 from pathlib import Path
 
@@ -18,11 +18,11 @@ def judged(service: ServiceProcess) -> float:
     )
 
 
-def test_it_declines_answers_and_judges(releases: Path, tmp_path: Path) -> None:
-    (program,) = [each for each in code_blocks(PAGE.read_text(encoding="utf-8")) if "MODEL_URL" in each.text]
-    # With the encoder of the tests, the page's questions pass: a filter that nothing meets stands for τ.
-    nothing = program.text.replace("taugate.search(question)", "taugate.search(question, **options(question))")
-    patched = nothing.replace(
+def test_example_declines_answers_and_judges(releases: Path, tmp_path: Path) -> None:
+    (program,) = [block for block in code_blocks(PAGE.read_text(encoding="utf-8")) if "MODEL_URL" in block.text]
+    # With the encoder of the tests, every question of the page has results: a threshold of 2 stands for a high τ.
+    with_options = program.text.replace("taugate.search(question)", "taugate.search(question, **options(question))")
+    patched = with_options.replace(
         "def answer(",
         'def options(question):\n    return {"threshold": 2.0} if "pizza" in question else {}\n\n\ndef answer(',
     )
@@ -33,7 +33,7 @@ def test_it_declines_answers_and_judges(releases: Path, tmp_path: Path) -> None:
         before = judged(service)
         reader.run(type(program)(program.language, patched, program.line, left_out=False))
         assert reader.printed.startswith("I found nothing about that (all_below_threshold).\n")
-        assert len(model.requests) == 1, "the model is not asked when there is nothing to answer from"
+        assert len(model.requests) == 1, "without passages the model is not called"
         (system, user) = model.requests[0]["messages"]
         assert "I don't know" in system["content"]
         assert user["content"].endswith("Question: Who is liable for hidden defects?")

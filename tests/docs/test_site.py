@@ -1,7 +1,6 @@
-"""The documentation site: it builds without a warning, has every page, and asks no other host for anything."""
+"""The documentation site: it builds without a warning, has every page, and loads nothing from other hosts."""
 
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -13,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from deploy.site import build
-from deploy.site.parameters import listed
 from deploy.site.plots import PlotError, with_plots
+from tests.servers import CHROMIUM, require
 
 ROOT = Path(__file__).resolve().parents[2]
-# What makes the theme's scripts load a library from another host.
+# Classes that make the theme's scripts load a library from another host.
 LOADERS = re.compile(r'class="[^"]*\b(mermaid|glightbox|pyodide)\b')
 FOREIGN = re.compile(r"""<(?:script|link|img|iframe|source|video)\b[^>]*?\b(?:src|href|srcset)=["']?(?:https?:)?//""")
 
@@ -32,27 +31,27 @@ def site() -> Path:
     return ROOT / "build" / "site" / "html"
 
 
-def test_every_page_is_built(site: Path) -> None:
+def test_site_has_every_page(site: Path) -> None:
     pages = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
     assert {page for page in pages if not (site / page).is_file()} == set()
     assert (site / "reference" / "chart.html").is_file()
     assert (site / "files" / "deploy" / "nginx" / "taugate.conf").is_file()
 
 
-def test_the_python_api_is_made_from_docstrings(site: Path) -> None:
+def test_python_api_comes_from_docstrings(site: Path) -> None:
     page = (site / "reference" / "python.html").read_text(encoding="utf-8")
     for name in ("taugate.retrieval.release.reader.load", "taugate.retrieval.retriever.Retriever.search"):
         assert f'id="{name}"' in page
 
 
-def test_the_search_index_has_every_page(site: Path) -> None:
+def test_search_index_has_every_page(site: Path) -> None:
     index = (site / "search.json").read_text(encoding="utf-8")
     assert {
         page for page in ("glossary.html", "how-to/rotate-a-key.html", "settings.html") if page not in index
     } == set()
 
 
-def test_no_page_names_another_host(site: Path) -> None:
+def test_pages_name_no_other_host(site: Path) -> None:
     pages = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
     styles = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.css")}
     assert len(pages) > 40
@@ -71,50 +70,47 @@ def served(site: Path) -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
 @pytest.mark.parametrize("page", ["index.html", "benchmarks/drift.html", "reference/python.html"])
-def test_a_browser_asks_no_other_host(served: str, page: str, tmp_path: Path) -> None:
+def test_browser_contacts_no_other_host(served: str, page: str, tmp_path: Path) -> None:
     log = tmp_path / "network.json"
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    command += [
-        "--disable-features=AutofillServerCommunication"
-    ]  # it would ask its own host about the form of the search
+    command = [require(*CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    command.append("--disable-features=AutofillServerCommunication")  # a request to Google about the search form
     command += [f"--user-data-dir={tmp_path / 'profile'}", f"--log-net-log={log}", "--dump-dom", f"{served}/{page}"]
     subprocess.run(command, capture_output=True, check=True, timeout=120)
-    asked = set(re.findall(r'"url":"(https?://[^/"]+)', log.read_text(encoding="utf-8")))
-    assert served in asked
-    assert {host for host in asked if host != served and not _is_the_browsers(host)} == set()
+    hosts = set(re.findall(r'"url":"(https?://[^/"]+)', log.read_text(encoding="utf-8")))
+    assert served in hosts
+    assert {host for host in hosts if host != served and not _is_of_chromium(host)} == set()
 
 
-def _is_the_browsers(host: str) -> bool:
-    """Tell the hosts that Chromium itself asks at its start, such as its update service, from those of the page."""
-    own = r"//((clients\d|accounts)\.google|(update|optimizationguide-pa)\.googleapis|redirector\.gvt1)\.com$"
-    return re.search(own, host) is not None
+def _is_of_chromium(host: str) -> bool:
+    """Return whether Chromium itself contacts a host when it starts, such as its update service."""
+    pattern = r"//((clients\d|accounts)\.google|(update|optimizationguide-pa)\.googleapis|redirector\.gvt1)\.com$"
+    return re.search(pattern, host) is not None
 
 
-def test_a_page_that_is_in_no_navigation_is_an_error() -> None:
+def test_page_outside_navigation_is_refused() -> None:
     with pytest.raises(build.SiteError, match=r"lost\.md: is not in the navigation"):
         build.check_navigation({"index.md", "lost.md"}, ["index.md"])
-    with pytest.raises(build.SiteError, match=r"gone\.md: is in the navigation, and there is no such page"):
+    with pytest.raises(build.SiteError, match=r"gone\.md: is in the navigation, but does not exist"):
         build.check_navigation({"index.md"}, ["index.md", "gone.md"])
 
 
-def test_links_out_of_the_docs_lead_to_pages_or_copies(tmp_path: Path) -> None:
+def test_links_outside_docs_are_rewritten(tmp_path: Path) -> None:
     text = "[chart](../helm/taugate/README.md#install) [a](access.md#keys) [conf](../deploy/nginx/taugate.conf) [x](#y)"
-    rewritten = build.rewritten(text, "docs/operations.md", "operations.md", tmp_path)
+    rewritten = build.rewrite_links(text, "docs/operations.md", "operations.md", tmp_path)
     assert rewritten == (
         "[chart](reference/chart.md#install) [a](access.md#keys) [conf](files/deploy/nginx/taugate.conf) [x](#y)"
     )
     assert (tmp_path / "files" / "deploy" / "nginx" / "taugate.conf").is_file()
 
 
-def test_a_link_to_nothing_is_an_error(tmp_path: Path) -> None:
+def test_link_to_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(build.SiteError, match=r"docs/api\.md: links to nowhere\.md"):
-        build.rewritten("[x](nowhere.md)", "docs/api.md", "api.md", tmp_path)
+        build.rewrite_links("[x](nowhere.md)", "docs/api.md", "api.md", tmp_path)
 
 
-def test_an_anchor_to_nothing_ends_the_build(site: Path, tmp_path: Path) -> None:
-    """The builder's own check, on a page of its own."""
+def test_link_to_missing_anchor_fails_build(site: Path, tmp_path: Path) -> None:
+    """Zensical checks anchors, here those of a small site."""
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "index.md").write_text("# One\n\n[x](#nowhere)\n", encoding="utf-8")
     (tmp_path / "mkdocs.yml").write_text(
@@ -131,12 +127,12 @@ def test_an_anchor_to_nothing_ends_the_build(site: Path, tmp_path: Path) -> None
     assert "anchor does not exist" in done.stdout + done.stderr
 
 
-def test_plots_are_drawn_from_their_tables(site: Path) -> None:
+def test_benchmark_pages_have_plots(site: Path) -> None:
     for name in ("serving", "drift", "calibration"):
         assert (site / "benchmarks" / f"{name}.html").read_text(encoding="utf-8").count('<figure class="plot"') == 1
 
 
-def test_a_plot_has_a_line_for_each_series_and_needs_its_table() -> None:
+def test_plot_needs_table_and_draws_each_series() -> None:
     table = "| clients | service | replies/s | p50 |\n| --- | --- | --- | --- |\n"
     rows = "".join(f"| {n} | {name} | {rate} | 1 |\n" for name in ("a", "b") for n, rate in ((1, "10"), (4, "1,200")))
     page = with_plots(f"# Serving\n\n{table}{rows}\nafter\n", "benchmarks/serving.md")
@@ -144,12 +140,3 @@ def test_a_plot_has_a_line_for_each_series_and_needs_its_table() -> None:
     assert page.endswith(f"{table}{rows}\nafter\n")
     with pytest.raises(PlotError, match=r"has no table of clients, service, replies/s"):
         with_plots("# Serving\n", "benchmarks/serving.md")
-
-
-def test_the_parameters_of_a_docstring_become_a_list() -> None:
-    docstring = "Find it.\n\nx, y: its values; name: as in `a: b`; None for all. Raises InputError where there is none."
-    assert listed(docstring, {"x", "y", "name"}) == (
-        "Find it.\n\n- `x`, `y`: its values.\n- `name`: as in `a: b`; None for all.\n\n"
-        "Raises InputError where there is none."
-    )
-    assert listed("Of two kinds: this and that.", {"kinds"}) == "Of two kinds: this and that."

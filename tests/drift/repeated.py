@@ -1,4 +1,4 @@
-"""Queries of which a few are asked all the time, with the variables of each."""
+"""Queries with Zipf-distributed repeats, and their variables."""
 
 import numpy as np
 

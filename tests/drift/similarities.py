@@ -1,4 +1,4 @@
-"""Queries whose similarities have a distribution that is known, as a calibration and as traffic."""
+"""Calibrations and traffic with known distributions of similarities."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""One alarm, fed with the means of blocks and of their fifths: when it begins, what it shows, when it ends."""
+"""One alarm, updated with means of blocks and fifths: when it begins, what it shows, when it ends."""
 
 from collections.abc import Callable
 
@@ -36,9 +36,7 @@ def feed(one: Alarm, fifths: list[Fifth]) -> list[bool]:
 
 
 @pytest.mark.parametrize(("average_run_length", "alarms", "size"), [(1e9, 5, 200), (1e6, 1, 25), (1e12, 2, 10_000)])
-def test_the_threshold_is_what_the_worst_traffic_reaches_no_sooner(
-    average_run_length: float, alarms: int, size: int
-) -> None:
+def test_threshold_bounds_false_alarm_probability(average_run_length: float, alarms: int, size: int) -> None:
     """P(false alarm within N queries) ≤ alarms · (blocks / c + fifths / 5c), which is to be N / average_run_length."""
     c = np.exp(threshold(average_run_length, alarms, size))
     queries = 12_345.0
@@ -46,46 +44,46 @@ def test_the_threshold_is_what_the_worst_traffic_reaches_no_sooner(
     assert alarms * (blocks / c + fifths / (5 * c)) == pytest.approx(queries / average_run_length)
 
 
-def test_however_often_false_alarms_may_come_some_evidence_is_asked_for() -> None:
+def test_threshold_has_minimum() -> None:
     assert threshold(1.0, 5, 10_000) == threshold(100.0, 5, 10_000) == 1
 
 
-def test_its_evidence_is_that_of_the_blocks_or_a_fifth_of_that_of_their_fifths() -> None:
+def test_evidence_is_maximum_of_blocks_and_fifths() -> None:
     rng = np.random.default_rng(0)
     one = alarm(np.inf)
     fifths = rng.random((50, 5, 2)) * [1.0, 0.3]
     of_blocks = literal(fifths.mean(axis=1), *BOUNDS)
     of_fifths = literal(fifths.reshape(-1, 2), *WIDE)
-    found = []
+    evidence_values = []
     for number, means in enumerate(fifths):
         for part, fifth in enumerate(block(means)):
             one.update(fifth, EVERYTHING)
-            whole = number if part == 4 else number - 1
-            blocks_so_far = of_blocks[whole] if whole >= 0 else 0.0
-            found.append(one.log_evidence)
+            complete = number if part == 4 else number - 1
+            blocks_so_far = of_blocks[complete] if complete >= 0 else 0.0
+            evidence_values.append(one.log_evidence)
             expected = max(blocks_so_far, of_fifths[5 * number + part] - np.log(5))
-            assert found[-1] == pytest.approx(expected)
-    assert max(found) > 1
+            assert evidence_values[-1] == pytest.approx(expected)
+    assert max(evidence_values) > 1
 
 
-def test_a_clear_shift_does_not_wait_for_the_block() -> None:
+def test_clear_shift_raises_alarm_within_block() -> None:
     one = alarm()
     changes = [one.update(fifth, EVERYTHING) for fifth in even(1.0, 1.0) * 2]
     assert True in changes[:9]
 
 
-def test_a_shift_that_fifths_may_have_is_seen_by_blocks() -> None:
+def test_small_shift_is_detected_by_blocks() -> None:
     """Between the bounds of a block and those of a fifth."""
     assert feed(alarm(), even(0.66) * 200) == [True]
 
 
-def test_nothing_within_the_bounds_is_ever_evidence() -> None:
+def test_means_within_bounds_give_no_evidence() -> None:
     one = alarm()
     assert feed(one, even(0.59, 0.09) * 1000) == []
     assert one.share_of_threshold == 0
 
 
-def test_only_the_columns_of_the_signal_count() -> None:
+def test_alarm_uses_only_its_columns() -> None:
     one = Alarm("second", Bounds(BOUNDS.lower[:1], BOUNDS.upper[:1]), Bounds(WIDE.lower[:1], WIDE.upper[:1]), 8.0)
     fifths = [
         Fifth(0, np.array([1.0, 0.5, 1.0]), 40, np.array([1.0, 0.5, 1.0]) if part % 5 == 4 else None)
@@ -95,7 +93,7 @@ def test_only_the_columns_of_the_signal_count() -> None:
     assert any(one.update(fifth, slice(2, 3)) for fifth in fifths)
 
 
-def test_it_ends_with_the_fifth_block_within_the_bounds_and_can_begin_again() -> None:
+def test_alarm_ends_after_five_quiet_blocks() -> None:
     one = alarm()
     for _ in range(3):
         assert feed(one, even(1.0) * 30) == [True]
@@ -106,7 +104,7 @@ def test_it_ends_with_the_fifth_block_within_the_bounds_and_can_begin_again() ->
         assert one.share_of_threshold == pytest.approx(0)  # nothing is left of the evidence
 
 
-def test_it_ends_when_the_average_of_five_blocks_is_within_the_bounds_and_not_before() -> None:
+def test_alarm_ends_by_average_of_five_blocks() -> None:
     one = alarm()
     assert feed(one, even(1.0) * 30) == [True]
     assert feed(one, (even(0.55) + even(0.75)) * 20) == []  # the average of three and two is .63, of two and three .67
@@ -116,7 +114,7 @@ def test_it_ends_when_the_average_of_five_blocks_is_within_the_bounds_and_not_be
     assert feed(one, even(0.52, 0.11) * 50) == []  # the second variable is still beyond
 
 
-def test_it_does_not_end_before_five_blocks_of_its_own() -> None:
+def test_alarm_lasts_at_least_five_blocks() -> None:
     """A first fifth so far off that the alarm begins with it, in a block that is otherwise as it should be."""
     one = alarm(0.01 - np.log(5))
     odd = block(np.array([[1.0, 0.45]] + 4 * [[0.4, 0.0]]))
@@ -125,7 +123,7 @@ def test_it_does_not_end_before_five_blocks_of_its_own() -> None:
     assert feed(one, even(0.5)) == [False]
 
 
-def test_it_goes_on_while_the_shift_does() -> None:
+def test_alarm_lasts_as_long_as_shift() -> None:
     rng = np.random.default_rng(1)
     shares = rng.binomial(40, 0.7, size=(2000, 5)) / 40
     assert feed(alarm(), [fifth for parts in shares for fifth in even_mean(parts)]) == [True]
@@ -135,7 +133,7 @@ def even_mean(first: np.ndarray) -> list[Fifth]:
     return block(np.column_stack([first, np.full(5, 0.05)]))
 
 
-def test_what_it_shows_is_1_or_more_and_its_highest_while_it_is_on_and_less_otherwise() -> None:
+def test_share_of_threshold_keeps_peak_during_alarm() -> None:
     rng = np.random.default_rng(2)
     one = alarm()
     shown: dict[bool, list[float]] = {True: [], False: []}
@@ -157,41 +155,39 @@ def test_what_it_shows_is_1_or_more_and_its_highest_while_it_is_on_and_less_othe
 @pytest.mark.parametrize(
     ("calibrated", "direction"), [(0.5, -1), (0.5, 1), (0.1, 1), (0.999, -1)], ids=["lower", "higher", "rare", "COE"]
 )
-def test_the_smallest_shift_that_it_says_it_finds_is_found_nine_times_out_of_ten(
-    calibrated: float, direction: int
-) -> None:
+def test_detectable_shift_is_detected_nine_times_in_ten(calibrated: float, direction: int) -> None:
     """Fifty blocks of 200 independent queries, two hundred times; within its bounds nothing is ever found."""
     rng = np.random.default_rng(5)
-    known = Bounds(np.array([calibrated]), np.array([calibrated]))
+    calibrated_bounds = Bounds(np.array([calibrated]), np.array([calibrated]))
 
     def fresh() -> Alarm:
-        return Alarm("share", known.shifted(0.15), known.shifted(0.2), 17.5)
+        return Alarm("share", calibrated_bounds.shifted(0.15), calibrated_bounds.shifted(0.2), 17.5)
 
     effects = np.arange(0.15, 2, 0.002)
     means = next(
         means
-        for means in (known.shifted(float(size))[direction > 0] for size in effects)
-        if fresh().finds(means, 50, 200)
+        for means in (calibrated_bounds.shifted(float(size))[direction > 0] for size in effects)
+        if fresh().detects(means, 50, 200)
     )
-    found = 0
+    evidence_values = 0
     for _ in range(200):
         shares = rng.binomial(40, means, size=(50, 5, 1)) / 40
-        found += feed(fresh(), [fifth for parts in shares for fifth in block(parts)]) != []
-    assert 0.82 < found / 200 < 0.99
-    assert not fresh().finds(known.shifted(0.14)[direction > 0], 10_000, 200)
+        evidence_values += feed(fresh(), [fifth for parts in shares for fifth in block(parts)]) != []
+    assert 0.82 < evidence_values / 200 < 0.99
+    assert not fresh().detects(calibrated_bounds.shifted(0.14)[direction > 0], 10_000, 200)
 
 
-def test_where_nothing_can_move_there_is_nothing_to_see_or_to_find() -> None:
+def test_unbounded_signal_gives_no_evidence() -> None:
     nothing = Bounds(np.zeros(2), np.ones(2))
     one = Alarm("share", nothing, nothing, 8.0)
     assert feed(one, (even(1.0, 1.0) + even(0.0, 0.0)) * 100) == []
     assert one.log_evidence == -np.inf
     assert one.share_of_threshold == 0
-    assert not one.finds(np.ones(2), 50, 200)
+    assert not one.detects(np.ones(2), 50, 200)
 
 
 @pytest.mark.parametrize("of_blocks", [True, False], ids=["whole blocks", "fifths"])
-def test_a_false_alarm_is_as_seldom_as_promised_in_the_worst_case(of_blocks: bool) -> None:
+def test_false_alarm_rate_holds_in_worst_case(of_blocks: bool) -> None:
     """What is nothing, or just what an alarm takes, with the bound as its expectation: in blocks, or in fifths."""
     runs, size, bound = 400, 25, 0.02
     bounds = Bounds(np.zeros(1), np.full(1, bound))
@@ -216,7 +212,7 @@ def test_a_false_alarm_is_as_seldom_as_promised_in_the_worst_case(of_blocks: boo
 
 
 @pytest.mark.parametrize("blocks", [0, 1, 2, 3, 10, 12, 17])
-def test_what_is_restored_goes_on_as_if_nothing_had_happened(blocks: int) -> None:
+def test_restored_alarm_continues_identically(blocks: int) -> None:
     """Before the alarm, in it, while it is about to end, and after it."""
     rng = np.random.default_rng(4)
     means = np.concatenate([np.full(10, 0.8), np.full(10, 0.5), np.full(10, 0.8)])
@@ -225,12 +221,14 @@ def test_what_is_restored_goes_on_as_if_nothing_had_happened(blocks: int) -> Non
     feed(other, even(1.0) * 3)  # forgets what it knew
     feed(one, fifths[: 5 * blocks + 2])
     other.restore(one.pack())
-    rest = fifths[5 * blocks + 2 :]
-    assert [one.update(fifth, EVERYTHING) for fifth in rest] == [other.update(fifth, EVERYTHING) for fifth in rest]
+    remaining = fifths[5 * blocks + 2 :]
+    assert [one.update(fifth, EVERYTHING) for fifth in remaining] == [
+        other.update(fifth, EVERYTHING) for fifth in remaining
+    ]
     assert same(one.pack(), other.pack())
 
 
-def test_what_is_packed_stays_as_it_was() -> None:
+def test_packed_alarm_state_is_a_copy() -> None:
     one = alarm()
     feed(one, even(0.8) * 3)
     packed = one.pack()
@@ -274,12 +272,12 @@ HOSTILE: dict[str, Callable[[Packed], Packed]] = {
 
 
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE.keys())
-def test_what_is_no_state_is_refused_and_changes_nothing(change: Callable[[Packed], Packed]) -> None:
+def test_invalid_alarm_state_is_refused(change: Callable[[Packed], Packed]) -> None:
     sender, one = alarm(), alarm()
     assert feed(sender, even(0.9) * 30) == [True]
     feed(one, even(0.61) * 7)
     before = one.pack()
-    with pytest.raises(ValueError, match="no state of an alarm"):
+    with pytest.raises(ValueError, match="not the state of an alarm"):
         one.restore(change(sender.pack()))
     assert same(one.pack(), before)
     one.restore(sender.pack())  # and what is one is still taken

@@ -1,4 +1,4 @@
-"""A baseline: the range of an ordinary week is no drift, and too little traffic gives none."""
+"""Baselines: the range of an ordinary week raises no alarm, and too little traffic gives no baseline."""
 
 import itertools
 import statistics
@@ -13,21 +13,21 @@ from tests.drift.similarities import traffic
 from tests.drift.weeks import days, learnt, monitor
 
 
-def test_a_week_of_days_and_nights_is_drift_without_a_baseline_and_none_with_it() -> None:
+def test_baseline_covers_days_and_nights() -> None:
     fortnight = days(2, 14, 0.1)
     alarms = [change for change in monitor().update(fortnight) if change.on]
     assert len(alarms) > 10  # nearly every night
     assert monitor(learnt()).update(fortnight) == []
 
 
-def test_and_another_night_that_lasts_all_day_is_still_drift() -> None:
+def test_shift_beyond_baseline_raises_alarm() -> None:
     watched = monitor(learnt())
     watched.update(days(2, 7, 0.1))
     darker = traffic(np.random.default_rng(3), 8000, mean=0.4)
     assert "topk_similarity" in {change.signal for change in watched.update(darker) if change.on}
 
 
-def test_what_is_allowed_holds_the_true_means_of_both_halves_and_not_much_more() -> None:
+def test_baseline_bounds_contain_true_means() -> None:
     """25 blocks by day and by night: the range itself may miss them by less than the smallest effect."""
     baseline = Baseline.learn("release", days(1, 7, 0.1, per_day=10_000), monitor())
     watched = monitor(baseline)
@@ -40,7 +40,7 @@ def test_what_is_allowed_holds_the_true_means_of_both_halves_and_not_much_more()
             assert np.minimum(truth - lower, upper - truth).max() < 0.12
 
 
-def test_the_range_is_that_of_block_means_drawn_together_by_what_lasts() -> None:
+def test_range_shrinks_block_means_by_lasting_variance() -> None:
     """By the root of the share of their variance that is neither between neighbours nor what chance alone gives."""
     watched = monitor()
     means = [each.fifth.block for each in watched.process(days(1, 7, 0.05)) if each.fifth.block is not None]
@@ -62,7 +62,7 @@ def test_the_range_is_that_of_block_means_drawn_together_by_what_lasts() -> None
 
 
 @pytest.mark.parametrize("seed", [5, 6, 7])
-def test_without_a_swing_it_hardly_widens_anything(seed: int) -> None:
+def test_baseline_without_swing_hardly_widens_bounds(seed: int) -> None:
     baseline = learnt(seed, swing=0.0)
     for signal in monitor().queries.signals:
         calibrated = signal.calibrated
@@ -71,7 +71,7 @@ def test_without_a_swing_it_hardly_widens_anything(seed: int) -> None:
         assert (widened.upper - calibrated.upper).max() < 0.02
 
 
-def test_it_says_what_it_was_learnt_from() -> None:
+def test_baseline_records_its_source() -> None:
     baseline = learnt()
     assert baseline.release == "release"
     assert (baseline.first, baseline.last) == ("2024-01-01T00:00:00+00:00", "2024-01-07T23:59:38+00:00")
@@ -79,25 +79,25 @@ def test_it_says_what_it_was_learnt_from() -> None:
     assert {*baseline.signals} == {"topk_similarity", "roe", "empty_responses", "dropped_share"}
 
 
-def test_too_few_days_are_refused() -> None:
+def test_baseline_needs_seven_days() -> None:
     with pytest.raises(InputError, match=r"6 days \(UTC\) and 120 blocks .* needs 7 days"):
         Baseline.learn("release", days(1, 6, 0.1), monitor())
 
 
-def test_too_few_blocks_are_refused() -> None:
+def test_baseline_needs_enough_blocks() -> None:
     few = days(1, 7, 0.1, per_day=570)
     with pytest.raises(InputError, match="7 days .* 19 blocks of 200 .* 20 blocks"):
         Baseline.learn("release", few, monitor())
     Baseline.learn("release", few, monitor(rules=Rules(block=100)))
 
 
-def test_the_same_queries_again_and_again_are_too_few_blocks() -> None:
+def test_repeated_queries_give_no_baseline() -> None:
     seen = days(1, 7, 0.1)
     seen.key[:] = np.resize(np.arange(150, dtype=np.uint64), len(seen))
     with pytest.raises(InputError, match="0 blocks"):
         Baseline.learn("release", seen, monitor())
 
 
-def test_no_query_at_all_is_refused() -> None:
+def test_empty_log_gives_no_baseline() -> None:
     with pytest.raises(InputError, match="0 days"):
         Baseline.learn("release", days(1, 1, 0.1).take(slice(0)), monitor())

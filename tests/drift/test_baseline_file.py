@@ -1,4 +1,4 @@
-"""The file of a baseline: it comes back as it was, and what is no baseline is refused with its name."""
+"""The baseline file: it is loaded as saved, and any other file is refused with its name."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from taugate.retrieval.release.layout import baseline_path
 from tests.drift.weeks import learnt, monitor
 
 
-def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_saved_baseline_is_loaded_unchanged(tmp_path: Path) -> None:
     path = baseline_path(tmp_path / "new" / "folder", "release")
     baseline = learnt()
     baseline.save(path)
@@ -23,7 +23,7 @@ def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == [path.name]  # nothing is left of the staging
 
 
-def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_baseline_file_is_reproducible(tmp_path: Path) -> None:
     for name in ("one", "two"):
         learnt().save(tmp_path / name)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
@@ -31,9 +31,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "one").read_bytes() != (tmp_path / "two").read_bytes()
 
 
-def test_what_was_there_before_stays_where_nothing_can_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_write_keeps_old_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "baseline.json"
     before = learnt()
     before.save(path)
@@ -49,7 +47,7 @@ def test_what_was_there_before_stays_where_nothing_can_be_written(
 
 
 @pytest.mark.timeout(60)
-def test_nobody_ever_sees_half_a_file(tmp_path: Path) -> None:
+def test_concurrent_reader_sees_complete_file(tmp_path: Path) -> None:
     """While one writes two baselines in turn, another reads one of them each time, until it has seen both often."""
     path = tmp_path / "baseline.json"
     both = [learnt(), learnt(seed=2)]
@@ -92,31 +90,31 @@ def refused(path: Path, match: str | None = None) -> None:
     assert len(message) < 500
 
 
-def test_a_changed_digit_is_found(saved: bytes, tmp_path: Path) -> None:
+def test_changed_digit_is_detected(saved: bytes, tmp_path: Path) -> None:
     """Every fifth one, unless the number is the same all the same: two decimals may be one float."""
     path = tmp_path / "baseline.json"
     path.write_bytes(saved)
     watched = monitor()
-    whole = load_baseline(path, "release", watched)
+    complete = load_baseline(path, "release", watched)
     digits = [place for place, byte in enumerate(saved) if chr(byte).isdigit()]
-    found = 0
+    refusals = 0
     for place in digits[::5]:
         changed = bytearray(saved)
         changed[place] = ord(str((int(chr(changed[place])) + 1) % 10))
         path.write_bytes(changed)
         try:
-            assert load_baseline(path, "release", watched) == whole
+            assert load_baseline(path, "release", watched) == complete
         except InputError as error:
             assert str(error).startswith(f"{path}: ")
-            found += 1
-    assert found > 0.9 * len(digits[::5])
+            refusals += 1
+    assert refusals > 0.9 * len(digits[::5])
 
 
 @pytest.mark.parametrize("part", [0.0, 0.5, 0.99])
-def test_a_file_cut_short_is_refused(saved: bytes, tmp_path: Path, part: float) -> None:
+def test_truncated_baseline_is_refused(saved: bytes, tmp_path: Path, part: float) -> None:
     path = tmp_path / "baseline.json"
     path.write_bytes(saved[: int(part * len(saved))])
-    refused(path, "damaged, or no baseline")
+    refused(path, "damaged, or not a baseline")
 
 
 @pytest.mark.parametrize(
@@ -124,10 +122,10 @@ def test_a_file_cut_short_is_refused(saved: bytes, tmp_path: Path, part: float) 
     [b"queries", b"[]", b"{}", b"null", b"\xff\xfe", b"[" * 100_000, b'{"baseline": {}, "sha256": ""}'],
     ids=["words", "a list", "an object", "null", "no UTF-8", "nested", "an empty one"],
 )
-def test_what_is_no_baseline_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_other_content_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "baseline.json"
     path.write_bytes(content)
-    refused(path, "damaged, or no baseline")
+    refused(path, "damaged, or not a baseline")
 
 
 def missing(path: Path) -> None:
@@ -161,14 +159,14 @@ def endless(path: Path) -> None:
 
 @pytest.mark.parametrize("change", [missing, folder, link_to_itself, link_to_nothing, pipe, endless])
 @pytest.mark.timeout(20)
-def test_what_stands_in_its_place_is_refused(saved: bytes, tmp_path: Path, change: Callable[[Path], None]) -> None:
+def test_irregular_file_is_refused(saved: bytes, tmp_path: Path, change: Callable[[Path], None]) -> None:
     path = tmp_path / "baseline.json"
     path.write_bytes(saved)
     change(path)
     refused(path)
 
 
-def test_a_link_to_one_is_one(saved: bytes, tmp_path: Path) -> None:
+def test_linked_baseline_is_loaded(saved: bytes, tmp_path: Path) -> None:
     """Kubernetes mounts files so."""
     (tmp_path / "elsewhere").write_bytes(saved)
     (tmp_path / "baseline.json").symlink_to(tmp_path / "elsewhere")
@@ -200,32 +198,32 @@ def upside_down(content: dict) -> None:
 
 
 @pytest.mark.parametrize("change", [without_signal, further_signal, further_variable, upside_down])
-def test_other_signals_are_refused(saved: bytes, tmp_path: Path, change: Callable[[dict], object]) -> None:
+def test_baseline_of_other_signals_is_refused(saved: bytes, tmp_path: Path, change: Callable[[dict], object]) -> None:
     path = tmp_path / "baseline.json"
     sealed(saved, path, change)
     refused(path, "its signals are not those of this version")
 
 
-def test_one_of_another_release_is_refused(saved: bytes, tmp_path: Path) -> None:
+def test_baseline_of_other_release_is_refused(saved: bytes, tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     sealed(saved, path, lambda content: content.update(release="20240101-abc"))
     refused(path, "belongs to release '?20240101-abc'?, not to '?release")
 
 
-def test_what_it_says_of_its_release_is_cut_short_in_the_message(saved: bytes, tmp_path: Path) -> None:
+def test_long_release_id_is_truncated_in_message(saved: bytes, tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     sealed(saved, path, lambda content: content.update(release="\x1b[2J" + "x" * 100_000))
     refused(path, "belongs to release|damaged")
 
 
-def test_one_of_fewer_days_is_refused(saved: bytes, tmp_path: Path) -> None:
+def test_baseline_of_few_days_is_refused(saved: bytes, tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     sealed(saved, path, lambda content: content.update(days=3))
     refused(path, "covers 3 days")
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-0.1", "1.1", "1e999", '"0.5"', "null", "true"])
-def test_a_bound_that_is_no_share_is_refused(saved: bytes, tmp_path: Path, number: str) -> None:
+def test_bound_outside_unit_interval_is_refused(saved: bytes, tmp_path: Path, number: str) -> None:
     path = tmp_path / "baseline.json"
     content = json.loads(saved)
     content["baseline"]["signals"]["roe"]["lower"] = ["HERE"]
@@ -233,9 +231,9 @@ def test_a_bound_that_is_no_share_is_refused(saved: bytes, tmp_path: Path, numbe
     refused(path, "damaged")
 
 
-def test_of_another_version_of_the_file_is_refused(saved: bytes, tmp_path: Path) -> None:
+def test_other_schema_version_is_refused(saved: bytes, tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     content = json.loads(saved)
     content["baseline"]["schema_version"] = 2
     path.write_text(json.dumps(content))
-    refused(path, "damaged, or no baseline")
+    refused(path, "damaged, or not a baseline")

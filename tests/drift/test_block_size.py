@@ -1,4 +1,4 @@
-"""The length of bursts, against series of which it is known, and the size of blocks that follows it."""
+"""Autocorrelation times of series with a known one, and the block sizes that follow from them."""
 
 from collections.abc import Callable
 
@@ -23,13 +23,13 @@ def autoregressive(rng: np.random.Generator, rho: float, length: int) -> np.ndar
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.3, 0.6, 0.9])
-def test_of_an_autoregressive_series(rho: float) -> None:
+def test_autocorrelation_time_of_autoregressive_series(rho: float) -> None:
     """(1 + ρ) / (1 − ρ)."""
     series = autoregressive(np.random.default_rng(0), rho, 50_000)
     assert autocorrelation_time(series[:, None]) == pytest.approx((1 + rho) / (1 - rho), rel=0.15)
 
 
-def test_of_several_variables_together() -> None:
+def test_autocorrelation_time_pools_variables() -> None:
     """Weighed by their variance: one that hardly moves says hardly anything."""
     rng = np.random.default_rng(1)
     slow, quick = autoregressive(rng, 0.8, 50_000), rng.normal(size=50_000)
@@ -38,7 +38,7 @@ def test_of_several_variables_together() -> None:
     assert autocorrelation_time(np.column_stack([slow, quick])) == pytest.approx(5, rel=0.15)  # half of 9 and of 1
 
 
-def test_of_bursts_that_are_all_as_long() -> None:
+def test_autocorrelation_time_of_equal_bursts() -> None:
     """Twenty values of the same mean each: Σ (1 − k/20) over all lags from −19 to 19 is 20."""
     series = np.repeat(np.random.default_rng(2).normal(size=5000), 20)
     assert autocorrelation_time(series[:, None]) == pytest.approx(20, rel=0.15)
@@ -47,7 +47,7 @@ def test_of_bursts_that_are_all_as_long() -> None:
 @pytest.mark.parametrize(
     "series", [np.zeros(100), np.full(100, 0.3), np.resize([0.0, 1.0], 1000)], ids=["0", ".3", "to and fro"]
 )
-def test_it_is_at_least_one(series: np.ndarray) -> None:
+def test_autocorrelation_time_is_at_least_one(series: np.ndarray) -> None:
     assert autocorrelation_time(series[:, None]) == pytest.approx(1)
 
 
@@ -55,45 +55,45 @@ def sizes(means: np.ndarray, rng: np.random.Generator) -> list[int]:
     """Of every block, of queries whose variable is 1 with these probabilities."""
     values = (rng.random(len(means)) < means).astype(np.float64)[:, None]
     blocks, size = Blocks(np.array([0.5])), BlockSize(1)
-    found = []
+    block_sizes = []
     for fifth in blocks.feed(keys(rng, len(means)), values):
         size.observe(fifth.mean, fifth.queries)
         if fifth.block is not None:
-            found.append(blocks.size)
+            block_sizes.append(blocks.size)
             blocks.size = size.size
-    return found
+    return block_sizes
 
 
 def bursts(rng: np.random.Generator, queries: int, length: int) -> np.ndarray:
     return np.repeat(rng.uniform(0.1, 0.9, size=queries // length), length)
 
 
-def test_independent_queries_keep_the_smallest_blocks() -> None:
+def test_independent_queries_keep_smallest_blocks() -> None:
     rng = np.random.default_rng(3)
-    found = sizes(np.full(200_000, 0.5), rng)
-    assert np.mean(np.array(found) == 200) > 0.95
-    assert max(found) <= 600
+    block_sizes = sizes(np.full(200_000, 0.5), rng)
+    assert np.mean(np.array(block_sizes) == 200) > 0.95
+    assert max(block_sizes) <= 600
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_bursts_of_a_thousand_make_blocks_of_two_of_them_and_keep_them(seed: int) -> None:
+def test_block_size_is_twice_burst_length(seed: int) -> None:
     """Estimated from the last 20,000 queries, which have twenty bursts: within a factor of 1.6 on average."""
     rng = np.random.default_rng(seed)
-    found = np.array(sizes(bursts(rng, 300_000, 1000), rng))
-    assert found[0] == 200
-    assert set(found) <= {*range(200, 3201, 200)}
-    later = found[found.cumsum() > 100_000]
+    block_sizes = np.array(sizes(bursts(rng, 300_000, 1000), rng))
+    assert block_sizes[0] == 200
+    assert set(block_sizes) <= {*range(200, 3201, 200)}
+    later = block_sizes[block_sizes.cumsum() > 100_000]
     assert 2000 / 1.6 < np.average(later, weights=later) < 2000 * 1.6
 
 
-def test_and_they_shrink_when_the_bursts_are_over() -> None:
+def test_blocks_shrink_after_bursts() -> None:
     rng = np.random.default_rng(5)
-    found = sizes(np.concatenate([bursts(rng, 100_000, 1000), np.full(100_000, 0.5)]), rng)
-    assert max(found) > 800
-    assert np.mean(found[-10:]) < 400
+    block_sizes = sizes(np.concatenate([bursts(rng, 100_000, 1000), np.full(100_000, 0.5)]), rng)
+    assert max(block_sizes) > 800
+    assert np.mean(block_sizes[-10:]) < 400
 
 
-def test_too_little_to_tell_is_the_smallest_block() -> None:
+def test_little_traffic_keeps_smallest_block() -> None:
     rng = np.random.default_rng(6)
     assert set(sizes(bursts(rng, 2000, 1000), rng)) == {200}
 
@@ -108,7 +108,7 @@ def seen(steps: int, variables: int = 2) -> BlockSize:
 
 
 @pytest.mark.parametrize("steps", [0, 49, 60, 700])
-def test_what_is_restored_goes_on_as_if_nothing_had_happened(steps: int) -> None:
+def test_restored_block_size_continues_identically(steps: int) -> None:
     size, other = seen(steps), seen(30)
     other.restore(size.pack())
     rng = np.random.default_rng(8)
@@ -138,9 +138,9 @@ HOSTILE: dict[str, Callable[[Packed], Packed]] = {
 
 
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE.keys())
-def test_what_is_no_state_is_refused_and_changes_nothing(change: Callable[[Packed], Packed]) -> None:
+def test_invalid_block_size_state_is_refused(change: Callable[[Packed], Packed]) -> None:
     size = seen(60)
     before = size.pack()
-    with pytest.raises(ValueError, match="no state of a block size"):
+    with pytest.raises(ValueError, match="not the state of a block size"):
         size.restore(change(seen(100).pack()))
     assert all(np.array_equal(array, before[name]) for name, array in size.pack().items())

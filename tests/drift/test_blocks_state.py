@@ -1,4 +1,4 @@
-"""The state of blocks: packed, restored elsewhere, and told from arrays that are none."""
+"""The state of blocks: packed, restored elsewhere, and validated."""
 
 import pickle
 from collections.abc import Callable
@@ -18,21 +18,21 @@ Packed = dict[str, np.ndarray]
 
 @pytest.mark.parametrize("size", [25, 203])
 @pytest.mark.parametrize("cut", [0, 1, 24, 25, 39, 40, 41, 202, 203, 5000, 5555])
-def test_what_is_restored_goes_on_as_if_nothing_had_happened(cut: int, size: int) -> None:
+def test_restored_blocks_continue_identically(cut: int, size: int) -> None:
     asked, values = zipf(np.random.default_rng(7), 8000)
     blocks, other = Blocks(NEUTRAL, size), Blocks(NEUTRAL, size)
     for _fifth in blocks.feed(asked[:cut], values[:cut]):
         pass
     other.restore(blocks.pack())
-    rest = [*blocks.feed(asked[cut:], values[cut:])]
+    remaining = [*blocks.feed(asked[cut:], values[cut:])]
     again = [*other.feed(asked[cut:], values[cut:])]
-    assert len(rest) > 10
-    for one, two in zip(rest, again, strict=True):
+    assert len(remaining) > 10
+    for one, two in zip(remaining, again, strict=True):
         assert (one.row, one.queries, one.mean.tolist()) == (two.row, two.queries, two.mean.tolist())
     assert same(blocks.pack(), other.pack())
 
 
-def test_what_is_packed_stays_as_it_was() -> None:
+def test_packed_blocks_state_is_a_copy() -> None:
     asked, values = zipf(np.random.default_rng(8), 300)
     blocks = Blocks(NEUTRAL)
     for _fifth in blocks.feed(asked, values):
@@ -134,14 +134,14 @@ HOSTILE: dict[str, Callable[[Packed], Packed]] = {
 
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE.keys())
 @pytest.mark.timeout(20)
-def test_what_is_no_state_is_refused_and_changes_nothing(change: Callable[[Packed], Packed]) -> None:
+def test_invalid_blocks_state_is_refused(change: Callable[[Packed], Packed]) -> None:
     rng = np.random.default_rng(9)
     sender, blocks = Blocks(NEUTRAL), Blocks(NEUTRAL)
     for each, queries in ((sender, 950), (blocks, 333)):  # both in the middle of a block and of a fifth
         for _fifth in each.feed(keys(rng, queries), rng.random((queries, 2))):
             pass
     before = pickle.dumps(blocks)
-    with pytest.raises(ValueError, match="no state of blocks"):
+    with pytest.raises(ValueError, match="not the state of blocks"):
         blocks.restore(change(sender.pack()))
     assert pickle.dumps(blocks) == before
     blocks.restore(sender.pack())  # and what is one is still taken
@@ -153,7 +153,7 @@ def test_what_is_no_state_is_refused_and_changes_nothing(change: Callable[[Packe
     size=st.sampled_from([24, 25, 30]),
     value=st.floats(-0.5, 8.0),
 )
-def test_what_is_taken_goes_on_as_a_block_does(asked: list[list[int]], count: int, size: int, value: float) -> None:
+def test_accepted_state_completes_valid_block(asked: list[list[int]], count: int, size: int, value: float) -> None:
     """A state that is accepted is one that traffic could have left: its next block has so many queries, in 0…1."""
     blocks = Blocks(np.array([0.5]))
     fifths = [value] * sum(len(asked[-1]) >= size * fifth // 5 for fifth in range(1, 5))
@@ -173,7 +173,7 @@ def test_what_is_taken_goes_on_as_a_block_does(asked: list[list[int]], count: in
     rng = np.random.default_rng(0)
     missing = size - len(set(asked[-1]))
     assert missing == size - len(asked[-1])
-    found = [*blocks.feed(keys(rng, missing), np.ones((missing, 1)))]
-    assert len(found) == 5 - len(fifths)
-    assert all(0 <= fifth.mean[0] <= 1 + 1e-9 for fifth in found)
-    assert 0 <= found[-1].block[0] <= 1 + 1e-9
+    result = [*blocks.feed(keys(rng, missing), np.ones((missing, 1)))]
+    assert len(result) == 5 - len(fifths)
+    assert all(0 <= fifth.mean[0] <= 1 + 1e-9 for fifth in result)
+    assert 0 <= result[-1].block[0] <= 1 + 1e-9

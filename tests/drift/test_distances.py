@@ -1,4 +1,4 @@
-"""Distances of samples, against SciPy's and a definition written down."""
+"""Distances of samples, against SciPy and the definition."""
 
 import numpy as np
 import pytest
@@ -18,12 +18,12 @@ def samples(request: pytest.FixtureRequest) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def test_as_scipy_has_them(samples: tuple[np.ndarray, np.ndarray]) -> None:
+def test_distances_match_scipy(samples: tuple[np.ndarray, np.ndarray]) -> None:
     assert kolmogorov_smirnov(*samples) == pytest.approx(stats.ks_2samp(*samples).statistic, abs=1e-12)
     assert wasserstein(*samples) == pytest.approx(stats.wasserstein_distance(*samples), abs=1e-6)
 
 
-def test_psi_over_ten_bins_of_equal_share(samples: tuple[np.ndarray, np.ndarray]) -> None:
+def test_psi_matches_definition(samples: tuple[np.ndarray, np.ndarray]) -> None:
     live, reference = (sample.astype(np.float64) for sample in samples)
     edges = np.percentile(reference, range(10, 100, 10)).astype(np.float32)
     psi = 0.0
@@ -33,7 +33,7 @@ def test_psi_over_ten_bins_of_equal_share(samples: tuple[np.ndarray, np.ndarray]
     assert population_stability(*samples) == pytest.approx(psi, abs=1e-9)
 
 
-def test_a_sample_is_no_distance_from_itself() -> None:
+def test_distance_of_sample_from_itself_is_zero() -> None:
     sample = np.random.default_rng(0).random(100).astype(np.float32)
     assert (
         kolmogorov_smirnov(sample, sample) == wasserstein(sample, sample) == population_stability(sample, sample) == 0

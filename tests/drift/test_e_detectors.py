@@ -1,4 +1,4 @@
-"""The e-detector, against its recursion written down literally and against what its theorem promises."""
+"""E-detectors, against their recursion in a plain loop and against the guarantees of the theorem."""
 
 from collections.abc import Callable
 
@@ -38,7 +38,7 @@ def literal(blocks: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> list[fl
     ],
     ids=["anything", "zeros and ones", "near the bounds"],
 )
-def test_it_is_the_recursion(draw: Callable[[np.random.Generator], np.ndarray]) -> None:
+def test_evidence_follows_recursion(draw: Callable[[np.random.Generator], np.ndarray]) -> None:
     blocks = draw(np.random.default_rng(0))
     evidence = EDetectors(LOWER, UPPER)
     logs = []
@@ -49,21 +49,21 @@ def test_it_is_the_recursion(draw: Callable[[np.random.Generator], np.ndarray]) 
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
-def test_a_bound_at_the_end_is_not_watched(value: float) -> None:
+def test_trivial_bound_is_not_watched(value: float) -> None:
     nothing = EDetectors(np.zeros(2), np.ones(2))
     nothing.update(np.full(2, value))
     assert nothing.log == -np.inf
     assert EDetectors(LOWER, UPPER).logs.shape == (4, len(STAKES))  # two lower ones and two upper ones
 
 
-def test_evidence_beyond_every_float_is_still_a_number() -> None:
+def test_huge_evidence_stays_finite() -> None:
     evidence = EDetectors(LOWER, UPPER)
     for _ in range(2000):
         evidence.update(np.array([1.0, 1.0, 0.0, 0.5]))
     assert 2000 < evidence.log < np.inf
 
 
-def test_a_long_calm_is_no_credit() -> None:
+def test_calm_period_does_not_lower_evidence() -> None:
     """What follows it weighs as much as for a detector that has just begun."""
     evidence, fresh = EDetectors(LOWER, UPPER), EDetectors(LOWER, UPPER)
     for _ in range(5000):
@@ -74,7 +74,7 @@ def test_a_long_calm_is_no_credit() -> None:
     assert evidence.log == fresh.log > 0
 
 
-def test_restarted_it_remembers_nothing() -> None:
+def test_restart_clears_evidence() -> None:
     evidence, fresh = EDetectors(LOWER, UPPER), EDetectors(LOWER, UPPER)
     for means in np.random.default_rng(1).random((20, 4)):
         evidence.update(means)
@@ -90,7 +90,7 @@ def test_restarted_it_remembers_nothing() -> None:
     [((0.0, 0.3), 0.4), ((0.7, 1.0), 0.5), ((0.0, 0.02), 0.06), ((0.99, 1.0), 0.982), ((0.4, 0.6), 0.5)],
     ids=["above", "below", "a rare thing", "as rare as wrong documents", "within"],
 )
-def test_growth_is_what_a_simulation_gives(bounds: tuple[float, float], mean: float) -> None:
+def test_growth_matches_simulation(bounds: tuple[float, float], mean: float) -> None:
     """20,000 blocks of 200 independent queries, whose variable is 0 or 1."""
     many = 20_000
     means = np.random.default_rng(2).binomial(200, mean, size=many) / 200
@@ -176,9 +176,7 @@ def restless(c: float) -> Draw:
 @pytest.mark.parametrize("c", [5.0, 20.0])
 @pytest.mark.parametrize("case", [lambda c: independent, all_or_nothing, gambler, restless])
 @pytest.mark.parametrize("below", [False, True], ids=["upper", "lower"])
-def test_at_the_bound_itself_c_takes_c_blocks_on_average_at_least(
-    below: bool, case: Callable[[float], Draw], c: float
-) -> None:
+def test_run_length_at_bound_is_at_least_c(below: bool, case: Callable[[float], Draw], c: float) -> None:
     rng = np.random.default_rng(3)
     zeros, ones = np.zeros(RUNS), np.ones(RUNS)
     evidence = EDetectors(ones - BOUND, ones) if below else EDetectors(zeros, zeros + BOUND)
@@ -187,7 +185,7 @@ def test_at_the_bound_itself_c_takes_c_blocks_on_average_at_least(
     assert times.mean() - 3 * times.std() / np.sqrt(RUNS) > c  # those that were cut short take longer
 
 
-def test_the_worst_case_takes_as_long_as_can_be_computed() -> None:
+def test_worst_case_run_length_matches_formula() -> None:
     """Each trial is lost for the price of what a new beginning forgives, so that c is reached as soon as can be."""
     c = 20.0
     rng, draw = np.random.default_rng(4), all_or_nothing(c * (1 - 1e-9))
@@ -197,7 +195,7 @@ def test_the_worst_case_takes_as_long_as_can_be_computed() -> None:
 
 
 @pytest.mark.parametrize("together", [1, 0.5, 0])
-def test_several_variables_that_depend_on_one_another_take_as_long(together: float) -> None:
+def test_run_length_holds_for_dependent_variables(together: float) -> None:
     """Three variables with both bounds each; of two that move together one is sometimes the other's opposite."""
     c = 10.0
     rng = np.random.default_rng(5)
@@ -218,7 +216,7 @@ def test_several_variables_that_depend_on_one_another_take_as_long(together: flo
     assert times.mean() - 3 * times.std() / np.sqrt(RUNS) > c
 
 
-def test_beyond_the_bound_it_takes_less() -> None:
+def test_run_length_beyond_bound_is_short() -> None:
     rng = np.random.default_rng(6)
     evidence = EDetectors(np.zeros(RUNS), np.full(RUNS, BOUND))
     times = blocks_until(20.0, evidence, lambda now: (rng.random(RUNS) < 10 * BOUND).astype(np.float64), 200)

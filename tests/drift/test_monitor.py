@@ -1,4 +1,4 @@
-"""Alarms on traffic: quiet where nothing has changed, soon where something has, the same however traffic is cut."""
+"""Alarms on traffic: none without a change, soon after one, and the same for any batches."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from tests.drift.similarities import bursts, judged, reference, traffic
 from tests.drift.watched import CALIBRATION, monitor, on
 
 
-def test_traffic_as_at_calibration_gives_no_alarm() -> None:
+def test_calibration_traffic_raises_no_alarm() -> None:
     rng = np.random.default_rng(1)
     watched = monitor()
     assert not any(watched.update(traffic(rng, 10_000)) for _ in range(10))
@@ -33,40 +33,40 @@ def test_traffic_as_at_calibration_gives_no_alarm() -> None:
         ({"random": 0.25}, "roe"),
     ],
 )
-def test_each_signal_sees_what_it_is_there_for(shift: dict[str, float], signal: str) -> None:
+def test_shift_raises_its_signal(shift: dict[str, float], signal: str) -> None:
     assert signal in on(monitor().update(traffic(np.random.default_rng(2), 4000, **shift)))
 
 
-def test_a_wholly_different_corpus_is_seen_within_eight_hundred_queries() -> None:
+def test_other_corpus_is_detected_within_800_queries() -> None:
     assert on(monitor().update(traffic(np.random.default_rng(2), 800, mean=0.4)))
 
 
-def test_other_random_documents_are_roe_and_nothing_else() -> None:
+def test_other_random_documents_raise_only_roe() -> None:
     assert on(monitor().update(traffic(np.random.default_rng(2), 4000, random=0.25))) == {"roe"}
 
 
-def test_judged_documents_below_theta() -> None:
+def test_judged_documents_below_theta_raise_coe() -> None:
     rng = np.random.default_rng(2)
     correct = rng.choice(CALIBRATION.correct[CALIBRATION.correct_kept], 2000)
     correct[::10] = -0.5
     assert on(monitor().judge(judged(rng, correct))) == {"coe"}
 
 
-def test_a_shift_that_is_certain_and_too_small_to_matter() -> None:
+def test_shift_below_smallest_effect_raises_no_alarm() -> None:
     """A tenth of a standard deviation, which 100,000 queries show beyond doubt."""
     rng = np.random.default_rng(3)
     watched = monitor()
     assert not any(watched.update(traffic(rng, 10_000, mean=0.59)) for _ in range(10))
 
 
-def test_and_one_that_is_not() -> None:
+def test_shift_above_smallest_effect_raises_alarm() -> None:
     """The same, at half the smallest effect and with a calibration that leaves no doubt."""
     rng = np.random.default_rng(3)
     watched = monitor(Rules(smallest_effect=0.02), reference(rng, 50_000))
     assert on(watched.update(traffic(rng, 100_000, mean=0.59)))
 
 
-def test_it_ends_after_five_blocks_as_at_calibration_and_begins_again() -> None:
+def test_alarm_ends_and_begins_again() -> None:
     rng = np.random.default_rng(4)
     watched = monitor()
     for _ in range(2):
@@ -80,14 +80,14 @@ def test_it_ends_after_five_blocks_as_at_calibration_and_begins_again() -> None:
 @pytest.mark.parametrize(
     ("block", "mean"), [(25, 0.5), (25, 0.55), (25, 0.56), (200, 0.5), (200, 0.54), (200, 0.55), (1000, 0.5)]
 )
-def test_it_goes_on_while_the_shift_does(block: int, mean: float) -> None:
+def test_alarm_lasts_as_long_as_shift(block: int, mean: float) -> None:
     """None ends, and begins again, because of a few blocks that happened to be as at calibration."""
     changes = monitor(Rules(block=block)).update(traffic(np.random.default_rng(5), 30_000, mean=mean))
     assert [change for change in changes if not change.on] == []
     assert "topk_similarity" in on(changes)
 
 
-def test_what_is_shown_is_1_or_more_while_an_alarm_is_on_and_less_otherwise() -> None:
+def test_share_of_threshold_is_one_during_alarm() -> None:
     rng = np.random.default_rng(6)
     watched = monitor()
     shown: dict[bool, list[float]] = {True: [], False: []}
@@ -111,40 +111,40 @@ def changes_of(seen: Observations, size: int, rules: Rules) -> list[tuple[str, i
 
 
 @pytest.mark.parametrize("block", [100, 200, "auto"])
-def test_it_is_the_same_however_traffic_is_cut(block: int | str) -> None:
+def test_alarms_do_not_depend_on_batches(block: int | str) -> None:
     """With queries that are sent again, in bursts, and more of them than are taken at a time."""
     rng = np.random.default_rng(7)
     parts = [traffic(rng, 3000), traffic(rng, 4000, mean=0.3), bursts(rng, 7000, 500, 0.05)]
     seen = Observations.joined(parts).take(np.sort(rng.integers(0, 14_000, size=16_000)))
-    whole = changes_of(seen, len(seen), Rules(block=block))
-    assert whole
-    assert whole == changes_of(seen, 7, Rules(block=block)) == changes_of(seen, 1000, Rules(block=block))
+    complete = changes_of(seen, len(seen), Rules(block=block))
+    assert complete
+    assert complete == changes_of(seen, 7, Rules(block=block)) == changes_of(seen, 1000, Rules(block=block))
 
 
-def test_every_fifth_of_a_block_is_told_with_its_row() -> None:
+def test_fifths_are_yielded_with_their_rows() -> None:
     seen = traffic(np.random.default_rng(8), 20_000)
     weighed = [*monitor().process(seen)]
     assert [each.fifth.row for each in weighed] == [*range(39, 20_000, 40)]
-    whole = [each.fifth.block is not None for each in weighed]
-    assert whole == [False, False, False, False, True] * 100
+    complete = [each.fifth.block is not None for each in weighed]
+    assert complete == [False, False, False, False, True] * 100
     rng = np.random.default_rng(8)
     correct = judged(rng, np.ones(400))
     assert [each.fifth.row for each in monitor().process_judgements(correct)] == [*range(39, 400, 40)]
 
 
 @pytest.mark.parametrize("apart", [0.05, 0.07, 0.09])
-def test_bursts_of_two_hundred_queries_on_a_topic_are_quiet(apart: float) -> None:
+def test_bursts_within_block_raise_no_alarm(apart: float) -> None:
     """A query varies by .1, its topic by so much of it: with .09, all queries of a burst are nearly alike."""
     assert monitor().update(bursts(np.random.default_rng(9), 50_000, 200, apart)) == []
 
 
-def test_longer_bursts_are_not_but_with_blocks_that_are_as_long() -> None:
+def test_long_bursts_need_long_blocks() -> None:
     seen = bursts(np.random.default_rng(10), 50_000, 1500, 0.09)
     assert on(monitor().update(seen))
     assert not on(monitor(Rules(block=1500)).update(seen))
 
 
-def test_auto_keeps_small_blocks_for_independent_traffic_and_makes_larger_ones_for_bursts() -> None:
+def test_auto_block_size_grows_with_bursts() -> None:
     rng = np.random.default_rng(11)
     rules = Rules(block="auto")
     ordinary, in_bursts = monitor(rules), monitor(rules)
@@ -154,7 +154,7 @@ def test_auto_keeps_small_blocks_for_independent_traffic_and_makes_larger_ones_f
     assert in_bursts.queries.blocks.size >= 600
 
 
-def test_one_odd_query_sent_all_the_time_is_no_drift() -> None:
+def test_constant_probe_raises_no_alarm() -> None:
     """Of every two queries one is a health check that finds nothing."""
     rng = np.random.default_rng(12)
     seen, odd = traffic(rng, 40_000), traffic(rng, 40_000, mean=0.0)
@@ -166,14 +166,14 @@ def test_one_odd_query_sent_all_the_time_is_no_drift() -> None:
     assert on(monitor().update(fresh))  # and many such queries are
 
 
-def test_a_judgement_sent_again_counts_once() -> None:
+def test_repeated_judgement_counts_once() -> None:
     rng = np.random.default_rng(13)
     wrong = judged(rng, np.full(20_000, -0.5))
     wrong.key[:] = 7
     assert monitor().judge(wrong) == []
 
 
-def test_a_calibration_of_few_queries_allows_more() -> None:
+def test_small_calibration_has_wider_bounds() -> None:
     widths = [
         alarm.bounds.upper[4] - alarm.bounds.lower[4]
         for alarm in (monitor(calibration=reference(np.random.default_rng(0), few)).alarms[0] for few in (50, 5000))
@@ -181,14 +181,14 @@ def test_a_calibration_of_few_queries_allows_more() -> None:
     assert widths[0] > 3 * widths[1]
 
 
-def test_a_policy_that_never_drops_has_nothing_to_fall_below() -> None:
+def test_policy_that_never_drops_raises_no_alarm() -> None:
     kept = np.full(len(CALIBRATION), 5)
     calibration = replace(CALIBRATION, kept=kept, correct_kept=kept > 0)
     seen = replace(traffic(np.random.default_rng(1), 5000), kept=np.full(5000, 5, dtype=np.float32))
     assert monitor(calibration=calibration).update(seen) == []
 
 
-def test_an_ordinary_range_is_no_drift_and_what_is_beyond_it_is() -> None:
+def test_shift_beyond_ordinary_range_raises_alarm() -> None:
     rng = np.random.default_rng(14)
     (topk, *_) = monitor().queries.signals
     lower = topk.variables(traffic(rng, 20_000, mean=0.53)).mean(axis=0)

@@ -1,4 +1,4 @@
-"""The state of a monitor: packed, restored elsewhere, and told from bytes that are none."""
+"""The state of a monitor: packed, restored elsewhere, and validated."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +27,7 @@ def shifted(calibration: Reference, by: float) -> Reference:
     )
 
 
-def test_monitors_of_one_release_with_the_same_rules_have_one_fingerprint() -> None:
+def test_fingerprint_depends_on_release_and_rules() -> None:
     rng = np.random.default_rng(15)
     ordinary = {"roe": Bounds(np.array([0.01]), np.array([0.3]))}
     of: dict[str, Callable[[], Monitor]] = {
@@ -48,7 +48,7 @@ def test_monitors_of_one_release_with_the_same_rules_have_one_fingerprint() -> N
     assert again.fingerprint == fingerprints["default"]
 
 
-def test_a_fingerprint_stays_what_it_is() -> None:
+def test_fingerprint_does_not_depend_on_traffic() -> None:
     for rules in (Rules(), Rules(block="auto")):
         watched = monitor(rules)
         before = watched.fingerprint
@@ -66,23 +66,23 @@ def weighed(rng: np.random.Generator, rules: Rules | None = None) -> Monitor:
 
 
 @pytest.mark.parametrize("block", [200, "auto", 2000])
-def test_what_is_restored_goes_on_as_if_nothing_had_happened(block: int | str) -> None:
+def test_restored_monitor_continues_identically(block: int | str) -> None:
     rng = np.random.default_rng(17)
     rules = Rules(block=block, average_run_length=1e6)
     watched, other = weighed(rng, rules), monitor(rules)
     other.restore(watched.pack())
     assert [alarm.on for alarm in other.alarms] == [alarm.on for alarm in watched.alarms]
     assert other.queries.blocks.size == watched.queries.blocks.size
-    rest = Observations.joined([traffic(rng, 20_000), traffic(rng, 5000, mean=0.4)])
-    told = judged(rng, np.where(rng.random(3000) < 0.2, -0.5, 1.0))
-    changes = watched.update(rest)
+    remaining = Observations.joined([traffic(rng, 20_000), traffic(rng, 5000, mean=0.4)])
+    judgements = judged(rng, np.where(rng.random(3000) < 0.2, -0.5, 1.0))
+    changes = watched.update(remaining)
     assert {change.on for change in changes} == {True, False}
-    assert other.update(rest) == changes
-    assert other.judge(told) == watched.judge(told)
+    assert other.update(remaining) == changes
+    assert other.judge(judgements) == watched.judge(judgements)
     assert other.pack() == watched.pack()
 
 
-def test_packed_it_is_small() -> None:
+def test_packed_monitor_state_is_small() -> None:
     """At any time: what is kept of each query takes 16 bytes."""
     rng = np.random.default_rng(18)
     watched = monitor()
@@ -92,7 +92,7 @@ def test_packed_it_is_small() -> None:
         assert len(watched.pack()) < 2 * 16 * 4200 + 10_000
 
 
-def test_replicas_that_take_turns_see_what_one_would() -> None:
+def test_replicas_taking_turns_match_one_monitor() -> None:
     """Each takes the state of the one before, adds what it saw, and leaves it."""
     rng = np.random.default_rng(19)
     seen = Observations.joined([traffic(rng, 3000), traffic(rng, 2000, mean=0.45), traffic(rng, 4000)])
@@ -101,8 +101,8 @@ def test_replicas_that_take_turns_see_what_one_would() -> None:
     for turn, start in enumerate(range(0, len(seen), 333)):
         replica = replicas[turn % 3]
         replica.restore(state)
-        found = replica.update(seen.take(slice(start, start + 333)))
-        changes += [replace(change, row=start + change.row) for change in found]
+        result = replica.update(seen.take(slice(start, start + 333)))
+        changes += [replace(change, row=start + change.row) for change in result]
         state = replica.pack()
     assert changes == alone.update(seen)
     assert len(changes) >= 4
@@ -141,13 +141,13 @@ HOSTILE: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE.keys())
 @pytest.mark.filterwarnings("error")
-def test_what_is_no_state_is_told_from_one(change: Callable[[bytes], bytes]) -> None:
+def test_invalid_monitor_state_is_refused(change: Callable[[bytes], bytes]) -> None:
     packed = weighed(np.random.default_rng(20)).pack()
-    with pytest.raises(ValueError, match="no state"):
+    with pytest.raises(ValueError, match="not the state"):
         monitor().restore(change(packed))
 
 
-def test_the_state_of_a_monitor_with_other_blocks_is_told_from_one() -> None:
+def test_state_of_other_block_size_is_refused() -> None:
     rng = np.random.default_rng(21)
     states = {block: weighed(rng, Rules(block=block)).pack() for block in (200, 400, "auto")}
     for block, packed in states.items():
@@ -156,12 +156,12 @@ def test_the_state_of_a_monitor_with_other_blocks_is_told_from_one() -> None:
             if other == block:
                 watched.restore(packed)
             else:
-                with pytest.raises(ValueError, match="no state"):
+                with pytest.raises(ValueError, match="not the state"):
                     watched.restore(packed)
 
 
 @pytest.mark.filterwarnings("error")
-def test_bytes_that_are_changed_anywhere_are_refused_or_do_no_harm() -> None:
+def test_corrupted_state_is_refused_or_harmless() -> None:
     """Three hundred times one byte: what is taken all the same goes on, with evidence that is a number."""
     rng = np.random.default_rng(22)
     packed = weighed(rng).pack()

@@ -1,4 +1,4 @@
-"""COE and ROE of traffic, against what calibration measured on the same queries."""
+"""COE and ROE of traffic, against the calibration's values for the same queries."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ DRAWN = BootstrapRecord(bootstraps=500, sample_size=100, seed=0, holdout=0.3, ov
 NOBODY = Judgements.none()
 
 
-def test_the_calibration_s_own_queries_have_the_manifest_s_numbers(releases: Path) -> None:
+def test_calibration_queries_give_manifest_overlap(releases: Path) -> None:
     """But for the random rows, which the calibration draws after its split."""
     release = load(find(releases))
     calibration = release.reference
@@ -29,7 +29,7 @@ def test_the_calibration_s_own_queries_have_the_manifest_s_numbers(releases: Pat
         assert mine.model_dump() == pytest.approx(theirs.model_dump(), abs=0.01)
 
 
-def test_documents_that_nobody_could_judge_are_taken_from_the_calibration() -> None:
+def test_unshown_documents_are_taken_from_calibration() -> None:
     """Judged alone, correct documents that were shown would have a COE too high by what is not shown."""
     calibration = reference(np.random.default_rng(0))
     rng = np.random.default_rng(1)
@@ -43,7 +43,7 @@ def test_documents_that_nobody_could_judge_are_taken_from_the_calibration() -> N
     assert everything.mean < 1  # those that are not shown are still missing
 
 
-def test_what_has_drifted_shows() -> None:
+def test_drifted_traffic_changes_overlap() -> None:
     calibration = reference(np.random.default_rng(0))
     rng = np.random.default_rng(1)
     as_before = live_overlap(traffic(rng, 5000), NOBODY, calibration, DRAWN)
@@ -53,7 +53,7 @@ def test_what_has_drifted_shows() -> None:
     assert alike.roe.lower > as_before.roe.upper
 
 
-def test_too_few_are_not_measured() -> None:
+def test_overlap_needs_enough_queries() -> None:
     calibration = reference(np.random.default_rng(0))
     rng = np.random.default_rng(1)
     few = live_overlap(traffic(rng, MIN_IN_WINDOW - 1), judged(rng, np.ones(500)), calibration, DRAWN)

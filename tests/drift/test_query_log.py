@@ -1,4 +1,4 @@
-"""The lines of the query log: written and read back, torn, foreign and of an earlier version."""
+"""The lines of the query log: written, read back, incomplete, foreign, and of an earlier version."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -49,14 +49,14 @@ def write(path: Path, *lines: bytes) -> Path:
     return path
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_written_lines_are_read_back(tmp_path: Path) -> None:
     log = write(tmp_path / "log", line_bytes(QUERY), line_bytes(JUDGEMENT))
     lines = [*read_query_log([log])]
     assert [line.record for line in lines] == [QUERY, JUDGEMENT]
     assert [line.number for line in lines] == [1, 2]
 
 
-def test_the_format_is_the_documented_one() -> None:
+def test_line_format_is_documented() -> None:
     assert orjson.loads(line_bytes(QUERY)) == {
         "v": 2,
         "at": 1.5,
@@ -95,12 +95,12 @@ def test_the_format_is_the_documented_one() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 20, 60, len(line_bytes(QUERY)) - 2])
-def test_a_torn_last_line_is_passed_over(tmp_path: Path, cut: int) -> None:
+def test_incomplete_last_line_is_skipped(tmp_path: Path, cut: int) -> None:
     log = write(tmp_path / "log", line_bytes(JUDGEMENT), line_bytes(QUERY)[:cut])
     assert [line.record for line in read_query_log([log])] == [JUDGEMENT]
 
 
-def test_a_text_and_its_hash_are_the_same_query() -> None:
+def test_text_and_hash_have_equal_key() -> None:
     private = replace(QUERY, query=hashed(QUERY.query))
     assert QUERY.has_text
     assert not private.has_text
@@ -136,7 +136,7 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize(("line", "said"), FOREIGN.values(), ids=FOREIGN.keys())
-def test_a_foreign_line_is_refused_with_its_place(tmp_path: Path, line: bytes, said: str) -> None:
+def test_foreign_line_is_refused_with_number(tmp_path: Path, line: bytes, said: str) -> None:
     log = write(tmp_path / "log", line_bytes(QUERY), line, line_bytes(JUDGEMENT))
     with pytest.raises(InputError) as error:
         [*read_query_log([log])]
@@ -157,7 +157,7 @@ FILES: dict[str, tuple[Callable[[Path], list[Path]], str]] = {
 
 
 @pytest.mark.parametrize(("named", "said"), FILES.values(), ids=FILES.keys())
-def test_files_that_are_no_logs(tmp_path: Path, named: Callable[[Path], list[Path]], said: str) -> None:
+def test_other_files_are_refused(tmp_path: Path, named: Callable[[Path], list[Path]], said: str) -> None:
     write(tmp_path / "log", line_bytes(QUERY))
     with pytest.raises(InputError, match=said):
         [*read_query_log(named(tmp_path))]

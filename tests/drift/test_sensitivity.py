@@ -1,4 +1,4 @@
-"""The smallest shift that a release says its alarms find: found by them, and a much smaller one is not."""
+"""The smallest shift in a release's record is detected by its alarms, and a much smaller one is not."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -48,32 +48,32 @@ def shift(record: DriftRecord, signal: str, way: str) -> Shift:
     return found
 
 
-def test_a_fall_of_all_similarities() -> None:
+def test_smallest_fall_of_similarities_is_detected() -> None:
     smallest = shift(RECORD, "topk_similarity", "lower")
     assert smallest.points < 0
     assert found("topk_similarity", lower(smallest.points)) >= 0.75 * RUNS
     assert found("topk_similarity", lower(smallest.points / 3)) == 0
 
 
-def test_a_rise_of_all_similarities() -> None:
+def test_smallest_rise_of_similarities_is_detected() -> None:
     smallest = shift(RECORD, "topk_similarity", "higher")
     assert smallest.points > 0
     assert found("topk_similarity", lower(smallest.points)) >= 0.75 * RUNS
 
 
-def test_more_searches_without_a_result() -> None:
+def test_smallest_rise_of_empty_replies_is_detected() -> None:
     smallest = shift(RECORD, "empty_responses", "higher")
     assert found("empty_responses", emptied(smallest.points)) >= 0.75 * RUNS
     assert found("empty_responses", emptied(smallest.points / 3)) == 0
 
 
-def test_more_calibration_queries_show_smaller_shifts() -> None:
+def test_larger_calibration_detects_smaller_shifts() -> None:
     more = sensitivity(reference(np.random.default_rng(0), 20_000), 5)
     for signal, way in (("topk_similarity", "lower"), ("empty_responses", "higher"), ("coe", "lower")):
         assert abs(shift(more, signal, way).effect) < abs(shift(RECORD, signal, way).effect)
 
 
-def test_what_cannot_move_has_no_shift() -> None:
+def test_immovable_signal_has_no_shift() -> None:
     everything = np.full(len(CALIBRATION), CALIBRATION.top.shape[1])
     record = sensitivity(replace(CALIBRATION, kept=everything, correct_kept=everything > 0), 5)
     assert record.signals["empty_responses"].lower is None
@@ -81,12 +81,12 @@ def test_what_cannot_move_has_no_shift() -> None:
     assert record.within == WITHIN
 
 
-def test_it_is_the_same_each_time() -> None:
+def test_sensitivity_is_reproducible() -> None:
     assert sensitivity(CALIBRATION, 5) == RECORD
 
 
 @pytest.mark.parametrize("queries", [1, 2, 5])
-def test_of_hardly_any_queries_little_is_found_and_nothing_breaks(queries: int) -> None:
+def test_sensitivity_works_with_few_queries(queries: int) -> None:
     record = sensitivity(reference(np.random.default_rng(0), queries), 5)
     assert {*record.signals} == {*RECORD.signals}
     assert not Monitor(reference(np.random.default_rng(0), queries), 0.0).update(traffic(np.random.default_rng(1), 500))

@@ -1,4 +1,4 @@
-"""What is kept of traffic."""
+"""The sliding window."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ def judged(start: int, count: int) -> Judgements:
     return Judgements(numbers.astype(np.float64), numbers.astype(np.uint64), numbers.astype(np.float32))
 
 
-def test_a_window_keeps_the_last_ones() -> None:
+def test_window_keeps_latest_rows() -> None:
     window = SlidingWindow[Judgements](10, seconds=1000)
     for start in range(0, 21, 7):
         window.append(judged(start, 7))
@@ -20,7 +20,7 @@ def test_a_window_keeps_the_last_ones() -> None:
     assert len(window) == 10
 
 
-def test_and_none_that_are_too_old() -> None:
+def test_window_drops_old_rows() -> None:
     window = SlidingWindow[Judgements](100, seconds=5)
     window.append(judged(0, 7))
     window.append(judged(7, 7))
@@ -29,12 +29,12 @@ def test_and_none_that_are_too_old() -> None:
     assert len(window) == 0
 
 
-def test_one_batch_larger_than_the_window() -> None:
+def test_large_batch_is_truncated() -> None:
     window = SlidingWindow[Judgements](3, seconds=100)
     window.append(judged(0, 50))
     assert [part.correct.tolist() for part in window.at(50.0)] == [[47, 48, 49]]
 
 
-def test_columns_joined() -> None:
+def test_joined_columns_are_concatenated() -> None:
     assert Judgements.joined([judged(0, 2), judged(5, 1)]).correct.tolist() == [0, 1, 5]
     assert len(Observations.joined([traffic(np.random.default_rng(0), 3)] * 2)) == 6

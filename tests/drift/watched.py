@@ -1,4 +1,4 @@
-"""A monitor of a calibration whose similarities are known, and changes of its packed state."""
+"""A monitor with a known calibration, and changes of its packed state."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Weeks of days and nights, and the baselines that are learnt from them."""
+"""Weeks with days and nights, and baselines learnt from them."""
 
 from dataclasses import replace
 

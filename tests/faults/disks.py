@@ -1,4 +1,4 @@
-"""Disks that are full or cannot be written to."""
+"""Full and read-only disks."""
 
 import os
 import subprocess
@@ -15,10 +15,10 @@ def _mounted(*command: str) -> bool:
 
 @contextmanager
 def small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
-    """A file system of its own; each fault that needs one has a test beside it that needs none."""
+    """Mount a small file system, or skip the test; another test of the same fault needs no mount."""
     folder.mkdir()
     if not _mounted("-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)):
-        pytest.skip("nothing may be mounted here")
+        pytest.skip("this process may not mount file systems")
     try:
         yield folder
     finally:
@@ -26,29 +26,29 @@ def small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
 
 
 @contextmanager
-def read_only(folder: Path, where: Path) -> Iterator[Path]:
-    """The same folder at a path where nobody may write; where nothing may be mounted, its permissions have to do."""
-    where.mkdir()
-    if _mounted("--bind", str(folder), str(where)) and _mounted("-o", "remount,ro,bind", str(where)):
+def read_only(folder: Path, path: Path) -> Iterator[Path]:
+    """Provide a folder at a read-only path, by a mount or, if that is not permitted, by file permissions."""
+    path.mkdir()
+    if _mounted("--bind", str(folder), str(path)) and _mounted("-o", "remount,ro,bind", str(path)):
         try:
-            yield where
+            yield path
         finally:
-            subprocess.run(["umount", "--lazy", str(where)], check=True)
+            subprocess.run(["umount", "--lazy", str(path)], check=True)
         return
-    where.rmdir()
-    where.symlink_to(folder)
-    folders = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
-    for each in folders:
-        each.chmod(0o555)
+    path.rmdir()
+    path.symlink_to(folder)
+    folders = [folder, *(child for child in folder.rglob("*") if child.is_dir())]
+    for child in folders:
+        child.chmod(0o555)
     try:
-        yield where
+        yield path
     finally:
-        for each in folders:
-            each.chmod(0o755)
+        for child in folders:
+            child.chmod(0o755)
 
 
 def fill(disk: Path, leave: int = 0) -> Path:
-    """Leave so many bytes of a disk; returns the file that takes the rest."""
+    """Fill a disk up to `leave` free bytes; returns the file that takes the space."""
     ballast = disk / ".ballast"
     with ballast.open("wb", buffering=0) as file:
         try:

@@ -1,4 +1,4 @@
-"""Clients that ask all the while, and look at what they are told."""
+"""Clients that search without pause, and check the replies."""
 
 import threading
 import time
@@ -18,42 +18,42 @@ NOT_CACHED = {"TAUGATE_CACHE_BYTES": "0"}
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a client was told, and when.
+class ObservedReply:
+    """A reply to a client, with its time.
 
     Attributes:
-        status: None where the connection broke.
+        at: Time of the request, by time.monotonic().
+        seconds: Seconds until the reply.
+        status: HTTP status; None if the connection broke.
+        correct: Whether the results are those of the release that the reply names.
+        text: Body of the reply, or the error.
     """
 
     at: float
     seconds: float
     status: int | None
-    right: bool
-    said: str
+    correct: bool
+    text: str
 
     @property
     def unready(self) -> bool:
-        return self.status == 503 and '"not_ready"' in self.said
+        return self.status == 503 and '"not_ready"' in self.text
 
 
 def answers(service: ServiceProcess) -> dict[str, dict[str, Any]]:
-    """Results of every query, by release: what each reply is compared with."""
+    """Return the results of every query by release, to compare later replies with."""
     replies = [service.http.post("/search", json={"query": query}).json() for query in QUERIES]
     return {replies[0]["release"]: {query: each["results"] for query, each in zip(QUERIES, replies, strict=True)}}
 
 
 class Load:
-    """`with Load(port, expected) as load: …`; load.told afterwards, and while it goes on.
-
-    Attributes:
-        expected: See `answers`.
-    """
+    """Clients in threads that search inside the context, and collect their replies in `replies`."""
 
     def __init__(
         self, port: int, expected: dict[str, dict[str, Any]], clients: int = CLIENTS, *, keep: bool = False
     ) -> None:
         self._url, self._expected, self._keep = f"http://127.0.0.1:{port}", expected, keep
-        self.told: list[Told] = []
+        self.replies: list[ObservedReply] = []
         self._done = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(clients)]
 
@@ -61,39 +61,39 @@ class Load:
         with httpx.Client(base_url=self._url, timeout=30) as kept:
             while not self._done.is_set():
                 number += 1
-                time.sleep(0.02)  # so that clients leave the service some of a small machine
+                time.sleep(0.02)  # leaves the service its share of a small machine
                 if self._keep:
-                    self.told.append(self._ask(kept, QUERIES[number % len(QUERIES)]))
+                    self.replies.append(self._ask(kept, QUERIES[number % len(QUERIES)]))
                     continue
                 with httpx.Client(base_url=self._url, timeout=30) as http:
-                    self.told.append(self._ask(http, QUERIES[number % len(QUERIES)]))
+                    self.replies.append(self._ask(http, QUERIES[number % len(QUERIES)]))
 
-    def _ask(self, http: httpx.Client, query: str) -> Told:
+    def _ask(self, http: httpx.Client, query: str) -> ObservedReply:
         began = time.monotonic()
         try:
             reply = http.post("/search", json={"query": query})
         except httpx.TransportError as error:
-            return Told(began, time.monotonic() - began, None, right=False, said=repr(error))
-        said = reply.json()
-        right = reply.status_code == 200 and said["results"] == self._expected[said["release"]][query]
-        return Told(began, time.monotonic() - began, reply.status_code, right, reply.text)
+            return ObservedReply(began, time.monotonic() - began, None, correct=False, text=repr(error))
+        body = reply.json()
+        correct = reply.status_code == 200 and body["results"] == self._expected[body["release"]][query]
+        return ObservedReply(began, time.monotonic() - began, reply.status_code, correct, reply.text)
 
     @property
-    def wrong(self) -> Sequence[Told]:
-        """Whatever was answered and is no right answer, nor that there is none yet."""
-        return [each for each in self.told if each.status is not None and not (each.right or each.unready)]
+    def incorrect(self) -> Sequence[ObservedReply]:
+        """Replies that are neither correct nor say that no release is loaded yet."""
+        return [reply for reply in self.replies if reply.status is not None and not (reply.correct or reply.unready)]
 
     @property
-    def broken(self) -> Sequence[Told]:
-        """What was not answered, or before there was a release."""
-        return [each for each in self.told if each.status is None or each.unready]
+    def broken(self) -> Sequence[ObservedReply]:
+        """Requests without a reply, or before a release was loaded."""
+        return [reply for reply in self.replies if reply.status is None or reply.unready]
 
-    def goes_on(self, answered: int = 20) -> None:
-        """Wait until so many more were answered."""
-        known = len(self.told)
+    def wait_for_answers(self, answered: int = 20) -> None:
+        """Wait until so many more replies are correct."""
+        before = len(self.replies)
         deadline = time.monotonic() + 30
-        while sum(each.right for each in self.told[known:]) < answered:
-            assert time.monotonic() < deadline, "nobody is answered any more"
+        while sum(reply.correct for reply in self.replies[before:]) < answered:
+            assert time.monotonic() < deadline, "no client is answered any more"
             time.sleep(0.01)
 
     def __enter__(self) -> Self:
@@ -111,15 +111,15 @@ class Load:
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """What is done in the block takes no longer."""
+    """Fail if the block takes longer."""
     began = time.monotonic()
     yield
     assert time.monotonic() - began < seconds
 
 
-def ends(process_is_there: Callable[[], bool], seconds: float = 10) -> None:
-    """Wait until something is gone."""
+def wait_until_gone(is_running: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait until processes have ended."""
     deadline = time.monotonic() + seconds
-    while process_is_there():
-        assert time.monotonic() < deadline, "it does not end"
+    while is_running():
+        assert time.monotonic() < deadline, "the processes do not end"
         time.sleep(0.02)

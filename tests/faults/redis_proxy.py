@@ -1,4 +1,4 @@
-"""A TCP proxy in front of Redis that delays or replaces its answers."""
+"""A TCP proxy in front of Redis that delays or replaces its replies."""
 
 import contextlib
 import socket
@@ -10,11 +10,11 @@ from tests.loopback import HOST, LoopbackTCPServer
 
 
 class RedisProxy(LoopbackTCPServer):
-    """A proxy in front of a Redis.
+    """A proxy in front of a Redis; a test may set its attributes at any time.
 
     Attributes:
-        port: Of the Redis. Attributes to set at any time: delay, returns the seconds that an answer is held back;
-            answer, bytes that are sent in place of the server's, None for its own.
+        delay: Returns the seconds by which a reply is delayed.
+        answer: Bytes that replace every reply; None for the replies of Redis.
     """
 
     def __init__(self, port: int) -> None:
@@ -26,27 +26,27 @@ class RedisProxy(LoopbackTCPServer):
         self._open: set[socket.socket] = set()
 
     def hang_up(self) -> None:
-        """End every connection, so that the next ones are of those who know nothing yet."""
-        for each in [*self._open]:
+        """Close every connection, so that clients connect again."""
+        for connection in [*self._open]:
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def serve(self, client: socket.socket) -> None:
         with contextlib.suppress(OSError), client, socket.create_connection(self._server) as server:
             self._open |= {client, server}
             threading.Thread(target=self._answers, args=(server, client), daemon=True).start()
-            while asked := client.recv(1 << 16):
+            while request := client.recv(1 << 16):
                 if self.answer is None:
-                    server.sendall(asked)
+                    server.sendall(request)
                 else:
                     client.sendall(self.answer)
             self._open -= {client, server}
 
     def _answers(self, server: socket.socket, client: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while answered := server.recv(1 << 16):
+            while reply := server.recv(1 << 16):
                 time.sleep(self.delay())
-                client.sendall(answered)
+                client.sendall(reply)
 
     def __exit__(self, *exception: object) -> None:
         super().__exit__(*exception)

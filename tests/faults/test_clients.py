@@ -1,4 +1,4 @@
-"""Clients that break off, flood or talk nonsense: one clear 4xx where anybody is left to read it, and on it goes."""
+"""Clients that abort, flood or send nonsense: each gets one clear 4xx, and the service continues."""
 
 import json
 import random
@@ -40,9 +40,9 @@ HOSTILE = {
 
 @pytest.fixture(scope="module")
 def service(releases: Path) -> Iterator[ServiceProcess]:
-    # Room for the batches of all who break off: that it refuses others meanwhile is another test's.
-    room = {"TAUGATE_QUEUE_LIMIT": "10000", "TAUGATE_MAX_BODY_BYTES": "1048576"}
-    with ServiceProcess(releases, TAUGATE_CACHE_BYTES="0", **room) as process:
+    # A queue for the batches of all aborting clients; another test covers full queues.
+    limits = {"TAUGATE_QUEUE_LIMIT": "10000", "TAUGATE_MAX_BODY_BYTES": "1048576"}
+    with ServiceProcess(releases, TAUGATE_CACHE_BYTES="0", **limits) as process:
         yield process.ready()
         code, log = process.stop()
     assert code == 0
@@ -67,7 +67,7 @@ def connect(service: ServiceProcess) -> socket.socket:
 
 
 @pytest.mark.parametrize(("body", "status", "code"), HOSTILE.values(), ids=HOSTILE.keys())
-def test_one_clear_error(service: ServiceProcess, body: bytes, status: int, code: str) -> None:
+def test_hostile_body_gets_one_error(service: ServiceProcess, body: bytes, status: int, code: str) -> None:
     for path in ("/search", "/search/batch", "/feedback"):
         reply = service.http.post(path, content=body, headers={"Content-Type": "application/json"})
         assert reply.status_code in ({status} if path == "/search" else {400, 413, 422})
@@ -75,8 +75,8 @@ def test_one_clear_error(service: ServiceProcess, body: bytes, status: int, code
         assert len(reply.content) < 2000
 
 
-def test_of_two_equal_names_the_last_counts(service: ServiceProcess) -> None:
-    """As in nearly every reader of JSON; who checks requests in front of the service has to read them so."""
+def test_last_of_duplicate_fields_counts(service: ServiceProcess) -> None:
+    """As in nearly every JSON parser; a filter in front of the service has to parse requests in the same way."""
     reply = service.http.post(
         "/search", content=b'{"query":"a","k":1,"k":2}', headers={"Content-Type": "application/json"}
     )
@@ -87,14 +87,15 @@ def test_of_two_equal_names_the_last_counts(service: ServiceProcess) -> None:
 @pytest.mark.parametrize(
     "line", [b"GET /\x00 HTTP/1.1", b"GET /release\xff\xfe HTTP/1.1", b"\x00\x00\x00", b"\x16\x03\x01"]
 )
-def test_what_is_no_path(service: ServiceProcess, line: bytes) -> None:
+def test_invalid_request_line_is_refused(service: ServiceProcess, line: bytes) -> None:
     with connect(service) as client:
         client.sendall(line + b"\r\nHost: localhost\r\n\r\n")
         assert client.recv(12) in {b"HTTP/1.1 400", b"HTTP/1.1 404"}
 
 
-def test_clients_that_break_off(service: ServiceProcess, rng: random.Random, rounds: int) -> None:
-    """In the head, in the body, before the reply and within it; with a reset as with a farewell."""
+@pytest.mark.slow
+def test_clients_abort_connections(service: ServiceProcess, rng: random.Random, rounds: int) -> None:
+    """Connections end in the head, in the body, before and within the reply, by a reset or in order."""
     with Load(service.port, answers(service)) as load:
         for _ in range(100 * rounds):
             path, body = rng.choice([("/search", SHORT), ("/search/batch", LONG)])
@@ -107,14 +108,15 @@ def test_clients_that_break_off(service: ServiceProcess, rng: random.Random, rou
                     client.settimeout(0.2)
                     with suppress(TimeoutError):
                         client.recv(100)
-        load.goes_on()
-    assert not load.wrong
+        load.wait_for_answers()
+    assert not load.incorrect
     assert not load.broken
     until(lambda: scrape(service)["taugate_queue_depth{}"] == 0)
     until(lambda: scrape(service)["taugate_connections{}"] <= 2)
 
 
-def test_hundreds_of_open_connections(service: ServiceProcess) -> None:
+@pytest.mark.slow
+def test_hundreds_of_open_connections_are_served(service: ServiceProcess) -> None:
     """Some of which have begun to ask."""
     with ExitStack() as open_ones:
         for number in range(CONNECTIONS):
@@ -122,6 +124,6 @@ def test_hundreds_of_open_connections(service: ServiceProcess) -> None:
             client.sendall((head(1000) + b"{")[: number % 120])
         until(lambda: scrape(service)["taugate_connections{}"] >= CONNECTIONS)
         with Load(service.port, answers(service)) as load:
-            load.goes_on(50)
-        assert not load.wrong
+            load.wait_for_answers(50)
+        assert not load.incorrect
         assert not load.broken

@@ -1,4 +1,4 @@
-"""Clocks that are set, forward and back, by hours: what has to be measured in elapsed time is."""
+"""The wall clock is set forward and back by hours: waits and limits depend on elapsed time only."""
 
 import asyncio
 import re
@@ -22,25 +22,25 @@ from tests.service.inprocess import serving, status, until
 
 HOURS = 3600.0
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "taugate"
-# Where the time of day is meant, and why.
+# Modules that need the wall clock, with the reason.
 TIME_OF_DAY = {
     "service/access/authorization.py": "a key expires at a date",
     "service/drift/watch.py": "queries of all replicas are compared and logged by date",
     "service/drift/feedback.py": "judgements are logged by date, and what other replicas keep expires by it",
-    "service/drift/analysis.py": "now, as windows have it",
-    "retrieval/engines/milvus.py": "a collection says when it was written, to whoever prunes from another machine",
+    "service/drift/analysis.py": "windows keep dates",
+    "retrieval/engines/milvus.py": "a collection has the date of its creation, for pruning from another machine",
     "retrieval/engines/pgvector.py": "the same",
-    "registry/collections.py": "the age of a collection, which is told by its date",
-    "storage/folders.py": "the age of a file, which only counts where nobody has locked it",
+    "registry/collections.py": "the age of a collection, by its date",
+    "storage/folders.py": "the age of a file, if no process has locked it",
 }
 
 
 class Clock:
-    """The time of day, `ahead` seconds off; seconds elapse as ever."""
+    """A wall clock that is `ahead` seconds off; seconds elapse as usual."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.ahead, right = 0.0, time.time
-        monkeypatch.setattr(time, "time", lambda: right() + self.ahead)
+        self.ahead, wall_clock = 0.0, time.time
+        monkeypatch.setattr(time, "time", lambda: wall_clock() + self.ahead)
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def test_nothing_else_reads_the_time_of_day() -> None:
-    """Everything else that waits, paces or expires goes by time.monotonic() or the event loop's clock."""
+def test_only_listed_modules_read_wall_clock() -> None:
+    """All other waits, rates and expiries use time.monotonic() or the clock of the event loop."""
     readers = {
         path.relative_to(PACKAGE).as_posix()
         for folder in ("service", "drift", "registry", "retrieval", "storage")
@@ -59,8 +59,8 @@ def test_nothing_else_reads_the_time_of_day() -> None:
     assert readers == {*TIME_OF_DAY}
 
 
-def test_a_service_over_all_of_it(releases: Path, clock: Clock) -> None:
-    """Searches, judgements, rates and the canaries go on; a key has expired while the clock says so, and no longer."""
+def test_service_survives_clock_changes(releases: Path, clock: Clock) -> None:
+    """Searches, judgements, rates and canaries continue; a key is expired exactly while the clock is past its date."""
     key = {"name": "k", "sha256": digest(b"secret").hex(), "scopes": ["search", "feedback", "metrics"]}
     key |= {"queries_per_second": 1.0, "expires": (datetime.now(UTC) + timedelta(hours=3)).isoformat()}
     endless = {"name": "endless", "sha256": digest(b"endless").hex(), "scopes": ["search", "feedback", "metrics"]}
@@ -86,7 +86,9 @@ def test_a_service_over_all_of_it(releases: Path, clock: Clock) -> None:
                 (await http.post("/search", json={"query": "permit"}, headers={"X-API-Key": "secret"})).status_code
                 for _ in range(2)
             ]
-            assert of_date[0] == (401 if expired else 200), "a jump neither pays for a query nor takes one away"
+            assert of_date[0] == (401 if expired else 200), (
+                "a jump of the clock neither adds to a rate nor takes from it"
+            )
             assert of_date[1] == (401 if expired else 429)
             assert (await http.get("/metrics", headers=always)).status_code == 200
             await asyncio.sleep(1.1)  # the rate's second
@@ -99,7 +101,7 @@ def test_a_service_over_all_of_it(releases: Path, clock: Clock) -> None:
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
-def test_a_window_forgets_in_time_after_the_clock_was_set_back() -> None:
+def test_window_expires_after_clock_set_back() -> None:
     def judged(*at: float) -> Judgements:
         return Judgements(np.array(at), np.arange(len(at), dtype=np.uint64), np.array(at, dtype=np.float32))
 
@@ -112,7 +114,7 @@ def test_a_window_forgets_in_time_after_the_clock_was_set_back() -> None:
     assert window.at(62.0) == []
 
 
-def test_what_another_replica_remembers_is_found_within_ten_minutes_of_difference(tmp_path: Path) -> None:
+def test_reply_of_replica_with_other_clock_is_found(tmp_path: Path) -> None:
     with RedisProcess(tmp_path) as redis:
         fast, slow = (Fleet(redis.url, "release", HOURS) for _ in range(2))
         now = 600 * 1000 + 300.0

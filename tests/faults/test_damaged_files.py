@@ -1,4 +1,4 @@
-"""Files of a release that are changed in place: what is in service may end with it, what is not never gets there."""
+"""Files of a release that change in place: a damaged release is never loaded; a loaded one may end the process."""
 
 import os
 import random
@@ -35,8 +35,8 @@ def damage(path: Path, rng: random.Random) -> None:
             path.mkdir()
 
 
-def test_what_is_to_be_loaded(two: Two, tmp_path: Path, rng: random.Random, rounds: int) -> None:
-    """The one in service goes on answering, and the whole one is loaded in the end."""
+def test_damaged_file_is_not_loaded(two: Two, tmp_path: Path, rng: random.Random, rounds: int) -> None:
+    """The loaded release keeps serving, and the repaired one is loaded in the end."""
     whole = shutil.copytree(two.folder / two.new, tmp_path / "whole")
     names = sorted(str(path.relative_to(whole)) for path in whole.rglob("*") if path.is_file())
     (two.folder / "current").write_text(f"{two.old}\n")
@@ -50,20 +50,20 @@ def test_what_is_to_be_loaded(two: Two, tmp_path: Path, rng: random.Random, roun
                 shutil.rmtree(two.folder / two.new)
                 shutil.copytree(whole, two.folder / two.new)
             assert service.http.get("/readyz").json()["release"] == two.old
-            load.goes_on()
-        assert not load.wrong
+            load.wait_for_answers()
+        assert not load.incorrect
         assert not load.broken
         service.process.send_signal(signal.SIGHUP)
         until(lambda: service.http.get("/readyz").json()["release"] == two.new)
         code, log = service.stop()
     assert code == 0
     assert "Traceback" not in log
-    reasons = [line for line in log.splitlines() if "the one before stays" in line]
+    reasons = [line for line in log.splitlines() if "keeping the previous one" in line]
     for name, said in zip(names * rounds, reasons, strict=True):
         assert name in said or (name == MANIFEST and two.new in said)  # without one it is no release
 
 
-def test_what_is_in_service(two: Two, rng: random.Random) -> None:
+def test_loaded_release_survives_damaged_files(two: Two, rng: random.Random) -> None:
     """A mapped file that is cut short ends the process at the next search (SIGBUS); it serves again after a rollback.
 
     Nothing cheap prevents it: a release is never changed in place.
@@ -86,15 +86,15 @@ def test_what_is_in_service(two: Two, rng: random.Random) -> None:
         assert service.ready().http.post("/search", json={"query": "permit"}).json()["release"] == two.old
 
 
-def test_what_is_in_service_is_replaced_by_name(two: Two) -> None:
-    """As rsync, a package manager and `mv` do it: the old file stays for whoever has it mapped."""
+def test_replaced_files_leave_loaded_release_intact(two: Two) -> None:
+    """rsync, package managers and `mv` replace files by name: processes keep the old, mapped file."""
     with ServiceProcess(two.folder, **NOT_CACHED) as service:
         with Load(service.ready().port, answers(service)) as load:
             for name in MAPPED:
                 (two.folder / ".partial").write_bytes(b"something else")
                 (two.folder / ".partial").replace(two.folder / two.old / name)
-            load.goes_on()
+            load.wait_for_answers()
             shutil.rmtree(two.folder / two.old)
-            load.goes_on()
-        assert not load.wrong
+            load.wait_for_answers()
+        assert not load.incorrect
         assert not load.broken

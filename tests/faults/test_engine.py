@@ -1,4 +1,4 @@
-"""Whatever becomes of the engine, a reply is right or says in time that it is away; and it is found again."""
+"""Failures of the engine: a reply is correct or says in time that the engine is unavailable; the service recovers."""
 
 import signal
 import time
@@ -11,14 +11,16 @@ import pytest
 
 from taugate.retrieval.engines.connect import connect
 from tests.engine_release import Pair, write_pair
-from tests.faults.load import NOT_CACHED, Load, Told, answers, within
+from tests.faults.load import NOT_CACHED, Load, ObservedReply, answers, within
 from tests.postgres_process import PostgresProcess, postgres
 from tests.prometheus_process import until
 from tests.service_process import ServiceProcess
 
-TIMEOUT = 1.0  # of the engine
-LATEST = 3.0  # seconds for a reply: the engine's timeout, and what a busy machine adds
-RECOVERED = 10.0  # seconds after the engine answers
+pytestmark = pytest.mark.slow
+
+TIMEOUT = 1.0  # seconds, of the engine
+LATEST = 3.0  # seconds for a reply: the engine's timeout, and a margin for a busy machine
+RECOVERED = 10.0  # seconds after the engine is back
 
 
 class World(NamedTuple):
@@ -32,7 +34,7 @@ class World(NamedTuple):
         written.replace(self.pair.folder / "current")
 
     def service(self, *servers: PostgresProcess, **settings: str) -> ServiceProcess:
-        urls = ",".join(each.url for each in servers)
+        urls = ",".join(server.url for server in servers)
         own = {"TAUGATE_ENGINE_URL": urls, "TAUGATE_ENGINE_TIMEOUT_MS": str(round(1000 * TIMEOUT))}
         return ServiceProcess(self.pair.folder, **own, **NOT_CACHED, **settings)
 
@@ -63,17 +65,17 @@ def recovers(service: ServiceProcess) -> None:
         time.sleep(0.05)
 
 
-def away(each: Told) -> bool:
-    return each.status == 503 and '"engine_unavailable"' in each.said
+def is_unavailable(reply: ObservedReply) -> bool:
+    return reply.status == 503 and '"engine_unavailable"' in reply.text
 
 
 def check(load: Load) -> None:
-    """Every reply is right, or says that the engine is away, in time."""
-    assert not [each for each in load.told if not (each.right or away(each))]
-    assert max(each.seconds for each in load.told) < LATEST
+    """Check that every reply is in time, and is correct or says that the engine is unavailable."""
+    assert not [reply for reply in load.replies if not (reply.correct or is_unavailable(reply))]
+    assert max(reply.seconds for reply in load.replies) < LATEST
 
 
-def test_it_is_killed_under_load_and_started_again(world: World) -> None:
+def test_engine_killed_under_load_recovers(world: World) -> None:
     with world.service(world.primary) as service:
         expected = answers(service.ready())
         known = service.http.post("/search", json={"query": "a roof", "threshold": -2.0}).json()
@@ -86,7 +88,7 @@ def test_it_is_killed_under_load_and_started_again(world: World) -> None:
             ("/feedback", {"query_id": known["query_id"], "relevant": True} | shown),
         ]
         with Load(service.port, expected, keep=True) as load:
-            load.goes_on()
+            load.wait_for_answers()
             world.primary.kill()
             time.sleep(3)
             refused = [service.http.post(path, json=body) for path, body in asked]
@@ -94,51 +96,51 @@ def test_it_is_killed_under_load_and_started_again(world: World) -> None:
             metrics = service.http.get("/metrics").text
             world.primary.start()
             recovers(service)
-            load.goes_on(50)
+            load.wait_for_answers(50)
         check(load)
-        assert any(away(each) for each in load.told)
-        for each in refused:
-            assert (each.status_code, each.json()["error"]["code"]) == (503, "engine_unavailable")
-            assert "Retry-After" in each.headers
-            assert str(world.primary.url) not in each.text
+        assert any(is_unavailable(reply) for reply in load.replies)
+        for reply in refused:
+            assert (reply.status_code, reply.json()["error"]["code"]) == (503, "engine_unavailable")
+            assert "Retry-After" in reply.headers
+            assert str(world.primary.url) not in reply.text
         assert "taugate_engine_up 0.0" in metrics
         assert "taugate_engine_up 1.0" in service.http.get("/metrics").text
         assert all(f'stage="{stage}"' in metrics for stage in ("engine", "rescore", "search"))
         log = service.log()
     assert "Traceback" not in log
-    assert '"the engine does not answer"' in log
+    assert '"engine is not responding"' in log
 
 
-def test_it_hangs_under_load_and_goes_on(world: World) -> None:
+def test_engine_hanging_under_load_recovers(world: World) -> None:
     """One question waits for it; the others are answered at once."""
     with world.service(world.primary) as service:
         expected = answers(service.ready())
         with Load(service.port, expected, keep=True) as load:
-            load.goes_on()
+            load.wait_for_answers()
             world.primary.pause()
             try:
                 time.sleep(4)
             finally:
                 world.primary.pause(resume=True)
             recovers(service)
-            load.goes_on(50)
+            load.wait_for_answers(50)
     check(load)
-    refused = [each for each in load.told if away(each)]
-    assert sum(each.seconds > TIMEOUT / 2 for each in refused) < len(refused) / 4
+    refused = [reply for reply in load.replies if is_unavailable(reply)]
+    assert sum(reply.seconds > TIMEOUT / 2 for reply in refused) < len(refused) / 4
 
 
-def test_the_primary_is_killed_and_the_replica_answers(world: World) -> None:
+def test_replica_answers_after_primary_is_killed(world: World) -> None:
     with world.service(world.primary, world.replica) as service:
         expected = answers(service.ready())
         with Load(service.port, expected, keep=True) as load:
-            load.goes_on()
+            load.wait_for_answers()
             world.primary.kill()
             try:
-                load.goes_on(100)
+                load.wait_for_answers(100)
             finally:
                 world.primary.start()
-    assert all(each.right for each in load.told), "one retry is enough"
-    assert max(each.seconds for each in load.told) < LATEST
+    assert all(reply.correct for reply in load.replies), "one retry is enough"
+    assert max(reply.seconds for reply in load.replies) < LATEST
 
 
 @contextmanager
@@ -147,14 +149,14 @@ def waiting(world: World, workers: str, **settings: str) -> Iterator[ServiceProc
     world.primary.kill()
     try:
         with world.service(world.primary, TAUGATE_WORKERS=workers, **settings) as service:
-            until(lambda: service.log().count("cannot be loaded yet") == int(workers))
+            until(lambda: service.log().count("cannot load the release yet") == int(workers))
             yield service
     finally:
         world.primary.start()
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_the_service_starts_before_the_engine(world: World, workers: str) -> None:
+def test_service_starts_before_engine(world: World, workers: str) -> None:
     with waiting(world, workers) as service:
         assert service.http.get("/livez").status_code == 200
         reply = service.http.get("/readyz")
@@ -166,13 +168,13 @@ def test_the_service_starts_before_the_engine(world: World, workers: str) -> Non
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_service_that_waits_for_the_engine_can_be_stopped(world: World, workers: str) -> None:
+def test_waiting_service_can_be_stopped(world: World, workers: str) -> None:
     with waiting(world, workers) as service, within(10):
         code, log = service.stop()
     assert (code, "Traceback" in log) == (0, False)
 
 
-def test_a_service_that_has_waited_for_the_engine_sees_a_promotion(world: World) -> None:
+def test_service_follows_promotion_after_waiting(world: World) -> None:
     with waiting(world, "1", TAUGATE_RELOAD_SECONDS="0.2") as service:
         time.sleep(1)  # in which it looks a few times whether another release is current
         world.primary.start()
@@ -182,7 +184,7 @@ def test_a_service_that_has_waited_for_the_engine_sees_a_promotion(world: World)
         until(lambda: "taugate_engine_up NaN" in service.http.get("/metrics").text)
 
 
-def test_a_shadow_whose_engine_was_away_is_tried_again(world: World) -> None:
+def test_shadow_is_retried_after_engine_failure(world: World) -> None:
     world.point(world.pair.here)
     shadow = world.pair.folder / "shadow"
     shadow.write_text(f"{world.pair.there}\n")
@@ -190,7 +192,7 @@ def test_a_shadow_whose_engine_was_away_is_tried_again(world: World) -> None:
     try:
         settings = {"TAUGATE_RELOAD_SECONDS": "0.2", "TAUGATE_SHADOW_SHARE": "1"}
         with world.service(world.primary, **settings) as service:
-            until(lambda: "there is no shadow" in service.ready().log())
+            until(lambda: "cannot load the shadow release" in service.ready().log())
             assert service.http.get("/release").json()["shadow"] is None
             world.primary.start()
             until(lambda: service.http.get("/release").json()["shadow"] == world.pair.there)
@@ -206,7 +208,7 @@ def serves(service: ServiceProcess, name: str) -> None:
         time.sleep(0.02)
 
 
-def test_releases_are_switched_under_clients_and_none_is_mixed(world: World, rounds: int) -> None:
+def test_release_switch_mixes_no_replies(world: World, rounds: int) -> None:
     """Of one the corpus is here, of the other in the engine; a reply has the id of the release that it is of."""
     with world.service(world.primary) as service:
 
@@ -222,11 +224,11 @@ def test_releases_are_switched_under_clients_and_none_is_mixed(world: World, rou
         with Load(service.port, expected, clients=4, keep=True) as load:
             for number in range(10 * rounds):
                 switch(world.pair.here if number % 2 else world.pair.there)
-                load.goes_on(5)
-    assert [each for each in load.told if not each.right] == []
+                load.wait_for_answers(5)
+    assert [reply for reply in load.replies if not reply.correct] == []
 
 
-def test_the_release_before_stays_while_the_engine_of_the_next_is_away(world: World) -> None:
+def test_previous_release_serves_until_engine_returns(world: World) -> None:
     world.point(world.pair.here)
     with world.service(world.primary, TAUGATE_RELOAD_SECONDS="0.3") as service:
         expected = answers(service.ready())

@@ -1,4 +1,4 @@
-"""A full disk under what writes releases: an error of one line, and everything is as it was."""
+"""A full disk under commands that write releases: a one-line error, and nothing has changed."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ def kilobytes(folder: Path) -> int:
 
 
 def refused(command: list[str], capfd: pytest.CaptureFixture[str]) -> str:
-    """The last line of a command that could not write."""
+    """Return the last line of a command that failed to write."""
     capfd.readouterr()
     assert cli.main(command) in {1, 2}
     said = capfd.readouterr().err
@@ -37,15 +37,15 @@ def refused(command: list[str], capfd: pytest.CaptureFixture[str]) -> str:
     return last
 
 
-def test_a_calibration(
+def test_calibration_on_full_disk(
     releases: Path, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Full in the encoder, in the index, in the manifest, and when only the history and the pointer are to come."""
-    whole = kilobytes(releases)
-    for number, room in enumerate((whole // 10, whole // 2, whole - 8, whole + 4)):
-        with small_disk(tmp_path / f"disk{number}", 2 * whole + 4 * 1024) as disk:
+    """The disk is full in the encoder, the index, the manifest, or just before the history and the pointer."""
+    total = kilobytes(releases)
+    for number, free in enumerate((total // 10, total // 2, total - 8, total + 4)):
+        with small_disk(tmp_path / f"disk{number}", 2 * total + 4 * 1024) as disk:
             own = shutil.copytree(releases, disk / "releases")
-            fill(disk, leave=room << 10)
+            fill(disk, leave=free << 10)
             before = sorted(path.name for path in own.iterdir() if path.name != ".lock")
             command = arguments(sample, own, encoder, "--seed", str(number + 1))
             capfd.readouterr()
@@ -64,8 +64,8 @@ def test_a_calibration(
             assert cli.main(arguments(sample, own, encoder, "--seed", "9")) == 0
 
 
-def test_a_promotion(two: Two, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """No room for the pointer when the line of the history is written, then none for that line either."""
+def test_promotion_on_full_disk(two: Two, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The disk has no space for the pointer after the line of the history, then none for that line either."""
     with small_disk(tmp_path / "disk", 2 * kilobytes(two.folder) + 64) as disk:
         own = shutil.copytree(two.folder, disk / "releases")
         ballast = fill(disk)
@@ -84,13 +84,13 @@ def test_a_promotion(two: Two, tmp_path: Path, capfd: pytest.CaptureFixture[str]
         assert history.read(own).unreadable == []
         assert history.read(own).events[-1].release == two.new
         promote(own, two.old)
-        past.unlink()  # so that no rollback needs the other
+        past.unlink()  # so that no rollback needs the other release
         fill(disk)
         assert [each.name for each in prune(own, 0) if each.kept is None] == [two.new]
 
 
-def test_a_promotion_that_may_write_no_further(two: Two) -> None:
-    """As above where nothing can be mounted: the kernel refuses every byte beyond a size."""
+def test_promotion_beyond_size_limit(two: Two) -> None:
+    """A limit of the file size stands for a full disk, so that no mount is needed."""
     command = ["prlimit", "--fsize=16", sys.executable, "-m", "taugate", "release", "promote", two.new]
     done = subprocess.run(
         [*command, "--releases", str(two.folder)], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL

@@ -1,4 +1,4 @@
-"""Disks that are full, or cannot be written to, under a service: requests go on, and what could not be is said."""
+"""Full and read-only disks under a service: requests continue, and the log says what failed."""
 
 import os
 import shutil
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import orjson
+import pytest
 
 from taugate.registry.catalog import find, release_ids
 from taugate.registry.promotion import promote
@@ -25,20 +26,22 @@ from tests.service.process.test_workers import pids
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.slow
 
-def test_the_query_log(releases: Path, tmp_path: Path) -> None:
-    """/dev/full takes no byte, and may be opened."""
+
+def test_query_log_on_full_disk(releases: Path, tmp_path: Path) -> None:
+    """/dev/full can be opened, and refuses every byte."""
     (tmp_path / "log").symlink_to("/dev/full")
     with ServiceProcess(releases, TAUGATE_QUERY_LOG=str(tmp_path / "log"), **NOT_CACHED) as service:
         service.ready()
         with Load(service.port, answers(service)) as load:
-            until(lambda: "the query log cannot be written" in service.log())
-            load.goes_on()
-        assert not load.wrong
+            until(lambda: "cannot write the query log" in service.log())
+            load.wait_for_answers()
+        assert not load.incorrect
         assert not load.broken
         code, log = service.stop()
     assert code == 0
-    assert log.count("the query log cannot be written") == 1
+    assert log.count("cannot write the query log") == 1
     assert "No space left on device" in log
 
 
@@ -47,7 +50,7 @@ def seen(count: int) -> list[ServedReply]:
     return [ServedReply(float(row), f"id{row}", Query("a query", 5), None, observed, b"", b"") for row in range(count)]
 
 
-def test_no_half_line_is_left_in_it(releases: Path, tmp_path: Path) -> None:
+def test_failed_write_leaves_no_partial_line(releases: Path, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 64) as disk:
         log = QueryLog(disk / "log.jsonl", load(find(releases)), texts=False)
         log.write(seen(10), [])
@@ -60,17 +63,17 @@ def test_no_half_line_is_left_in_it(releases: Path, tmp_path: Path) -> None:
     assert [orjson.loads(line)["query_id"] for line in lines] == [f"id{row}" for row in (*range(10), *range(20))]
 
 
-def test_a_line_whose_writer_was_killed_spoils_no_other(releases: Path, tmp_path: Path) -> None:
+def test_partial_line_of_killed_writer_is_isolated(releases: Path, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_bytes(b'{"at": 1.0, "que')
     QueryLog(path, load(find(releases)), texts=False).write(seen(1), [])
-    torn, whole = path.read_bytes().splitlines()
-    assert torn == b'{"at": 1.0, "que'
-    assert orjson.loads(whole)["query_id"] == "id0"
+    partial, complete = path.read_bytes().splitlines()
+    assert partial == b'{"at": 1.0, "que'
+    assert orjson.loads(complete)["query_id"] == "id0"
 
 
-def test_the_folder_of_the_workers(releases: Path, tmp_path: Path) -> None:
-    """It was SIGBUS once: a page of a mapped file that the disk has no room for."""
+def test_shared_folder_on_full_disk(releases: Path, tmp_path: Path) -> None:
+    """A page of a mapped file that does not fit on the disk must not end the process (SIGBUS)."""
     with small_disk(tmp_path / "disk", 5 * 1024) as disk:
         settings = {"TAUGATE_WORKERS": "2", "TMPDIR": str(disk), **NOT_CACHED}
         with ServiceProcess(releases, **settings) as service:
@@ -90,10 +93,12 @@ def test_the_folder_of_the_workers(releases: Path, tmp_path: Path) -> None:
                 assert not load.broken
                 os.kill(alive[0], signal.SIGKILL)
                 until(lambda: "no space for the workers' metrics" in service.log())
-                until(lambda: "a worker could not start" in service.log())
-                assert len([*disk.glob("taugate-workers-*/*.db")]) == 6 + 2  # its own, and what the dead one counted
-                load.goes_on()
-            assert not load.wrong
+                until(lambda: "worker failed to start" in service.log())
+                assert (
+                    len([*disk.glob("taugate-workers-*/*.db")]) == 6 + 2
+                )  # files of the living worker, and the counts of the killed one
+                load.wait_for_answers()
+            assert not load.incorrect
             ballast.unlink()
             until(lambda: len(pids(service)) == 2 and service.log().count('"ready"') > 2)
             code, log = service.stop()
@@ -103,14 +108,14 @@ def test_the_folder_of_the_workers(releases: Path, tmp_path: Path) -> None:
 
 
 def holes(disk: Path) -> list[str]:
-    """Files of workers that the disk has not all of, of which there are six a worker."""
+    """Return files of workers with unallocated blocks; each worker has six files."""
     files = [*disk.glob("taugate-workers-*/*.db")]
     assert len(files) == 12
     return [path.name for path in files if path.stat().st_blocks * 512 < path.stat().st_size]
 
 
-def test_a_worker_without_room_says_so(tmp_path: Path) -> None:
-    """Also where nothing may be mounted: the kernel refuses every byte beyond a size."""
+def test_worker_on_full_disk_logs_reason(tmp_path: Path) -> None:
+    """A limit of the file size stands for a full disk, so that no mount is needed."""
     module = reserve_metric_files.__module__
     program = f"from pathlib import Path; from {module} import reserve_metric_files as make; make(Path('{tmp_path}'))"
     done = subprocess.run(
@@ -125,15 +130,15 @@ def test_a_worker_without_room_says_so(tmp_path: Path) -> None:
         assert path.stat().st_blocks * 512 >= path.stat().st_size > 0
 
 
-def test_releases_that_the_service_may_not_write_to(two: Two, tmp_path: Path) -> None:
-    """On a disk that is full besides: a promotion elsewhere is followed, and what is open stays."""
-    (tmp_path / "tmp").symlink_to("/proc/self")  # where nobody can write either
+def test_service_reads_from_read_only_releases(two: Two, tmp_path: Path) -> None:
+    """The temporary folder is not writable either; the service follows a promotion, and open releases are kept."""
+    (tmp_path / "tmp").symlink_to("/proc/self")  # not writable
     with read_only(two.folder, tmp_path / "mounted") as mounted:
         with ServiceProcess(mounted, TMPDIR=str(tmp_path / "tmp"), **NOT_CACHED) as service:
             service.ready()
             with Load(service.port, answers(service)) as load:
-                load.goes_on()
-            assert not load.wrong
+                load.wait_for_answers()
+            assert not load.incorrect
             promote(two.folder, two.new)
             promote(two.folder, two.old)
             promote(two.folder, two.new)
@@ -148,8 +153,8 @@ def test_releases_that_the_service_may_not_write_to(two: Two, tmp_path: Path) ->
         assert release_ids(two.folder) == sorted([two.old, two.new])
 
 
-def test_a_reload_on_a_full_disk(two: Two, tmp_path: Path) -> None:
-    """To load a release takes no byte of any disk."""
+def test_reload_on_full_disk(two: Two, tmp_path: Path) -> None:
+    """Loading a release needs no disk space."""
     size = sum(path.stat().st_size for path in two.folder.rglob("*"))
     with small_disk(tmp_path / "disk", 2 * (size >> 10) + 256) as disk:
         own = shutil.copytree(two.folder, disk / "releases")

@@ -1,9 +1,11 @@
-"""kill -9 of what serves, under load: others go on, nothing stays locked, and what is started again answers."""
+"""kill -9 of a service under load: nothing stays locked, and the next service answers."""
 
 import random
 import signal
 import time
 from contextlib import ExitStack
+
+import pytest
 
 from taugate.registry.catalog import release_ids
 from taugate.registry.lock import change_lock
@@ -14,9 +16,11 @@ from tests.prometheus_process import until
 from tests.service.conftest import Two
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.slow
+
 
 def both(two: Two, service: ServiceProcess) -> dict:
-    """Answers of both releases; the old one is in service afterwards."""
+    """Return the results of both releases; the old one is served afterwards."""
     expected = {}
     for name in (two.new, two.old):
         promote(two.folder, name)
@@ -26,26 +30,26 @@ def both(two: Two, service: ServiceProcess) -> dict:
     return expected
 
 
-def test_one_process(two: Two, rng: random.Random, rounds: int) -> None:
-    """Also while it changes from one release to another."""
+def test_killed_service_restarts_cleanly(two: Two, rng: random.Random, rounds: int) -> None:
+    """The service is killed at random moments, also during a reload."""
     with ExitStack() as services:
         service = services.enter_context(ServiceProcess(two.folder, **NOT_CACHED)).ready()
         with Load(service.port, both(two, service)) as load:
             for _ in range(2 * rounds):
-                load.goes_on()
+                load.wait_for_answers()
                 promote(two.folder, rng.choice([two.old, two.new]))
                 service.process.send_signal(signal.SIGHUP)
                 time.sleep(rng.uniform(0, 0.5))
                 service.process.kill()
                 service.process.wait()
-                with change_lock(two.folder):  # which nobody dead holds
+                with change_lock(two.folder):  # no dead process holds it
                     pass
                 service = services.enter_context(ServiceProcess(two.folder, service.port, **NOT_CACHED)).ready()
-            load.goes_on()
-        assert not load.wrong
+            load.wait_for_answers()
+        assert not load.incorrect
         service.stop(signal.SIGKILL)
     promote(two.folder, two.new)
     promote(two.folder, two.old)
-    (two.folder / "history.jsonl").unlink()  # so that no rollback needs the other
+    (two.folder / "history.jsonl").unlink()  # so that no rollback needs the other release
     assert [outcome.name for outcome in prune(two.folder, 0) if outcome.kept is None] == [two.new]
     assert release_ids(two.folder) == [two.old]

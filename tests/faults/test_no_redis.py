@@ -1,4 +1,4 @@
-"""What is no Redis and answers all the same: to whoever asks it, nothing is known."""
+"""A server that answers but is no Redis: its replies count as errors."""
 
 import asyncio
 import time
@@ -32,9 +32,11 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["from now on", "from the first word on"])
+@pytest.mark.parametrize("known", [True, False], ids=["after a valid reply", "from the first reply"])
 @pytest.mark.parametrize("answer", STRANGE.values(), ids=STRANGE.keys())
-def test_nothing_is_known(redis: RedisProcess, answer: bytes, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strange_server_counts_as_failed_redis(
+    redis: RedisProcess, answer: bytes, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fleet_module, "_TIMEOUT_SECONDS", 0.2)
 
     async def ask() -> None:

@@ -1,4 +1,4 @@
-"""Whatever becomes of Redis, every request is answered, rightly, and not much later than without it."""
+"""Failures of Redis: every request gets the correct reply, not much later than without Redis."""
 
 import random
 import time
@@ -31,7 +31,7 @@ def between(redis: RedisProcess) -> Iterator[RedisProxy]:
 
 @pytest.fixture(scope="module")
 def service(releases: Path, between: RedisProxy) -> Iterator[ServiceProcess]:
-    """Every query asks Redis: for its rate, for its reply, and with the feedback."""
+    """A service that uses Redis for rates, replies and feedback of every query."""
     settings = {
         "TAUGATE_REDIS_URL": between.url,
         "TAUGATE_REDIS_TIMEOUT_MS": str(round(1000 * TIMEOUT)),
@@ -44,10 +44,10 @@ def service(releases: Path, between: RedisProxy) -> Iterator[ServiceProcess]:
 
 @pytest.fixture(autouse=True)
 def sound(between: RedisProxy, service: ServiceProcess) -> Iterator[None]:
-    """Each fault meets a service that uses Redis, and leaves it a Redis that answers."""
+    """Start each fault with a service that uses Redis, and end it with a working Redis."""
     deadline = time.monotonic() + 30
     while "taugate_redis_up 1.0" not in service.http.get("/metrics").text:
-        assert time.monotonic() < deadline, "Redis is not in use again"
+        assert time.monotonic() < deadline, "the service does not use Redis again"
         service.http.post("/search", json={"query": "permit"})
         time.sleep(0.1)
     yield
@@ -60,59 +60,62 @@ def expected(service: ServiceProcess) -> dict:
     return answers(service)
 
 
-def asked(service: ServiceProcess, expected: dict, seconds: float = 1.0) -> None:
-    """Search and judge all the while."""
+def check_replies(service: ServiceProcess, expected: dict, seconds: float = 1.0) -> None:
+    """Search and send judgements for some seconds, and check the replies."""
     with Load(service.port, expected, keep=True) as load:
         ended = time.monotonic() + seconds
         while time.monotonic() < ended:
             judged = {"query_id": "f" * 32, "document_id": "d", "relevant": True}
             assert service.http.post("/feedback", json=judged).status_code == 404
-    assert not load.wrong
+    assert not load.incorrect
     assert not load.broken
-    assert len(load.told) > 5
-    assert max(each.seconds for each in load.told) < LATEST
+    assert len(load.replies) > 5
+    assert max(reply.seconds for reply in load.replies) < LATEST
 
 
 @pytest.mark.parametrize("kind", ["always OK", "a length that is none", "infinite"])
-def test_it_answers_nonsense(service: ServiceProcess, between: RedisProxy, expected: dict, kind: str) -> None:
+def test_redis_sends_nonsense(service: ServiceProcess, between: RedisProxy, expected: dict, kind: str) -> None:
     between.answer = STRANGE[kind]
-    asked(service, expected, 0.5)
+    check_replies(service, expected, 0.5)
 
 
-def test_it_is_slow(service: ServiceProcess, between: RedisProxy, expected: dict, rng: random.Random) -> None:
-    """Around the timeout, so that answers come to those who have just given up: nobody may be given another's."""
+@pytest.mark.slow
+def test_redis_is_slow(service: ServiceProcess, between: RedisProxy, expected: dict, rng: random.Random) -> None:
+    """Delays around the timeout: a late reply must not reach the next request."""
     between.delay = lambda: rng.uniform(0, 2 * TIMEOUT)
-    asked(service, expected, 3)
+    check_replies(service, expected, 3)
 
 
-def test_it_hangs(service: ServiceProcess, redis: RedisProcess, expected: dict) -> None:
+@pytest.mark.slow
+def test_redis_hangs(service: ServiceProcess, redis: RedisProcess, expected: dict) -> None:
     redis.pause()
     try:
-        asked(service, expected, 2)
+        check_replies(service, expected, 2)
     finally:
         redis.resume()
 
 
-def test_it_wants_a_password_from_now_on(
+@pytest.mark.slow
+def test_redis_starts_to_require_password(
     service: ServiceProcess, redis: RedisProcess, between: RedisProxy, expected: dict
 ) -> None:
     redis.client.config_set("requirepass", "secret")
     try:
         between.hang_up()
-        asked(service, expected)
+        check_replies(service, expected)
     finally:
-        redis.client.config_set("requirepass", "")  # on its old connection, which nobody asks for one
+        redis.client.config_set("requirepass", "")  # on its old connection, which needs no password
 
 
-def test_it_is_killed(service: ServiceProcess, redis: RedisProcess, expected: dict) -> None:
-    """Last, as it stays so."""
+def test_redis_is_killed(service: ServiceProcess, redis: RedisProcess, expected: dict) -> None:
+    """The last test, because Redis stays down."""
     with Load(service.port, expected, keep=True) as load:
-        load.goes_on()
+        load.wait_for_answers()
         redis.kill()
-        load.goes_on(50)
-    assert not load.wrong
+        load.wait_for_answers(50)
+    assert not load.incorrect
     assert not load.broken
-    assert max(each.seconds for each in load.told) < LATEST
+    assert max(reply.seconds for reply in load.replies) < LATEST
     log = service.log()
     assert "Traceback" not in log
     assert "secret" not in log

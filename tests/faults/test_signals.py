@@ -1,4 +1,4 @@
-"""Signals at moments that suit nobody: what was accepted is answered, and the process ends as it is told."""
+"""Signals at inconvenient moments: accepted requests are answered, and the process ends."""
 
 import json
 import random
@@ -16,25 +16,27 @@ from tests.service.conftest import Two
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.slow
+
 SHUTDOWN = 20  # seconds, the default of TAUGATE_SHUTDOWN_SECONDS
 
 
 def answered(log: str) -> int:
-    """Searches that the service has answered with 200."""
+    """Return the number of searches that the service answered with 200."""
     lines = [json.loads(line) for line in log.splitlines()]
     return sum(line.get("route") == "/search" and line["status"] == 200 for line in lines)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_sigterm_while_releases_and_shadows_change(two: Two, rng: random.Random, workers: str) -> None:
-    """A hundred times SIGHUP in a second, under load; then SIGTERM in the middle of one more change."""
+def test_sigterm_during_release_changes(two: Two, rng: random.Random, workers: str) -> None:
+    """A hundred SIGHUPs in a second under load, then SIGTERM during one more change."""
     settings = {"TAUGATE_WORKERS": workers, "TAUGATE_SHADOW_SHARE": "0.5", **NOT_CACHED}
     with ServiceProcess(two.folder, **settings) as service:
         service.ready()
         until(lambda: service.log().count('"ready"') == int(workers))
         expected = both(two, service)
         until(lambda: service.log().count('"ready"') >= 3 * int(workers))
-        asked = 2 * len(QUERIES)  # to know what both answer
+        reference = 2 * len(QUERIES)  # searches for the expected results
         with Load(service.port, expected) as load:
             for number in range(100):
                 if number % 10 == 0:
@@ -46,7 +48,7 @@ def test_sigterm_while_releases_and_shadows_change(two: Two, rng: random.Random,
             promote(two.folder, two.new)
             service.process.send_signal(signal.SIGHUP)
             until(lambda: service.http.get("/readyz").json()["release"] == two.new)
-            load.goes_on()
+            load.wait_for_answers()
             assert not load.broken
             promote(two.folder, two.old)
             service.process.send_signal(signal.SIGHUP)
@@ -55,16 +57,16 @@ def test_sigterm_while_releases_and_shadows_change(two: Two, rng: random.Random,
             code, log = service.stop()
             assert time.monotonic() - began < SHUTDOWN
         assert code == 0
-        assert not load.wrong
-        assert sum(each.right for each in load.told) == answered(log) - asked, (
-            "somebody was not told what was worked out"
+        assert not load.incorrect
+        assert sum(reply.correct for reply in load.replies) == answered(log) - reference, (
+            "a reply did not reach its client"
         )
         assert "Traceback" not in log
         assert "exceeded" not in log
 
 
-def test_sigterm_while_it_starts(releases: Path, rng: random.Random, rounds: int) -> None:
-    """By the time of its first log line signals are obeyed; Python itself ends before that as it does by default."""
+def test_sigterm_during_start(releases: Path, rng: random.Random, rounds: int) -> None:
+    """Signals are handled from the first log line on; before it, Python's default ends the process."""
     for workers in ("1", "2") * rounds:
         with ServiceProcess(releases, TAUGATE_WORKERS=workers) as service:
             until(lambda service=service: '"listening"' in service.log())
@@ -74,7 +76,7 @@ def test_sigterm_while_it_starts(releases: Path, rng: random.Random, rounds: int
         assert "Traceback" not in log
 
 
-def test_sighup_before_there_is_anything_to_compare(releases: Path) -> None:
+def test_sighup_before_ready(releases: Path) -> None:
     with ServiceProcess(releases) as service:
         until(lambda: '"listening"' in service.log())
         while '"ready"' not in service.log():
@@ -85,12 +87,12 @@ def test_sighup_before_there_is_anything_to_compare(releases: Path) -> None:
         assert service.stop()[0] == 0
 
 
-def test_a_second_sigterm_changes_nothing(two: Two) -> None:
+def test_second_sigterm_changes_nothing(two: Two) -> None:
     with ServiceProcess(two.folder, **NOT_CACHED) as service:
         expected = both(two, service.ready())
         with Load(service.port, expected, CLIENTS, keep=True) as load:
-            load.goes_on()
+            load.wait_for_answers()
             service.process.send_signal(signal.SIGTERM)
             service.process.send_signal(signal.SIGTERM)
             assert service.process.wait(SHUTDOWN) == 0
-        assert not load.wrong
+        assert not load.incorrect

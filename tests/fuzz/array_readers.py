@@ -5,8 +5,8 @@ from typing import get_args
 
 import numpy as np
 
-from taugate.calibration.comparison.judge import mean_difference
 from taugate.calibration.comparison.rule import QUANTITIES
+from taugate.calibration.comparison.verdicts import mean_difference
 from taugate.drift.observations import calibration_observations
 from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.documents.metadata import Metadata
@@ -23,12 +23,12 @@ from taugate.retrieval.vectors.projection import Projection
 from tests.fuzz.reader import TENSOR_WORDS, Reader, of_file
 
 K = 5  # of the release
-DOCUMENTS = 20  # that the relevance model is of
+DOCUMENTS = 20  # of the relevance model
 BEFORE, AFTER = 6, 3  # dimensions of the projection
 
 
 def array_readers(release: Path, documents: DocumentStore, scratch: Path) -> list[Reader]:
-    """documents: that the metadata are of; scratch: a folder to write in."""
+    """Return the readers; the metadata are those of `documents`, and `scratch` is a folder to write in."""
     return [
         Reader(
             "projection", of_file(scratch / "projection", _projection), (_a_projection(scratch),), words=TENSOR_WORDS
@@ -62,7 +62,7 @@ def _a_projection(scratch: Path) -> bytes:
 
 
 def _projection(path: Path) -> None:
-    with np.errstate(all="ignore"):  # sums beyond any number: the golden queries find them out
+    with np.errstate(all="ignore"):  # sums may overflow: golden queries detect that
         Projection.load(path, BEFORE, AFTER).apply(np.eye(BEFORE, dtype=np.float32))
 
 
@@ -93,7 +93,7 @@ def _outcomes(path: Path) -> None:
     for reading in QUANTITIES.values():
         sample = reading(found, K)
         if len(sample):
-            assert mean_difference(sample, sample, 0.95).most >= 0
+            assert mean_difference(sample, sample, 0.95).upper >= 0
 
 
 def _a_relevance(scratch: Path) -> bytes:
@@ -139,5 +139,5 @@ def _metadata(path: Path, documents: DocumentStore) -> None:
 
     metadata = Metadata.load(path, documents)
     for name in metadata.columns:
-        for wanted in (OneOf.of(name, "bygglov", 1, True), Range(name, gt=0, lte=9)):
-            assert metadata.where((wanted,)).shape == (len(documents),)
+        for query_filter in (OneOf.of(name, "bygglov", 1, True), Range(name, gt=0, lte=9)):
+            assert metadata.where((query_filter,)).shape == (len(documents),)

@@ -1,6 +1,6 @@
 """`python -m tests.fuzz.atheris_run READER RELEASES WORK [libFuzzer's flags]`: one reader under atheris.
 
-Inputs that found something are left in WORK, a folder with the folders `scratch` and `corpus`.
+Inputs with findings are left in WORK, a folder with the folders `scratch` and `corpus`.
 """
 
 import random
@@ -16,7 +16,7 @@ with atheris.instrument_imports(include=["taugate", "tests.fuzz"]):
 
 
 def main() -> None:
-    """Write seeds and dictionary, and fuzz; never returns."""
+    """Write seeds and dictionary, and fuzz; does not return."""
     name, releases, work = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     reader = readers(releases, work / "scratch")[name]
     for number, seed in enumerate(reader.seeds):
@@ -25,18 +25,18 @@ def main() -> None:
     (work / "words").write_text(f"{words}\n", encoding="ascii")
     flags = [f"-dict={work / 'words'}", f"-artifact_prefix={work}/", "-print_final_stats=1", *sys.argv[4:]]
 
-    def mutate(content: bytes, most: int, seed: int) -> bytes:
-        """By turns as libFuzzer does, and as somebody does who knows what a JSON value is."""
+    def mutate(content: bytes, max_bytes: int, seed: int) -> bytes:
+        """Change an input as libFuzzer does or, in half of the cases, by words and JSON values."""
         rng = random.Random(seed)  # noqa: S311 (nothing secret)
         by_hand = content and rng.random() < 0.5
-        return mutated(content, reader.words, rng)[:most] if by_hand else atheris.Mutate(content, most)
+        return mutated(content, reader.words, rng)[:max_bytes] if by_hand else atheris.Mutate(content, max_bytes)
 
     atheris.Setup([sys.argv[0], *flags, str(work / "corpus")], reader, custom_mutator=mutate)
     atheris.Fuzz()
 
 
 def _escaped(word: bytes) -> str:
-    """As libFuzzer reads it."""
+    """Return a word as libFuzzer's dictionaries write it."""
     return "".join("\\x" + f"{byte:02x}" for byte in word)
 
 

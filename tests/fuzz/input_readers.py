@@ -1,4 +1,4 @@
-"""Readers of what users and strangers send: data sets, query logs, requests, and what Redis holds."""
+"""Readers of untrusted input: data sets, query logs, requests, and entries in Redis."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -45,7 +45,7 @@ SEARCHES = (
 
 
 def input_readers(scratch: Path) -> list[Reader]:
-    """scratch: an empty folder."""
+    """Return the readers; they write in `scratch`, an empty folder."""
     (scratch / "spool").mkdir(parents=True)
     read_from_log = of_file(scratch / "log", lambda path: read_log([path], RELEASE, K))
     invalid = (ValidationError,)
@@ -67,16 +67,16 @@ def input_readers(scratch: Path) -> list[Reader]:
 
 
 def _data(scratch: Path, name: str) -> Callable[[bytes], object]:
-    """A data set of which one file is anything."""
+    """Return a reader of a data set, one file of which has any content."""
     folder = scratch / name.replace("/", "-")
     (folder / "qrels").mkdir(parents=True)
-    for other, content in DATA.items():
-        (folder / other).write_bytes(content)
+    for file, content in DATA.items():
+        (folder / file).write_bytes(content)
 
     def read(path: Path) -> None:
         documents = read_dataset(folder, "test", scratch / "spool").documents
         Metadata.of(documents)
-        assert all(isinstance(each.encoded_text, str) for each in documents)
+        assert all(isinstance(document.encoded_text, str) for document in documents)
 
     return of_file(folder / name, read)
 
@@ -86,8 +86,8 @@ def _request(model: type[BaseModel]) -> Callable[[bytes], object]:
         try:
             model.model_validate_json(content)
         except ValidationError as error:
-            said = describe_faults([each | {"loc": ("body", *each["loc"])} for each in error.errors(include_url=False)])
-            assert len(orjson.dumps(said)) < 2000, "a message that repeats what the client sent"
+            details = [detail | {"loc": ("body", *detail["loc"])} for detail in error.errors(include_url=False)]
+            assert len(orjson.dumps(describe_faults(details))) < 2000, "the message repeats the input"
             raise
 
     return read
@@ -97,17 +97,17 @@ _COLUMNS = Metadata.of([Document("a", "t", None, {"year": 2, "open": True, "name
 
 
 def _filter(content: bytes) -> None:
-    wanted: Any = SearchRequest.model_validate_json(b'{"query":"q","filter":%s}' % content).filter
-    hash(wanted)
-    if wanted:
+    query_filter: Any = SearchRequest.model_validate_json(b'{"query":"q","filter":%s}' % content).filter
+    hash(query_filter)
+    if query_filter:
         try:
-            assert _COLUMNS.where(wanted).shape == (2,)
+            assert _COLUMNS.where(query_filter).shape == (2,)
         except InputError as error:
             assert len(str(error)) < 1000
 
 
 def _shown(content: bytes) -> None:
-    """As Redis has it, of a release of ten documents."""
+    """Read an entry of Redis, of a release with ten documents."""
     reply = ShownResults.read(content, 10)
     assert len(reply.positions) == len(reply.scores) == len({*reply.positions.tolist()} & {*range(10)})
     assert all(abs(score) <= 2 for score in reply.scores.tolist())
@@ -118,14 +118,14 @@ _CALIBRATION, _TRAFFIC = reference(_RNG, 200), traffic(_RNG, 120)
 
 
 def _monitor(seen: int = 0) -> Monitor:
-    """With blocks that are small, as reading them should be fast."""
+    """Return a monitor with small blocks, so that reading is fast."""
     monitor = Monitor(_CALIBRATION, theta_of(_CALIBRATION, 5), Rules(block=MIN_IN_BLOCK))
     monitor.update(_TRAFFIC.take(slice(seen)))
     return monitor
 
 
 def _state(content: bytes) -> None:
-    """As replicas share it: it goes on with what was read, and others can read it again."""
+    """Restore a shared state, continue with it, and check that others can restore the result."""
     monitor = _monitor()
     monitor.restore(content)
     monitor.update(_TRAFFIC)
@@ -134,4 +134,4 @@ def _state(content: bytes) -> None:
     try:
         _monitor().restore(monitor.pack())
     except ValueError as error:
-        raise AssertionError("what it has become is no state") from error
+        raise AssertionError("the continued state cannot be restored") from error

@@ -1,4 +1,4 @@
-"""Changes of an input without a fuzzer: the same every time, so that CI can run them."""
+"""Mutations of inputs without a fuzzer, the same in every run, for CI."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ _MAX_BYTES = 1 << 16
 
 
 def mutations(seeds: Sequence[bytes], words: Sequence[bytes], count: int) -> Iterator[bytes]:
-    """The seeds, each cut short, and `count` more that differ from one of them in some places."""
+    """Yield the seeds, prefixes of them, and `count` mutations."""
     rng = random.Random(0)  # noqa: S311 (nothing secret)
     yield from (b"", b"\x00", b"{}", b"[]", b"null", *seeds)
     for seed in seeds:
@@ -19,7 +19,7 @@ def mutations(seeds: Sequence[bytes], words: Sequence[bytes], count: int) -> Ite
 
 
 def mutated(content: bytes, words: Sequence[bytes], rng: random.Random) -> bytes:
-    """One input with some changes."""
+    """Return an input with one to four changes."""
     changed = bytearray(content)
     for _ in range(rng.choice((1, 1, 2, 4))):
         _change(changed, rng, [*words, *_NUMBERS])
@@ -27,7 +27,7 @@ def mutated(content: bytes, words: Sequence[bytes], rng: random.Random) -> bytes
 
 
 def _change(content: bytearray, rng: random.Random, words: Sequence[bytes]) -> None:
-    """One of: a bit, a byte, a word in place of others, a value in place of a JSON scalar, a part lost or doubled."""
+    """Change a bit or a byte, insert a word, replace a JSON value, or delete or double a part."""
     place = rng.randrange(len(content) + 1)
     length = rng.choice((1, 2, 4, 8, 32))
     kind = rng.randrange(6)
@@ -46,7 +46,7 @@ def _change(content: bytearray, rng: random.Random, words: Sequence[bytes]) -> N
 
 
 def _replace_value(content: bytearray, rng: random.Random, words: Sequence[bytes]) -> None:
-    """What stands between a colon or comma and the next comma or bracket."""
+    """Replace the text between a colon or comma and the next comma or bracket."""
     starts = [place + 1 for place, byte in enumerate(content[:4096]) if byte in b":,["]
     if not starts:
         return

@@ -1,4 +1,4 @@
-"""A reader of bytes that anybody may have written, as a fuzzer sees it."""
+"""A reader of untrusted bytes, as a fuzzer uses it."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,9 +10,14 @@ from taugate.errors import TaugateError
 
 @dataclass(frozen=True)
 class Reader:
-    """read: is given any bytes, and uses what it reads as the product does; may: the errors that it is allowed.
+    """A reader with its seeds.
 
-    seeds: what the product itself wrote; words: what is worth putting in.
+    Attributes:
+        name: Name of the reader.
+        read: Reads bytes, and uses the result as the product does.
+        seeds: Inputs that the product itself wrote.
+        may: Errors that the reader may raise.
+        words: Pieces that a fuzzer inserts.
     """
 
     name: str
@@ -22,13 +27,13 @@ class Reader:
     words: tuple[bytes, ...] = ()
 
     def __call__(self, content: bytes) -> None:
-        """Read; whatever comes out that is not allowed is a finding."""
+        """Read an input; any error outside `may` is a finding."""
         with suppress(*self.may):
             self.read(content)
 
 
 def of_file(path: Path, read: Callable[[Path], object]) -> Callable[[bytes], object]:
-    """A reader of a file as one of bytes."""
+    """Return a reader of bytes for a reader of files."""
 
     def read_bytes(content: bytes) -> object:
         path.write_bytes(content)

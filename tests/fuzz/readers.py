@@ -8,7 +8,12 @@ from tests.fuzz.release_readers import release_readers
 
 
 def readers(releases: Path, scratch: Path) -> dict[str, Reader]:
-    """releases: a directory with one release, of documents with metadata; scratch: an empty folder, best in memory."""
+    """Return every reader by name.
+
+    Args:
+        releases: Directory with one release, whose documents have metadata.
+        scratch: Empty folder, preferably in memory.
+    """
     (scratch / "release").mkdir()
-    every = [*release_readers(releases, scratch / "release"), *input_readers(scratch / "input")]
-    return {reader.name.replace("/", "-"): reader for reader in every}
+    listed = [*release_readers(releases, scratch / "release"), *input_readers(scratch / "input")]
+    return {reader.name.replace("/", "-"): reader for reader in listed}

@@ -1,4 +1,4 @@
-"""Readers of a release's files. Their digests are checked first; this is what stands behind the digests."""
+"""Readers of the files of a release, after the check of their digests."""
 
 import shutil
 from collections.abc import Callable
@@ -26,7 +26,7 @@ DOCUMENTS = 20  # of the release's, so that an input is small
 
 
 def release_readers(releases: Path, scratch: Path) -> list[Reader]:
-    """releases: a directory with one release, of documents with metadata; scratch: an empty folder."""
+    """Return the readers of the only release of a directory; they write in `scratch`, an empty folder."""
     release = find(releases)
     documents = _few_documents(release, scratch)
     manifest = Manifest.model_validate_json((release / MANIFEST).read_bytes())
@@ -48,7 +48,7 @@ def _head(path: Path, lines: int) -> tuple[bytes, ...]:
 
 
 def _manifest(release: Path, scratch: Path) -> Callable[[bytes], object]:
-    """With its id made to fit, as somebody could who may write there, so that what follows the digest is reached."""
+    """Return a reader of manifests that corrects the release id, so that the code behind the digest is reached."""
     folder = shutil.copytree(release, scratch / "manifest" / release.name)
 
     def read(content: bytes) -> object:
@@ -69,17 +69,17 @@ def _manifest(release: Path, scratch: Path) -> Callable[[bytes], object]:
 def _policy(content: bytes) -> None:
     record = PolicyRecord.model_validate_json(content)
     policy = Policy(record.kind, record.tau, record.k, record.metric)
-    assert policy.threshold is None or np.isfinite(policy.threshold), "a threshold that nothing can be compared with"
+    assert policy.threshold is None or np.isfinite(policy.threshold), "the threshold is not a number"
     policy.covers(5)
 
 
 def _config(path: Path, tokenizer: Path) -> None:
-    """As OnnxEncoder does, short of the model."""
+    """Use a configuration like OnnxEncoder, without the model."""
     config = EncoderConfig.model_validate_json(path.read_bytes())
     text = Tokenizer.from_file(str(tokenizer))
     text.enable_truncation(config.max_length)
     text.encode_batch([config.query_prompt + "permit"], add_special_tokens=config.special_tokens)
-    assert 0 < config.dimension < 1 << 20, "arrays that no memory holds"
+    assert 0 < config.dimension < 1 << 20, "the arrays would not fit into memory"
 
 
 def _current(releases: Path, scratch: Path) -> Callable[[bytes], object]:
@@ -105,7 +105,7 @@ def _joined(folder: Path) -> bytes:
 
 
 def _documents(folder: Path) -> Callable[[bytes], object]:
-    """Both files in one: the length of the offsets, the offsets, the texts."""
+    """Return a reader of both files in one input: length of the offsets, offsets, texts."""
 
     def read(content: bytes) -> None:
         texts = 4 + int.from_bytes(content[:4], "little")

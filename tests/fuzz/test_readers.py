@@ -1,4 +1,4 @@
-"""Every reader on what the product wrote, and on some thousand changes of it; `make fuzz` looks further."""
+"""Every reader on files of the product and on thousands of mutations; `make fuzz` draws more."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +11,11 @@ from tests.fuzz.mutations import mutations
 from tests.fuzz.reader import Reader
 from tests.fuzz.readers import readers
 
-CHANGES = 4000  # of each reader, all of them together in some 15 s
+MUTATIONS = 4000  # for each reader; some 15 s for all
 
 
 @pytest.fixture(scope="module")
-def every(releases: Path) -> Iterator[dict[str, Reader]]:
+def all_readers(releases: Path) -> Iterator[dict[str, Reader]]:
     with TemporaryDirectory(dir="/dev/shm") as scratch:
         yield readers(releases, Path(scratch))
 
@@ -27,24 +27,24 @@ NAMES = [
 ]  # fmt: skip
 
 
-def test_these_are_all(every: dict[str, Reader]) -> None:
-    assert [*every] == NAMES
+def test_every_reader_is_listed(all_readers: dict[str, Reader]) -> None:
+    assert [*all_readers] == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_takes_what_the_product_wrote_and_refuses_the_rest(every: dict[str, Reader], name: str) -> None:
-    reader = every[name]
+def test_reader_accepts_valid_and_refuses_mutated(all_readers: dict[str, Reader], name: str) -> None:
+    reader = all_readers[name]
     for seed in reader.seeds:
-        reader.read(seed)  # without an error of any kind
-    for content in mutations(reader.seeds, reader.words, CHANGES):
+        reader.read(seed)  # must not raise
+    for content in mutations(reader.seeds, reader.words, MUTATIONS):
         try:
             reader(content)
-        except Exception as error:  # noqa: BLE001 (any other than the reader may raise is the finding)
+        except Exception as error:  # noqa: BLE001 (any error outside `may` is a finding)
             pytest.fail(f"{name}: {type(error).__name__}: {error}, on {content!r}")
 
 
-def test_a_careless_reader_is_found_out() -> None:
+def test_careless_reader_is_detected() -> None:
     careless = Reader("careless", lambda content: orjson.loads(content)["a"] + 1, (b'{"a": 1, "b": 2}',), (ValueError,))
     with pytest.raises((KeyError, TypeError)):
-        for content in mutations(careless.seeds, (), CHANGES):
+        for content in mutations(careless.seeds, (), MUTATIONS):
             careless(content)

@@ -11,8 +11,8 @@ _PLURALS = {"NetworkPolicy": "networkpolicies", "Ingress": "ingresses"}
 
 def _answers(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     kinds: dict[str, set[str]] = {}
-    for each in objects:
-        kinds.setdefault(each["apiVersion"], set()).add(each["kind"])
+    for obj in objects:
+        kinds.setdefault(obj["apiVersion"], set()).add(obj["kind"])
     groups = [version.split("/") for version in kinds if "/" in version]
     versions = [(name, {"groupVersion": f"{name}/{version}", "version": version}) for name, version in groups]
     listed = [{"name": name, "versions": [version], "preferredVersion": version} for name, version in versions]

@@ -31,14 +31,14 @@ class Rendered:
 
     @functools.cached_property
     def objects(self) -> list[dict[str, Any]]:
-        return [each for text in self.texts.values() for each in yaml.safe_load_all(text) if each]
+        return [item for text in self.texts.values() for item in yaml.safe_load_all(text) if item]
 
     def of(self, kind: str) -> list[dict[str, Any]]:
-        return [each for each in self.objects if each["kind"] == kind]
+        return [obj for obj in self.objects if obj["kind"] == kind]
 
     def one(self, kind: str, suffix: str = "") -> dict[str, Any]:
         """The object of that kind whose name ends so, after the name of the installation."""
-        (found,) = [each for each in self.of(kind) if each["metadata"]["name"] == f"shop-taugate{suffix}"]
+        (found,) = [item for item in self.of(kind) if item["metadata"]["name"] == f"shop-taugate{suffix}"]
         return found
 
     @property
@@ -60,12 +60,14 @@ class Rendered:
 
 def plain(container: dict[str, Any]) -> dict[str, str]:
     """Variables of a container that are given as they are."""
-    return {each["name"]: each["value"] for each in container.get("env", []) if "value" in each}
+    return {variable["name"]: variable["value"] for variable in container.get("env", []) if "value" in variable}
 
 
 def secrets(container: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Variables of a container that come from Secrets: name and entry."""
-    found = {each["name"]: each.get("valueFrom", {}).get("secretKeyRef") for each in container.get("env", [])}
+    found = {
+        variable["name"]: variable.get("valueFrom", {}).get("secretKeyRef") for variable in container.get("env", [])
+    }
     return {name: (source["name"], source["key"]) for name, source in found.items() if source}
 
 

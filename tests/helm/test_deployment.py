@@ -1,4 +1,4 @@
-"""The service's pods: how they come, how they go, what they are asked and where they run."""
+"""The service's pods: rollout, shutdown, probes and scheduling."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from taugate.service.settings import VARIABLES
 from tests.helm.rendered import APP_VERSION, KEYS, Values, at, render
 
 
-def test_an_update_never_has_fewer_pods_than_wanted() -> None:
+def test_update_keeps_all_replicas() -> None:
     spec = render(KEYS).one("Deployment")["spec"]
     assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
     assert spec["replicas"] == 2
@@ -17,7 +17,7 @@ def test_an_update_never_has_fewer_pods_than_wanted() -> None:
 @pytest.mark.parametrize(
     ("probe", "path"), [("startupProbe", "/readyz"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz")]
 )
-def test_probes_ask_what_needs_no_key(probe: str, path: str) -> None:
+def test_probes_need_no_key(probe: str, path: str) -> None:
     asked = render(KEYS).container[probe]
     assert asked["httpGet"] == {"path": path, "port": "http"}
     assert PATH_RULES[path].public
@@ -25,7 +25,7 @@ def test_probes_ask_what_needs_no_key(probe: str, path: str) -> None:
     assert render(KEYS, values).container[probe]["periodSeconds"] == 7
 
 
-def test_a_release_has_ten_minutes_to_be_loaded() -> None:
+def test_startup_allows_ten_minutes() -> None:
     startup = render(KEYS).container["startupProbe"]
     assert startup["periodSeconds"] * startup["failureThreshold"] == 600
     assert render(KEYS).one("Deployment")["spec"]["progressDeadlineSeconds"] == 660
@@ -46,7 +46,7 @@ def test_a_release_has_ten_minutes_to_be_loaded() -> None:
         (at("rollout.preStopSeconds", 0), None, 45),
     ],
 )
-def test_a_pod_has_time_to_leave(values: Values, pre_stop: int | None, seconds: int) -> None:
+def test_grace_period_covers_shutdown(values: Values, pre_stop: int | None, seconds: int) -> None:
     rendered = render(KEYS, values)
     assert rendered.pod["terminationGracePeriodSeconds"] == seconds
     hook = rendered.container.get("lifecycle", {}).get("preStop")
@@ -58,7 +58,7 @@ def annotations(values: Values) -> dict[str, str]:
     return found
 
 
-def test_pods_roll_when_what_is_read_at_the_start_changes_and_only_then() -> None:
+def test_pods_roll_if_startup_values_change() -> None:
     before = annotations({})
     assert annotations(at("settings.max_k", 7))["checksum/settings"] != before["checksum/settings"]
     assert annotations(at("redis.url", "redis://a:6379"))["checksum/redis"] != before["checksum/redis"]
@@ -67,12 +67,12 @@ def test_pods_roll_when_what_is_read_at_the_start_changes_and_only_then() -> Non
     assert annotations({"keys": {"existingSecret": "others"}}) == before
 
 
-def test_pods_are_spread_by_revision_and_not_where_nobody_wants_it() -> None:
+def test_pods_are_spread_by_revision() -> None:
     spread = render(KEYS).pod["topologySpreadConstraints"]
-    assert [each["topologyKey"] for each in spread] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
-    for each in spread:
-        assert each["matchLabelKeys"] == ["pod-template-hash"]
-        assert each["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == "service"
+    assert [item["topologyKey"] for item in spread] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+    for item in spread:
+        assert item["matchLabelKeys"] == ["pod-template-hash"]
+        assert item["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == "service"
     nowhere = {"topologySpread": {"hostname": None, "zone": None}}
     assert "topologySpreadConstraints" not in render(KEYS, nowhere).pod
 
@@ -87,12 +87,12 @@ def test_pods_are_spread_by_revision_and_not_where_nobody_wants_it() -> None:
         ("runtimeClassName", "nvidia", "runtimeClassName"),
     ],
 )
-def test_where_pods_run_is_said_only_when_it_is_given(path: str, value: object, field: str) -> None:
+def test_scheduling_fields_are_optional(path: str, value: object, field: str) -> None:
     assert field not in render(KEYS).pod
     assert render(KEYS, at(path, value)).pod[field] == value
 
 
-def test_labels_and_annotations_of_pods() -> None:
+def test_pods_have_labels_and_annotations() -> None:
     values = {"podLabels": {"team": "search"}, "podAnnotations": {"example.org/team": "search"}}
     metadata = render(KEYS, values).one("Deployment")["spec"]["template"]["metadata"]
     assert metadata["labels"]["team"] == metadata["annotations"]["example.org/team"] == "search"
@@ -106,11 +106,11 @@ def test_labels_and_annotations_of_pods() -> None:
         ({"tag": "2", "digest": "sha256:" + "a" * 64}, "taugate/service@sha256:" + "a" * 64),
     ],
 )
-def test_an_image_by_version_tag_or_digest(values: Values, image: str) -> None:
+def test_image_by_version_tag_or_digest(values: Values, image: str) -> None:
     assert render(KEYS, {"image": values}).container["image"] == image
 
 
 def test_names_can_be_chosen() -> None:
-    names = {each["metadata"]["name"] for each in render(KEYS, at("fullnameOverride", "search")).objects}
+    names = {obj["metadata"]["name"] for obj in render(KEYS, at("fullnameOverride", "search")).objects}
     assert names == {"search", "search-releases"}
-    assert "shop-gate" in {each["metadata"]["name"] for each in render(KEYS, at("nameOverride", "gate")).objects}
+    assert "shop-gate" in {obj["metadata"]["name"] for obj in render(KEYS, at("nameOverride", "gate")).objects}

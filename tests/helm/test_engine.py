@@ -1,4 +1,4 @@
-"""The engine: where it is, its secret as a file, and the way to it, for the service and for calibrations alike."""
+"""The engine's URL, its secret as a file, and network access to it, for the service and for calibrations."""
 
 from tests.helm.rendered import KEYS, VARIANTS, Rendered, at, check, plain, render
 
@@ -9,13 +9,13 @@ def _pods(rendered: Rendered) -> list[dict]:
     return [rendered.pod, rendered.one("Job", "-calibrate-1")["spec"]["template"]["spec"]]
 
 
-def test_no_engine_unless_asked_for() -> None:
+def test_no_engine_by_default() -> None:
     rendered = render(KEYS)
     assert "TAUGATE_ENGINE_URL" not in rendered.environment
-    assert "engine" not in {each["name"] for each in rendered.pod["volumes"]}
+    assert "engine" not in {volume["name"] for volume in rendered.pod["volumes"]}
 
 
-def test_service_and_calibration_have_url_and_secret() -> None:
+def test_pods_have_engine_url_and_secret() -> None:
     rendered = render(VARIANTS["engine"])
     for pod in _pods(rendered):
         (container,) = pod["containers"]
@@ -23,21 +23,21 @@ def test_service_and_calibration_have_url_and_secret() -> None:
         assert given["TAUGATE_ENGINE_URL"] == "postgresql://taugate@postgres/taugate"
         assert given["TAUGATE_ENGINE_TOKEN_FILE"] == "/etc/taugate/engine/password"  # noqa: S105
         assert MOUNT in container["volumeMounts"]
-        volume = next(each for each in pod["volumes"] if each["name"] == "engine")
+        volume = next(volume for volume in pod["volumes"] if volume["name"] == "engine")
         assert volume["secret"] == {"secretName": "postgres", "defaultMode": 0o440}
     assert rendered.environment["TAUGATE_ENGINE_TIMEOUT_MS"] == "1500"
-    for each in rendered.objects:
-        check(each)
+    for obj in rendered.objects:
+        check(obj)
 
 
-def test_an_engine_without_a_secret_has_no_volume() -> None:
+def test_engine_without_secret_has_no_volume() -> None:
     rendered = render(VARIANTS["milvus"], at("engine.tokenSecret.existingSecret", None))
     assert rendered.environment["TAUGATE_ENGINE_URL"] == "http://milvus:19530"
     assert "TAUGATE_ENGINE_TOKEN_FILE" not in rendered.environment
     assert MOUNT not in rendered.container["volumeMounts"]
 
 
-def test_policies_let_both_out_to_the_engine() -> None:
+def test_policies_allow_engine_egress() -> None:
     rendered = render(VARIANTS["engine"])
     for suffix in ("", "-calibration"):
         egress = rendered.one("NetworkPolicy", suffix)["spec"]["egress"]

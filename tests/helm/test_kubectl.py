@@ -1,4 +1,4 @@
-"""`kubectl apply --dry-run=client` of every variant. It asks which kinds there are, and a server here tells it."""
+"""`kubectl apply --dry-run=client` of every variant, with a local server for API discovery."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ def apply(text: str, server: str, home: Path) -> subprocess.CompletedProcess[str
 
 @needs_kubectl
 @pytest.mark.parametrize("name", VARIANTS)
-def test_kubectl_takes_every_object(name: str, tmp_path: Path) -> None:
+def test_kubectl_accepts_all_objects(name: str, tmp_path: Path) -> None:
     objects = render(VARIANTS[name]).objects
     with Discovery(objects) as server:
         done = apply(yaml.safe_dump_all(objects), server.url, tmp_path)
@@ -31,7 +31,7 @@ def test_kubectl_takes_every_object(name: str, tmp_path: Path) -> None:
 
 
 @needs_kubectl
-def test_kubectl_refuses_a_kind_that_is_not_there(tmp_path: Path) -> None:
+def test_kubectl_refuses_unknown_kind(tmp_path: Path) -> None:
     objects = render(VARIANTS["minimal"]).objects
     with Discovery(objects) as server:
         done = apply(yaml.safe_dump_all([*objects, {**objects[0], "kind": "Depoyment"}]), server.url, tmp_path)

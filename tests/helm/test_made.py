@@ -1,4 +1,4 @@
-"""What is committed is what the models make; and the models let nothing through that nobody has described."""
+"""Committed chart files equal those of the models, and the models accept only described values."""
 
 import json
 import tomllib
@@ -18,18 +18,18 @@ from tests.helm.rendered import CHART, KEYS, ROOT, at, render
 HANDED_ON = {"affinity", "ingressFrom", "extraEgress", "global"}
 
 
-def test_what_is_committed_is_what_the_models_make() -> None:
+def test_committed_chart_files_are_current() -> None:
     for path, content in generated().items():
         assert path.read_text(encoding="utf-8") == content, f"make chart: {path.name} is not up to date"
 
 
-def test_the_chart_is_of_this_version() -> None:
+def test_chart_version_equals_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     assert (chart["apiVersion"], chart["name"], chart["appVersion"]) == ("v2", project["name"], project["version"])
 
 
-def test_the_defaults_are_the_models() -> None:
+def test_chart_defaults_equal_models() -> None:
     with helm_python.Chart.load(CHART) as chart:
         defaults = chart.merge_values({})
     for path, default, _ in leaves(ChartValues()):
@@ -39,7 +39,7 @@ def test_the_defaults_are_the_models() -> None:
         assert found == default, path
 
 
-def test_every_value_says_what_it_means() -> None:
+def test_values_have_descriptions() -> None:
     texts = {path: text for path, _, text in leaves(ChartValues())}
     assert [path for path, text in texts.items() if len(text) < 6] == []
     for path in ("settings.max_k", "releases.url", "resources.requests", "metrics.serviceMonitor.enabled"):
@@ -62,7 +62,7 @@ def objects(schema: Any, name: str = "") -> Iterator[tuple[str, dict[str, Any]]]
             yield from objects(part, name)
 
 
-def test_the_schema_is_strict_all_through() -> None:
+def test_schema_is_strict() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     found = list(objects(schema))
     assert len(found) > 30
@@ -100,14 +100,14 @@ def test_the_schema_is_strict_all_through() -> None:
         ("metrics.prometheusRule.runbooksUrl", "", "does not match pattern"),
     ],
 )
-def test_what_is_no_value_of_the_chart_is_refused_by_its_name(path: str, given: object, said: str) -> None:
+def test_invalid_value_is_refused_by_name(path: str, given: object, said: str) -> None:
     with pytest.raises(helm_python.HelmValuesError) as refused:
         render(KEYS, at(path, given))
     assert said in str(refused.value)
     assert path.split(".", maxsplit=1)[0] in str(refused.value)
 
 
-def test_every_file_of_a_template_is_short() -> None:
+def test_template_files_are_short() -> None:
     for path in (CHART / "templates").rglob("*"):
         if path.is_file():
             assert len(path.read_text(encoding="utf-8").splitlines()) <= 120, path.name

@@ -1,4 +1,4 @@
-"""The MCP server: not there unless asked for; then with its key, its names, and what it may reach."""
+"""The MCP server: absent by default, else with its key, its host names and its network access."""
 
 import helm_python
 import pytest
@@ -15,13 +15,13 @@ def pod(rendered: Rendered) -> dict:
     return rendered.one("Deployment", "-mcp")["spec"]["template"]["spec"]
 
 
-def test_it_does_not_render_when_disabled() -> None:
+def test_disabled_mcp_renders_nothing() -> None:
     off = merged(KEYS, POLICY, at("mcp", {"enabled": False, "key": "k", "replicas": 3, "ingressFrom": [{}]}))
-    assert [each["metadata"]["name"] for each in render(off).objects if "mcp" in each["metadata"]["name"]] == []
+    assert [obj["metadata"]["name"] for obj in render(off).objects if "mcp" in obj["metadata"]["name"]] == []
     assert [path for path in render(KEYS).texts if path.startswith("mcp/")] == []
 
 
-def test_it_asks_the_service_and_answers_to_its_own_names() -> None:
+def test_mcp_uses_service_and_own_names() -> None:
     rendered = render(
         KEYS, ON, at("service.port", 8080), at("listen.host", "::"), at("mcp.allowedHosts", ["agents.example.org"])
     )
@@ -36,7 +36,7 @@ def test_it_asks_the_service_and_answers_to_its_own_names() -> None:
     assert (port["port"], port["targetPort"]) == (80, "http")
 
 
-def test_requests_in_flight_have_the_time_that_they_are_given() -> None:
+def test_mcp_grace_period_covers_requests() -> None:
     for given, seconds in ((None, 5), (0, 0), (10, 10)):
         spec = pod(render(KEYS, ON, at("rollout.preStopSeconds", given)))
         assert spec["terminationGracePeriodSeconds"] >= seconds + GRACE_SECONDS + 5
@@ -44,7 +44,7 @@ def test_requests_in_flight_have_the_time_that_they_are_given() -> None:
         assert hook["seconds"] == seconds
 
 
-def test_its_key_is_in_a_secret_that_is_there_or_of_the_chart() -> None:
+def test_mcp_key_from_secret_or_chart() -> None:
     theirs, ours = render(KEYS, ON), render(KEYS, at("mcp", {"enabled": True, "key": "taugate_abc"}))
     assert secrets(pod(theirs)["containers"][0]) == {"TAUGATE_KEY": ("agents-key", "key")}
     assert theirs.of("Secret") == []
@@ -52,18 +52,18 @@ def test_its_key_is_in_a_secret_that_is_there_or_of_the_chart() -> None:
     assert ours.one("Secret", "-mcp")["stringData"] == {"key": "taugate_abc"}
     assert "taugate_abc" not in ours.texts["mcp/deployment.yaml"]
     other = render(KEYS, at("mcp", {"enabled": True, "key": "taugate_def"}))
-    made = [each.one("Deployment", "-mcp")["spec"]["template"]["metadata"]["annotations"] for each in (ours, other)]
+    made = [item.one("Deployment", "-mcp")["spec"]["template"]["metadata"]["annotations"] for item in (ours, other)]
     assert made[0] != made[1], "a pod reads its key when it starts"
     with pytest.raises(helm_python.HelmValuesError, match="key"):
         render(KEYS, at("mcp", {"enabled": True, "key": "two words"}))
 
 
-def test_it_needs_no_key_where_nobody_does() -> None:
+def test_mcp_needs_no_key_without_keys() -> None:
     rendered = render(at("settings.allow_unauthenticated", True), at("mcp.enabled", True))
     assert "env" not in pod(rendered)["containers"][0]
 
 
-def test_it_reaches_the_service_and_nothing_else_and_the_service_lets_it_in() -> None:
+def test_mcp_policy_allows_service_only() -> None:
     callers = [{"podSelector": {"matchLabels": {"app": "web"}}}]
     agents = [{"podSelector": {"matchLabels": {"app": "agent"}}}]
     values = (KEYS, ON, POLICY, at("networkPolicy.ingressFrom", callers), at("mcp.ingressFrom", agents))
@@ -83,5 +83,5 @@ def test_it_reaches_the_service_and_nothing_else_and_the_service_lets_it_in() ->
     assert len(without[0]["from"]) == len(rendered.one("NetworkPolicy")["spec"]["ingress"][0]["from"]) - 1
 
 
-def test_everything_at_once_has_it() -> None:
+def test_variant_all_contains_mcp() -> None:
     assert render(VARIANTS["all"]).one("Deployment", "-mcp")["spec"]["replicas"] == 2

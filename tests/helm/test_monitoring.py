@@ -1,4 +1,4 @@
-"""What Prometheus and Grafana are given is what deploy/ has, to the byte."""
+"""Prometheus and Grafana get the files of deploy/, byte for byte."""
 
 from pathlib import Path
 
@@ -12,13 +12,13 @@ BOARDS = sorted((ROOT / "deploy" / "grafana" / "dashboards").glob("*.json"))
 ALL = render(VARIANTS["all"])
 
 
-def test_nothing_for_monitoring_unless_asked_for() -> None:
+def test_no_monitoring_by_default() -> None:
     rendered = render(KEYS)
     assert rendered.of("ServiceMonitor") == rendered.of("PrometheusRule") == []
-    assert [each["metadata"]["name"] for each in rendered.of("ConfigMap")] == ["shop-taugate"]
+    assert [item["metadata"]["name"] for item in rendered.of("ConfigMap")] == ["shop-taugate"]
 
 
-def test_the_files_are_those_of_deploy_and_no_copies() -> None:
+def test_monitoring_files_link_to_deploy() -> None:
     for folder, source in (("rules", RULES[0].parent), ("dashboards", BOARDS[0].parent)):
         assert (CHART / "files" / folder).is_symlink()
         assert (CHART / "files" / folder).resolve() == source
@@ -27,18 +27,18 @@ def test_the_files_are_those_of_deploy_and_no_copies() -> None:
 def specs() -> list[str]:
     """The text of each PrometheusRule after `spec:`, less the indentation."""
     documents = ALL.texts["monitoring/prometheusrule.yaml"].split("---\n")[1:]
-    return ["\n".join(line[2:] for line in each.split("\nspec:\n")[1].split("\n")) for each in documents]
+    return ["\n".join(line[2:] for line in document.split("\nspec:\n")[1].split("\n")) for document in documents]
 
 
-@pytest.mark.parametrize(("path", "text"), list(zip(RULES, specs(), strict=True)), ids=[each.stem for each in RULES])
-def test_rules_are_the_bytes_of_the_file(path: Path, text: str) -> None:
+@pytest.mark.parametrize(("path", "text"), list(zip(RULES, specs(), strict=True)), ids=[rule.stem for rule in RULES])
+def test_rendered_rules_equal_file(path: Path, text: str) -> None:
     content = path.read_text(encoding="utf-8")
     assert text.startswith(content)
     assert text[len(content) :].strip() == ""
 
 
 @pytest.mark.parametrize("path", RULES, ids=lambda path: path.stem)
-def test_rules_mean_what_the_file_means(path: Path) -> None:
+def test_parsed_rules_equal_file(path: Path) -> None:
     name = path.stem.removeprefix("taugate.")
     rule = ALL.one("PrometheusRule", f"-{name}")
     assert rule["spec"] == yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -46,7 +46,7 @@ def test_rules_mean_what_the_file_means(path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["https://wiki.example.com/taugate/runbooks", "http://wiki/runbooks/"])
-def test_runbooks_are_links_where_they_are_served(url: str) -> None:
+def test_runbooks_link_to_configured_url(url: str) -> None:
     rendered = render(VARIANTS["all"], at("metrics.prometheusRule.runbooksUrl", url))
     linked = 0
     for path in RULES:
@@ -59,14 +59,14 @@ def test_runbooks_are_links_where_they_are_served(url: str) -> None:
 
 
 @pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
-def test_dashboards_are_the_bytes_of_the_file(path: Path) -> None:
+def test_rendered_dashboards_equal_file(path: Path) -> None:
     board = ALL.one("ConfigMap", f"-dashboard-{path.stem}")
     assert board["data"] == {f"taugate-{path.name}": path.read_text(encoding="utf-8")}
     assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert board["metadata"]["annotations"] == {"grafana_folder": "taugate"}
 
 
-def test_prometheus_scrapes_each_pod_with_a_key_under_the_job_that_the_alerts_name() -> None:
+def test_prometheus_scrapes_with_key_and_job() -> None:
     monitor = ALL.one("ServiceMonitor")
     (endpoint,) = monitor["spec"]["endpoints"]
     assert (endpoint["port"], endpoint["path"], endpoint["interval"]) == ("http", "/metrics", "15s")
@@ -79,6 +79,6 @@ def test_prometheus_scrapes_each_pod_with_a_key_under_the_job_that_the_alerts_na
     assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
 
 
-def test_without_keys_prometheus_needs_none() -> None:
+def test_prometheus_needs_no_key_without_keys() -> None:
     rendered = render(at("settings.allow_unauthenticated", True), at("metrics.serviceMonitor.enabled", True))
     assert "authorization" not in rendered.one("ServiceMonitor")["spec"]["endpoints"][0]

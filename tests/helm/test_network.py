@@ -15,24 +15,24 @@ MILVUS = merged(at("engine.url", "http://milvus:19530"), at("image.repository", 
 OWN_REDIS = at("redis", {"enabled": True, "password": "a" * 24})
 
 
-def test_the_service_leads_to_the_port_of_the_pods() -> None:
+def test_service_targets_container_port() -> None:
     (port,) = render(KEYS, at("listen.port", 9000), at("service.port", 8080)).one("Service")["spec"]["ports"]
     assert (port["port"], port["targetPort"]) == (8080, "http")
     assert render(KEYS, at("listen.port", 9000)).container["ports"][0]["containerPort"] == 9000
 
 
-def test_what_the_service_is_like() -> None:
+def test_service_has_type_and_annotations() -> None:
     service = render(KEYS, at("service", {"type": "LoadBalancer", "annotations": {"a.example/b": "c"}})).one("Service")
     assert service["spec"]["type"] == "LoadBalancer"
     assert service["metadata"]["annotations"] == {"a.example/b": "c"}
     assert "annotations" not in render(KEYS).one("Service")["metadata"]
 
 
-def test_no_ingress_unless_asked_for() -> None:
+def test_no_ingress_by_default() -> None:
     assert render(KEYS, at("ingress.hosts", [{"host": "a", "paths": [{"path": "/search"}]}])).of("Ingress") == []
 
 
-def test_an_ingress_lets_in_what_is_named() -> None:
+def test_ingress_routes_named_paths() -> None:
     spec = render(VARIANTS["all"]).one("Ingress")["spec"]
     (rule,) = spec["rules"]
     assert rule["host"] == "search.example.org"
@@ -49,12 +49,12 @@ def asked_for(*values: Values) -> list[str]:
     return render(*values).environment["TAUGATE_ALLOWED_HOSTS"].split(",")
 
 
-def test_a_request_may_ask_for_the_service_by_every_name_that_the_cluster_gives_it() -> None:
+def test_cluster_names_are_allowed_hosts() -> None:
     names = ["shop-taugate", "shop-taugate.team", "shop-taugate.team.svc", "shop-taugate.team.svc.cluster.local"]
     assert asked_for(KEYS) == ["localhost", *names]
 
 
-def test_a_request_may_ask_for_hosts_of_the_ingress_and_further_ones() -> None:
+def test_ingress_and_extra_hosts_are_allowed() -> None:
     further = at("listen.allowedHosts", ["gateway.example.org", "*.shop.example", "localhost"])
     assert asked_for(VARIANTS["all"], further)[5:] == ["search.example.org", "gateway.example.org", "*.shop.example"]
     hosts = at("ingress.hosts", [{"host": "off.example.org", "paths": [{"path": "/search"}]}])
@@ -62,12 +62,12 @@ def test_a_request_may_ask_for_hosts_of_the_ingress_and_further_ones() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["a:8000", "https://a", "a,b", "", "*a.example", "a b"])
-def test_a_host_that_no_request_could_ask_for_is_refused(wrong: str) -> None:
+def test_invalid_allowed_host_is_refused(wrong: str) -> None:
     with pytest.raises(helm_python.HelmValuesError, match="allowedHosts"):
         asked_for(KEYS, at("listen.allowedHosts", [wrong]))
 
 
-def test_the_service_reads_the_hosts_that_the_chart_gives() -> None:
+def test_service_parses_allowed_hosts() -> None:
     rendered = render(VARIANTS["all"], at("listen.allowedHosts", ["*.shop.example"]))
     names = rendered.environment["TAUGATE_ALLOWED_HOSTS"]
     hosts = AllowedHosts(Settings(releases=Path("releases"), allowed_hosts=names))
@@ -77,7 +77,7 @@ def test_the_service_reads_the_hosts_that_the_chart_gives() -> None:
         hosts.check(b"evil.example")
 
 
-def test_no_policy_unless_asked_for() -> None:
+def test_no_policy_by_default() -> None:
     assert render(KEYS, OWN_REDIS).of("NetworkPolicy") == []
 
 
@@ -85,14 +85,14 @@ def ports(rules: list[dict]) -> list[list[int | str]]:
     return [[port["port"] for port in rule["ports"]] for rule in rules]
 
 
-def test_a_policy_lets_in_searches_and_out_what_is_configured() -> None:
+def test_policy_allows_searches_and_configured_egress() -> None:
     spec = render(KEYS, POLICY).one("NetworkPolicy")["spec"]
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     assert spec["ingress"] == [{"ports": [{"port": "http", "protocol": "TCP"}]}]
     assert ports(spec["egress"]) == [[53, 53]]
 
 
-def test_who_may_ask() -> None:
+def test_policy_limits_callers() -> None:
     callers = [{"podSelector": {"matchLabels": {"app": "web"}}}]
     key = at("tests.key.existingSecret", "search-key")
     rendered = render(KEYS, POLICY, key, at("networkPolicy.ingressFrom", callers))
@@ -114,11 +114,11 @@ def test_who_may_ask() -> None:
         (at("networkPolicy.extraEgress", [{"ports": [{"port": 8443}]}]), 8443),
     ],
 )
-def test_what_the_service_needs_it_may_reach(values: dict, port: int) -> None:
+def test_policy_allows_required_egress(values: dict, port: int) -> None:
     assert ports(render(KEYS, POLICY, values).one("NetworkPolicy")["spec"]["egress"]) == [[53, 53], [port]]
 
 
-def test_only_the_service_reaches_the_charts_own_redis() -> None:
+def test_redis_policy_allows_service_only() -> None:
     rendered = render(KEYS, POLICY, OWN_REDIS)
     policy = rendered.one("NetworkPolicy", "-redis")["spec"]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
@@ -130,8 +130,8 @@ def test_only_the_service_reaches_the_charts_own_redis() -> None:
     assert rendered.one("NetworkPolicy")["spec"]["egress"][1]["to"][0]["podSelector"] == policy["podSelector"]
 
 
-def test_nobody_reaches_a_calibration() -> None:
-    assert [each["metadata"]["name"] for each in render(KEYS, POLICY).of("NetworkPolicy")] == ["shop-taugate"]
+def test_calibration_policy_denies_ingress() -> None:
+    assert [obj["metadata"]["name"] for obj in render(KEYS, POLICY).of("NetworkPolicy")] == ["shop-taugate"]
     rendered = render(KEYS, POLICY, VARIANTS["recalibrate"])
     policy = rendered.one("NetworkPolicy", "-calibration")["spec"]
     assert "ingress" not in policy

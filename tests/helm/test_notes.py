@@ -1,39 +1,39 @@
-"""The notes tell the next command, by what is missing."""
+"""The notes show the next command, depending on what is missing."""
 
 from tests.helm.rendered import KEYS, VARIANTS, at, render
 
 URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
 
 
-def test_how_the_first_release_is_made() -> None:
+def test_notes_explain_first_release() -> None:
     notes = render(KEYS).notes
     assert "kubectl --namespace team logs deployment/shop-taugate" in notes
     assert "recalibration.job.enabled=true,recalibration.promotion.enabled=true,settings.reload_seconds=60" in notes
     assert "recalibration.data.existingClaim=CLAIM" in notes
 
 
-def test_with_data_only_the_job_is_missing() -> None:
+def test_notes_with_data_start_job() -> None:
     notes = render(VARIANTS["object-storage"]).notes
     assert "--set recalibration.job.enabled=true \\\n" in notes
     assert "CLAIM" not in notes
 
 
-def test_what_only_signed_releases_need() -> None:
+def test_notes_for_signed_releases_need_key() -> None:
     notes = render(VARIANTS["trusted"]).notes
     wanted = "recalibration.job.enabled=true,recalibration.promotion.enabled=true"
     assert f"--set {wanted},recalibration.signingKey.existingSecret=SECRET \\\n" in notes
 
 
-def test_with_a_url_releases_are_pushed() -> None:
+def test_notes_with_url_push_release() -> None:
     assert "taugate release push --releases DIR --to s3://bucket/team --promote" in render(KEYS, URL).notes
 
 
-def test_what_this_upgrade_has_started() -> None:
+def test_notes_name_started_job() -> None:
     assert "job/shop-taugate-calibrate-4" in render(VARIANTS["recalibrate"], revision=4).notes
     assert "This upgrade has started" not in render(KEYS).notes
 
 
-def test_how_to_search_with_a_key_and_without() -> None:
+def test_notes_search_with_and_without_key() -> None:
     notes = render(KEYS, at("service.port", 8080)).notes
     assert "kubectl --namespace team port-forward service/shop-taugate 8000:8080" in notes
     assert 'curl -H "Authorization: Bearer $KEY"' in notes
@@ -43,14 +43,14 @@ def test_how_to_search_with_a_key_and_without() -> None:
     assert "taugate key new" in anyone
 
 
-def test_what_makes_links_of_the_paths_of_runbooks() -> None:
+def test_notes_explain_runbook_links() -> None:
     name = "metrics.prometheusRule.runbooksUrl"
     assert name in render(VARIANTS["all"]).notes
     assert name not in render(VARIANTS["all"], at(name, "https://wiki.example.com/taugate/runbooks")).notes
     assert name not in render(KEYS).notes
 
 
-def test_how_to_ask_whether_it_answers() -> None:
+def test_notes_explain_helm_test() -> None:
     assert "helm test shop --namespace team" not in render(KEYS).notes
     assert "tests.key.existingSecret" in render(KEYS).notes
     assert "helm test shop --namespace team" in render(KEYS, at("tests.key.existingSecret", "search-key")).notes

@@ -1,4 +1,4 @@
-"""The chart as an archive: it holds what it shows, as links do not leave a repository."""
+"""The chart as an archive, which contains the files behind its links."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import helm_python
 from tests.helm.rendered import CHART, VARIANTS, render
 
 
-def test_an_archive_renders_what_the_folder_does(tmp_path: Path) -> None:
+def test_archive_renders_like_folder(tmp_path: Path) -> None:
     archive = helm_python.package(CHART, destination=tmp_path)
     assert Path(archive).parent == tmp_path
     with helm_python.Chart.load(archive) as chart:
@@ -19,8 +19,8 @@ def test_an_archive_renders_what_the_folder_does(tmp_path: Path) -> None:
     }
 
 
-def test_an_archive_leaves_out_what_only_tests_need(tmp_path: Path) -> None:
+def test_archive_excludes_test_files(tmp_path: Path) -> None:
     with helm_python.Chart.load(helm_python.package(CHART, destination=tmp_path)) as chart:
-        names = {each["name"] for each in chart.files}
+        names = {file["name"] for file in chart.files}
     assert not any(name.startswith("ci/") for name in names)
     assert {"README.md", "values-gpu.yaml", "files/search.py", "files/rules/taugate.alerts.yml"} <= names

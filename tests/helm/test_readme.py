@@ -1,4 +1,4 @@
-"""The chart's README and its notes: what they tell to set can be set, and leads where they say."""
+"""The chart's README and its notes: their commands and values are valid and have the described effect."""
 
 import itertools
 import re
@@ -28,7 +28,7 @@ def given(command: list[str]) -> Values:
 SHELL = [command for kind, text in BLOCKS if kind == "sh" for command in commands(text)]
 
 
-def test_the_commands_of_the_readme_can_be_given_one_after_the_other() -> None:
+def test_readme_commands_work_in_sequence() -> None:
     values: Values = {}
     ran = []
     assert len(SHELL) >= 5
@@ -51,14 +51,14 @@ def test_the_commands_of_the_readme_can_be_given_one_after_the_other() -> None:
     assert container["args"][:2] == ["calibrate", "/data"]
 
 
-def test_the_values_of_the_readme_are_values() -> None:
+def test_readme_values_are_valid() -> None:
     for kind, text in BLOCKS:
         if kind == "yaml":
             assert render(KEYS, yaml.safe_load(text)).of("CronJob")
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_the_commands_of_the_notes_start_a_calibration_and_no_other(name: str) -> None:
+def test_notes_commands_start_one_calibration(name: str) -> None:
     values = VARIANTS[name]
     wanted, *off = [command for command in commands(render(values).notes) if command[1] == "upgrade"]
     following = merged(values, given(wanted))
@@ -78,7 +78,7 @@ def test_the_commands_of_the_notes_start_a_calibration_and_no_other(name: str) -
         {"volume": {"accessMode": "ReadOnlyMany", "existingClaim": "ours"}},
     ],
 )
-def test_the_notes_tell_no_command_that_would_be_refused(releases: Values) -> None:
+def test_notes_contain_no_refused_command(releases: Values) -> None:
     notes = render(KEYS, {"releases": releases}).notes
     assert [command for command in commands(notes) if command[1] == "upgrade"] == []
     assert "taugate calibrate DATA --releases DIR`" in notes
@@ -86,7 +86,7 @@ def test_the_notes_tell_no_command_that_would_be_refused(releases: Values) -> No
     assert "taugate calibrate DATA --releases DIR --sign-with PEM`" in trusted
 
 
-def test_links_and_names_lead_somewhere() -> None:
+def test_readme_links_resolve() -> None:
     for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", README):
         assert (CHART / link).exists(), link
     for path in re.findall(r"`((?:helm|deploy)/[\w./-]+)`", README):

@@ -1,4 +1,4 @@
-"""CronJob and Job: what they run, on what, with which rights, and what becomes of what they find."""
+"""CronJob and Job: their commands, data, permissions, and the promotion of their releases."""
 
 from typing import Any
 
@@ -31,13 +31,13 @@ def arguments(*parts: Values) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["CronJob", "Job"])
-def test_nothing_is_calibrated_unless_asked_for(kind: str) -> None:
+def test_no_calibration_by_default(kind: str) -> None:
     rendered = render(KEYS, at("recalibration.data.url", "s3://bucket/data/faq"))
     assert rendered.of(kind) == []
-    assert [each["metadata"]["name"] for each in render(KEYS).of("ServiceAccount")] == ["shop-taugate"]
+    assert [obj["metadata"]["name"] for obj in render(KEYS).of("ServiceAccount")] == ["shop-taugate"]
 
 
-def test_a_cron_job_never_runs_twice_at_once() -> None:
+def test_cron_job_forbids_concurrency() -> None:
     spec = render(KEYS, CRON, at("recalibration.cronJob.timeZone", "Europe/Vienna")).one("CronJob", "-calibrate")[
         "spec"
     ]
@@ -47,14 +47,12 @@ def test_a_cron_job_never_runs_twice_at_once() -> None:
     assert spec["successfulJobsHistoryLimit"] == spec["failedJobsHistoryLimit"] == 3
 
 
-def test_each_upgrade_that_asks_for_one_makes_a_job_of_its_own() -> None:
-    assert [each["metadata"]["name"] for each in render(KEYS, JOB, revision=7).of("Job")] == [
-        "shop-taugate-calibrate-7"
-    ]
+def test_upgrade_creates_own_job() -> None:
+    assert [obj["metadata"]["name"] for obj in render(KEYS, JOB, revision=7).of("Job")] == ["shop-taugate-calibrate-7"]
     assert render(KEYS, CRON).of("Job") == []
 
 
-def test_a_job_outlives_the_upgrade_that_turns_it_off_with_what_its_pod_needs() -> None:
+def test_disabled_job_keeps_its_resources() -> None:
     policy = at("networkPolicy.enabled", True)
     on = render(KEYS, JOB, policy)
     assert on.one("Job", "-calibrate-1")["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
@@ -64,7 +62,7 @@ def test_a_job_outlives_the_upgrade_that_turns_it_off_with_what_its_pod_needs() 
         assert off.one(kind, "-calibration") == on.one(kind, "-calibration")
 
 
-def test_cron_job_and_job_differ_in_their_command_alone() -> None:
+def test_cron_job_and_job_differ_in_command() -> None:
     more = at("recalibration.cronJob.arguments", ["--url", "http://shop:8000"])
     rendered = render(VARIANTS["recalibrate"], more)
     by_the_clock = rendered.one("CronJob", "-calibrate")["spec"]["jobTemplate"]["spec"]
@@ -82,14 +80,14 @@ def test_cron_job_and_job_differ_in_their_command_alone() -> None:
     assert "--url" not in first
 
 
-def test_the_arguments_of_a_calibration_are_not_those_of_a_recalibration() -> None:
+def test_recalibration_ignores_calibrate_arguments() -> None:
     rendered = render(KEYS, CRON, at("recalibration.arguments", ["--max-loss", "0.02"]))
     spec = rendered.one("CronJob", "-calibrate")["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     assert "--max-loss" not in container["args"]
 
 
-def test_what_does_not_get_better_is_not_tried_again_and_a_drained_node_is_no_failure() -> None:
+def test_failed_job_is_not_retried() -> None:
     spec = job(at("recalibration.activeDeadlineSeconds", 600))
     assert (spec["backoffLimit"], spec["activeDeadlineSeconds"]) == (0, 600)
     failed, drained = spec["podFailurePolicy"]["rules"]
@@ -98,7 +96,7 @@ def test_what_does_not_get_better_is_not_tried_again_and_a_drained_node_is_no_fa
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
 
 
-def test_no_run_begins_anew_for_ever_or_fills_the_disk_of_its_node() -> None:
+def test_job_is_bounded_in_time_and_disk() -> None:
     assert job()["activeDeadlineSeconds"] == 86_400
     assert "activeDeadlineSeconds" not in job(at("recalibration.activeDeadlineSeconds", None))
     emptied = {v["name"]: v["emptyDir"] for v in pod(at("recalibration.tmpSize", "9Gi"))["volumes"] if "emptyDir" in v}
@@ -109,13 +107,13 @@ def test_promotion_is_off_by_default() -> None:
     assert arguments() == ["calibrate", "s3://bucket/data/faq", "--releases", "/releases", "--no-promote"]
 
 
-def test_promotion_always_or_by_a_rule() -> None:
+def test_promotion_always_or_by_rule() -> None:
     assert arguments(PROMOTED) == ["calibrate", "s3://bucket/data/faq", "--releases", "/releases"]
     rule = "accuracy not lower and kept share not higher"
     assert arguments(PROMOTED, at("recalibration.promotion.rule", rule))[-2:] == ["--promote-if", rule]
 
 
-def test_data_of_a_claim_is_read_only() -> None:
+def test_data_claim_is_read_only() -> None:
     claim = at("recalibration.data", {"url": None, "existingClaim": "labelled", "path": "faq"})
     assert arguments(claim)[1] == "/data/faq"
     assert arguments(merged(claim, at("recalibration.data.path", "")))[1] == "/data"
@@ -124,13 +122,13 @@ def test_data_of_a_claim_is_read_only() -> None:
     assert {"name": "data", "persistentVolumeClaim": {"claimName": "labelled"}} in pod(claim)["volumes"]
 
 
-def test_releases_are_written_where_the_service_reads_them() -> None:
+def test_releases_are_written_to_service_volume() -> None:
     (container,) = pod()["containers"]
     assert {"name": "releases", "mountPath": "/releases"} in container["volumeMounts"]
     assert {"name": "releases", "persistentVolumeClaim": {"claimName": "shop-taugate-releases"}} in pod()["volumes"]
 
 
-def test_with_a_url_releases_are_made_in_a_volume_and_pushed_when_they_were_promoted() -> None:
+def test_promoted_releases_are_pushed_to_url() -> None:
     rendered = render(KEYS, JOB, URL, PROMOTED, SIGNED, at("recalibration.signingPassphrase.existingSecret", "signing"))
     claim = rendered.one("PersistentVolumeClaim", "-calibration")
     assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
@@ -146,12 +144,12 @@ def test_with_a_url_releases_are_made_in_a_volume_and_pushed_when_they_were_prom
     assert secrets(push) == {}
 
 
-def test_with_a_url_nothing_is_pushed_by_itself_while_promotion_is_off() -> None:
+def test_unpromoted_releases_are_not_pushed() -> None:
     assert "initContainers" not in pod(URL)
     assert arguments(URL)[-1] == "--no-promote"
 
 
-def test_a_work_volume_that_exists() -> None:
+def test_existing_work_volume_is_used() -> None:
     rendered = render(KEYS, JOB, URL, at("recalibration.workVolume.existingClaim", "work"))
     assert rendered.of("PersistentVolumeClaim") == []
     assert {"name": "releases", "persistentVolumeClaim": {"claimName": "work"}} in pod(
@@ -159,18 +157,18 @@ def test_a_work_volume_that_exists() -> None:
     )["volumes"]
 
 
-def test_no_work_volume_without_a_calibration_or_without_a_url() -> None:
+def test_work_volume_requires_calibration_and_url() -> None:
     assert render(KEYS, URL).of("PersistentVolumeClaim") == []
     assert len(render(KEYS, JOB).of("PersistentVolumeClaim")) == 1
 
 
-def test_another_command_on_the_releases() -> None:
+def test_job_runs_other_command() -> None:
     promote = ["release", "promote", "20260101T000000Z-0123456789ab", "--releases", "/releases"]
     assert arguments(at("recalibration.job.arguments", promote)) == promote
     assert "initContainers" not in pod(URL, PROMOTED, at("recalibration.job.arguments", promote))
 
 
-def test_what_calibration_may_that_the_service_may_not() -> None:
+def test_calibration_has_own_account_and_storage() -> None:
     role = {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/writer"}
     storage = {"existingSecret": "writer", "endpoint": "http://minio:9000", "region": "eu-central-1"}
     values = at("recalibration", {"serviceAccount": {"annotations": role}, "objectStorage": storage})
@@ -186,7 +184,7 @@ def test_what_calibration_may_that_the_service_may_not() -> None:
     assert len(render(KEYS, JOB, shared).of("ServiceAccount")) == 1
 
 
-def test_its_own_resources_nodes_and_cache() -> None:
+def test_calibration_has_own_resources_and_cache() -> None:
     values = at(
         "recalibration",
         {
@@ -210,10 +208,10 @@ def test_its_own_resources_nodes_and_cache() -> None:
 
 
 @pytest.mark.parametrize("name", ["recalibrate", "command", "object-storage", "all"])
-def test_the_command_accepts_its_arguments(name: str) -> None:
+def test_command_accepts_rendered_arguments(name: str) -> None:
     rendered = render(VARIANTS[name])
-    jobs = [each["spec"] for each in rendered.of("Job")]
-    jobs += [each["spec"]["jobTemplate"]["spec"] for each in rendered.of("CronJob")]
+    jobs = [item["spec"] for item in rendered.of("Job")]
+    jobs += [item["spec"]["jobTemplate"]["spec"] for item in rendered.of("CronJob")]
     assert jobs
     for job in jobs:
         pod = job["template"]["spec"]

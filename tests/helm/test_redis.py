@@ -1,4 +1,4 @@
-"""Redis: one that is there, or a simple one of the chart's own."""
+"""Redis: an existing one, or a simple one from the chart."""
 
 import subprocess
 from pathlib import Path
@@ -13,27 +13,27 @@ from tests.prometheus_process import until
 OWN = at("redis", {"enabled": True, "password": "0123456789abcdef"})
 
 
-def test_no_redis_unless_asked_for() -> None:
+def test_no_redis_by_default() -> None:
     rendered = render(KEYS)
     assert len(rendered.of("Deployment")) == len(rendered.of("Service")) == 1
     assert rendered.of("Secret") == []
     assert "env" not in rendered.container
 
 
-def test_a_redis_that_is_there() -> None:
+def test_redis_url_is_stored_in_secret() -> None:
     rendered = render(KEYS, at("redis.url", "rediss://:secret@redis:6380/0"))
     assert rendered.one("Secret", "-redis-url")["stringData"] == {"url": "rediss://:secret@redis:6380/0"}
     assert secrets(rendered.container) == {"TAUGATE_REDIS_URL": ("shop-taugate-redis-url", "url")}
     assert len(rendered.of("Deployment")) == 1
 
 
-def test_a_url_in_a_secret_that_is_there() -> None:
+def test_existing_redis_secret_is_used() -> None:
     rendered = render(KEYS, at("redis", {"existingSecret": "ours", "key": "redis-url"}))
     assert rendered.of("Secret") == []
     assert secrets(rendered.container) == {"TAUGATE_REDIS_URL": ("ours", "redis-url")}
 
 
-def test_the_charts_own_is_bounded_and_keeps_nothing() -> None:
+def test_own_redis_is_bounded_without_disk() -> None:
     rendered = render(KEYS, OWN, at("redis.maxMemory", "64mb"))
     (container,) = rendered.one("Deployment", "-redis")["spec"]["template"]["spec"]["containers"]
     given = dict(zip(container["args"][1::2], container["args"][2::2], strict=True))
@@ -50,10 +50,10 @@ def test_the_charts_own_is_bounded_and_keeps_nothing() -> None:
     ]
 
 
-def test_its_password_goes_into_the_url_in_the_pod() -> None:
+def test_redis_password_is_inserted_in_pod() -> None:
     rendered = render(KEYS, OWN)
     assert rendered.one("Secret", "-redis")["stringData"] == {"password": "0123456789abcdef"}
-    names = [each["name"] for each in rendered.container["env"]]
+    names = [variable["name"] for variable in rendered.container["env"]]
     # A variable may refer only to those before it.
     assert names.index("REDIS_PASSWORD") < names.index("TAUGATE_REDIS_URL")
     assert secrets(rendered.container) == {"REDIS_PASSWORD": ("shop-taugate-redis", "password")}
@@ -61,16 +61,16 @@ def test_its_password_goes_into_the_url_in_the_pod() -> None:
     assert rendered.one("Service", "-redis")["spec"]["ports"][0]["port"] == 6379
 
 
-def test_it_starts_anew_with_another_password_and_not_with_another_version_of_the_service() -> None:
+def test_redis_restarts_for_new_password_only() -> None:
     pod = render(KEYS, OWN).one("Deployment", "-redis")["spec"]["template"]["metadata"]
     assert "app.kubernetes.io/version" not in pod["labels"]
     other = render(KEYS, OWN, at("redis.password", "fedcba9876543210"))
     assert other.one("Deployment", "-redis")["spec"]["template"]["metadata"]["annotations"] != pod["annotations"]
-    service = [each.one("Deployment")["spec"]["template"]["metadata"] for each in (other, render(KEYS, OWN))]
+    service = [chart.one("Deployment")["spec"]["template"]["metadata"] for chart in (other, render(KEYS, OWN))]
     assert service[0]["annotations"] != service[1]["annotations"]
 
 
-def test_a_password_in_a_secret_that_is_there() -> None:
+def test_existing_redis_password_is_used() -> None:
     rendered = render(KEYS, at("redis", {"enabled": True, "passwordSecret": {"existingSecret": "ours", "key": "pass"}}))
     assert rendered.of("Secret") == []
     (container,) = rendered.one("Deployment", "-redis")["spec"]["template"]["spec"]["containers"]
@@ -78,7 +78,7 @@ def test_a_password_in_a_secret_that_is_there() -> None:
     assert secrets(rendered.container) == {"REDIS_PASSWORD": ("ours", "pass")}
 
 
-def test_a_real_redis_takes_its_arguments(tmp_path: Path) -> None:
+def test_real_redis_accepts_arguments(tmp_path: Path) -> None:
     (container,) = render(KEYS, OWN).one("Deployment", "-redis")["spec"]["template"]["spec"]["containers"]
     command = [part.replace("$(REDISCLI_AUTH)", "0123456789abcdef") for part in container["args"]]
     command[command.index("--dir") + 1] = str(tmp_path)

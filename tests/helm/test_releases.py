@@ -1,4 +1,4 @@
-"""Where releases are: a volume that the service only reads, or a URL that it keeps a copy of; the log of queries."""
+"""The place of releases: a volume that the service only reads, or a URL that it copies; and the query log."""
 
 from typing import Any
 
@@ -15,18 +15,18 @@ def mounts(values: Values) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("values", [URL, at("releases.volume.existingClaim", "ours")])
-def test_no_claim_where_releases_are_elsewhere(values: Values) -> None:
+def test_no_claim_without_own_volume(values: Values) -> None:
     assert render(KEYS, values).of("PersistentVolumeClaim") == []
 
 
-def test_the_service_only_reads_the_volume() -> None:
+def test_service_mounts_volume_read_only() -> None:
     assert mounts({})["releases"] == {"name": "releases", "mountPath": "/releases", "readOnly": True}
     claim = render(KEYS).one("PersistentVolumeClaim", "-releases")
     assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     assert claim["spec"] == {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "10Gi"}}}
 
 
-def test_a_claim_as_it_is_wanted() -> None:
+def test_claim_uses_values() -> None:
     wanted = {"storageClass": "nfs", "size": "50Gi", "keep": False, "annotations": {"example.org/backup": "daily"}}
     claim = render(KEYS, at("releases.volume", wanted)).one("PersistentVolumeClaim", "-releases")
     assert claim["spec"]["storageClassName"] == "nfs"
@@ -34,20 +34,20 @@ def test_a_claim_as_it_is_wanted() -> None:
     assert claim["metadata"]["annotations"] == {"example.org/backup": "daily"}
 
 
-def test_a_claim_that_exists() -> None:
+def test_existing_claim_is_used() -> None:
     (volume,) = [
         v for v in render(KEYS, at("releases.volume.existingClaim", "ours")).pod["volumes"] if v["name"] == "releases"
     ]
     assert volume["persistentVolumeClaim"] == {"claimName": "ours"}
 
 
-def test_a_claim_that_can_only_be_read_is_not_asked_for_more() -> None:
+def test_read_only_claim_is_mounted_read_only() -> None:
     claim = {"existingClaim": "ours", "accessMode": "ReadOnlyMany"}
     volumes = {v["name"]: v for v in render(KEYS, at("releases.volume", claim)).pod["volumes"]}
     assert volumes["releases"]["persistentVolumeClaim"] == {"claimName": "ours", "readOnly": True}
 
 
-def test_a_copy_of_a_url_has_room_of_its_own() -> None:
+def test_url_copy_has_own_volume() -> None:
     assert "cache" not in mounts({})
     values = merged(URL, at("releases.copySize", "9Gi"))
     assert mounts(values)["cache"] == {"name": "cache", "mountPath": "/cache"}
@@ -55,7 +55,7 @@ def test_a_copy_of_a_url_has_room_of_its_own() -> None:
     assert {"name": "cache", "emptyDir": {"sizeLimit": "9Gi"}} in render(KEYS, values).pod["volumes"]
 
 
-def test_how_object_storage_is_reached() -> None:
+def test_object_storage_variables_are_set() -> None:
     storage = {"existingSecret": "reader", "endpoint": "http://minio:9000", "region": "eu-central-1"}
     assert "AWS_REGION" not in render(KEYS, at("releases.objectStorage", storage)).environment  # of no use to a volume
     rendered = render(KEYS, URL, at("releases.objectStorage", storage))
@@ -64,7 +64,7 @@ def test_how_object_storage_is_reached() -> None:
     assert rendered.environment["AWS_REGION"] == "eu-central-1"
 
 
-def test_pods_are_kept_on_one_node_where_the_volume_is() -> None:
+def test_one_node_volume_adds_affinity() -> None:
     assert "affinity" not in render(KEYS).pod
     one_node = at("releases.volume", {"accessMode": "ReadWriteOnce", "oneNode": True})
     rendered = render(KEYS, one_node, CALIBRATES)
@@ -78,21 +78,21 @@ def test_pods_are_kept_on_one_node_where_the_volume_is() -> None:
             assert term["labelSelector"]["matchLabels"].items() <= other["metadata"]["labels"].items()
 
 
-def test_one_node_goes_with_an_affinity_for_nodes() -> None:
+def test_one_node_merges_with_node_affinity() -> None:
     ours = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
     affinity = render(KEYS, at("releases.volume.oneNode", True), {"affinity": ours}).pod["affinity"]
     assert set(affinity) == {"nodeAffinity", "podAffinity"}
 
 
-def test_no_log_of_queries_unless_asked_for() -> None:
+def test_no_query_log_by_default() -> None:
     assert "queries" not in mounts({})
     assert "TAUGATE_QUERY_LOG" not in render(KEYS).environment
 
 
-def test_a_log_of_queries_goes_with_the_pod_or_into_a_folder_for_each() -> None:
+def test_query_log_in_pod_or_claim() -> None:
     log = at("queryLog", {"enabled": True, "size": "2Gi"})
     assert {"name": "queries", "emptyDir": {"sizeLimit": "2Gi"}} in render(KEYS, log).pod["volumes"]
     assert "subPathExpr" not in mounts(log)["queries"]
     kept = merged(log, at("queryLog.existingClaim", "queries"))
     assert mounts(kept)["queries"]["subPathExpr"] == "$(POD_NAME)"
-    assert any(each["name"] == "POD_NAME" for each in render(KEYS, kept).container["env"])
+    assert any(variable["name"] == "POD_NAME" for variable in render(KEYS, kept).container["env"])

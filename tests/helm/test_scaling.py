@@ -5,7 +5,7 @@ import pytest
 from tests.helm.rendered import KEYS, Values, at, render
 
 
-def test_no_autoscaler_unless_asked_for() -> None:
+def test_no_autoscaler_by_default() -> None:
     assert render(KEYS).of("HorizontalPodAutoscaler") == []
 
 
@@ -31,7 +31,7 @@ def test_no_autoscaler_unless_asked_for() -> None:
         ),
     ],
 )
-def test_an_autoscaler_by_processors_or_by_queries_in_hand(values: Values, metric: dict) -> None:
+def test_autoscaler_by_cpu_or_queue(values: Values, metric: dict) -> None:
     rendered = render(KEYS, {"autoscaling": {"enabled": True, "minReplicas": 3, "maxReplicas": 5, **values}})
     spec = rendered.one("HorizontalPodAutoscaler")["spec"]
     assert (spec["minReplicas"], spec["maxReplicas"], spec["metrics"]) == (3, 5, [metric])
@@ -40,17 +40,17 @@ def test_an_autoscaler_by_processors_or_by_queries_in_hand(values: Values, metri
     assert "replicas" not in rendered.one("Deployment")["spec"]
 
 
-def test_the_metric_of_the_queue_is_one_that_the_service_has() -> None:
+def test_queue_metric_exists_in_service() -> None:
     from taugate.service.metrics import Metrics
 
     assert "taugate_queue_depth" in {family.name for family in Metrics().registry.collect()}
 
 
-def test_no_disruption_budget_where_it_is_not_wanted() -> None:
+def test_disruption_budget_can_be_disabled() -> None:
     assert render(KEYS, at("podDisruptionBudget.enabled", False)).of("PodDisruptionBudget") == []
 
 
-def test_a_drain_takes_one_at_a_time_and_is_not_blocked_by_pods_that_serve_nobody() -> None:
+def test_disruption_budget_allows_one_and_unready() -> None:
     rendered = render(KEYS)
     spec = rendered.one("PodDisruptionBudget")["spec"]
     assert (spec["maxUnavailable"], spec["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")

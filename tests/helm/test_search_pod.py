@@ -1,4 +1,4 @@
-"""`helm test`: the pod searches through the Service, and its program is run here on a real one."""
+"""`helm test`: the pod searches through the Service, and its program is run here against a real one."""
 
 import os
 import subprocess
@@ -21,11 +21,11 @@ def container(*parts: dict[str, Any]) -> dict[str, Any]:
     return dict(found)
 
 
-def test_no_pod_where_it_would_be_refused() -> None:
+def test_no_test_pod_without_key() -> None:
     assert render(KEYS).of("Pod") == []
 
 
-def test_it_is_a_test_and_asks_the_service() -> None:
+def test_test_pod_searches_service() -> None:
     values = (KEYS, WITH_KEY, at("service.port", 8080))
     assert render(*values).one("Pod", "-test-search")["metadata"]["annotations"]["helm.sh/hook"] == "test"
     search = container(*values)
@@ -35,7 +35,7 @@ def test_it_is_a_test_and_asks_the_service() -> None:
     assert secrets(container(at("settings.allow_unauthenticated", True))) == {}
 
 
-def test_its_program_arrives_whole() -> None:
+def test_test_pod_contains_whole_program() -> None:
     (program,) = container(KEYS, WITH_KEY)["args"]
     assert program.strip() == (CHART / "files" / "search.py").read_text(encoding="utf-8").strip()
 
@@ -59,20 +59,20 @@ def run(key: str, url: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
 
 
-def test_it_finds_a_service_that_answers(service: ServiceProcess) -> None:
+def test_search_succeeds_for_running_service(service: ServiceProcess) -> None:
     done = run(APP, f"http://127.0.0.1:{service.port}")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("release 2")
 
 
-def test_it_says_what_a_service_refuses(service: ServiceProcess) -> None:
+def test_search_reports_refusal(service: ServiceProcess) -> None:
     done = run(SCRAPER, f"http://127.0.0.1:{service.port}")
     assert done.returncode == 1
     assert "/search: 403" in done.stderr
     assert "forbidden" in done.stderr
 
 
-def test_it_says_that_nobody_is_there() -> None:
+def test_search_reports_unreachable_service() -> None:
     done = run(APP, "http://127.0.0.1:9")
     assert done.returncode == 1
     assert done.stderr.startswith("http://127.0.0.1:9/search: ")

@@ -1,4 +1,4 @@
-"""Every setting of the service is reached by a value, and arrives as the service reads it."""
+"""Every setting of the service can be set by a value, and reaches the service."""
 
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ def test_every_setting_is_reached() -> None:
 
 def read(rendered: Rendered, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Settings as the service in the pod reads them; what a Secret of others holds is named after it."""
-    made = {each["metadata"]["name"]: each["stringData"] for each in rendered.of("Secret")}
+    made = {item["metadata"]["name"]: item["stringData"] for item in rendered.of("Secret")}
     variables = dict(rendered.environment)
     for name, (secret, key) in secrets(rendered.container).items():
         variables[name] = made.get(secret, {}).get(key, f"of {secret} {key}")
@@ -101,31 +101,31 @@ def read(rendered: Rendered, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_a_setting_by_its_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setting_is_rendered_by_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert PLAIN[name] != VARIABLES[name].info.default
     needed = {"max_batch": {"queue_limit": 128}}.get(name, {})
     rendered = render(KEYS, at("settings", {name: PLAIN[name], **needed}))
     assert read(rendered, monkeypatch).by_variable()[name] == READ[name]
 
 
-def test_blocks_that_find_their_own_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_automatic_drift_block_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
     rendered = render(KEYS, at("settings.drift_block", "auto"))
     assert read(rendered, monkeypatch).drift.block == "auto"
 
 
 @pytest.mark.parametrize("name", GIVEN)
-def test_a_setting_that_another_value_gives(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dedicated_value_sets_setting(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values, expected = GIVEN[name]
     assert read(render(KEYS, values), monkeypatch).by_variable()[name] == expected
 
 
-def test_a_setting_that_is_not_given_is_not_rendered() -> None:
+def test_unset_settings_are_not_rendered() -> None:
     assert set(render(KEYS).one("ConfigMap")["data"]) == {
         "TAUGATE_RELEASES", "TAUGATE_HOST", "TAUGATE_PORT", "TAUGATE_ALLOWED_HOSTS", "TAUGATE_KEYS_FILE"
     }  # fmt: skip
 
 
-def test_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_settings_render_together(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = read(render(KEYS, {"settings": PLAIN}), monkeypatch).by_variable()
     assert {name: settings[name] for name in PLAIN} == READ
 
@@ -134,10 +134,10 @@ OLDER = {name: older for name in PLAIN for older in VARIABLES[name].names[1:]}
 
 
 @pytest.mark.parametrize(("name", "older"), OLDER.items())
-def test_a_setting_by_its_older_name(name: str, older: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_setting_name_is_accepted(name: str, older: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rendered = render(KEYS, at(f"settings.{older}", PLAIN[name]))
     assert read(rendered, monkeypatch).by_variable()[name] == READ[name]
 
 
-def test_further_variables_are_the_callers() -> None:
+def test_extra_variables_are_rendered() -> None:
     assert render(KEYS, at("env", {"OMP_NUM_THREADS": "1"})).environment["OMP_NUM_THREADS"] == "1"

@@ -1,4 +1,4 @@
-"""Every value changes what is rendered: each is given another value, and the objects are compared."""
+"""Every value has an effect: another value changes the rendered objects."""
 
 import functools
 import json
@@ -98,7 +98,7 @@ def others(path: str, default: Any) -> list[Any]:
     """Values that the schema lets through, of which one at least is not what a setting above has."""
     schema = schema_of(path)
     if path in OTHER or "enum" in schema:
-        return [OTHER[path]] if path in OTHER else [each for each in schema["enum"] if each is not None]
+        return [OTHER[path]] if path in OTHER else [item for item in schema["enum"] if item is not None]
     kinds = schema.get("type", "string")
     more = default + 9 if isinstance(default, int) else 9
     by_kind = {"boolean": [True, False], "integer": [more], "array": [["other"]], "object": [{"other": "other"}]}
@@ -114,7 +114,7 @@ def before(number: int) -> dict[str, str]:
 
 
 def differs(number: int, path: str, value: Any) -> bool:
-    """Whether the objects are others with another value; not so where it does not go with the rest."""
+    """Return whether another value changes the objects; false if it conflicts with other values."""
     try:
         return before(number) != render(SETTINGS[number], at(path, value), TOGETHER.get(path, {})).texts
     except helm_python.HelmRenderError as refused:
@@ -123,5 +123,5 @@ def differs(number: int, path: str, value: Any) -> bool:
 
 
 @pytest.mark.parametrize(("path", "default"), LEAVES, ids=[path for path, _ in LEAVES])
-def test_a_value_changes_what_is_rendered(path: str, default: Any) -> None:
+def test_value_changes_rendered_chart(path: str, default: Any) -> None:
     assert any(differs(number, path, value) for number in range(len(SETTINGS)) for value in others(path, default))

@@ -1,4 +1,4 @@
-"""Each of ci/*-values.yaml: linted strictly, rendered, and every object of it one that Kubernetes knows."""
+"""Every ci/*-values.yaml is linted strictly and rendered to objects that Kubernetes accepts."""
 
 import subprocess
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.helm.rendered import CHART, VARIANTS, VERSIONS, Rendered, check, rend
 variant = pytest.mark.parametrize("name", VARIANTS)
 
 
-def test_the_variants_are_there() -> None:
+def test_variants_exist() -> None:
     assert {"default", "minimal", "object-storage", "gpu", "recalibrate", "redis", "trusted", "all"} <= set(VARIANTS)
 
 
@@ -25,44 +25,44 @@ def test_the_variants_are_there() -> None:
 def test_lint_finds_nothing(name: str, version: str) -> None:
     report = helm_python.lint(CHART, VARIANTS[name], strict=True, kube_version=f"v{version}.0")
     assert report["errors"] == []
-    assert [each["error"] for each in report["messages"]] == ["icon is recommended"]
+    assert [item["error"] for item in report["messages"]] == ["icon is recommended"]
 
 
 @variant
-def test_every_object_is_valid_for_both_versions_of_kubernetes(name: str) -> None:
+def test_objects_are_valid_for_kubernetes_versions(name: str) -> None:
     rendered = render(VARIANTS[name])
     assert len(rendered.objects) >= 5
-    for each in rendered.objects:
-        (check_custom if is_custom(each) else check)(each)
+    for obj in rendered.objects:
+        (check_custom if is_custom(obj) else check)(obj)
 
 
 @variant
-def test_names_are_different_short_and_labelled(name: str) -> None:
+def test_names_are_unique_short_and_labelled(name: str) -> None:
     rendered = render(VARIANTS[name])
-    names = [(each["kind"], each["metadata"]["name"]) for each in rendered.objects]
+    names = [(obj["kind"], obj["metadata"]["name"]) for obj in rendered.objects]
     assert len(names) == len(set(names))
-    for each in rendered.objects:
-        assert each["metadata"]["namespace"] == "team"
-        labels = each["metadata"]["labels"]
+    for obj in rendered.objects:
+        assert obj["metadata"]["namespace"] == "team"
+        labels = obj["metadata"]["labels"]
         assert labels["app.kubernetes.io/instance"] == "shop"
         assert labels["app.kubernetes.io/part-of"] == "taugate"
-        assert len(each["metadata"]["name"]) <= (52 if each["kind"] == "CronJob" else 63)
+        assert len(obj["metadata"]["name"]) <= (52 if obj["kind"] == "CronJob" else 63)
 
 
 def pods(rendered: Rendered) -> list[dict[str, Any]]:
     """The specs of all pods, whatever makes them."""
-    templates = [each["spec"]["template"] for kind in ("Deployment", "Job") for each in rendered.of(kind)]
-    templates += [each["spec"]["jobTemplate"]["spec"]["template"] for each in rendered.of("CronJob")]
-    return [template["spec"] for template in templates] + [each["spec"] for each in rendered.of("Pod")]
+    templates = [item["spec"]["template"] for kind in ("Deployment", "Job") for item in rendered.of(kind)]
+    templates += [item["spec"]["jobTemplate"]["spec"]["template"] for item in rendered.of("CronJob")]
+    return [template["spec"] for template in templates] + [item["spec"] for item in rendered.of("Pod")]
 
 
 @variant
-def test_every_pod_may_do_nothing_but_its_work(name: str) -> None:
+def test_pods_are_restricted(name: str) -> None:
     for pod in pods(render(VARIANTS[name])):
         assert pod["automountServiceAccountToken"] is False
         # A Service's own variables are called as the service's settings are: TAUGATE_PORT.
         assert pod["enableServiceLinks"] is False
-        assert [each["name"] for each in pod.get("imagePullSecrets", [])] == VARIANTS[name].get("imagePullSecrets", [])
+        assert [item["name"] for item in pod.get("imagePullSecrets", [])] == VARIANTS[name].get("imagePullSecrets", [])
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         for container in [*pod.get("initContainers", []), *pod["containers"]]:
@@ -75,7 +75,7 @@ def test_every_pod_may_do_nothing_but_its_work(name: str) -> None:
 
 
 @variant
-def test_every_volume_that_is_mounted_is_there_and_the_other_way_round(name: str) -> None:
+def test_mounted_volumes_equal_defined(name: str) -> None:
     for pod in pods(render(VARIANTS[name])):
         containers = [*pod.get("initContainers", []), *pod["containers"]]
         mounted = {mount["name"] for container in containers for mount in container.get("volumeMounts", [])}
@@ -83,7 +83,7 @@ def test_every_volume_that_is_mounted_is_there_and_the_other_way_round(name: str
 
 
 @variant
-def test_the_service_accepts_its_variables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_service_accepts_rendered_variables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rendered = render(VARIANTS[name])
     for variable, value in rendered.environment.items():
         if variable.startswith("TAUGATE_"):
@@ -95,17 +95,17 @@ def test_the_service_accepts_its_variables(name: str, monkeypatch: pytest.Monkey
 
 
 @variant
-def test_selectors_find_the_pods_that_they_are_for(name: str) -> None:
+def test_selectors_match_their_pods(name: str) -> None:
     rendered = render(VARIANTS[name])
     labels = rendered.of("Deployment")[0]["spec"]["template"]["metadata"]["labels"]
     for deployment in rendered.of("Deployment"):
         own = deployment["spec"]["template"]["metadata"]["labels"]
         assert deployment["spec"]["selector"]["matchLabels"].items() <= own.items()
-        services = [each for each in rendered.of("Service") if each["spec"]["selector"].items() <= own.items()]
-        assert [each["metadata"]["name"] for each in services] == [deployment["metadata"]["name"]]
+        services = [item for item in rendered.of("Service") if item["spec"]["selector"].items() <= own.items()]
+        assert [service["metadata"]["name"] for service in services] == [deployment["metadata"]["name"]]
     for kind in ("Job", "Pod"):
-        for each in rendered.of(kind):
-            others = each["spec"].get("template", each)["metadata"]["labels"]
+        for item in rendered.of(kind):
+            others = item["spec"].get("template", item)["metadata"]["labels"]
             assert others["app.kubernetes.io/component"] != labels["app.kubernetes.io/component"]
 
 

@@ -1,4 +1,4 @@
-"""Values that do not go together are refused by one sentence, which says what to do; and doing it helps."""
+"""Conflicting values are refused by one sentence with a remedy that works."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ PROMOTES = merged(CALIBRATES, at("recalibration.promotion.enabled", True))
 ENTRY = {"name": "shop", "sha256": "0" * 64, "scopes": ["search"]}
 TRUSTED = at("trustedKeys.existingSecret", "trusted")
 
-# What is wrong, what the sentence says is wrong, what it says to do, and that done; None where it is to be left out.
+# The values, the reported problem, the reported remedy, and the values of the remedy; None if it removes values.
 WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
     "no keys": (
         at("keys.existingSecret", None),
@@ -42,13 +42,13 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
     ),
     "a token without an engine": (
         at("engine.tokenSecret.existingSecret", "milvus"),
-        "engine.tokenSecret is of no use",
+        "engine.tokenSecret has no effect",
         "engine.url",
         at("engine.url", "postgresql://taugate@postgres/taugate"),
     ),
     "Milvus without its client": (
         at("engine.url", "http://milvus:19530"),
-        "taugate/service has no client of it",
+        "taugate/service has no client for it",
         "name that image in image.repository",
         at("image.repository", "registry.example.org/taugate/service-milvus"),
     ),
@@ -66,19 +66,19 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
     ),
     "no releases": (
         at("releases.volume.enabled", False),
-        "no place with releases",
+        "no place for releases",
         "releases.url",
         at("releases.url", "s3://bucket/team"),
     ),
     "one node for several": (
         at("releases.volume.accessMode", "ReadWriteOnce"),
-        "ReadWriteOnce is of one node",
+        "ReadWriteOnce volume belongs to one node",
         "releases.volume.oneNode=true",
         at("releases.volume.oneNode", True),
     ),
     "a new volume that nobody writes": (
         at("releases.volume.accessMode", "ReadOnlyMany"),
-        "nobody could write",
+        "cannot be written to",
         "releases.volume.existingClaim",
         at("releases.volume.existingClaim", "ours"),
     ),
@@ -94,14 +94,14 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
             at("affinity", {"podAffinity": {}, "nodeAffinity": {}}),
             at("affinity.podAffinity", {"preferredDuringSchedulingIgnoredDuringExecution": []}),
         ),
-        "of its own",
-        "leave out yours",
+        "sets affinity.podAffinity itself",
+        "remove yours",
         at("affinity.podAffinity", None),
     ),
     "two Redis": (
         at("redis", {"url": "redis://a:6379", "existingSecret": "redis"}),
         "exclude one another",
-        "keep the Redis that is there",
+        "keep the existing Redis",
         at("redis.url", None),
     ),
     "Redis of its own beside another": (
@@ -166,13 +166,13 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
     ),
     "a rule that decides nothing": (
         at("recalibration.promotion.rule", "accuracy not lower"),
-        "decides nothing",
+        "has no effect while promotion is off",
         "recalibration.promotion.enabled=true",
         at("recalibration.promotion.enabled", True),
     ),
     "a promotion that nobody sees": (
         PROMOTES,
-        "no replica looks",
+        "do not check for a new release",
         "settings.reload_seconds=60",
         at("settings.reload_seconds", 60),
     ),
@@ -184,8 +184,8 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
     ),
     "a second directory of releases": (
         merged(CALIBRATES, at("recalibration.workVolume.existingClaim", "work")),
-        "where releases are at a URL",
-        "leave out",
+        "if releases are at a URL",
+        "remove",
         URL,
     ),
     "agents without a key": (
@@ -222,7 +222,7 @@ def refusal(*parts: Values) -> str:
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_it_is_refused_with_the_remedy_and_the_remedy_helps(name: str) -> None:
+def test_conflicting_values_are_refused_with_remedy(name: str) -> None:
     values, wrong, remedy, done = WRONG[name]
     said = refusal(KEYS, values)
     assert "): taugate: " in said
@@ -232,7 +232,7 @@ def test_it_is_refused_with_the_remedy_and_the_remedy_helps(name: str) -> None:
     assert render(KEYS, *([] if done is None else [values, done])).objects
 
 
-def test_without_any_value_the_first_thing_that_is_missing_is_said() -> None:
+def test_missing_keys_are_reported_first() -> None:
     assert "there are no API keys" in refusal()
 
 

@@ -1,4 +1,4 @@
-"""What a valid data set is read as."""
+"""Reading of valid data sets."""
 
 import gzip
 import hashlib
@@ -34,8 +34,8 @@ def data(tmp_path: Path) -> Path:
 
 def write_data(folder: Path, documents=DOCUMENTS, line_end: str = "\n") -> Path:
     (folder / "qrels").mkdir(parents=True)
-    write_lines(folder / "corpus.jsonl", [orjson.dumps(each).decode() for each in documents], line_end)
-    write_lines(folder / "queries.jsonl", [orjson.dumps(each).decode() for each in QUERIES], line_end)
+    write_lines(folder / "corpus.jsonl", [orjson.dumps(item).decode() for item in documents], line_end)
+    write_lines(folder / "queries.jsonl", [orjson.dumps(item).decode() for item in QUERIES], line_end)
     write_split(folder, "test", QRELS, line_end)
     return folder
 
@@ -59,39 +59,39 @@ def test_documents_keep_their_order_and_fields(data):
     documents = read(data).documents
     assert [document.id for document in documents] == ["d1", "d2", "d3", "d4"]
     assert [document.title for document in documents] == ["Slump", None, None, None]
-    assert [document.text for document in documents] == [each["text"] for each in DOCUMENTS]
+    assert [document.text for document in documents] == [item["text"] for item in DOCUMENTS]
     assert [document.metadata for document in documents] == [{"year": 2001, "grade": None}, {}, {}, {}]
 
 
-def test_title_is_encoded_in_front_of_the_text_where_there_is_one(data):
+def test_title_encoded_before_the_text(data):
     first, second, third, _ = read(data).documents
     assert first.encoded_text == "Slump soft concrete flows"
     assert second.encoded_text == "steel bars resist tension"
     assert third.encoded_text == "bricks are laid in courses"
 
 
-def test_queries_keep_the_order_of_their_file_not_of_the_qrels(data):
+def test_queries_keep_their_file_order(data):
     assert [(query.id, query.text) for query in read(data).answerable] == [
         ("zulu", "how are bricks laid"),
         ("mike", "how soft is it"),
     ]
 
 
-def test_relevant_documents_are_positions_with_grades_and_zero_scores_are_none(data):
+def test_relevant_documents_are_positions_with_grades(data):
     assert {query.id: query.relevant for query in read(data).answerable} == {"zulu": {3: 1, 2: 3}, "mike": {0: 2}}
 
 
-def test_query_with_zero_scores_only_is_unanswerable(data):
+def test_query_with_zero_scores_is_unanswerable(data):
     dataset = read(data)
     assert [(query.id, query.relevant) for query in dataset.unanswerable] == [("yankee", {})]
 
 
-def test_query_that_the_split_does_not_list_is_not_in_it(data):
+def test_unlisted_query_is_not_in_split(data):
     dataset = read(data)
     assert "alpha" not in {query.id for query in dataset.answerable + dataset.unanswerable}
 
 
-def test_another_split_has_its_own_queries(data):
+def test_split_has_its_own_queries(data):
     write_split(data, "dev", [("alpha", "d2", 1), ("zulu", "d3", 0)])
     dataset = read(data, "dev")
     assert dataset.split == "dev"
@@ -99,7 +99,7 @@ def test_another_split_has_its_own_queries(data):
     assert [query.id for query in dataset.unanswerable] == ["zulu"]
 
 
-def test_name_and_digests_say_which_data_set_it_is(data):
+def test_name_and_digests_identify_data_set(data):
     dataset = read(data)
     assert dataset.name == "masonry"
     files = {"corpus": "corpus.jsonl", "queries": "queries.jsonl", "qrels": "qrels/test.tsv"}
@@ -124,7 +124,7 @@ def test_last_line_needs_no_line_break(data):
     assert [query.id for query in dataset.unanswerable] == ["yankee"]
 
 
-def test_document_of_two_megabytes_on_one_line(tmp_path):
+def test_document_of_two_megabytes_read(tmp_path):
     text = "concrete " * 250_000
     long = {"_id": "long", "text": text}
     dataset = read(write_data(tmp_path / "masonry", [*DOCUMENTS[:2], long, *DOCUMENTS[2:]]))
@@ -148,7 +148,7 @@ def pack(path: Path) -> None:
 FILES = ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"]
 
 
-def test_packed_files_are_the_same_data_set_with_digests_of_their_own(data):
+def test_packed_files_are_same_data_set(data):
     plain = read(data, "test")
     for name in FILES:
         pack(data / name)
@@ -164,11 +164,11 @@ def test_packed_files_are_the_same_data_set_with_digests_of_their_own(data):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_that_is_there_packed_and_plain_is_refused(data, name):
+def test_file_stored_packed_and_plain_refused(data, name):
     plain = (data / name).read_bytes()
     pack(data / name)
     (data / name).write_bytes(plain)
-    with pytest.raises(InputError, match="is there as well, and they may differ; remove one of the two") as caught:
+    with pytest.raises(InputError, match="also exists, and the two may differ; remove one of them") as caught:
         read(data)
     assert str(caught.value).startswith(f"{data / name}: ")
 
@@ -176,14 +176,14 @@ def test_a_file_that_is_there_packed_and_plain_is_refused(data, name):
 @pytest.mark.parametrize(
     "damage", [b"no gzip", gzip.compress(b'{"_id": "a", "text": "b"}\n', mtime=0)[:-9]], ids=["foreign", "cut"]
 )
-def test_a_damaged_packed_file_is_refused(data, damage):
+def test_damaged_packed_file_is_refused(data, damage):
     pack(data / "corpus.jsonl")
     (data / "corpus.jsonl.gz").write_bytes(damage)
     with pytest.raises(InputError, match=r"corpus.jsonl.gz: not a gzip file, or a damaged one; pack it again"):
         read(data)
 
 
-def test_a_line_that_unpacks_without_end_is_refused_in_little_memory(data):
+def test_endless_packed_line_refused_in_little_memory(data):
     with gzip.open(data / "corpus.jsonl.gz", "wb", compresslevel=1) as file:
         file.write(b'{"_id": "a", "text": "b"}\n')
         for _ in range(300):
@@ -197,7 +197,7 @@ def test_a_line_that_unpacks_without_end_is_refused_in_little_memory(data):
     assert peak < 200 << 20
 
 
-def test_a_byte_order_mark_is_passed_over(data):
+def test_byte_order_mark_is_skipped(data):
     plain = read(data)
     for name in FILES:
         (data / name).write_bytes(b"\xef\xbb\xbf" + (data / name).read_bytes())
@@ -207,7 +207,7 @@ def test_a_byte_order_mark_is_passed_over(data):
     assert (marked.answerable, marked.unanswerable) == (plain.answerable, plain.unanswerable)
 
 
-def test_whole_numbers_are_ids_by_their_digits(data):
+def test_whole_numbers_become_ids(data):
     documents = ['{"_id": 7, "text": "one"}', '{"_id": -8, "text": "two"}', '{"_id": 9, "text": "x", "parent": 10}']
     write_lines(data / "corpus.jsonl", documents, "\n")
     write_lines(data / "queries.jsonl", ['{"_id": 1, "text": "first"}', '{"_id": "2", "text": "second"}'], "\n")
@@ -218,7 +218,7 @@ def test_whole_numbers_are_ids_by_their_digits(data):
     assert [(query.id, query.relevant) for query in dataset.answerable] == [("1", {0: 1}), ("2", {1: 1})]
 
 
-def test_a_number_and_a_text_of_the_same_digits_are_one_id(data):
+def test_number_and_equal_text_are_one_id(data):
     write_lines(data / "corpus.jsonl", ['{"_id": 7, "text": "one"}', '{"_id": "7", "text": "two"}'], "\n")
     with pytest.raises(InputError, match="'7' is already on line 1"):
         read(data)
@@ -233,8 +233,8 @@ IN_CHUNKS = [
 ]
 
 
-def test_a_judged_id_names_a_passage_or_all_chunks_of_a_document(data):
-    write_lines(data / "corpus.jsonl", [orjson.dumps(each).decode() for each in IN_CHUNKS], "\n")
+def test_judged_id_names_passage_or_document(data):
+    write_lines(data / "corpus.jsonl", [orjson.dumps(item).decode() for item in IN_CHUNKS], "\n")
     write_split(data, "test", [("mike", "d2", 2), ("mike", "d1", 1), ("zulu", "d4#1", 3), ("yankee", "d4", 0)])
     dataset = read(data)
     assert [(query.id, query.relevant, query.chunks) for query in dataset.answerable] == [
@@ -244,16 +244,16 @@ def test_a_judged_id_names_a_passage_or_all_chunks_of_a_document(data):
     assert [(query.id, query.judged) for query in dataset.unanswerable] == [("yankee", (2,))]
 
 
-def test_the_id_of_a_passage_goes_before_that_of_a_document(data):
+def test_passage_id_precedes_document_id(data):
     records = [*IN_CHUNKS, {"_id": "d4", "text": "a summary of all that mortar binds"}]
-    write_lines(data / "corpus.jsonl", [orjson.dumps(each).decode() for each in records], "\n")
+    write_lines(data / "corpus.jsonl", [orjson.dumps(item).decode() for item in records], "\n")
     write_split(data, "test", [("mike", "d4", 1)])
     (query,) = read(data).answerable
     assert (query.relevant, query.chunks) == ({5: 1}, {5: (5,)})
 
 
-def test_a_parent_and_its_chunk_may_both_be_judged_but_each_once(data):
-    write_lines(data / "corpus.jsonl", [orjson.dumps(each).decode() for each in IN_CHUNKS], "\n")
+def test_parent_and_chunk_may_both_be_judged(data):
+    write_lines(data / "corpus.jsonl", [orjson.dumps(item).decode() for item in IN_CHUNKS], "\n")
     write_split(data, "test", [("mike", "d2", 1), ("mike", "d2#1", 2)])
     (query,) = read(data).answerable
     assert (query.relevant, query.chunks) == ({1: 2}, {})
@@ -262,14 +262,14 @@ def test_a_parent_and_its_chunk_may_both_be_judged_but_each_once(data):
         read(data, "dev")
 
 
-def test_an_id_that_is_neither_is_one_clear_error(data):
-    write_lines(data / "corpus.jsonl", [orjson.dumps(each).decode() for each in IN_CHUNKS], "\n")
+def test_unknown_judged_id_is_refused(data):
+    write_lines(data / "corpus.jsonl", [orjson.dumps(item).decode() for item in IN_CHUNKS], "\n")
     write_split(data, "test", [("mike", "d2", 1), ("mike", "d2#2", 2)])
     with pytest.raises(InputError, match=r"test.tsv:3: document 'd2#2' is not in corpus.jsonl"):
         read(data)
 
 
-def test_a_full_disk_for_the_documents_is_one_sentence(data: Path, tmp_path: Path) -> None:
+def test_full_disk_for_documents_reported(data: Path, tmp_path: Path) -> None:
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool" / TEXTS).symlink_to("/dev/full")
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Which split is calibrated on where none is named."""
+"""Choice of a split if the user names none."""
 
 from pathlib import Path
 
@@ -24,29 +24,29 @@ def with_splits(folder: Path, *splits: str) -> str:
         (["generated"], "generated"),
     ],
 )
-def test_people_come_before_generated_queries(tmp_path: Path, splits: list[str], chosen: str) -> None:
-    said: list[str] = []
-    assert default_split(with_splits(tmp_path, *splits), said.append) == chosen
-    assert said == []
+def test_default_split_prefers_human_queries(tmp_path: Path, splits: list[str], chosen: str) -> None:
+    messages: list[str] = []
+    assert default_split(with_splits(tmp_path, *splits), messages.append) == chosen
+    assert messages == []
 
 
-def test_human_queries_of_other_splits_are_named(tmp_path: Path) -> None:
-    said: list[str] = []
-    assert default_split(with_splits(tmp_path, "generated", "train", "dev"), said.append) == "generated"
-    assert said == ["calibrating on the split generated; human queries are in dev, train: --split takes them instead"]
+def test_default_split_names_other_human_splits(tmp_path: Path) -> None:
+    messages: list[str] = []
+    assert default_split(with_splits(tmp_path, "generated", "train", "dev"), messages.append) == "generated"
+    assert messages == ["calibrating on the split generated; human queries are in dev, train: choose one with --split"]
 
 
-def test_without_labels_the_way_is_named(tmp_path: Path) -> None:
+def test_default_split_without_labels_suggests_crops(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"taugate queries {tmp_path} --method crop"):
         default_split(str(tmp_path), print)
 
 
-def test_other_splits_alone_have_to_be_named(tmp_path: Path) -> None:
+def test_default_split_without_default_names_alternatives(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--split names one of: dev, train"):
         default_split(with_splits(tmp_path, "train", "dev"), print)
 
 
-def test_from_documents_alone_to_a_release(
+def test_documents_alone_become_a_release(
     tmp_path: Path, sample: Path, encoder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, releases = tmp_path / "data", tmp_path / "releases"

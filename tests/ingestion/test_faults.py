@@ -185,7 +185,7 @@ def calibrate(data: Path, encoder: Path) -> int:
 
 
 def refusal(data: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line that a broken data set gives, less "taugate: "."""
+    """Return the error line for a broken data set, without "taugate: "."""
     assert calibrate(data, encoder) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -196,32 +196,32 @@ def refusal(data: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> st
     return printed.err.removeprefix("taugate: ").strip()
 
 
-def test_the_data_set_that_is_broken_below_is_a_good_one(data: Path, encoder: Path):
+def test_data_set_before_damage_is_valid(data: Path, encoder: Path):
     assert calibrate(data, encoder) == 0
 
 
 @pytest.mark.parametrize("fault", LINE_FAULTS, ids=lambda fault: fault[0])
-def test_fault_on_a_line(fault, data, encoder, capsys):
-    _, file, line, content, wrong = fault
+def test_fault_on_line_names_file_and_line(fault, data, encoder, capsys):
+    _, file, line, content, problem = fault
     lines = FILES[file].copy()
     lines[line - 1 : line] = [content]
     write_lines(data / file, lines)
     message = refusal(data, encoder, capsys)
     place = f"{data / file}:{line}: "
     assert message.startswith(place)
-    said, _, remedy = message.removeprefix(place).partition("; ")
-    assert wrong in said
+    messages, _, remedy = message.removeprefix(place).partition("; ")
+    assert problem in messages
     assert remedy
 
 
 @pytest.mark.parametrize("fault", FILE_FAULTS, ids=lambda fault: fault[0])
-def test_fault_of_a_file(fault, data, encoder, capsys):
+def test_fault_of_file_names_file(fault, data, encoder, capsys):
     _, breaks, path, says = fault
     breaks(data)
     message = refusal(data, encoder, capsys)
     place = f"{data / path}: "
     assert message.startswith(place)
     assert says in message
-    said, _, remedy = message.removeprefix(place).partition("; ")
-    assert said
+    messages, _, remedy = message.removeprefix(place).partition("; ")
+    assert messages
     assert remedy

@@ -42,55 +42,57 @@ def command(url: str, releases: Path, encoder: Path) -> list[str]:
 
 
 def refused(url: str, releases: Path, encoder: Path, capfd: pytest.CaptureFixture[str], code: int = 2) -> str:
-    """Nothing is left of it, either."""
-    said = refusal(command(url, releases, encoder), releases, capfd, code)
+    """Return the error, after a check that no temporary file is left."""
+    messages = refusal(command(url, releases, encoder), releases, capfd, code)
     assert list((releases.parent / "tmp").iterdir()) == []
-    return said
+    return messages
 
 
 @pytest.mark.parametrize("end", ["", "/"])
-def test_it_is_the_same_release(store: ObjectStorage, releases: Path, encoder: Path, tmp_path: Path, end: str) -> None:
+def test_remote_data_set_gives_same_release(
+    store: ObjectStorage, releases: Path, encoder: Path, tmp_path: Path, end: str
+) -> None:
     assert cli.main(command(f"{store.url}/zaragoza{end}", tmp_path / "r", encoder)) == 0
     (there,), (here,) = release_ids(tmp_path / "r"), release_ids(releases)
     assert there[-12:] == here[-12:]
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_packed_files_give_the_same_documents(store: ObjectStorage, sample: Path, tmp_path: Path) -> None:
+def test_remote_packed_files_give_same_documents(store: ObjectStorage, sample: Path, tmp_path: Path) -> None:
     for name in FILES:
         store.remove(f"zaragoza/{name}")
         store.put(f"zaragoza/{name}.gz", gzip.compress((sample / name).read_bytes()))
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
     with local_folder(f"{store.url}/zaragoza", "test") as folder:
-        found = read_dataset(folder, "test", tmp_path / "there")
-    assert [*found.documents] == [*read_dataset(sample, "test", tmp_path / "here").documents]
+        results = read_dataset(folder, "test", tmp_path / "there")
+    assert [*results.documents] == [*read_dataset(sample, "test", tmp_path / "here").documents]
 
 
-def test_a_file_that_is_there_twice(
+def test_remote_file_stored_twice_refused(
     store: ObjectStorage, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     store.put("zaragoza/queries.jsonl.gz", b"")
-    said = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
-    assert said.startswith(f"{store.url}/zaragoza/queries.jsonl: queries.jsonl.gz is there as well")
+    messages = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
+    assert messages.startswith(f"{store.url}/zaragoza/queries.jsonl: queries.jsonl.gz also exists")
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_that_is_not_there(
+def test_remote_file_missing_is_refused(
     store: ObjectStorage, encoder: Path, tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     store.remove(f"zaragoza/{name}")
-    said = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
-    assert said.startswith(f"{store.url}/zaragoza/{name}: no such object; a data set is corpus.jsonl")
+    messages = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
+    assert messages.startswith(f"{store.url}/zaragoza/{name}: no such object; a data set is corpus.jsonl")
 
 
-def test_a_fault_in_a_file_is_told_with_its_url(
+def test_remote_file_fault_names_its_url(
     store: ObjectStorage, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     store.put("zaragoza/queries.jsonl", b'{"_id": "a", "text": ""}\n')
-    said = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
-    assert said.startswith(f'{store.url}/zaragoza/queries.jsonl:1: "text" is empty; ')
-    assert str(tmp_path) not in said
+    messages = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
+    assert messages.startswith(f'{store.url}/zaragoza/queries.jsonl:1: "text" is empty; ')
+    assert str(tmp_path) not in messages
 
 
 @pytest.mark.parametrize(
@@ -105,15 +107,15 @@ def test_a_fault_in_a_file_is_told_with_its_url(
         ("s3://releases/team/..", "does not end in the name of a data set"),
     ],
 )
-def test_a_url_that_leads_nowhere(
+def test_url_that_is_unusable_refused(
     store: ObjectStorage, encoder: Path, tmp_path: Path, url: str, says: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    said = refused(url, tmp_path / "r", encoder, capfd)
-    assert says in said
-    assert "secret" not in said
+    messages = refused(url, tmp_path / "r", encoder, capfd)
+    assert says in messages
+    assert "secret" not in messages
 
 
-def test_a_store_that_is_not_there_is_no_fault_of_the_data(
+def test_unreachable_store_is_not_input_error(
     store: ObjectStorage,
     encoder: Path,
     tmp_path: Path,
@@ -123,23 +125,23 @@ def test_a_store_that_is_not_there_is_no_fault_of_the_data(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{probe.getsockname()[1]}")
-        said = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd, code=1)
-    assert "the store does not answer or refuses" in said
+        messages = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd, code=1)
+    assert "the store does not respond or refuses" in messages
 
 
 @pytest.mark.parametrize(("fault", "code"), [(OSError(5, "reset"), 1), (EOFError(), 1), (PermissionError("no"), 2)])
-def test_a_store_that_breaks_off(
+def test_interrupted_download_is_reported(
     store: ObjectStorage, encoder: Path, tmp_path: Path, fault: Exception, code: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with patch("s3fs.core.S3File._fetch_range", side_effect=fault):
-        said = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd, code)
-    assert said.startswith(f"{store.url}/zaragoza/qrels/test.tsv: the store does not answer or refuses (")
+        messages = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd, code)
+    assert messages.startswith(f"{store.url}/zaragoza/qrels/test.tsv: the store does not respond or refuses (")
 
 
-def test_a_disk_without_room_is_said_before_anything_is_fetched(
+def test_full_disk_reported_before_download(
     store: ObjectStorage, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Twice the corpus: it is fetched, and its documents are spooled."""
+    """Twice the size of the corpus is needed: for the download, and for the spooled documents."""
     sizes = {name: (sample / name).stat().st_size for name in FILES}
     needed = sum(sizes.values()) + sizes["corpus.jsonl"]
     with (
@@ -147,25 +149,25 @@ def test_a_disk_without_room_is_said_before_anything_is_fetched(
         patch("taugate.storage.object_store.Store.download", side_effect=AssertionError("fetched")),
     ):
         usage.return_value.free = needed - 1
-        said = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
-    assert f"it takes {needed} bytes in {tmp_path / 'tmp'}, but only {needed - 1} are free" in said
+        messages = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
+    assert f"it takes {needed} bytes in {tmp_path / 'tmp'}, but only {needed - 1} are free" in messages
 
 
-def test_a_file_that_changes_meanwhile(
+def test_file_changed_during_download_refused(
     store: ObjectStorage, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with patch("taugate.storage.object_store.Store.size", lambda _, name: None if name.endswith(".gz") else 100):
-        said = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
-    assert "no longer the 100 bytes that it had" in said
+        messages = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
+    assert "size changed from 100 bytes during the download" in messages
 
 
-def test_other_stores_do_as_well(sample: Path, releases: Path, encoder: Path, tmp_path: Path) -> None:
+def test_file_url_gives_the_same_release(sample: Path, releases: Path, encoder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(sample, tmp_path / "somewhere" / "zaragoza")
     assert cli.main(command(f"file://{copy}", tmp_path / "r", encoder)) == 0
     assert release_ids(tmp_path / "r")[0][-12:] == release_ids(releases)[0][-12:]
 
 
-def test_told_to_end_while_a_store_keeps_it_waiting(encoder: Path, tmp_path: Path) -> None:
+def test_sigterm_ends_a_waiting_download(encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         environment = os.environ | {

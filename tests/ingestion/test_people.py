@@ -1,4 +1,4 @@
-"""What people judged and what they asked, read from several splits as one data set."""
+"""Judged and unjudged queries by people, read from several splits as one data set."""
 
 import json
 from pathlib import Path
@@ -32,26 +32,26 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_splits_become_one_data_set(data: Path, tmp_path: Path) -> None:
-    said: list[str] = []
-    found = read_people(data, ("human", "traffic"), tmp_path / "spool", said.append)
-    assert [(query.id, query.weight) for query in found.answerable] == [("q1", 1.5), ("q2", 0.5), ("q3", 1.0)]
-    assert found.unanswerable == [], "users saw no answer to q4, which may have one all the same"
-    assert found.answerable[0].relevant == {1: 1}, "the judgement of the first split"
-    assert found.others is not None
-    assert found.others.unjudged == ["q5"]
-    assert found.others.seen_only == {"q3"}
-    assert [query.id for query in found.others.generated] == ["c1", "c2"]
-    assert said == ["left out of the judged queries, as generated: 1; people ask other questions"]
+    messages: list[str] = []
+    results = read_people(data, ("human", "traffic"), tmp_path / "spool", messages.append)
+    assert [(query.id, query.weight) for query in results.answerable] == [("q1", 1.5), ("q2", 0.5), ("q3", 1.0)]
+    assert results.unanswerable == [], "users saw no answer to q4, which may have one all the same"
+    assert results.answerable[0].relevant == {1: 1}, "the judgement of the first split"
+    assert results.other_queries is not None
+    assert results.other_queries.unjudged == ["q5"]
+    assert results.other_queries.seen_only == {"q3"}
+    assert [query.id for query in results.other_queries.generated] == ["c1", "c2"]
+    assert messages == ["left out judged queries that were generated: 1; people phrase queries differently"]
 
 
-def test_queries_that_are_there_because_users_judged_them_are_no_sample(data: Path, tmp_path: Path) -> None:
-    found = read_people(data, ("human",), tmp_path / "spool", lambda line: None)
-    assert found.others is not None
-    assert found.others.unjudged == ["q5"]
-    assert found.others.seen_only == set()
+def test_queries_judged_only_by_users_are_no_sample(data: Path, tmp_path: Path) -> None:
+    results = read_people(data, ("human",), tmp_path / "spool", lambda line: None)
+    assert results.other_queries is not None
+    assert results.other_queries.unjudged == ["q5"]
+    assert results.other_queries.seen_only == set()
 
 
-def test_a_missing_split_is_named(data: Path, tmp_path: Path) -> None:
+def test_missing_split_is_named(data: Path, tmp_path: Path) -> None:
     (data / "qrels" / "traffic.tsv").unlink()
     with pytest.raises(InputError, match=r"traffic\.tsv: no such file; --split names one of: generated, human"):
         read_people(data, ("human", "traffic"), tmp_path / "spool", print)

@@ -1,4 +1,4 @@
-"""Weights of sampled queries: in queries.jsonl, and beside the judgements of a split, which go before those."""
+"""Weights of sampled queries: in queries.jsonl, and in the judgements of a split, which take precedence."""
 
 from pathlib import Path
 
@@ -30,25 +30,25 @@ def weights(data: Path, spool: Path) -> dict[str, float]:
     return {query.id: query.weight for query in (*dataset.answerable, *dataset.unanswerable)}
 
 
-def test_a_query_has_the_weight_of_its_line_where_the_split_has_none(data: Path, tmp_path: Path) -> None:
+def test_query_weight_without_judgement_weights_is_used(data: Path, tmp_path: Path) -> None:
     write_qrels(data, "query-id\tcorpus-id\tscore\nq0\td0\t1\nq1\td1\t0\n")
     assert weights(data, tmp_path) == {"q0": 7.0, "q1": 1.0}
 
 
-def test_the_judgement_that_was_most_likely_to_be_made_decides(data: Path, tmp_path: Path) -> None:
+def test_query_weight_is_smallest_relevant(data: Path, tmp_path: Path) -> None:
     write_qrels(data, f"{WEIGHTED}q0\td0\t0\t1\nq0\td1\t1\t5\nq0\td2\t2\t2.5\nq1\td1\t0\t4\n")
     assert weights(data, tmp_path) == {"q0": 2.5, "q1": 4.0}
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf", "", "two"])
-def test_a_weight_is_a_number_above_0(data: Path, tmp_path: Path, weight: str) -> None:
+def test_judgement_weight_not_positive_refused(data: Path, tmp_path: Path, weight: str) -> None:
     write_qrels(data, f"{WEIGHTED}q0\td0\t1\t{weight}\n")
     with pytest.raises(InputError, match=r"human\.tsv:2: weight .* is not a number above 0; give the inverse"):
         read_dataset(data, "human", tmp_path)
 
 
 @pytest.mark.parametrize("weight", ["0", "true", '"2"', "null", "1e999"])
-def test_so_is_that_of_a_query(data: Path, tmp_path: Path, weight: str) -> None:
+def test_query_weight_not_positive_refused(data: Path, tmp_path: Path, weight: str) -> None:
     (data / "queries.jsonl").write_text(f'{{"_id": "q0", "text": "one", "weight": {weight}}}\n')
     write_qrels(data, "query-id\tcorpus-id\tscore\nq0\td0\t1\n")
     with pytest.raises(InputError, match=r"queries\.jsonl:1: "):
@@ -57,16 +57,16 @@ def test_so_is_that_of_a_query(data: Path, tmp_path: Path, weight: str) -> None:
 
 def test_weights_survive_further_judgements(data: Path) -> None:
     write_qrels(data, f"{WEIGHTED}q0\td0\t1\t5.0\n")
-    made = {"n": NewQuery("new", "traffic")}
-    replace_queries(data, "human", QueryFile.read(data), made, [JudgementLine("n", "d2", Judgement(1))])
+    added = {"n": NewQuery("new", "traffic")}
+    replace_queries(data, "human", QueryFile.read(data), added, [JudgementLine("n", "d2", Judgement(1))])
     assert (data / "qrels" / "human.tsv").read_text() == f"{WEIGHTED}q0\td0\t1\t5.0\nn\td2\t1\t1.0\n"
     assert (data / "queries.jsonl").read_text().splitlines()[2] == '{"_id":"n","text":"new","origin":"traffic"}'
 
 
-def test_a_query_that_another_split_judges_is_not_removed(data: Path) -> None:
+def test_query_judged_in_another_split_kept(data: Path) -> None:
     write_qrels(data, "query-id\tcorpus-id\tscore\nq0\td0\t1\n")
     before = QueryFile.read(data)
-    replace_queries(data, "generated", before, {}, [JudgementLine("q1", "d2", Judgement(1))], gone=["q0"])
+    replace_queries(data, "generated", before, {}, [JudgementLine("q1", "d2", Judgement(1))], removed=["q0"])
     assert QueryFile.read(data).texts() == {"q0": "one", "q1": "two"}
-    replace_queries(data, "human", before, {}, [], gone=["q0"])
+    replace_queries(data, "human", before, {}, [], removed=["q0"])
     assert QueryFile.read(data).texts() == {"q1": "two"}

@@ -1,7 +1,7 @@
-"""README's two commands in containers that have nothing but Python: `make test-machines`, before every release.
+"""The README's two commands in containers that have only Python: `make test-machines`, before every release.
 
-`--machine` names some of the images, `--tests` what `make test` runs instead of all tests. Exit status: 0 if both
-commands passed in every container, else 1. What each container printed is in build/machines.
+`--machine` selects images, `--tests` has arguments of pytest for `make test`. Exit status: 0 if both commands passed in
+every container, else 1. The output of each container is in build/machines.
 """
 
 import argparse
@@ -15,19 +15,19 @@ from tests.containers.engine import ROOT, engine
 from tests.machines.pip_settings import container_options
 
 LOGS = ROOT / "build" / "machines"
-DEBIAN_PACKAGES = "make python3 python3-venv curl"  # as README says
+DEBIAN_PACKAGES = "make python3 python3-venv curl"  # as in the README
 
 
 @dataclass(frozen=True)
 class Machine:
-    """An image, the Python that it has, and the packages that README asks for and it lacks."""
+    """An image, its Python, and the packages that the README requires and it lacks."""
 
     image: str
     python: str
     packages: str
 
 
-# Debian 12 has 3.11.2, the oldest patch release of 3.11 that a distribution has; Debian 13 has 3.13.
+# Debian 12 has 3.11.2, the oldest 3.11 of any distribution; Debian 13 has 3.13.
 MACHINES = (
     Machine("debian:12", "3.11", DEBIAN_PACKAGES),
     Machine("python:3.12-slim", "3.12", "make curl"),
@@ -37,7 +37,7 @@ MACHINES = (
 
 
 def main() -> int:
-    """Run one container after the other, and say of each how it ended."""
+    """Run the containers in sequence and print the outcome of each; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.machines", description=__doc__)
     images = [machine.image for machine in MACHINES]
     parser.add_argument("--machine", action="append", choices=images, help="an image; default: all of them")
@@ -47,11 +47,11 @@ def main() -> int:
     LOGS.mkdir(parents=True, exist_ok=True)
     write_source(LOGS / "source.tar")
     environment = {"TESTS": arguments.tests, "SKIP_TESTS": "1" if arguments.skip_tests else ""}
-    failed = [machine for machine in chosen(arguments.machine) if not passes(machine, environment)]
+    failed = [machine for machine in selected(arguments.machine) if not passes(machine, environment)]
     return 1 if failed else 0
 
 
-def chosen(images: list[str] | None) -> list[Machine]:
+def selected(images: list[str] | None) -> list[Machine]:
     """Return the machines with these images, or all of them."""
     return [machine for machine in MACHINES if images is None or machine.image in images]
 

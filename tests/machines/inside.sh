@@ -1,8 +1,8 @@
 #!/bin/sh
-# README's two commands on a bare machine: `make quickstart`, a search, and `make test`. Runs as root in a container (tests/machines),
-# which has this folder at /machines, and in it the repository as source.tar.
-# Environment: PACKAGES: what README says is needed, if the image lacks it; MINOR: the Python that is expected, such as 3.12;
-# TESTS: what `make test` runs instead of all tests; SKIP_TESTS: anything, to end after the search.
+# The README's commands on a bare machine: `make quickstart`, a search, and `make test` with all servers. Runs as root in a container
+# of tests/machines, which has this folder at /machines, and in it the repository as source.tar.
+# Environment: PACKAGES: packages that the README requires and the image lacks; MINOR: the expected Python, such as 3.12;
+# TESTS: arguments of pytest, default all tests; SKIP_TESTS: set to end after the search.
 set -eu
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
@@ -20,7 +20,7 @@ start=$(date +%s)
 make quickstart &
 server=$!
 until python3 -c "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/readyz', timeout=5)" 2>/dev/null; do
-  kill -0 $server 2>/dev/null || { echo "make quickstart has ended before it served" >&2; exit 1; }
+  kill -0 $server 2>/dev/null || { echo "make quickstart ended before it was ready" >&2; exit 1; }
   sleep 1
 done
 echo "== make quickstart: ready after $(($(date +%s) - start)) s; .venv has $(du -sm .venv | cut -f 1) MB"
@@ -34,13 +34,15 @@ request = urllib.request.Request(
 )
 best = json.load(urllib.request.urlopen(request, timeout=30))["results"][0]
 assert best["id"] == "dolda-fel-013", best
-print("== make quickstart: answers the question of README")
+print("== make quickstart: answers the question of the README")
 END
 kill $server
 wait $server || true
 [ -z "${SKIP_TESTS:-}" ] || exit 0
 
+echo "== make test-servers"
+make test-servers
 echo "== make test"
 start=$(date +%s)
-make test ARGS="${TESTS:-}"
+TAUGATE_TEST_SERVERS=required make test ARGS="${TESTS:-}"
 echo "== make test: passed after $(($(date +%s) - start)) s"

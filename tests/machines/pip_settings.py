@@ -1,4 +1,4 @@
-"""What pip here is configured with, as options of a container: pip in it then finds the same packages."""
+"""The configuration of this machine's pip as options of a container, so that pip in it finds the same packages."""
 
 import ast
 import os
@@ -11,7 +11,7 @@ _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY"
 
 
 def container_options() -> list[str]:
-    """Return the options of `docker run` that carry pip's settings, the files that they name, and proxies."""
+    """Return options of `docker run` for pip's settings, the files that they name, and proxies."""
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
     ).stdout
@@ -20,7 +20,7 @@ def container_options() -> list[str]:
 
 
 def environment(listed: str) -> dict[str, str]:
-    """Return the lines of `pip config list` as variables that pip reads; variables of this process come last.
+    """Return the lines of `pip config list` as environment variables of pip; those of this process take precedence.
 
     Args:
         listed: Lines such as `global.extra-index-url='file:///packages/simple'`.
@@ -34,18 +34,18 @@ def environment(listed: str) -> dict[str, str]:
 
 
 def options(settings: dict[str, str]) -> list[str]:
-    """Return the settings as options. What they name on this machine is mounted read-only.
+    """Return the settings as options; folders and files that they name are mounted read-only.
 
-    A folder keeps its path, and an index the folder above its `simple`. A file gets a path of its own: one of the
-    image's packages may want to replace the certificates at their usual path.
+    A folder keeps its path; for an index this is the folder above `simple`. A file gets a new path, as a package of
+    the image may replace the certificates at their usual path.
     """
-    named, mounts = [], set()
+    variables, mounts = [], set()
     for name, value in settings.items():
         if Path(value).is_file():
             mounts.add(f"--volume={Path(value).resolve()}:/pip/{name}:ro")
-            named.append(f"--env={name}=/pip/{name}")
+            variables.append(f"--env={name}=/pip/{name}")
             continue
-        named.append(f"--env={name}={value}")
+        variables.append(f"--env={name}={value}")
         folders = {Path(word.removeprefix("file://").removesuffix("/simple")) for word in value.split()}
         mounts |= {f"--volume={path}:{path}:ro" for path in folders if path.is_absolute() and path.is_dir()}
-    return [*named, *sorted(mounts)]
+    return [*variables, *sorted(mounts)]

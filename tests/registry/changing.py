@@ -1,4 +1,4 @@
-"""A process that changes a releases directory until it is killed: what people do, in any order, again and again."""
+"""A process that changes a releases directory at random until it is killed."""
 
 import argparse
 import random
@@ -21,7 +21,7 @@ ACTIONS = {
 }
 # Nothing to go back to, the current one as shadow, or what another process has removed or moved meanwhile.
 EXPECTED = (
-    *("never current", "no earlier release", "is the current", "holds no", "missing", "meanwhile", "pruned"),
+    *("never current", "no earlier release", "is the current", "holds no", "missing", "in the meantime", "pruned"),
     "cannot be opened",
 )
 

@@ -1,4 +1,4 @@
-"""A releases directory that a test may change, the command as it runs on it, and an empty object store."""
+"""A releases directory that tests may change, the `taugate release` command on it, and an empty object store."""
 
 import shutil
 from collections.abc import Callable, Iterator

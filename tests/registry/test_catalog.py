@@ -1,4 +1,4 @@
-"""The list of releases, and ids that are given by their beginning."""
+"""The list of releases, and abbreviated ids."""
 
 import json
 from collections.abc import Callable
@@ -21,27 +21,27 @@ IDS = ["20260101T000000Z-aaaa11112222", "20260102T000000Z-aabb11112222", "202601
 @pytest.mark.parametrize(
     ("text", "index"), [(IDS[0], 0), ("20260101", 0), ("aaaa", 0), ("aabb1", 1), ("20260102T000001", 2), ("20269", 2)]
 )
-def test_the_beginning_of_an_id_or_of_its_digest_will_do(text: str, index: int) -> None:
+def test_id_is_matched_by_prefix(text: str, index: int) -> None:
     assert match_id(IDS, text, "DIR") == IDS[index]
 
 
 @pytest.mark.parametrize(("text", "count"), [("20260102", 2), ("2026", 3)])
-def test_several_that_fit_are_named(text: str, count: int) -> None:
+def test_ambiguous_prefix_is_refused(text: str, count: int) -> None:
     with pytest.raises(
-        ReleaseError, match=f"^DIR: '{text}' fits {count} releases: .*; give more of the id$"
+        ReleaseError, match=f"^DIR: '{text}' matches {count} releases: .*; give more of the id$"
     ) as refused:
         match_id(IDS, text, "DIR")
     assert [name in str(refused.value) for name in IDS] == [count == 3, True, True]
 
 
 @pytest.mark.parametrize("text", ["", "aaa"])
-def test_what_is_too_short_is_refused(text: str) -> None:
+def test_short_prefix_is_refused(text: str) -> None:
     with pytest.raises(ReleaseError, match="^DIR: .* is too short; give at least 4 characters of an id; it has "):
         match_id(IDS, text, "DIR")
 
 
 @pytest.mark.parametrize("text", ["20270101", f"{IDS[0]}0", "1111", "../.."])
-def test_none_that_fits_names_those_there_are(text: str) -> None:
+def test_unknown_id_error_lists_releases(text: str) -> None:
     with pytest.raises(ReleaseError, match="^DIR: holds no release ") as refused:
         match_id(IDS, text, "DIR")
     assert str(refused.value).endswith(f"it has {IDS[2]}, {IDS[1]}, {IDS[0]}")
@@ -52,7 +52,7 @@ def test_none_that_fits_names_those_there_are(text: str) -> None:
         match_id([], "bbbb", "DIR")
 
 
-def test_every_action_takes_the_beginning_of_an_id(
+def test_release_commands_accept_id_prefix(
     copy: Path, first: str, three: list[str], release: Release, tmp_path: Path
 ) -> None:
     """Clones of one content share a digest: the minute tells them apart."""
@@ -68,7 +68,7 @@ def test_every_action_takes_the_beginning_of_an_id(
     assert release("promote", short)[:2] == (0, f"* {name}\n")
     assert (copy / "current").read_text() == f"{name}\n"
     assert release("rollback", first[:15])[:2] == (0, f"* {first}\n")
-    assert release("promote", short, "--if", "accuracy not lower")[:2] == (0, f"* {first}\n"), "of the same content"
+    assert release("promote", short, "--max-accuracy-drop", "auto")[:2] == (0, f"* {first}\n"), "of the same content"
     store = f"file://{tmp_path / 'store'}"
     assert release("push", "--to", store, short)[1] == f"  {store}/{name}\n"
     assert release("pull", "--from", store, short)[:2] == (0, f"  {name}\n")
@@ -82,15 +82,16 @@ def test_every_action_takes_the_beginning_of_an_id(
 
 @pytest.mark.parametrize(
     "action",
-    [["show"], ["verify"], ["diff"], ["promote"], ["promote", "--if", "accuracy not lower"], ["rollback"], ["shadow"]],
+    [["show"], ["verify"], ["diff"], ["promote"], ["promote", "--max-accuracy-drop", "auto"], ["rollback"], ["shadow"]],
 )
-def test_an_id_that_is_ambiguous_or_unknown_is_exit_2_and_changes_nothing(
+def test_unmatched_id_exits_with_2(
     action: list[str], copy: Path, first: str, three: list[str], release: Release
 ) -> None:
     code, out, error = release(action[0], three[0][:10], *action[1:])
     assert (code, out) == (2, "")
     assert (
-        error == f"taugate: {copy}: '{three[0][:10]}' fits 3 releases: {', '.join(three[::-1])}; give more of the id\n"
+        error
+        == f"taugate: {copy}: '{three[0][:10]}' matches 3 releases: {', '.join(three[::-1])}; give more of the id\n"
     )
     code, out, error = release(action[0], "20990101", *action[1:])
     assert (code, out) == (2, "")
@@ -99,7 +100,7 @@ def test_an_id_that_is_ambiguous_or_unknown_is_exit_2_and_changes_nothing(
     assert not (copy / "shadow").exists()
 
 
-def test_the_list_says_what_each_release_is(copy: Path, first: str, release: Release) -> None:
+def test_list_shows_release_facts(copy: Path, first: str, release: Release) -> None:
     cut, damaged = clone(copy / first, 1, without_a_cut), clone(copy / first, 2)
     (copy / damaged / "manifest.json").unlink()
     (copy / damaged / "manifest.json").write_text('{"policy": []}')
@@ -116,7 +117,7 @@ def test_the_list_says_what_each_release_is(copy: Path, first: str, release: Rel
     assert rows[2][3:] == ["calibrated", "–", "–", "–"]
 
 
-def test_the_list_as_json(copy: Path, first: str, three: list[str], release: Release) -> None:
+def test_list_prints_json(copy: Path, first: str, three: list[str], release: Release) -> None:
     release("shadow", three[0])
     code, out, error = release("list", "--json")
     assert (code, error) == (0, "")
@@ -142,7 +143,7 @@ def test_the_list_as_json(copy: Path, first: str, three: list[str], release: Rel
 @pytest.mark.parametrize(
     ("seconds", "age"), [(-5, "0 s"), (59, "59 s"), (60, "1 min"), (3599, "59 min"), (86399, "23 h"), (864000, "10 d")]
 )
-def test_ages(copy: Path, first: str, seconds: int, age: str) -> None:
+def test_age_is_shown_in_largest_unit(copy: Path, first: str, seconds: int, age: str) -> None:
     found = summarize(copy, first)
     assert found.created.tzinfo is UTC
     assert found.age(found.created + timedelta(seconds=seconds)) == age

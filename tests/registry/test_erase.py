@@ -1,4 +1,4 @@
-"""A release without some documents: as it was for all others, nothing of them in any file, and fit to be served."""
+"""A release without some documents: unchanged for all others, free of the erased texts, and fit to serve."""
 
 import json
 from collections.abc import Callable
@@ -48,41 +48,41 @@ def replies(release: Release, queries: list[str], k: int) -> list[list[tuple[str
     ]
 
 
-def test_what_stays_is_answered_as_before(copy: Path, before: Release, release: Taugate) -> None:
+def test_erased_release_keeps_other_results(copy: Path, before: Release, release: Taugate) -> None:
     gone = answered(before)
-    code, out, said = release("erase", str(current_id(copy)), *gone, gone[0])
+    code, out, message = release("erase", str(current_id(copy)), *gone, gone[0])
     assert code == 0
-    made = out.strip()
-    assert f"taugate release promote {made} --releases {copy}" in said
-    assert current_id(copy) == before.manifest.release_id != made
-    after = load(copy / made)
+    created = out.strip()
+    assert f"taugate release promote {created} --releases {copy}" in message
+    assert current_id(copy) == before.manifest.release_id != created
+    after = load(copy / created)
     queries = [query.text for query in before.golden]
     k = before.manifest.policy.k
     longer = replies(before, queries, k + len(gone))
     expected = [[each for each in reply if each[0] not in gone][:k] for reply in longer]
     assert replies(after, queries, k) == expected
     assert after.documents[:] == [document for document in before.documents if document.id not in gone]
-    assert promote(copy, made).release_id == made
+    assert promote(copy, created).release_id == created
 
 
-def test_the_manifest_says_what_was_done_and_nothing_else_changes(copy: Path, before: Release) -> None:
+def test_manifest_records_only_erasure(copy: Path, before: Release) -> None:
     gone = answered(before)
-    made = erase(copy, before.manifest.release_id, gone).manifest
-    assert verify(copy / made.release_id) == made
-    assert made.erasure is not None
-    assert made.erasure.model_dump() == {"release": before.manifest.release_id, "documents": 3, "recall": None}
-    assert made.parent == before.manifest.release_id == parent_of(copy, made.release_id)
-    assert made.data.documents == made.index.documents == len(before.documents) - 3
-    changed = {name for name in Manifest.model_fields if getattr(made, name) != getattr(before.manifest, name)}
+    created = erase(copy, before.manifest.release_id, gone).manifest
+    assert verify(copy / created.release_id) == created
+    assert created.erasure is not None
+    assert created.erasure.model_dump() == {"release": before.manifest.release_id, "documents": 3, "recall": None}
+    assert created.parent == before.manifest.release_id == parent_of(copy, created.release_id)
+    assert created.data.documents == created.index.documents == len(before.documents) - 3
+    changed = {name for name in Manifest.model_fields if getattr(created, name) != getattr(before.manifest, name)}
     assert changed - {"created_at"} == {"release_id", "parent", "data", "index", "files", "erasure"}
-    assert set(made.files) == set(before.manifest.files)
+    assert set(created.files) == set(before.manifest.files)
     another = next(document.id for document in before.documents if document.id not in gone)
-    again = erase(copy, made.release_id, [another]).manifest
+    again = erase(copy, created.release_id, [another]).manifest
     assert again.erasure is not None
-    assert (again.erasure.release, again.erasure.documents) == (made.release_id, 4)
+    assert (again.erasure.release, again.erasure.documents) == (created.release_id, 4)
 
 
-def test_the_same_erasure_has_the_same_digest(copy: Path, before: Release) -> None:
+def test_erasure_is_reproducible(copy: Path, before: Release) -> None:
     gone, name = answered(before), before.manifest.release_id
     first = erase(copy, name, gone).manifest
     promote(copy, first.release_id)
@@ -91,111 +91,105 @@ def test_the_same_erasure_has_the_same_digest(copy: Path, before: Release) -> No
     assert first.parent == second.parent
 
 
-def test_golden_queries_keep_their_records_unless_they_have_to_change(copy: Path, before: Release) -> None:
+def test_unaffected_golden_queries_are_unchanged(copy: Path, before: Release) -> None:
     gone = answered(before)
     erased = erase(copy, before.manifest.release_id, gone)
     after = {query.text: query for query in load(copy / erased.manifest.release_id).golden}
-    asked = [query for query in before.golden if not {*query.relevant} <= {*gone}]
-    assert {*after} == {query.text for query in asked}
-    assert erased.dropped == len(before.golden) - len(asked) >= 1
-    same = [query for query in asked if {*query.documents}.isdisjoint(gone)]
+    remaining = [query for query in before.golden if not {*query.relevant} <= {*gone}]
+    assert {*after} == {query.text for query in remaining}
+    assert erased.dropped == len(before.golden) - len(remaining) >= 1
+    same = [query for query in remaining if {*query.documents}.isdisjoint(gone)]
     assert [after[query.text] for query in same] == same
-    assert erased.answered == len(asked) - len(same) >= 1
+    assert erased.answered == len(remaining) - len(same) >= 1
     for query in after.values():
         assert {*query.relevant, *query.documents}.isdisjoint(gone)
 
 
-def test_nothing_is_left_once_old_releases_are_gone(
-    copy: Path, before: Release, release: Taugate, tmp_path: Path
-) -> None:
+def test_check_finds_no_remnants_after_prune(copy: Path, before: Release, release: Taugate, tmp_path: Path) -> None:
     document = before.documents[7]
     code, out, _ = release("erase", before.manifest.release_id, document.id)
     assert code == 0
-    made = out.strip()
+    created = out.strip()
     words = ["--text", document.text]
-    code, out, said = release("erase", "--check", document.id, *words)
+    code, out, message = release("erase", "--check", document.id, *words)
     assert code == 1
-    assert f"{copy}/{before.manifest.release_id}/documents.jsonl: has the document {document.id!r}\n" in out
-    assert "documents.jsonl: has the text" in out
-    assert made not in out
-    assert said.startswith("something is left")
-    promote(copy, made)
+    assert f"{copy}/{before.manifest.release_id}/documents.jsonl: names the document {document.id!r}\n" in out
+    assert "documents.jsonl: contains the text" in out
+    assert created not in out
+    assert message.startswith("found text of the erased documents")
+    promote(copy, created)
     assert [each.name for each in prune(copy, keep=0) if each.kept is None] == [before.manifest.release_id]
     assert release("erase", "--check", document.id, *words)[:2] == (0, "")
     log = tmp_path / "queries.jsonl"
     log.write_text(json.dumps({"query_id": "a", "document_id": document.id}) + "\n{half")
     assert release("erase", "--check", document.id, "--also", str(log))[:2] == (
         1,
-        f"{log}: has the document {document.id!r}\n",
+        f"{log}: names the document {document.id!r}\n",
     )
     log.with_suffix(".gz").write_bytes(b"")
     code, out, _ = release("erase", "--check", "none such", "--also", str(tmp_path))
-    assert (code, out) == (1, f"{log.with_suffix('.gz')}: is packed; unpack it, and look through that\n")
+    assert (code, out) == (1, f"{log.with_suffix('.gz')}: compressed; unpack it and search again\n")
     assert release("erase", "--check", document.id, "--also", str(tmp_path / "nowhere"))[0] == 1
 
 
-def test_the_text_is_in_no_file_of_the_new_release(copy: Path, before: Release) -> None:
+def test_new_release_does_not_contain_text(copy: Path, before: Release) -> None:
     """Nor in its report, which shows texts of a calibration."""
     gone = answered(before)
-    made = copy / erase(copy, before.manifest.release_id, gone).manifest.release_id
+    created = copy / erase(copy, before.manifest.release_id, gone).manifest.release_id
     texts = [document.text.encode() for document in before.documents if document.id in gone]
-    for path in made.rglob("*"):
+    for path in created.rglob("*"):
         if path.is_file():
             content = path.read_bytes()
             assert not any(text in content for text in texts)
-    assert not any(f'"{each}"'.encode() in (made / MANIFEST).read_bytes() for each in gone)
+    assert not any(f'"{each}"'.encode() in (created / MANIFEST).read_bytes() for each in gone)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["no-such"], "has no document 'no-such'; give ids as in the corpus"),
         (["a", "b", "c", "d"], "has no document 'a', 'b', 'c' and 1 more"),
         ([], "give the ID of a release, then"),
     ],
 )
-def test_what_is_not_there_is_named_and_nothing_written(
-    copy: Path, release: Taugate, arguments: list[str], said: str
-) -> None:
+def test_unknown_document_is_refused(copy: Path, release: Taugate, arguments: list[str], message: str) -> None:
     before = sorted(path.name for path in copy.iterdir())
     code, out, error = release("erase", str(current_id(copy)), *arguments)
     assert (code, out) == (2, "")
-    assert said in error
+    assert message in error
     assert sorted(path.name for path in copy.iterdir()) == before
 
 
-def test_too_little_is_not_left(copy: Path, before: Release) -> None:
+def test_erasing_too_many_documents_is_refused(copy: Path, before: Release) -> None:
     ids = [document.id for document in before.documents]
     with pytest.raises(InputError, match="4 documents would be left, fewer than K = 5"):
         erase(copy, before.manifest.release_id, ids[:-4])
     wanted = [name for query in before.golden for name in query.relevant]
-    with pytest.raises(InputError, match="every golden query asks only for these documents"):
+    with pytest.raises(InputError, match="every golden query is answered by these documents alone"):
         erase(copy, before.manifest.release_id, wanted)
     assert release_ids(copy) == [before.manifest.release_id]
 
 
-def test_it_is_signed_again(copy: Path, before: Release, release: Taugate, tmp_path: Path) -> None:
+def test_erased_release_needs_new_signature(copy: Path, before: Release, release: Taugate, tmp_path: Path) -> None:
     private, public = write_keys(tmp_path)
     name = before.manifest.release_id
     sign(copy / name, read_private_key(private))
-    code, out, said = release("erase", name, before.documents[0].id)
+    code, out, message = release("erase", name, before.documents[0].id)
     assert code == 0
-    assert f"sign it first: taugate release sign {out.strip()}" in said
+    assert f"sign it first: taugate release sign {out.strip()}" in message
     sign(copy / out.strip(), read_private_key(private))
     verify(copy / out.strip(), TrustedKeys.load(public))
 
 
-def test_releases_are_shown_and_compared(copy: Path, before: Release, release: Taugate) -> None:
-    made = erase(copy, before.manifest.release_id, [before.documents[0].id]).manifest.release_id
-    assert json.loads(release("show", made)[1])["erasure"]["documents"] == 1
-    code, out, _ = release("diff", before.manifest.release_id, made)
+def test_erasure_appears_in_show_and_diff(copy: Path, before: Release, release: Taugate) -> None:
+    created = erase(copy, before.manifest.release_id, [before.documents[0].id]).manifest.release_id
+    assert json.loads(release("show", created)[1])["erasure"]["documents"] == 1
+    code, out, _ = release("diff", before.manifest.release_id, created)
     assert code == 0
     assert [line.split()[:2] for line in out.splitlines()] == [["data:", "documents"]]
 
 
-def test_what_is_made_of_documents_is_as_if_they_had_never_been_there(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_erasure_equals_release_without_documents(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Beside a release of the same corpus without them: texts, index, metadata, and what scores are compared with."""
     data, encoder = small(tmp_path, 120, texts=120)
     refuse = ["--max-answered", "0.2", "--max-empty", "0.2"]
@@ -221,10 +215,10 @@ def test_what_is_made_of_documents_is_as_if_they_had_never_been_there(
 
     never = calibrated(corpus, "never")
     was = calibrated([people[0], *corpus[:50], people[1], *corpus[50:], people[2]], "was")
-    made = was.parent / erase(was.parent, was.name, [each["_id"] for each in people]).manifest.release_id
+    created = was.parent / erase(was.parent, was.name, [each["_id"] for each in people]).manifest.release_id
     for name in ("documents.jsonl", "documents.safetensors", "index.faiss", "metadata.safetensors"):
-        assert (made / name).read_bytes() == (never / name).read_bytes(), name
-    one, other = load(made).retriever, load(never).retriever
+        assert (created / name).read_bytes() == (never / name).read_bytes(), name
+    one, other = load(created).retriever, load(never).retriever
     assert one.relevance is not None
     assert other.relevance is not None
     assert one.abstention is not None
@@ -238,17 +232,17 @@ def test_what_is_made_of_documents_is_as_if_they_had_never_been_there(
             np.testing.assert_array_equal(getattr(signals.lexical, field), array, err_msg=field)
     if signals.moments is not None:
         vectors = one.index.vectors[np.arange(len(corpus))]  # type: ignore[attr-defined]  # a FlatIndex here
-        for found, expected in zip(signals.moments, mean_and_covariance(vectors), strict=True):
-            np.testing.assert_array_equal(found, expected)
+        for result, expected in zip(signals.moments, mean_and_covariance(vectors), strict=True):
+            np.testing.assert_array_equal(result, expected)
 
 
-def test_a_graph_is_built_anew_and_what_it_finds_is_said(sample: Path, encoder: Path, tmp_path: Path) -> None:
-    asked = ["--index", "hnsw", "--margin", "0.05", "--holdout", "0"]
-    assert cli.main(arguments(sample, tmp_path, encoder, *asked)) == 0
+def test_hnsw_index_is_rebuilt_with_recall(sample: Path, encoder: Path, tmp_path: Path) -> None:
+    remaining = ["--index", "hnsw", "--margin", "0.05", "--holdout", "0"]
+    assert cli.main(arguments(sample, tmp_path, encoder, *remaining)) == 0
     was = load(find(tmp_path))
-    made = load(tmp_path / erase(tmp_path, was.manifest.release_id, answered(was)).manifest.release_id).manifest
-    assert made.index.model_dump() == was.manifest.index.model_dump() | {"documents": len(was.documents) - 3}
-    assert made.index.kind == "hnsw"
-    assert made.erasure is not None
-    assert made.erasure.recall is not None
-    assert 0.9 < made.erasure.recall <= 1
+    created = load(tmp_path / erase(tmp_path, was.manifest.release_id, answered(was)).manifest.release_id).manifest
+    assert created.index.model_dump() == was.manifest.index.model_dump() | {"documents": len(was.documents) - 3}
+    assert created.index.kind == "hnsw"
+    assert created.erasure is not None
+    assert created.erasure.recall is not None
+    assert 0.9 < created.erasure.recall <= 1

@@ -1,4 +1,4 @@
-"""What the history says: who did what, and what was begun and not done."""
+"""The history: who changed what, and which changes were interrupted."""
 
 import re
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def event(action: str, release: str | None, previous: str | None) -> Event:
     return Event(at="", action=action, release=release, previous=previous, by="")
 
 
-def test_it_is_shown(copy: Path, first: str, three: list[str], release: Release) -> None:
+def test_history_command_lists_events(copy: Path, first: str, three: list[str], release: Release) -> None:
     a, b, c = three
     promote(copy, a)
     shadow(copy, b)
@@ -40,7 +40,7 @@ def test_it_is_shown(copy: Path, first: str, three: list[str], release: Release)
     assert not any("interrupted" in line for line in out.splitlines())
 
 
-def test_what_was_begun_and_not_done_is_said(copy: Path, first: str, three: list[str], release: Release) -> None:
+def test_interrupted_event_is_marked(copy: Path, first: str, three: list[str], release: Release) -> None:
     a, b, c = three
     with change_lock(copy):
         record(copy, "promote", a, first)
@@ -54,7 +54,7 @@ def test_what_was_begun_and_not_done_is_said(copy: Path, first: str, three: list
     assert interrupted == [False, True, True, True, False, False]
 
 
-def test_pointers_are_told_apart() -> None:
+def test_events_are_tracked_per_pointer() -> None:
     events = [
         event("promote", "a", None),
         event("shadow", "a", None),
@@ -71,15 +71,13 @@ def test_pointers_are_told_apart() -> None:
 @pytest.mark.parametrize(
     "torn", [b'{"at": "2026', b"{}\n", b"[]\n", b"\xff\xfe\n", b"\0\0\0\0", b'{"at": 1}\n', b"null\n"]
 )
-def test_a_line_that_is_none_is_passed_over(
-    copy: Path, first: str, three: list[str], release: Release, torn: bytes
-) -> None:
+def test_invalid_line_is_skipped(copy: Path, first: str, three: list[str], release: Release, torn: bytes) -> None:
     with (copy / HISTORY).open("ab") as file:
         file.write(torn)
     promote(copy, three[0])
-    found = read(copy)
-    assert [event.release for event in found.events] == [first, three[0]]
-    assert found.unreadable == [2]
+    result = read(copy)
+    assert [event.release for event in result.events] == [first, three[0]]
+    assert result.unreadable == [2]
     assert rollback(copy) == first
     code, out, error = release("history")
     assert (code, len(out.splitlines())) == (0, 3)
@@ -87,7 +85,7 @@ def test_a_line_that_is_none_is_passed_over(
     assert (copy / HISTORY).read_bytes().endswith(b"}\n")
 
 
-def test_what_a_later_version_says_is_no_fault(copy: Path, first: str, release: Release) -> None:
+def test_unknown_fields_and_actions_are_accepted(copy: Path, first: str, release: Release) -> None:
     line = (copy / HISTORY).read_bytes()
     later = line.replace(b'"forced"', b'"ticket":"OPS-1","forced"') + line.replace(b'"promote"', b'"retire"')
     (copy / HISTORY).write_bytes(later)
@@ -95,7 +93,7 @@ def test_what_a_later_version_says_is_no_fault(copy: Path, first: str, release: 
     assert not any("interrupted" in line for line in release("history")[1].splitlines())
 
 
-def test_a_terminal_is_not_told_what_to_do(copy: Path, release: Release) -> None:
+def test_control_characters_are_escaped(copy: Path, release: Release) -> None:
     line = (copy / HISTORY).read_bytes().replace(b'"by":"', rb'"by":"\u001b[2J\u202e')
     (copy / HISTORY).write_bytes(line)
     out = release("history")[1]
@@ -104,12 +102,12 @@ def test_a_terminal_is_not_told_what_to_do(copy: Path, release: Release) -> None
     assert out.count("\n") == 1
 
 
-def test_without_one_there_is_nothing_to_show(copy: Path, release: Release) -> None:
+def test_missing_history_prints_nothing(copy: Path, release: Release) -> None:
     (copy / HISTORY).unlink()
     assert release("history") == (0, "", "")
 
 
-def test_one_that_cannot_be_read_is_one_error(copy: Path, release: Release) -> None:
+def test_unreadable_history_is_refused(copy: Path, release: Release) -> None:
     (copy / HISTORY).unlink()
     (copy / HISTORY).mkdir()
     code, out, error = release("history")

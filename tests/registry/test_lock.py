@@ -1,4 +1,4 @@
-"""One change at a time, one calibration at a time, and a lock dies with its holder."""
+"""One change at a time, one calibration at a time, and locks that end with their process."""
 
 import os
 import signal
@@ -41,7 +41,7 @@ def another_process(kind: str, releases: Path) -> Iterator[subprocess.Popen[str]
             process.communicate()
 
 
-def test_who_waits_too_long_is_told_for_whom(copy: Path, three: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_timeout_names_holder(copy: Path, three: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_CHANGE_SECONDS", 0.2)
     with another_process("change_lock", copy) as process, pytest.raises(ReleaseError) as refused:
         promote(copy, three[0])
@@ -50,7 +50,7 @@ def test_who_waits_too_long_is_told_for_whom(copy: Path, three: list[str], monke
     promote(copy, three[0])
 
 
-def test_who_waits_gets_it(copy: Path, three: list[str]) -> None:
+def test_waiting_change_gets_lock(copy: Path, three: list[str]) -> None:
     with another_process("change_lock", copy) as process:
         waiting = threading.Thread(target=promote, args=(copy, three[0]))
         waiting.start()
@@ -61,7 +61,7 @@ def test_who_waits_gets_it(copy: Path, three: list[str]) -> None:
         assert not waiting.is_alive()
 
 
-def test_a_killed_holder_holds_nothing(copy: Path, three: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_process_releases_locks(copy: Path, three: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_CHANGE_SECONDS", 5)
     for kind in ("change_lock", "calibration_lock"):
         with another_process(kind, copy) as process:
@@ -73,7 +73,7 @@ def test_a_killed_holder_holds_nothing(copy: Path, three: list[str], monkeypatch
     assert not (copy / CALIBRATION_LOCK).exists()
 
 
-def test_a_second_calibration_does_not_wait(copy: Path) -> None:
+def test_second_calibration_is_refused_at_once(copy: Path) -> None:
     with (
         another_process("calibration_lock", copy) as process,
         pytest.raises(ReleaseError) as refused,
@@ -85,7 +85,7 @@ def test_a_second_calibration_does_not_wait(copy: Path) -> None:
         pass
 
 
-def test_nothing_is_left_of_a_calibration_that_wrote_nothing(tmp_path: Path) -> None:
+def test_calibration_lock_leaves_no_files(tmp_path: Path) -> None:
     for folder in (tmp_path / "new", tmp_path / "deep" / "er"):
         with calibration_lock(folder):
             assert (folder / CALIBRATION_LOCK).is_file()
@@ -95,7 +95,7 @@ def test_nothing_is_left_of_a_calibration_that_wrote_nothing(tmp_path: Path) -> 
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["written"]
 
 
-def test_a_lock_whose_file_is_gone_locks_nobody_out_twice(copy: Path) -> None:
+def test_removed_lock_file_is_locked_again(copy: Path) -> None:
     """Whoever waited for a removed file asks for the new one."""
     with another_process("calibration_lock", copy):
         (copy / CALIBRATION_LOCK).unlink()
@@ -106,12 +106,12 @@ def test_a_lock_whose_file_is_gone_locks_nobody_out_twice(copy: Path) -> None:
             os.close(descriptor)
 
 
-def test_a_directory_that_is_not_there_cannot_be_changed(tmp_path: Path) -> None:
-    with pytest.raises(ReleaseError, match="cannot be changed from here"), change_lock(tmp_path / "none"):
+def test_missing_directory_cannot_be_locked(tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match="is not writable"), change_lock(tmp_path / "none"):
         raise AssertionError("locked nothing")
 
 
-def test_a_full_disk_keeps_nobody_from_the_lock(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_does_not_prevent_locking(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 

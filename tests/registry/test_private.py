@@ -1,4 +1,4 @@
-"""Where keys are trusted, releases are opened in a folder that only this user can write to, and are gone with it."""
+"""Private copies of releases: opened in a folder that only this user can enter, and removed after use."""
 
 import os
 import shutil
@@ -45,9 +45,7 @@ def killed(own: PrivateRelease) -> None:
     lock.close()
 
 
-def test_workers_share_one_copy_which_goes_with_the_last_of_them(
-    release: Path, folder: Path, trusted: TrustedKeys
-) -> None:
+def test_workers_share_one_private_copy(release: Path, folder: Path, trusted: TrustedKeys) -> None:
     one, other = copy_to_private(release, folder, trusted), copy_to_private(release, folder, trusted)
     files = [own.release / "index.faiss" for own in (one, other)]
     assert files[0].samefile(files[1])
@@ -61,9 +59,7 @@ def test_workers_share_one_copy_which_goes_with_the_last_of_them(
     assert [path.name for path in folder.iterdir()] == [".lock"]
 
 
-def test_a_swap_has_both_and_each_goes_by_itself(
-    release: Path, folder: Path, trusted: TrustedKeys, tmp_path: Path
-) -> None:
+def test_two_releases_have_separate_copies(release: Path, folder: Path, trusted: TrustedKeys, tmp_path: Path) -> None:
     newer = release.parent / clone(release, 1)
     sign(newer, read_private_key(tmp_path / "signer.key"))
     old, new = copy_to_private(release, folder, trusted), copy_to_private(newer, folder, trusted)
@@ -73,7 +69,7 @@ def test_a_swap_has_both_and_each_goes_by_itself(
     new.close()
 
 
-def test_a_copy_has_no_second_name(release: Path, folder: Path, trusted: TrustedKeys) -> None:
+def test_private_copy_has_no_hard_links(release: Path, folder: Path, trusted: TrustedKeys) -> None:
     """A hard link is a name for the same bytes, which its owner may write."""
     os.link(release / "documents.jsonl", release.parent / "another name")
     own = copy_to_private(release, folder, trusted)
@@ -81,9 +77,7 @@ def test_a_copy_has_no_second_name(release: Path, folder: Path, trusted: Trusted
     own.close()
 
 
-def test_what_killed_processes_left_is_removed_and_never_used(
-    release: Path, folder: Path, trusted: TrustedKeys
-) -> None:
+def test_leftover_copies_are_replaced(release: Path, folder: Path, trusted: TrustedKeys) -> None:
     left = copy_to_private(release, folder, trusted)
     (left.release / "golden.jsonl").write_text("damaged")
     killed(left)
@@ -93,16 +87,14 @@ def test_what_killed_processes_left_is_removed_and_never_used(
     assert release_ids(folder) == []
 
 
-def test_nothing_that_nobody_trusted_signed_is_copied(release: Path, folder: Path, tmp_path: Path) -> None:
+def test_untrusted_release_is_not_copied(release: Path, folder: Path, tmp_path: Path) -> None:
     stranger = TrustedKeys.load(write_keys(tmp_path, "stranger")[1])
     with pytest.raises(ReleaseError, match=rf"{release}/manifest\.sig: signed by"):
         copy_to_private(release, folder, stranger)
     assert [path.name for path in folder.iterdir()] == [".lock"]
 
 
-def test_a_disk_without_room_is_said_before_anything_is_copied(
-    release: Path, folder: Path, trusted: TrustedKeys
-) -> None:
+def test_full_disk_is_reported_before_copying(release: Path, folder: Path, trusted: TrustedKeys) -> None:
     with patch("taugate.registry.remote.download.shutil.disk_usage") as usage:
         usage.return_value.free = 1000
         with pytest.raises(ReleaseError, match=rf"{folder}.*only 1000 are free.*TAUGATE_RELEASES_COPY"):
@@ -110,17 +102,15 @@ def test_a_disk_without_room_is_said_before_anything_is_copied(
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o755, 0o710])
-def test_a_folder_that_others_may_enter_is_refused(
-    release: Path, folder: Path, trusted: TrustedKeys, mode: int
-) -> None:
+def test_accessible_folder_is_refused(release: Path, folder: Path, trusted: TrustedKeys, mode: int) -> None:
     folder.mkdir(parents=True)
     folder.chmod(mode)
-    with pytest.raises(InputError, match=rf"{folder}: others may enter it; `chmod 700`.*TAUGATE_RELEASES_COPY"):
+    with pytest.raises(InputError, match=rf"{folder}: other users may enter it; `chmod 700`.*TAUGATE_RELEASES_COPY"):
         copy_to_private(release, folder, trusted)
     assert [*folder.iterdir()] == []
 
 
-def test_no_link_is_followed_to_the_folder(release: Path, folder: Path, trusted: TrustedKeys, tmp_path: Path) -> None:
+def test_linked_folder_is_refused(release: Path, folder: Path, trusted: TrustedKeys, tmp_path: Path) -> None:
     folder.parent.mkdir()
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     folder.symlink_to(tmp_path / "elsewhere")
@@ -128,7 +118,7 @@ def test_no_link_is_followed_to_the_folder(release: Path, folder: Path, trusted:
         copy_to_private(release, folder, trusted)
 
 
-def test_a_folder_put_in_its_place_is_not_entered(folder: Path) -> None:
+def test_replaced_folder_is_not_entered(folder: Path) -> None:
     private = PrivateFolder(folder)
     (private.path / "ours").touch()
     folder.rename(folder.with_name("moved"))
@@ -138,7 +128,7 @@ def test_a_folder_put_in_its_place_is_not_entered(folder: Path) -> None:
     private.close()
 
 
-def test_a_copy_of_a_url_is_entered_as_it_is(release: Path, trusted: TrustedKeys, tmp_path: Path) -> None:
+def test_copy_of_url_is_opened_in_place(release: Path, trusted: TrustedKeys, tmp_path: Path) -> None:
     url = f"file://{tmp_path}/store"
     push(release, url)
     promote_remote(url, release.name)
@@ -148,8 +138,8 @@ def test_a_copy_of_a_url_is_entered_as_it_is(release: Path, trusted: TrustedKeys
     own.close()
     assert copy.exists()
     os.link(copy / "index.faiss", tmp_path / "another name")
-    with pytest.raises(ReleaseError, match=rf"{copy}/index\.faiss: others can change it"):
+    with pytest.raises(ReleaseError, match=rf"{copy}/index\.faiss: other users can change it"):
         open_in_place(copy)
     copy.parent.chmod(0o755)
-    with pytest.raises(InputError, match="others may enter it"):
+    with pytest.raises(InputError, match="other users may enter it"):
         open_in_place(copy)

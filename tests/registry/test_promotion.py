@@ -1,4 +1,4 @@
-"""What may become current: what verifies, cuts, and was encoded as the current one was."""
+"""Which releases may become current, and how that is recorded."""
 
 import errno
 import json
@@ -23,7 +23,7 @@ def last_event(copy: Path) -> history.Event:
     return history.read(copy).events[-1]
 
 
-def test_a_promotion_is_recorded_with_its_user(copy: Path, first: str, three: list[str], release: Release) -> None:
+def test_promotion_is_recorded_with_user(copy: Path, first: str, three: list[str], release: Release) -> None:
     assert release("promote", three[0]) == (0, f"* {three[0]}\n", "")
     event = last_event(copy)
     assert (event.action, event.release, event.previous, event.forced) == ("promote", three[0], first, ())
@@ -32,12 +32,12 @@ def test_a_promotion_is_recorded_with_its_user(copy: Path, first: str, three: li
     assert current_id(copy) == three[0]
 
 
-def test_the_calibration_s_own_promotion_is_recorded(copy: Path, first: str) -> None:
+def test_promotion_by_calibration_is_recorded(copy: Path, first: str) -> None:
     (event,) = history.read(copy).events
     assert (event.action, event.release, event.previous) == ("promote", first, None)
 
 
-def test_what_is_current_is_not_promoted_again(copy: Path, first: str, release: Release) -> None:
+def test_promoting_current_release_records_nothing(copy: Path, first: str, release: Release) -> None:
     assert release("promote", first)[0] == 0
     assert len(history.read(copy).events) == 1
 
@@ -53,7 +53,7 @@ def refused(release: Release, copy: Path, *arguments: str) -> str:
     return error
 
 
-def test_a_release_that_does_not_verify_is_refused(copy: Path, three: list[str], release: Release) -> None:
+def test_damaged_release_is_not_promoted(copy: Path, three: list[str], release: Release) -> None:
     path = copy / three[0] / "golden.jsonl"
     content = path.read_bytes()
     path.unlink()
@@ -62,7 +62,7 @@ def test_a_release_that_does_not_verify_is_refused(copy: Path, three: list[str],
         assert "golden.jsonl" in refused(release, copy, "promote", three[0], *more)
 
 
-def test_a_policy_that_keeps_everything_takes_force(copy: Path, first: str, release: Release) -> None:
+def test_policy_none_needs_force(copy: Path, first: str, release: Release) -> None:
     name = clone(copy / first, 0, without_a_cut)
     assert "--force" in refused(release, copy, "promote", name)
     assert "--force" in refused(release, copy, "promote", name, "--new-encoder")
@@ -70,19 +70,19 @@ def test_a_policy_that_keeps_everything_takes_force(copy: Path, first: str, rele
     assert last_event(copy).forced == ("policy none",)
 
 
-def test_another_encoder_takes_a_word(copy: Path, first: str, release: Release) -> None:
+def test_other_encoder_needs_new_encoder_option(copy: Path, first: str, release: Release) -> None:
     name = clone(copy / first, 0, of_another_encoder)
-    said = refused(release, copy, "promote", name)
-    assert "--new-encoder" in said
-    assert "another" in said
-    assert "fake" in said
+    message = refused(release, copy, "promote", name)
+    assert "--new-encoder" in message
+    assert "another" in message
+    assert "fake" in message
     assert "--new-encoder" in refused(release, copy, "promote", name, "--force")
     assert release("promote", name, "--new-encoder")[0] == 0
     assert last_event(copy).forced == ("new encoder",)
     assert "--new-encoder" in refused(release, copy, "promote", first), "nor back, but by a rollback"
 
 
-def test_an_int8_encoder_is_as_new_as_the_one_it_was_made_of(copy: Path, first: str, release: Release) -> None:
+def test_int8_encoder_counts_as_its_float32_source(copy: Path, first: str, release: Release) -> None:
     def in_int8(manifest: dict) -> None:
         manifest["float32_encoder"] = manifest["encoder"] | {}
         manifest["encoder"] |= {"sha256": "f" * 64, "precision": "int8"}
@@ -93,7 +93,7 @@ def test_an_int8_encoder_is_as_new_as_the_one_it_was_made_of(copy: Path, first: 
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"encoder": 1}', b'{"encoder": null, "parent": 7}'])
-def test_a_damaged_current_release_keeps_nobody_from_another(
+def test_damaged_current_release_can_be_replaced(
     copy: Path, first: str, three: list[str], release: Release, content: bytes
 ) -> None:
     (copy / first / MANIFEST).unlink()
@@ -102,16 +102,14 @@ def test_a_damaged_current_release_keeps_nobody_from_another(
 
 
 @pytest.mark.parametrize("pointer", [b"", b"nonsense", b"20200101T000000Z-000000000000\n", b"\xff", b"x" * 10_000])
-def test_a_pointer_to_nothing_keeps_nobody_from_a_release(
-    copy: Path, three: list[str], release: Release, pointer: bytes
-) -> None:
+def test_invalid_pointer_can_be_replaced(copy: Path, three: list[str], release: Release, pointer: bytes) -> None:
     (copy / CURRENT).write_bytes(pointer)
     assert release("promote", three[0])[0] == 0
     assert current_id(copy) == three[0]
 
 
 @pytest.mark.parametrize("failing", ["write", "fsync"])
-def test_what_cannot_be_recorded_is_not_promoted(
+def test_unrecorded_promotion_does_not_happen(
     copy: Path, first: str, three: list[str], release: Release, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     def full(*_: object) -> int:
@@ -126,7 +124,7 @@ def test_what_cannot_be_recorded_is_not_promoted(
     assert release("promote", three[0])[0] == 0
 
 
-def test_a_pointer_that_cannot_be_replaced_is_as_it_was(
+def test_failed_replace_keeps_pointer(
     copy: Path, first: str, three: list[str], release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -143,7 +141,7 @@ def test_a_pointer_that_cannot_be_replaced_is_as_it_was(
     assert release("rollback")[0] == 2, "what was interrupted is no place to go back to"
 
 
-def test_a_disk_that_is_full_within_a_line_promotes_nothing(
+def test_partial_history_line_prevents_promotion(
     copy: Path, first: str, three: list[str], release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, write, written = (copy / HISTORY).read_bytes(), os.write, []
@@ -162,19 +160,17 @@ def test_a_disk_that_is_full_within_a_line_promotes_nothing(
     assert (copy / HISTORY).read_bytes() == before, "half a line is taken back"
 
 
-def test_half_a_line_of_a_killed_writer_is_not_a_promotion(
-    copy: Path, first: str, three: list[str], release: Release
-) -> None:
+def test_incomplete_history_line_is_ignored(copy: Path, first: str, three: list[str], release: Release) -> None:
     with (copy / HISTORY).open("ab") as file:
         file.write(b'{"at":"2026-01-01T00:')
     assert release("promote", three[1])[0] == 0
     code, out, error = release("history")
     assert code == 0
     assert [line.split()[2] for line in out.splitlines()] == [first, three[1]]
-    assert "line 2 was cut short" in error
+    assert "line 2 is truncated" in error
 
 
-def test_who_may_write_to_the_directory_may_promote(copy: Path, three: list[str]) -> None:
+def test_history_inherits_directory_permissions(copy: Path, three: list[str]) -> None:
     """Files that are changed in place have the directory's bits, whatever the umask of who made them."""
     (copy / HISTORY).unlink()
     (copy / CHANGE_LOCK).unlink()
@@ -191,7 +187,7 @@ def test_who_may_write_to_the_directory_may_promote(copy: Path, three: list[str]
     assert (copy / HISTORY).stat().st_mode & 0o777 == 0o640, "nor against what somebody chose"
 
 
-def test_a_link_in_place_of_the_history_is_not_followed(copy: Path, three: list[str], tmp_path: Path) -> None:
+def test_linked_history_is_not_followed(copy: Path, three: list[str], tmp_path: Path) -> None:
     (copy / HISTORY).unlink()
     (copy / HISTORY).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ReleaseError, match="cannot be changed"):
@@ -199,7 +195,7 @@ def test_a_link_in_place_of_the_history_is_not_followed(copy: Path, three: list[
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_the_history_is_json_lines(copy: Path, three: list[str]) -> None:
+def test_history_is_json_lines(copy: Path, three: list[str]) -> None:
     promote(copy, three[0])
     lines = [json.loads(line) for line in (copy / HISTORY).read_text(encoding="utf-8").splitlines()]
     assert [set(line) for line in lines] == [{"at", "action", "release", "previous", "by", "forced"}] * 2

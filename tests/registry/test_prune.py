@@ -1,4 +1,4 @@
-"""Prune removes what nobody needs, as a whole, and what killed commands left."""
+"""Prune removes complete releases that are not needed, and leftovers of killed commands."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ from taugate.retrieval.release.verify import verify
 from tests.retrieval.release.clones import clone
 
 Release = Callable[..., tuple[int, str, str]]
-OPEN = "a service has it open, or that cannot be known"
+OPEN = "open in a service, or its lock cannot be checked"
 
 
 @pytest.fixture
@@ -32,18 +32,18 @@ def many(copy: Path, first: str) -> list[str]:
     return names
 
 
-def test_the_newest_stay(copy: Path, many: list[str], release: Release) -> None:
+def test_prune_keeps_newest_releases(copy: Path, many: list[str], release: Release) -> None:
     code, out, error = release("prune")
     assert code == 0
     assert out.splitlines() == [f"pruned {name}" for name in many[:4]]
-    assert error == "10 of 14 releases stay\n"
+    assert error == "10 of 14 releases kept\n"
     assert release_ids(copy) == many[4:] == many[-KEEP:]
     events = history.read(copy).events
     assert [(event.action, event.release) for event in events[-4:]] == [("prune", name) for name in many[:4]]
-    assert release("prune")[1:] == ("", "10 of 10 releases stay\n")
+    assert release("prune")[1:] == ("", "10 of 10 releases kept\n")
 
 
-def test_two_prunes_at_once_remove_and_record_each_release_once(copy: Path, many: list[str]) -> None:
+def test_concurrent_prunes_remove_releases_once(copy: Path, many: list[str]) -> None:
     """Both have listed the same releases when the second one overtakes."""
     slower = prune(copy)
     assert next(slower).name == many[0]
@@ -54,7 +54,7 @@ def test_two_prunes_at_once_remove_and_record_each_release_once(copy: Path, many
     assert release_ids(copy) == many[4:]
 
 
-def test_the_baseline_of_a_release_goes_with_it_and_that_of_another_stays(copy: Path, many: list[str]) -> None:
+def test_prune_removes_baseline_of_release(copy: Path, many: list[str]) -> None:
     pruned, kept = (baseline_path(copy, name) for name in (many[0], many[-1]))
     for path in (pruned, kept):
         path.write_text("{}", encoding="utf-8")
@@ -63,20 +63,20 @@ def test_the_baseline_of_a_release_goes_with_it_and_that_of_another_stays(copy: 
     assert kept.exists()
 
 
-def test_a_dry_run_says_the_same_and_removes_nothing(copy: Path, many: list[str], release: Release) -> None:
+def test_dry_run_removes_nothing(copy: Path, many: list[str], release: Release) -> None:
     before = sorted(path.name for path in copy.iterdir())
     events = len(history.read(copy).events)
     opened = lock_for_reading(copy / many[1])
     code, out, error = release("prune", "--dry-run", "--keep", "11")
     assert code == 0
     assert out.splitlines() == [f"would prune {many[0]}", f"would prune {many[2]}"]
-    assert error.splitlines() == [f"kept {many[1]}: {OPEN}", "12 of 14 releases stay"]
+    assert error.splitlines() == [f"kept {many[1]}: {OPEN}", "12 of 14 releases kept"]
     assert sorted(path.name for path in copy.iterdir()) == before
     assert len(history.read(copy).events) == events
     opened.close()
 
 
-def test_what_is_needed_stays(copy: Path, many: list[str], release: Release) -> None:
+def test_needed_releases_are_kept(copy: Path, many: list[str], release: Release) -> None:
     """The oldest are the current one, its parent, where a rollback goes to, the shadow and one that is open."""
     child = clone(copy / many[0], -1, parent=many[2])
     promote(copy, many[1])
@@ -89,18 +89,18 @@ def test_what_is_needed_stays(copy: Path, many: list[str], release: Release) -> 
     assert out.splitlines() == [f"pruned {name}" for name in [many[0], *many[5:]]]
     assert error.splitlines() == [
         f"kept {child}: current",
-        f"kept {many[1]}: where a rollback goes to",
+        f"kept {many[1]}: target of a rollback",
         f"kept {many[2]}: parent of the current release",
         f"kept {many[3]}: shadow",
         f"kept {many[4]}: {OPEN}",
-        "5 of 15 releases stay",
+        "5 of 15 releases kept",
     ]
     for name in release_ids(copy):
         verify(copy / name)
     assert rollback(copy) == many[1]
 
 
-def test_what_was_open_goes_once_it_is_closed(copy: Path, many: list[str]) -> None:
+def test_closed_release_is_pruned(copy: Path, many: list[str]) -> None:
     opened, again = lock_for_reading(copy / many[0]), lock_for_reading(copy / many[0])
     opened.close()
     opened.close()
@@ -111,9 +111,7 @@ def test_what_was_open_goes_once_it_is_closed(copy: Path, many: list[str]) -> No
         lock_for_reading(copy / many[0])
 
 
-def test_what_is_removed_while_it_is_opened_is_refused(
-    copy: Path, many: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_opening_pruned_release_is_refused(copy: Path, many: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Prune is quicker: the service has the manifest's descriptor, and waits for the lock."""
     acquire = lock.acquire  # type: ignore[attr-defined]  # patched where it is used
 
@@ -128,7 +126,7 @@ def test_what_is_removed_while_it_is_opened_is_refused(
         lock_for_reading(copy / many[0])
 
 
-def test_nobody_opens_what_is_being_removed(copy: Path, many: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_release_being_pruned_cannot_be_opened(copy: Path, many: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_PRUNE_SECONDS", 0.1)
     with try_lock_for_removal(copy / many[0]) as free, pytest.raises(ReleaseError, match="is being pruned"):
         assert free
@@ -136,9 +134,7 @@ def test_nobody_opens_what_is_being_removed(copy: Path, many: list[str], monkeyp
     lock_for_reading(copy / many[0]).close()
 
 
-def test_a_file_system_without_locks_keeps_and_serves(
-    copy: Path, many: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_releases_are_kept_without_file_locks(copy: Path, many: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> bool:
         raise OSError("no locks available")
 
@@ -148,22 +144,20 @@ def test_a_file_system_without_locks_keeps_and_serves(
     assert release_ids(copy) == many
 
 
-def test_manifests_that_cannot_be_written_to_are_locked_as_well(copy: Path, many: list[str]) -> None:
+def test_read_only_manifests_are_locked(copy: Path, many: list[str]) -> None:
     for name in many[:2]:
         (copy / name / MANIFEST).chmod(0o444)
     with lock_for_reading(copy / many[1]):
         assert [outcome.kept for outcome in prune(copy, 12)] == [None, OPEN]
 
 
-def test_a_folder_without_a_manifest_is_removed(copy: Path, many: list[str]) -> None:
+def test_folder_without_manifest_is_pruned(copy: Path, many: list[str]) -> None:
     (copy / many[0] / MANIFEST).unlink()
     assert [outcome.name for outcome in prune(copy, 13)] == [many[0]]
 
 
 @pytest.mark.parametrize("pointer", [CURRENT, SHADOW])
-def test_a_pointer_that_cannot_be_believed_stops_it(
-    copy: Path, many: list[str], release: Release, pointer: str
-) -> None:
+def test_invalid_pointer_stops_prune(copy: Path, many: list[str], release: Release, pointer: str) -> None:
     (copy / pointer).write_bytes(b"nonsense")
     for more in ([], ["--dry-run"]):
         code, out, error = release("prune", "--keep", "1", *more)
@@ -172,7 +166,7 @@ def test_a_pointer_that_cannot_be_believed_stops_it(
     assert release_ids(copy) == many
 
 
-def test_what_killed_commands_left_is_cleared(copy: Path, first: str, release: Release) -> None:
+def test_leftovers_of_killed_commands_are_removed(copy: Path, first: str, release: Release) -> None:
     aged, young = copy / ".staging-aged", copy / ".staging-young"
     writing = copy / ".staging-writing"
     for folder in (copy / ".pruned-20200101T000000Z-000000000000", aged, young, writing):
@@ -192,9 +186,7 @@ def test_what_killed_commands_left_is_cleared(copy: Path, first: str, release: R
     assert {path.name for path in copy.iterdir() if path.is_dir()} == {young.name, writing.name, first}
 
 
-def test_a_full_disk_is_no_reason_to_keep_everything(
-    copy: Path, many: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prune_works_on_full_disk(copy: Path, many: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The line that has no room before the removal has it after."""
     write = os.write
 
@@ -209,7 +201,7 @@ def test_a_full_disk_is_no_reason_to_keep_everything(
 
 
 @pytest.mark.parametrize("keep", ["-1", "-100"])
-def test_a_number_of_releases_that_is_none(copy: Path, first: str, release: Release, keep: str) -> None:
+def test_negative_keep_is_refused(copy: Path, first: str, release: Release, keep: str) -> None:
     code, _, error = release("prune", "--keep", keep)
     assert code == 2
     assert f"--keep {keep}" in error

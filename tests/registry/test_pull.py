@@ -1,4 +1,4 @@
-"""A calibration without a directory that stays: what is current in object storage is pulled, and replaced by a rule."""
+"""Calibration without a persistent directory: pull the current release, and replace it by a rule."""
 
 import shutil
 from pathlib import Path
@@ -29,7 +29,7 @@ def there(store: ObjectStorage, releases: Path) -> str:
     return release.name
 
 
-def test_what_is_current_there_is_current_here(store: ObjectStorage, there: str, tmp_path: Path) -> None:
+def test_pull_makes_remote_current_release_current(store: ObjectStorage, there: str, tmp_path: Path) -> None:
     here = tmp_path / "deep" / "releases"
     for _ in range(2):
         assert pull(store.url, here) == there
@@ -38,12 +38,12 @@ def test_what_is_current_there_is_current_here(store: ObjectStorage, there: str,
     assert len(history.read(here).events) == 1
 
 
-def test_before_the_first_push_there_is_nothing(store: ObjectStorage, tmp_path: Path) -> None:
+def test_pull_from_empty_store_does_nothing(store: ObjectStorage, tmp_path: Path) -> None:
     assert pull(store.url, tmp_path / "r") is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_policy_of_none_that_is_served_is_pulled(store: ObjectStorage, there: str, tmp_path: Path) -> None:
+def test_current_release_with_policy_none_is_pulled(store: ObjectStorage, there: str, tmp_path: Path) -> None:
     pull(store.url, tmp_path / "a")
     name = clone(tmp_path / "a" / there, 1, without_a_cut)
     push(tmp_path / "a" / name, store.url)
@@ -51,31 +51,33 @@ def test_a_policy_of_none_that_is_served_is_pulled(store: ObjectStorage, there: 
     assert pull(store.url, tmp_path / "b") == name == current_id(tmp_path / "b")
 
 
-def test_a_promotion_here_is_not_taken_back(store: ObjectStorage, there: str, tmp_path: Path) -> None:
+def test_pull_does_not_undo_local_promotion(store: ObjectStorage, there: str, tmp_path: Path) -> None:
     here = tmp_path / "r"
     pull(store.url, here)
     other = clone(here / there, 1)
     promote(here, other)
-    with pytest.raises(ReleaseError, match=f"has the current release {other}, .* has {there}; push --promote"):
+    with pytest.raises(
+        ReleaseError, match=f"its current release is {other}, that of .* is {there}; run push --promote"
+    ):
         pull(store.url, here)
     assert pull(store.url, here, there) == there, "by its id it may come, and changes nothing"
     assert current_id(here) == other
 
 
-def test_one_that_is_named_comes_and_is_not_made_current(store: ObjectStorage, there: str, tmp_path: Path) -> None:
+def test_named_release_is_pulled_without_promotion(store: ObjectStorage, there: str, tmp_path: Path) -> None:
     assert pull(store.url, tmp_path / "r", there) == there
     assert current_id(tmp_path / "r") is None
     promote(tmp_path / "r", there)
 
 
 @pytest.mark.parametrize("name", ["../../etc", "20300101T000000Z-000000000000"])
-def test_one_that_is_not_there(store: ObjectStorage, there: str, tmp_path: Path, name: str) -> None:
+def test_unknown_release_is_not_pulled(store: ObjectStorage, there: str, tmp_path: Path, name: str) -> None:
     with pytest.raises(ReleaseError, match="holds no release"):
         pull(store.url, tmp_path / "r", name)
     assert not (tmp_path / "r").exists() or release_ids(tmp_path / "r") == []
 
 
-def test_what_was_harmed_is_refused(store: ObjectStorage, there: str, tmp_path: Path) -> None:
+def test_damaged_release_is_not_pulled(store: ObjectStorage, there: str, tmp_path: Path) -> None:
     store.put(f"{there}/golden.jsonl", b"x" * len(store.get(f"{there}/golden.jsonl")))
     with pytest.raises(ReleaseError, match=r"golden\.jsonl: SHA-256"):
         pull(store.url, tmp_path / "r")
@@ -85,7 +87,7 @@ def test_what_was_harmed_is_refused(store: ObjectStorage, there: str, tmp_path: 
         pull(store.url, tmp_path / "r")
 
 
-def test_a_signature_is_asked_for(store: ObjectStorage, releases: Path, tmp_path: Path) -> None:
+def test_pull_requires_trusted_signature(store: ObjectStorage, releases: Path, tmp_path: Path) -> None:
     private, public = write_keys(tmp_path)
     source = tmp_path / "signed"
     name = str(current_id(releases))
@@ -100,12 +102,12 @@ def test_a_signature_is_asked_for(store: ObjectStorage, releases: Path, tmp_path
     assert pull(store.url, tmp_path / "r", trusted=trusted) == name
 
 
-def test_a_url_with_credentials_is_refused(tmp_path: Path) -> None:
+def test_url_with_credentials_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds credentials"):
         pull("s3://key:secret@bucket/x", tmp_path / "r")
 
 
-def test_what_nobody_here_knows_is_not_replaced(
+def test_push_refuses_unknown_remote_current(
     store: ObjectStorage, there: str, releases: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A directory that is new, or was lost: its first release was compared with nothing."""
@@ -118,9 +120,9 @@ def test_what_nobody_here_knows_is_not_replaced(
     names = store.names()
     push_it = ["release", "push", "--releases", str(here), "--to", store.url]
     assert cli.main([*push_it, "--promote"]) == 2
-    said = capfd.readouterr().err
-    assert said.startswith(f"taugate: {store.url}: its current release {there} is not in {here}, so nothing was ")
-    assert f"`taugate release pull {there}`, then push again" in said
+    message = capfd.readouterr().err
+    assert message.startswith(f"taugate: {store.url}: its current release {there} is not in {here}, so nothing was ")
+    assert f"`taugate release pull {there}`, then push again" in message
     assert (store.names(), store.get(CURRENT).decode().strip()) == (names, there)
     assert cli.main(push_it) == 0, "without --promote it takes nobody's place"
     assert cli.main(["release", "pull", "--releases", str(here), "--from", store.url, there]) == 0
@@ -128,17 +130,17 @@ def test_what_nobody_here_knows_is_not_replaced(
     assert store.get(CURRENT).decode().strip() == name
 
 
-def test_a_pointer_that_names_nothing_is_not_replaced_until_it_is_removed(
+def test_invalid_remote_pointer_is_not_replaced(
     store: ObjectStorage, there: str, releases: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["release", "push", "--releases", str(releases), "--to", store.url, "--promote"]
+    arguments = ["release", "push", "--releases", str(releases), "--to", store.url, "--promote"]
     store.put(CURRENT, b"../../etc")
-    assert cli.main(asked) == 2
+    assert cli.main(arguments) == 2
     assert (
         "current: does not hold one line with a release id; find out who wrote it, remove it" in capfd.readouterr().err
     )
     store.remove(CURRENT)
-    assert cli.main(asked) == 0
+    assert cli.main(arguments) == 0
     assert store.get(CURRENT).decode().strip() == there
 
 
@@ -156,7 +158,7 @@ def cron(store: ObjectStorage, data: str, releases: Path, encoder: Path, *more: 
     return codes
 
 
-def test_recalibration_without_a_directory_that_stays(
+def test_recalibration_works_from_object_store(
     store: ObjectStorage, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The first release, the same once more, one that keeps less, and one that may not be promoted."""

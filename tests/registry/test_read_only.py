@@ -1,4 +1,4 @@
-"""A read-only mount: everything that looks works, everything that changes says so in one line."""
+"""A read-only mount: reading works, and changes are refused in one line."""
 
 import errno
 import os
@@ -34,29 +34,31 @@ def read_only(copy: Path, first: str, three: list[str], monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("action", ["list", "show", "verify", "history", "diff"])
-def test_looking_needs_no_right_to_write(read_only: list[str], release: Release, action: str) -> None:
+def test_read_commands_work_read_only(read_only: list[str], release: Release, action: str) -> None:
     code, out, _ = release(action, *([read_only[0]] if action == "diff" else []))
     assert code == 0
     assert out
 
 
-def test_a_dry_run_needs_none(read_only: list[str], release: Release) -> None:
+def test_dry_run_works_read_only(read_only: list[str], release: Release) -> None:
     code, out, _ = release("prune", "--dry-run", "--keep", "1")
     assert (code, out) == (0, f"would prune {read_only[2]}\n")
 
 
-def test_a_release_is_held_and_opened(copy: Path, read_only: list[str]) -> None:
+def test_release_is_opened_read_only(copy: Path, read_only: list[str]) -> None:
     with lock_for_reading(copy / read_only[1]):
         assert load(copy / read_only[1]).manifest.release_id == read_only[1]
 
 
 @pytest.mark.parametrize("action", ["promote", "rollback", "shadow", "prune"])
-def test_changing_says_why_it_cannot(copy: Path, read_only: list[str], release: Release, action: str) -> None:
+def test_change_of_read_only_directory_is_refused(
+    copy: Path, read_only: list[str], release: Release, action: str
+) -> None:
     arguments = {"promote": [read_only[2]], "shadow": [read_only[2]], "rollback": [], "prune": ["--keep", "0"]}
     code, out, error = release(action, *arguments[action])
     assert (code, out) == (2, "")
     assert error.splitlines() == [
-        f"taugate: {copy}: cannot be changed from here (Read-only file system: .lock); run this where it is writable"
+        f"taugate: {copy}: is not writable (Read-only file system: .lock); run the command where it is"
     ]
     assert current_id(copy) == read_only[1]
     assert all((copy / name / MANIFEST).is_file() for name in read_only)

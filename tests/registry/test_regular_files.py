@@ -1,4 +1,4 @@
-"""What stands in a file's place, a link, a pipe or far too much, is refused with its name, and nobody waits for it."""
+"""Links, pipes and oversized files in place of a release's files are refused with their names, without blocking."""
 
 import os
 import shutil
@@ -40,14 +40,16 @@ def folder(path: Path) -> None:
 
 @pytest.mark.parametrize("change", [link, pipe, endless, folder])
 @pytest.mark.parametrize("name", [MANIFEST, "report.html", "encoder/model.onnx"])
-def test_it_is_refused(releases: Path, tmp_path: Path, name: str, change: Callable[[Path], None]) -> None:
+def test_irregular_release_file_is_refused(
+    releases: Path, tmp_path: Path, name: str, change: Callable[[Path], None]
+) -> None:
     release = find(shutil.copytree(releases, tmp_path / "releases"))
     change(release / name)
     with pytest.raises(ReleaseError, match=name):
         verify(release)
 
 
-def test_a_link_to_a_folder_is_refused(releases: Path, tmp_path: Path) -> None:
+def test_linked_folder_is_refused(releases: Path, tmp_path: Path) -> None:
     release = find(shutil.copytree(releases, tmp_path / "releases"))
     link(release / "encoder")
     with pytest.raises(ReleaseError, match="encoder"):
@@ -55,14 +57,14 @@ def test_a_link_to_a_folder_is_refused(releases: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [pipe, lambda path: path.write_bytes(bytes(1 << 20)), lambda path: path.mkdir()])
-def test_signatures_likewise(releases: Path, tmp_path: Path, change: Callable[[Path], None]) -> None:
+def test_irregular_signature_is_refused(releases: Path, tmp_path: Path, change: Callable[[Path], None]) -> None:
     release = find(shutil.copytree(releases, tmp_path / "releases"))
     change(release / SIGNATURE)
     with pytest.raises(ReleaseError, match=SIGNATURE):
         verify(release, TrustedKeys.load(write_keys(tmp_path)[1]))
 
 
-def test_no_more_is_read_than_asked_for(tmp_path: Path) -> None:
+def test_read_bounded_limits_size(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"1234")
     assert read_bounded(path, 4) == b"1234"
@@ -70,7 +72,7 @@ def test_no_more_is_read_than_asked_for(tmp_path: Path) -> None:
         read_bounded(path, 3)
 
 
-def test_what_a_manifest_says_is_cut_short_in_a_message(releases: Path, tmp_path: Path) -> None:
+def test_long_manifest_value_is_truncated_in_message(releases: Path, tmp_path: Path) -> None:
     release = find(shutil.copytree(releases, tmp_path / "releases"))
     (release / MANIFEST).write_text('{"schema_version": "\\u001b[2J' + "x" * 100_000 + '"}')
     with pytest.raises(ReleaseError) as refused:

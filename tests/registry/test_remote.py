@@ -1,4 +1,4 @@
-"""Releases in object storage: pushed so that half of one is none, copied so that nothing is opened unchecked."""
+"""Releases in object storage: a partial push does not count, and nothing is opened unchecked."""
 
 import shutil
 import socket
@@ -44,7 +44,7 @@ def pushed(release: Path, store: ObjectStorage) -> Path:
     return release
 
 
-def test_what_is_pushed_comes_back_and_loads(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
+def test_pushed_release_is_copied_and_loads(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
     pushed(release, store)
     copy = update_copy(store.url + "/", tmp_path / "copy")
     assert current_id(copy) == release.name
@@ -54,9 +54,7 @@ def test_what_is_pushed_comes_back_and_loads(release: Path, store: ObjectStorage
     }
 
 
-def test_the_current_release_moves_and_the_one_before_stays(
-    release: Path, store: ObjectStorage, tmp_path: Path
-) -> None:
+def test_copy_keeps_current_and_previous_release(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     names = []
     for each in (release, another(release, "b"), another(release, "c")):
@@ -68,9 +66,7 @@ def test_the_current_release_moves_and_the_one_before_stays(
     assert verify(find(copy)).release_id == names[0]
 
 
-def test_half_a_push_is_no_release_and_the_next_one_finishes_it(
-    release: Path, store: ObjectStorage, tmp_path: Path
-) -> None:
+def test_interrupted_push_is_resumed(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
     upload, uploaded = Store.upload, []
 
     def killed(self: Store, path: Path, name: str) -> None:
@@ -95,7 +91,7 @@ def test_half_a_push_is_no_release_and_the_next_one_finishes_it(
         push(release, store.url)
 
 
-def test_another_release_of_the_same_id_is_not_overwritten(release: Path, store: ObjectStorage) -> None:
+def test_push_does_not_overwrite_other_release(release: Path, store: ObjectStorage) -> None:
     pushed(release, store)
     store.put(f"{release.name}/{MANIFEST}", b"{}")
     with pytest.raises(ReleaseError, match=rf"{release.name}: holds another manifest\.json"):
@@ -103,7 +99,7 @@ def test_another_release_of_the_same_id_is_not_overwritten(release: Path, store:
     assert store.get(f"{release.name}/{MANIFEST}") == b"{}"
 
 
-def test_what_does_not_verify_is_not_pushed(release: Path, store: ObjectStorage) -> None:
+def test_damaged_release_is_not_pushed(release: Path, store: ObjectStorage) -> None:
     (release / "report.html").write_bytes(b"")
     with pytest.raises(ReleaseError, match=r"report\.html"):
         push(release, store.url)
@@ -112,8 +108,11 @@ def test_what_does_not_verify_is_not_pushed(release: Path, store: ObjectStorage)
 
 HARMS: dict[str, tuple[Callable[[ObjectStorage, str], None], str]] = {
     "tampered": (lambda s, n: s.put(f"{n}/index.faiss", b"x" * len(s.get(f"{n}/index.faiss"))), "index.faiss: SHA-256"),
-    "longer": (lambda s, n: s.put(f"{n}/golden.jsonl", s.get(f"{n}/golden.jsonl") + b"x"), "golden.jsonl: not the"),
-    "shorter": (lambda s, n: s.put(f"{n}/golden.jsonl", b"x"), "golden.jsonl: not the"),
+    "longer": (
+        lambda s, n: s.put(f"{n}/golden.jsonl", s.get(f"{n}/golden.jsonl") + b"x"),
+        "golden.jsonl: its size is not",
+    ),
+    "shorter": (lambda s, n: s.put(f"{n}/golden.jsonl", b"x"), "golden.jsonl: its size is not"),
     "missing": (lambda s, n: s.remove(f"{n}/encoder/model.onnx"), "model.onnx: missing"),
     "manifest": (lambda s, n: s.put(f"{n}/manifest.json", b"{"), "s3://releases/team/.*manifest.json: cannot be read"),
     "no manifest": (lambda s, n: s.remove(f"{n}/manifest.json"), "holds no release"),
@@ -125,14 +124,14 @@ HARMS: dict[str, tuple[Callable[[ObjectStorage, str], None], str]] = {
 }
 
 
-@pytest.mark.parametrize(("harm", "said"), HARMS.values(), ids=HARMS.keys())
-def test_what_is_harmed_is_refused_and_the_copy_stays(
-    release: Path, store: ObjectStorage, tmp_path: Path, harm: Callable[[ObjectStorage, str], None], said: str
+@pytest.mark.parametrize(("harm", "message"), HARMS.values(), ids=HARMS.keys())
+def test_damaged_download_keeps_copy(
+    release: Path, store: ObjectStorage, tmp_path: Path, harm: Callable[[ObjectStorage, str], None], message: str
 ) -> None:
     copy = update_copy(store.url, tmp_path / "copy") if pushed(release, store) else tmp_path
     other = pushed(another(release), store)
     harm(store, other.name)
-    with pytest.raises(ReleaseError, match=said):
+    with pytest.raises(ReleaseError, match=message):
         update_copy(store.url, copy)
     assert current_id(copy) == release.name
     assert sorted(path.name for path in copy.iterdir() if path.name != ".bring.lock") == sorted(
@@ -140,12 +139,12 @@ def test_what_is_harmed_is_refused_and_the_copy_stays(
     )
     verify(find(copy))
     store.put(CURRENT, other.name.encode())
-    if "manifest" not in said:
+    if "manifest" not in message:
         push(other, store.url)  # which mends everything but another manifest
         assert current_id(update_copy(store.url, copy)) == other.name
 
 
-def test_a_damaged_copy_is_mended_when_asked(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
+def test_repair_replaces_damaged_copy(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
     pushed(release, store)
     copy = update_copy(store.url, tmp_path / "copy")
     (find(copy) / "index.faiss").write_bytes(b"")
@@ -154,7 +153,7 @@ def test_a_damaged_copy_is_mended_when_asked(release: Path, store: ObjectStorage
     verify(find(update_copy(store.url, copy, repair=True)))
 
 
-def test_signatures_travel_and_are_asked_for(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
+def test_signatures_are_copied_and_required(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
     private, public = write_keys(tmp_path)
     trusted = TrustedKeys.load(public)
     with pytest.raises(ReleaseError, match="not signed"):
@@ -167,40 +166,40 @@ def test_signatures_travel_and_are_asked_for(release: Path, store: ObjectStorage
     load(find(update_copy(store.url, tmp_path / "copy", trusted)), trusted=trusted)
 
 
-def test_a_store_that_is_down_or_refuses_is_said(
+def test_unreachable_store_is_reported(
     release: Path, store: ObjectStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ReleaseError, match="s3://no-bucket/.*does not answer or refuses") as refused:
+    with pytest.raises(ReleaseError, match="s3://no-bucket/.*does not respond or refuses") as refused:
         push(release, "s3://no-bucket/x")
     assert not isinstance(refused.value, StoreError)
     with object_storage() as (other, server):
         monkeypatch.setenv("AWS_ENDPOINT_URL", other.environment["AWS_ENDPOINT_URL"])
         copy = update_copy(store.url, tmp_path / "copy") if pushed(release, other) else tmp_path
         server.stop()
-        with pytest.raises(StoreError, match=r"s3://releases/team/current: the store does not answer"):
+        with pytest.raises(StoreError, match=r"s3://releases/team/current: the store does not respond"):
             update_copy(store.url, copy)
-        with pytest.raises(StoreError, match="does not answer"):
+        with pytest.raises(StoreError, match="does not respond"):
             push(release, store.url)
         server.start()  # so that leaving the block can stop it
     load(find(copy))
 
 
-def test_a_store_that_breaks_off_at_the_manifest_is_no_fault_of_the_release(
-    release: Path, store: ObjectStorage, tmp_path: Path
-) -> None:
+def test_store_error_is_not_release_error(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
     pushed(release, store)
     read = Store.read
 
     def broken(self: Store, name: str, most: int) -> bytes:
         if name.endswith(MANIFEST):
-            raise StoreError("the store does not answer")
+            raise StoreError("the store does not respond")
         return read(self, name, most)
 
     with patch.object(Store, "read", broken), pytest.raises(StoreError):
         update_copy(store.url, tmp_path / "copy")
 
 
-def test_without_credentials_it_is_said(store: ObjectStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_reported(
+    store: ObjectStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
@@ -209,7 +208,7 @@ def test_without_credentials_it_is_said(store: ObjectStorage, tmp_path: Path, mo
         update_copy(store.url, tmp_path / "copy")
 
 
-def test_nothing_is_removed_from_a_folder_that_is_no_copy(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
+def test_other_folder_is_not_used_as_copy(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
     pushed(release, store)
     with pytest.raises(InputError, match="is not a copy of releases"):
         update_copy(store.url, release.parent)
@@ -222,9 +221,7 @@ def test_nothing_is_removed_from_a_folder_that_is_no_copy(release: Path, store: 
         update_copy(store.url, tmp_path / "file")
 
 
-def test_a_release_that_does_not_fit_the_disk_is_said_before_it_is_fetched(
-    release: Path, store: ObjectStorage, tmp_path: Path
-) -> None:
+def test_full_disk_is_reported_before_download(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
     pushed(release, store)
     with patch("taugate.registry.remote.download.shutil.disk_usage") as usage:
         usage.return_value.free = 1000
@@ -233,29 +230,29 @@ def test_a_release_that_does_not_fit_the_disk_is_said_before_it_is_fetched(
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("nothing://x", "Protocol not known"),
         ("s3://key:secret@bucket/x", "holds credentials"),
         ("gs://bucket/x", "package for gs:// is missing"),
     ],
 )
-def test_a_url_that_cannot_be_used_is_said(tmp_path: Path, url: str, said: str) -> None:
-    with pytest.raises(InputError, match=said) as refused:
+def test_unusable_url_is_refused(tmp_path: Path, url: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as refused:
         update_copy(url, tmp_path / "copy")
     assert "secret" not in str(refused.value)
 
 
-def test_a_store_that_is_asked_at_once_and_is_not_there_is_said() -> None:
+def test_store_that_connects_eagerly_is_reported() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with pytest.raises(StoreError, match="the store does not answer"):
+    with pytest.raises(StoreError, match="the store does not respond"):
         Store(f"ftp://127.0.0.1:{port}/releases")
 
 
 @pytest.mark.parametrize("missing", ["fsspec.core", "s3fs"])
-def test_without_its_packages_the_extra_is_named(tmp_path: Path, missing: str) -> None:
+def test_missing_package_names_extra(tmp_path: Path, missing: str) -> None:
     with (
         patch.dict(sys.modules["fsspec.registry"]._registry, clear=True),  # of classes that were imported before
         patch.dict("sys.modules", {missing: None}),
@@ -265,7 +262,7 @@ def test_without_its_packages_the_extra_is_named(tmp_path: Path, missing: str) -
 
 
 @pytest.mark.parametrize("scheme", ["memory", "file"])
-def test_other_file_systems_do_as_well(release: Path, tmp_path: Path, scheme: str) -> None:
+def test_other_file_systems_are_supported(release: Path, tmp_path: Path, scheme: str) -> None:
     url = f"{scheme}://{tmp_path}/store"
     push(release, url)
     promote_remote(url, release.name)

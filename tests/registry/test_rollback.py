@@ -1,4 +1,4 @@
-"""A rollback goes back, a second one further back, and neither anywhere that was not current."""
+"""Rollback returns to releases that were current before, one further back each time."""
 
 import shutil
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def promote_all(copy: Path, names: list[str]) -> None:
         promote(copy, name)
 
 
-def test_each_rollback_goes_one_further_back(copy: Path, first: str, three: list[str], release: Release) -> None:
+def test_repeated_rollback_goes_further_back(copy: Path, first: str, three: list[str], release: Release) -> None:
     a, b, c = three
     promote_all(copy, three)
     for expected in (b, a, first):
@@ -30,12 +30,10 @@ def test_each_rollback_goes_one_further_back(copy: Path, first: str, three: list
         assert current_id(copy) == expected
     code, out, error = release("rollback")
     assert (code, out) == (2, "")
-    assert error == (
-        f"taugate: {copy}: no earlier release is left to go back to from {first}; promote one ({c}, {b}, {a})\n"
-    )
+    assert error == (f"taugate: {copy}: no earlier release to roll back to from {first}; promote one ({c}, {b}, {a})\n")
 
 
-def test_a_promotion_after_a_rollback_begins_from_there(copy: Path, first: str, three: list[str]) -> None:
+def test_promotion_after_rollback_extends_stack(copy: Path, first: str, three: list[str]) -> None:
     a, b, c = three
     promote_all(copy, [a, b])
     assert rollback(copy) == a
@@ -46,23 +44,23 @@ def test_a_promotion_after_a_rollback_begins_from_there(copy: Path, first: str, 
     assert [rollback(copy), rollback(copy), rollback(copy)] == [c, a, first]
 
 
-def test_a_rollback_can_skip(copy: Path, first: str, three: list[str], release: Release) -> None:
+def test_rollback_to_named_release_skips_others(copy: Path, first: str, three: list[str], release: Release) -> None:
     a, b, c = three
     promote_all(copy, three)
     assert release("rollback", a)[:2] == (0, f"* {a}\n")
     assert rollback_targets(copy) == [first]
     code, _, error = release("rollback", c)
     assert code == 2
-    assert f"{c} was never current before {a}; before it were {first}; promote one ({c}, {b}, {first})" in error
+    assert f"{c} was never current before {a}; earlier releases: {first}; promote one ({c}, {b}, {first})" in error
 
 
 @pytest.mark.parametrize("name", ["nonsense", "../../etc", "20200101T000000Z-000000000000", ""])
-def test_what_is_no_release_is_refused(copy: Path, first: str, release: Release, name: str) -> None:
+def test_rollback_to_unknown_release_is_refused(copy: Path, first: str, release: Release, name: str) -> None:
     assert release("rollback", name)[0] == 2
     assert current_id(copy) == first
 
 
-def test_a_rollback_asks_for_no_words(copy: Path, first: str) -> None:
+def test_rollback_needs_no_options(copy: Path, first: str) -> None:
     """What was in force once was meant: a rollback is for bad days."""
     odd = clone(copy / first, 0, lambda manifest: (of_another_encoder(manifest), without_a_cut(manifest)))
     promote(copy, odd, force=True, new_encoder=True)
@@ -70,7 +68,7 @@ def test_a_rollback_asks_for_no_words(copy: Path, first: str) -> None:
     assert rollback(copy) == odd
 
 
-def test_a_rollback_goes_only_to_what_verifies(copy: Path, first: str, three: list[str], release: Release) -> None:
+def test_rollback_to_damaged_release_is_refused(copy: Path, first: str, three: list[str], release: Release) -> None:
     promote_all(copy, three[:2])
     (copy / three[0] / MANIFEST).write_bytes(b"{")
     code, _, error = release("rollback")
@@ -80,7 +78,7 @@ def test_a_rollback_goes_only_to_what_verifies(copy: Path, first: str, three: li
     assert release("rollback", first)[0] == 0
 
 
-def test_what_was_removed_is_passed_over(copy: Path, first: str, three: list[str]) -> None:
+def test_rollback_skips_removed_releases(copy: Path, first: str, three: list[str]) -> None:
     promote_all(copy, three)
     for gone in three[1:]:  # also the current one, which is the worst of days
         shutil.rmtree(copy / gone)
@@ -88,7 +86,7 @@ def test_what_was_removed_is_passed_over(copy: Path, first: str, three: list[str
     assert rollback(copy) == first
 
 
-def test_without_a_history_the_parents_lead_back(copy: Path, first: str) -> None:
+def test_rollback_follows_parents_without_history(copy: Path, first: str) -> None:
     second = clone(copy / first, 0, parent=first)
     third = clone(copy / first, 1, parent=second)
     (copy / HISTORY).unlink()
@@ -99,7 +97,7 @@ def test_without_a_history_the_parents_lead_back(copy: Path, first: str) -> None
     assert rollback(copy) == first
 
 
-def test_parents_in_a_circle_end(copy: Path, first: str) -> None:
+def test_circular_parents_are_handled(copy: Path, first: str) -> None:
     second = clone(copy / first, 0, parent="20300101T000100Z-" + first[-12:])
     third = clone(copy / first, 1, parent=second)
     assert third == "20300101T000100Z-" + first[-12:]
@@ -108,14 +106,14 @@ def test_parents_in_a_circle_end(copy: Path, first: str) -> None:
     assert rollback_targets(copy) == [second]
 
 
-def test_without_a_current_release_there_is_nothing_to_leave(copy: Path, first: str, release: Release) -> None:
+def test_rollback_needs_current_release(copy: Path, first: str, release: Release) -> None:
     (copy / CURRENT).unlink()
     code, _, error = release("rollback")
     assert code == 2
     assert error == f"taugate: {copy}: no release is current; promote one ({first})\n"
 
 
-def test_an_interrupted_promotion_is_no_place_to_go_back_to(copy: Path, first: str, three: list[str]) -> None:
+def test_interrupted_promotion_is_not_rollback_target(copy: Path, first: str, three: list[str]) -> None:
     a, b, c = three
     promote(copy, a)
     record(copy, "promote", b, a)  # and killed before the pointer moved
@@ -126,14 +124,14 @@ def test_an_interrupted_promotion_is_no_place_to_go_back_to(copy: Path, first: s
     assert rollback_targets(copy) == [a, first]
 
 
-def test_a_pointer_moved_by_hand_is_a_place_to_go_back_to(copy: Path, first: str, three: list[str]) -> None:
+def test_manually_set_release_is_rollback_target(copy: Path, first: str, three: list[str]) -> None:
     a, b, _ = three
     (copy / CURRENT).write_text(a + "\n", encoding="ascii")
     promote(copy, b)
     assert rollback(copy) == a
 
 
-def test_two_operators_do_not_go_back_twice(
+def test_concurrent_rollback_is_refused(
     copy: Path, first: str, three: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who decided on what another has left by then is told so."""
@@ -147,6 +145,6 @@ def test_two_operators_do_not_go_back_twice(
         return verify(folder, trusted)
 
     monkeypatch.setattr(promotion, "verify_with_collection", slow)
-    with pytest.raises(ReleaseError, match="meanwhile"):
+    with pytest.raises(ReleaseError, match="in the meantime"):
         rollback(copy)
     assert current_id(copy) == three[1]

@@ -14,7 +14,7 @@ from tests.retrieval.release.clones import clone, of_another_encoder
 Release = Callable[..., tuple[int, str, str]]
 
 
-def test_it_is_named_replaced_and_taken_back(copy: Path, first: str, three: list[str], release: Release) -> None:
+def test_shadow_pointer_is_set_and_removed(copy: Path, first: str, three: list[str], release: Release) -> None:
     assert shadow_id(copy) is None
     for name in three[:2]:
         assert release("shadow", name) == (0, f"~ {name}\n", "")
@@ -30,14 +30,14 @@ def test_it_is_named_replaced_and_taken_back(copy: Path, first: str, three: list
     assert current_id(copy) == first
 
 
-def test_it_may_have_another_encoder(copy: Path, first: str, release: Release) -> None:
+def test_shadow_may_have_other_encoder(copy: Path, first: str, release: Release) -> None:
     """What a change would do is what it is for."""
     assert release("shadow", clone(copy / first, 0, of_another_encoder))[0] == 0
 
 
-def test_what_cannot_be_one(copy: Path, first: str, three: list[str], release: Release) -> None:
+def test_unfit_shadow_is_refused(copy: Path, first: str, three: list[str], release: Release) -> None:
     (copy / three[0] / MANIFEST).write_bytes(b"{")
-    for arguments, said in (
+    for arguments, message in (
         ([three[0]], MANIFEST),
         ([first], "is the current release"),
         (["nonsense"], "holds no release"),
@@ -46,12 +46,12 @@ def test_what_cannot_be_one(copy: Path, first: str, three: list[str], release: R
     ):
         code, out, error = release("shadow", *arguments)
         assert (code, out) == (2, "")
-        assert said in error
+        assert message in error
         assert shadow_id(copy) is None
     assert len(history.read(copy).events) == 1
 
 
-def test_a_pointer_to_nothing_is_said_and_can_be_mended(copy: Path, three: list[str], release: Release) -> None:
+def test_invalid_shadow_pointer_can_be_repaired(copy: Path, three: list[str], release: Release) -> None:
     (copy / SHADOW).write_text("nonsense", encoding="ascii")
     with pytest.raises(ReleaseError, match="taugate release shadow"):
         shadow_id(copy)

@@ -1,4 +1,4 @@
-"""A releases directory that other processes change, and a reader beside them."""
+"""A releases directory that other processes change, and a concurrent reader."""
 
 import subprocess
 import sys

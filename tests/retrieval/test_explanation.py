@@ -1,4 +1,4 @@
-"""An explanation says what a search does with a document, to the bit, and names the first rule that drops it."""
+"""An explanation equals the search, to the bit, and names the first rule that drops a document."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.serving.explained import check
 from taugate.errors import InputError
 from taugate.registry.catalog import find
 from taugate.retrieval.documents.filters import Filter, OneOf, all_of
@@ -19,6 +18,7 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.vectors.similarity import Float32
 from tests.chunked_release import write_chunked_release
+from tests.retrieval.brute_force import check
 
 QUERY = "Do I need a building permit for a garage?"
 
@@ -43,13 +43,13 @@ def ranked(release: Release, place: int, **asked: Any) -> str:
     return release.documents[int(answer.positions[place - 1])].id
 
 
-def test_random_pairs_agree_with_brute_force(chunked: Release) -> None:
+def test_explanations_agree_with_brute_force(chunked: Release) -> None:
     rules, wrong = check(chunked, pairs=120, seed=1)
     assert not wrong
     assert {*rules} >= {"kept", "threshold", "rank", "filter"}
 
 
-def test_the_rule_is_the_first_that_drops_it(whole: Release) -> None:
+def test_rule_is_first_that_drops(whole: Release) -> None:
     third, ninth = ranked(whole, 3), ranked(whole, 9)
     assert explained(whole, third, policy=Policy("similarity", -1.0, 5)).rule == "kept"
     assert explained(whole, third, policy=Policy("none", None, 5)).why == "It is returned: no threshold is in force."
@@ -65,7 +65,7 @@ def test_the_rule_is_the_first_that_drops_it(whole: Release) -> None:
     assert "Its rank is 9, and the search considers the first 5" in further.why
 
 
-def test_a_threshold_that_is_met_exactly_keeps(whole: Release) -> None:
+def test_score_equal_to_threshold_is_kept(whole: Release) -> None:
     first = explained(whole, ranked(whole, 2), policy=Policy("none", None, 5))
     for tau, rule in (
         (first.score, "kept"),
@@ -76,24 +76,24 @@ def test_a_threshold_that_is_met_exactly_keeps(whole: Release) -> None:
         assert ("equal to" if rule == "kept" else "e-08 below") in found.why
 
 
-def test_filters_and_permissions(whole: Release) -> None:
-    document = next(each for each in whole.documents if each.metadata["category"] == "bygglov")
+def test_filters_and_permissions_are_explained(whole: Release) -> None:
+    document = next(document for document in whole.documents if document.metadata["category"] == "bygglov")
     others = all_of(OneOf.of("category", "rot-avdrag"))
     filtered = explained(whole, document.id, Query(QUERY, 5, filter=others))
     assert (filtered.rule, filtered.filtered, filtered.score, filtered.rank) == ("filter", True, None, None)
-    assert filtered.why == "The filter of the request leaves it out: 'category' is 'bygglov'."
-    for wanted in (None, all_of(OneOf.of("category", "bygglov")), others):
-        hidden = explained(whole, document.id, Query(QUERY, 5, filter=wanted, permitted=others))
+    assert filtered.why == "The request's filter excludes it: 'category' is 'bygglov'."
+    for query_filter in (None, all_of(OneOf.of("category", "bygglov")), others):
+        hidden = explained(whole, document.id, Query(QUERY, 5, filter=query_filter, permitted=others))
         assert hidden == Explanation(document.id, "key_filter", "The filter of the API key hides it.", filtered=True)
     own = all_of(OneOf.of("category", "bygglov"))
     seen = explained(whole, document.id, Query(QUERY, 5, permitted=own))
-    assert seen.ranked == sum(each.metadata["category"] == "bygglov" for each in whole.documents)
+    assert seen.ranked == sum(document.metadata["category"] == "bygglov" for document in whole.documents)
     with pytest.raises(InputError, match="no document has the field"):
         explained(whole, document.id, Query(QUERY, 5, filter=all_of(OneOf.of("nowhere", "x"))))
 
 
-def test_a_parent_stands_for_its_passages(chunked: Release) -> None:
-    passage = next(each for each in chunked.documents if each.parent and each.id.endswith("#2"))
+def test_parent_represents_its_passages(chunked: Release) -> None:
+    passage = next(document for document in chunked.documents if document.parent and document.id.endswith("#2"))
     query = Query(passage.text, 5)
     by_parent, by_passage = (explained(chunked, name, query) for name in (passage.document_id, passage.id))
     assert by_parent == by_passage
@@ -103,7 +103,7 @@ def test_a_parent_stands_for_its_passages(chunked: Release) -> None:
     assert repr(passage.id) in first.why
 
 
-def test_an_unknown_document_is_said_to_be_unknown(chunked: Release) -> None:
+def test_unknown_document_raises(chunked: Release) -> None:
     for name in ("nowhere", "#1", "å", "a" * 3000, "\ud800"):
         with pytest.raises(UnknownDocument, match="no document with the id"):
             explained(chunked, name)
@@ -113,12 +113,12 @@ def test_every_id_is_found(chunked: Release) -> None:
     documents = [*chunked.documents]
     for position, document in enumerate(documents):
         assert chunked.documents.positions(document.id).tolist() == [position]
-    for parent in {each.parent for each in documents if each.parent}:
+    for parent in {document.parent for document in documents if document.parent}:
         expected = [position for position, each in enumerate(documents) if each.parent == parent]
         assert chunked.documents.positions(parent).tolist() == expected
 
 
-def test_a_text_beyond_the_window_is_truncated(whole: Release) -> None:
+def test_text_beyond_window_is_truncated(whole: Release) -> None:
     words = {document.id: len(document.encoded_text.split()) for document in whole.documents}
     shortest, longest = min(words, key=words.__getitem__), max(words, key=words.__getitem__)
     assert [explained(whole, name).truncated for name in (shortest, longest)] == [False, True]
@@ -141,7 +141,7 @@ class Forgetful:
         return self._index.search_within(queries, k, DocumentSubset(kept))
 
 
-def test_what_an_approximate_index_misses_is_said(whole: Release) -> None:
+def test_missed_document_is_explained(whole: Release) -> None:
     lost = ranked(whole, 2)
     index = Forgetful(whole.retriever.index, int(whole.documents.positions(lost)[0]))
     found = explained(whole, lost, index=index)
@@ -149,12 +149,12 @@ def test_what_an_approximate_index_misses_is_said(whole: Release) -> None:
     assert found.relevance == pytest.approx(explained(whole, lost).relevance, abs=0.05)
 
 
-def test_a_refused_query_says_so(whole: Release) -> None:
+def test_refused_query_is_explained(whole: Release) -> None:
     rule = AnswerRule(AnswerScore("best_similarity", Signals(5)), 1.5)
     name = ranked(whole, 1)
     refused = explained(whole, name, abstention=rule, policy=Policy("similarity", -1.0, 5))
     assert (refused.rule, refused.kept) == ("unanswerable", False)
-    assert "below the 1.5000 from which queries are answered" in refused.why
+    assert "below the 1.5000 needed for an answer" in refused.why
     forced = explained(whole, name, Query(QUERY, 5, min_results=1), abstention=rule)
     assert forced.rule == "min_results" and "seems to have no answer" in forced.why
     permitted: Filter = all_of(OneOf.of("category", str(whole.documents[0].metadata["category"])))

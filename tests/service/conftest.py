@@ -1,4 +1,4 @@
-"""Two releases of the sample, of which a test may promote either."""
+"""Two releases of the sample, either of which a test may promote."""
 
 import shutil
 from pathlib import Path

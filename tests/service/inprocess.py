@@ -1,4 +1,4 @@
-"""The application inside the test, on a release whose retriever waits until the test lets it go."""
+"""The application in the test's process, on a release whose retriever waits for the test."""
 
 import asyncio
 import threading

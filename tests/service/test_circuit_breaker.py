@@ -1,4 +1,4 @@
-"""The circuit breaker of Redis: who may ask after a failure and when, on a clock that the test moves."""
+"""The circuit breaker of Redis, on a clock that the test moves."""
 
 import time
 
@@ -32,7 +32,7 @@ def seconds_until_allowed(breaker: CircuitBreaker, clock: Clock) -> float:
     return clock.now - began
 
 
-def test_the_pause_doubles_up_to_the_longest(clock: Clock) -> None:
+def test_pause_doubles_up_to_longest(clock: Clock) -> None:
     breaker = CircuitBreaker(lambda error: None, first_pause=0.5, longest_pause=2.0)
     pauses = []
     fail(breaker)
@@ -42,7 +42,7 @@ def test_the_pause_doubles_up_to_the_longest(clock: Clock) -> None:
     assert pauses == [0.5, 1.0, 2.0, 2.0]
 
 
-def test_one_caller_asks_for_all_until_it_is_answered(clock: Clock) -> None:
+def test_one_caller_tries_after_pause(clock: Clock) -> None:
     breaker = CircuitBreaker(lambda error: None)
     assert [breaker.allows() for _ in range(3)] == [True] * 3
     fail(breaker)
@@ -52,7 +52,7 @@ def test_one_caller_asks_for_all_until_it_is_answered(clock: Clock) -> None:
     assert [breaker.allows() for _ in range(3)] == [True] * 3
 
 
-def test_callers_that_failed_together_count_once(clock: Clock) -> None:
+def test_concurrent_failures_count_once(clock: Clock) -> None:
     breaker = CircuitBreaker(lambda error: None)
     for _ in range(20):
         breaker.failed(DOWN, 0)
@@ -61,7 +61,7 @@ def test_callers_that_failed_together_count_once(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(("up", "told"), [(None, [None, DOWN, None]), (True, [DOWN, None])])
-def test_only_changes_are_told(up: bool | None, told: list[Exception | None], clock: Clock) -> None:
+def test_only_changes_are_reported(up: bool | None, told: list[Exception | None], clock: Clock) -> None:
     changes: list[Exception | None] = []
     breaker = CircuitBreaker(changes.append, up=up)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Exploration: a seeded few of the results that τ drops are shown, marked, and logged with their propensity."""
+"""Exploration: a random few of the results below τ are returned, marked, and logged with their propensity."""
 
 import json
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def explored(reply: dict) -> list[str]:
     return [each["id"] for each in reply["results"] if each.get("explored")]
 
 
-def test_dropped_results_are_shown_with_the_probability_that_the_log_says(release: Release) -> None:
+def test_exploration_probability_equals_propensity(release: Release) -> None:
     shown, dropped = 0, 0
     for text in QUERIES:
         plain, whole, some = release.retriever.search(
@@ -81,7 +81,7 @@ def test_dropped_results_are_shown_with_the_probability_that_the_log_says(releas
     assert abs(shown - SHARE * dropped) < 4 * (SHARE * (1 - SHARE) * dropped) ** 0.5
 
 
-def test_the_same_query_shows_the_same_until_the_next_release(release: Release) -> None:
+def test_exploration_is_stable_per_release(release: Release) -> None:
     def drawn(exploration: Exploration) -> list[list[int]]:
         queries = [Query(text, 5, exploration=exploration) for text in QUERIES]
         return [each.positions.tolist() for each in release.retriever.search(queries)]
@@ -91,24 +91,24 @@ def test_the_same_query_shows_the_same_until_the_next_release(release: Release) 
     assert drawn(Exploration(SHARE, "two")) != first
 
 
-def test_a_query_that_is_rebuilt_from_the_cache_shows_the_same(release: Release) -> None:
+def test_cached_query_explores_same_results(release: Release) -> None:
     for text in QUERIES[:50]:
         query = Query(text, 5, exploration=Exploration(SHARE, "a release"))
         (answer,) = release.retriever.search([query])
-        assert answer.found is not None
-        again = release.retriever.rescore(query, release.retriever.vectors([text])[0], answer.found)
+        assert answer.retrieved is not None
+        again = release.retriever.rescore(query, release.retriever.vectors([text])[0], answer.retrieved)
         assert again.positions.tolist() == answer.positions.tolist()
         assert again.propensities.tolist() == answer.propensities.tolist()
 
 
-def test_a_result_that_min_results_keeps_is_not_explored(release: Release) -> None:
+def test_min_results_are_not_explored(release: Release) -> None:
     for text in QUERIES[:50]:
         query = Query(text, 5, min_results=5, exploration=Exploration(SHARE, "a release"))
         (answer,) = release.retriever.search([query])
         assert answer.propensities.tolist() == [1] * 5
 
 
-def test_what_is_explored_is_marked_counted_and_logged(exploring: ServiceProcess, log: Path) -> None:
+def test_explored_results_are_marked_and_logged(exploring: ServiceProcess, log: Path) -> None:
     replies = [asked(exploring, query) for query in QUERIES]
     shown = [explored(reply) for reply in replies]
     assert 0 < sum(map(len, shown)) < 100
@@ -145,30 +145,30 @@ def test_what_is_explored_is_marked_counted_and_logged(exploring: ServiceProcess
     [{"explore": False}, {"threshold": 0.9}, {"filter": {"category": "none of these"}}, {"group_by": "document"}],
     ids=["asked not to", "threshold", "filter", "grouped"],
 )
-def test_where_nothing_is_explored(exploring: ServiceProcess, fields: dict) -> None:
+def test_excluded_searches_explore_nothing(exploring: ServiceProcess, fields: dict) -> None:
     for query in QUERIES[:60]:
         assert not explored(asked(exploring, query, **fields))
 
 
-def test_off_unless_it_is_set(strict: Path) -> None:
+def test_exploration_is_off_by_default(strict: Path) -> None:
     with ServiceProcess(strict).ready() as service:
         assert not any(explored(asked(service, query)) for query in QUERIES)
 
 
-def test_a_share_over_a_tenth_is_refused(releases: Path) -> None:
+def test_share_over_tenth_is_refused(releases: Path) -> None:
     with ServiceProcess(releases, TAUGATE_EXPLORE_SHARE="0.2") as process:
         assert process.process.wait(30) == 2
         assert "TAUGATE_EXPLORE_SHARE" in process.log()
 
 
-def test_exploration_does_not_reach_explanations(exploring: ServiceProcess) -> None:
+def test_explain_ignores_exploration(exploring: ServiceProcess) -> None:
     reply = next(reply for query in QUERIES if explored(reply := asked(exploring, query)) and (text := query))
     body = {"query": text, "document_id": explored(reply)[0]}
     said = exploring.http.post("/explain", json=body).json()
     assert (said["kept"], said["rule"]) == (False, "threshold"), json.dumps(said)
 
 
-def test_equal_queries_have_equal_keys_only_where_they_explore_alike(release: Release) -> None:
+def test_cache_key_includes_exploration(release: Release) -> None:
     keys, plain = CacheKeys(release), Query("q", 5)
     explored = replace(plain, exploration=Exploration(SHARE, "r"))
     same = replace(plain, exploration=Exploration(SHARE, "r"))

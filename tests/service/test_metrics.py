@@ -1,4 +1,4 @@
-"""/metrics counts what was answered, in a form Prometheus takes, and a stranger's paths do not make it grow."""
+"""/metrics counts replies in a valid format, and unknown paths do not make it grow."""
 
 import math
 import shutil
@@ -51,7 +51,7 @@ def moved(service: ServiceProcess, path: str, body: object) -> dict[str, float]:
     }
 
 
-def test_promtool_accepts_them(service: ServiceProcess) -> None:
+def test_promtool_accepts_metrics(service: ServiceProcess) -> None:
     if shutil.which("promtool") is None:
         pytest.skip("promtool is not installed: make test-servers")
     service.http.post("/search", json={"query": QUERY, "threshold": 2.0})
@@ -60,12 +60,12 @@ def test_promtool_accepts_them(service: ServiceProcess) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_kept_search(service: ServiceProcess) -> None:
+def test_kept_results_are_counted(service: ServiceProcess) -> None:
     body = {"query": "asked for the first time", "k": 7, "threshold": -2.0}
     assert moved(service, "/search", body) == SEARCHED | {"results_total{kept}": 7}
 
 
-def test_a_search_asked_again_counts_as_the_user_sees_it(service: ServiceProcess) -> None:
+def test_cached_search_counts_results(service: ServiceProcess) -> None:
     body = {"query": "asked twice", "k": 7, "threshold": -2.0}
     service.http.post("/search", json=body)
     assert moved(service, "/search", body) == {
@@ -76,14 +76,14 @@ def test_a_search_asked_again_counts_as_the_user_sees_it(service: ServiceProcess
     }
 
 
-def test_a_search_that_drops_everything(service: ServiceProcess) -> None:
+def test_dropped_results_are_counted(service: ServiceProcess) -> None:
     assert moved(service, "/search", {"query": "asked and dropped", "k": 7, "threshold": 2.0}) == SEARCHED | {
         "results_total{dropped}": 7,
         "empty_responses_total{all_below_threshold}": 1,
     }
 
 
-def test_a_batch_counts_each_of_its_queries(service: ServiceProcess) -> None:
+def test_batch_counts_each_query(service: ServiceProcess) -> None:
     queries = [{"query": QUERY, "k": 3, "threshold": threshold} for threshold in (-2.0, 2.0, 2.0)]
     counted = moved(service, "/search/batch", {"queries": queries})
     assert counted["requests_total{/search/batch,200}"] == 1
@@ -92,14 +92,14 @@ def test_a_batch_counts_each_of_its_queries(service: ServiceProcess) -> None:
     assert counted["empty_responses_total{all_below_threshold}"] == 2
 
 
-def test_an_invalid_search_is_a_request_and_nothing_else(service: ServiceProcess) -> None:
+def test_invalid_search_counts_only_request(service: ServiceProcess) -> None:
     assert moved(service, "/search", {"query": ""}) == {
         "requests_total{/search,422}": 1,
         "request_duration_seconds_count{/search}": 1,
     }
 
 
-def test_the_release_is_described(service: ServiceProcess) -> None:
+def test_release_metrics_describe_release(service: ServiceProcess) -> None:
     reply = service.http.post("/search", json={"query": QUERY}).json()
     series = scrape(service)
     assert series[f"taugate_release_info{{{reply['release']},fake,similarity}}"] == 1
@@ -110,7 +110,7 @@ def test_the_release_is_described(service: ServiceProcess) -> None:
         assert bounds == sorted(bounds)
 
 
-def test_unknown_paths_share_one_label(service: ServiceProcess) -> None:
+def test_unknown_paths_share_label(service: ServiceProcess) -> None:
     before = scrape(service)
     for number in range(20):
         service.http.get(f"/stranger-{number}")
@@ -120,7 +120,7 @@ def test_unknown_paths_share_one_label(service: ServiceProcess) -> None:
     assert len(after) < 500
 
 
-def test_openmetrics_where_it_is_asked_for(service: ServiceProcess) -> None:
+def test_openmetrics_is_negotiated(service: ServiceProcess) -> None:
     plain = service.http.get("/metrics")
     assert plain.headers["content-type"].startswith("text/plain; version=0.0.4")
     asked = service.http.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})

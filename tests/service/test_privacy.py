@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.reliability.privacy import PLACES, Words, Written, observe
 from taugate.retrieval.release.layout import SHADOW
 from tests.service.conftest import Two
+from tests.service.privacy import PLACES, Words, Written, observe
 
 WORDS = [Words.draw(np.random.default_rng(number)) for number in range(2)]
 
@@ -22,7 +22,7 @@ def shadowed(two: Two) -> Path:
     return two.folder
 
 
-def test_nothing_that_is_written_holds_a_text(shadowed: Path, tmp_path: Path) -> None:
+def test_no_output_contains_query_texts(shadowed: Path, tmp_path: Path) -> None:
     (work := tmp_path / "work").mkdir()
     written = observe(shadowed, work, WORDS)
     assert written.leaks(WORDS) == []
@@ -32,7 +32,7 @@ def test_nothing_that_is_written_holds_a_text(shadowed: Path, tmp_path: Path) ->
     assert any(name.endswith(".ring") for name in names), "memory that workers share"
 
 
-def test_the_query_log_holds_texts_where_it_is_told_to(shadowed: Path, tmp_path: Path) -> None:
+def test_query_log_contains_texts_if_set(shadowed: Path, tmp_path: Path) -> None:
     """And nothing else does: the search finds what is there."""
     (work := tmp_path / "work").mkdir()
     found = observe(shadowed, work, WORDS, TAUGATE_QUERY_LOG_TEXTS="true").leaks(WORDS)
@@ -53,7 +53,7 @@ def test_the_query_log_holds_texts_where_it_is_told_to(shadowed: Path, tmp_path:
         ),
     ],
 )
-def test_a_word_is_found_however_it_is_written(written: object) -> None:
+def test_leaks_are_found_in_every_encoding(written: object) -> None:
     assert callable(written)
     words = WORDS[0]
     for place in PLACES:

@@ -1,4 +1,4 @@
-"""A Redis that answers without end is given up after a megabyte, and one that dribbles after a second."""
+"""Endless replies of Redis are cut at a megabyte, and trickling ones after a second."""
 
 import asyncio
 import contextlib
@@ -76,14 +76,14 @@ def taken(work: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def test_the_alarms_and_judgements(flooding: Flooding) -> None:
+def test_endless_reply_to_drift_is_cut(flooding: Flooding) -> None:
     fleet = Fleet(flooding.url, "release", 60)
     assert taken(lambda: fleet.find("id", time.time())) < _MOST
     assert fleet.find("id", time.time()) is None
     fleet.close()
 
 
-def test_the_cache_and_the_rates(flooding: Flooding) -> None:
+def test_endless_reply_to_cache_is_cut(flooding: Flooding) -> None:
     async def ask() -> None:
         store, rates = RedisCache(flooding.url, _PATIENCE, 60, lambda up: None), SharedRates(flooding.url, _PATIENCE)
         assert await store.get(["a", "b"]) == ("error", [None, None])
@@ -94,7 +94,7 @@ def test_the_cache_and_the_rates(flooding: Flooding) -> None:
     assert taken(lambda: asyncio.run(ask())) < _MOST
 
 
-def test_a_byte_now_and_then_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trickling_redis_reply_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_module, "_TIMEOUT_SECONDS", 0.2)
     server = Flooding(b"$1000\r\n", b"x", pause=0.05)
     fleet = Fleet(server.url, "release", 60)
@@ -104,7 +104,7 @@ def test_a_byte_now_and_then_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> No
     server.close()
 
 
-def test_what_could_not_be_read_again_is_not_written() -> None:
+def test_oversized_value_is_not_written() -> None:
     async def put() -> int:
         store = RedisCache("redis://127.0.0.1:1/0", 0.1, 60, lambda up: None)
         store.put({"a": bytes(MAX_CACHED_BYTES)})

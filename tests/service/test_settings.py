@@ -1,4 +1,4 @@
-"""Settings: each variable reaches its group, older names still work, and another process reads the same."""
+"""Settings: variables reach their groups, older names work, and another process reads the same values."""
 
 import json
 import os
@@ -32,7 +32,7 @@ NAMES = re.findall(
 )
 
 
-def test_every_name_is_a_setting() -> None:
+def test_variable_names_are_complete() -> None:
     known = {name.upper() for variable in VARIABLES.values() for name in variable.names}
     assert known - set(NAMES) == {
         "ALLOW_UNAUTHENTICATED",
@@ -51,7 +51,7 @@ def test_every_name_is_a_setting() -> None:
     assert set(NAMES) <= known
 
 
-def test_variables_reach_their_groups_whatever_their_case(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_reach_groups_in_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAUGATE_DRIFT", "false")
     monkeypatch.setenv("taugate_cache_bytes", "0")
     monkeypatch.setenv("TAUGATE_CACHE", "/elsewhere")  # of the calibration
@@ -64,7 +64,7 @@ def test_variables_reach_their_groups_whatever_their_case(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("name", "older", "text", "value"), RENAMED)
-def test_an_older_name_still_works(
+def test_older_name_still_works(
     name: str, older: str, text: str, value: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(older, text)
@@ -75,13 +75,13 @@ def test_an_older_name_still_works(
 
 
 @pytest.mark.parametrize(("name", "older", "text"), [row[:3] for row in RENAMED])
-def test_both_names_at_once_are_refused(name: str, older: str, text: str, releases: Path) -> None:
+def test_old_and_new_name_are_refused(name: str, older: str, text: str, releases: Path) -> None:
     new = f"TAUGATE_{name.upper()}"
     message = refusal("--releases", str(releases), **{older: text, new: text})
     assert message == f"taugate: {new} and its older name {older} are both set; unset {older}"
 
 
-def test_another_process_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exported_settings_are_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAUGATE_DRIFT_SELDOM", "1e12")
     monkeypatch.setenv("TAUGATE_MAX_K", "9")
     monkeypatch.setenv("taugate_port", "9000")
@@ -110,7 +110,7 @@ def test_another_process_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None
         ("REDIS_TIMEOUT_MS", "soon" * 99, "a whole number of 1 or more"),
     ],
 )
-def test_an_error_names_the_variable_and_the_values_it_takes(
+def test_error_names_variable_and_values(
     variable: str, text: str, allowed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"TAUGATE_{variable}", text)
@@ -119,7 +119,7 @@ def test_an_error_names_the_variable_and_the_values_it_takes(
         read_settings(releases="r")
 
 
-def test_an_error_names_the_flag_where_one_was_given() -> None:
+def test_error_names_flag() -> None:
     with pytest.raises(InputError, match="^--workers=0: must be a whole number of 1 or more$"):
         read_settings(releases="r", workers=0)
     with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
@@ -142,7 +142,7 @@ def test_an_error_names_the_flag_where_one_was_given() -> None:
         "unix:///run/redis.sock?db=one",
     ],
 )
-def test_a_redis_url_that_cannot_be_used(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_redis_url_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAUGATE_REDIS_URL", url)
     with pytest.raises(InputError, match="^TAUGATE_REDIS_URL: must be redis://"):
         read_settings(releases="r")
@@ -159,20 +159,20 @@ def test_a_redis_url_that_cannot_be_used(url: str, monkeypatch: pytest.MonkeyPat
         "unix://me:p@/run/redis.sock?db=2",
     ],
 )
-def test_a_redis_url_that_can_be_used(url: str) -> None:
+def test_valid_redis_url_is_accepted(url: str) -> None:
     redis_url = read_settings(releases="r", redis_url=url).cache.redis_url
     assert redis_url is not None
     assert redis_url.get_secret_value() == url
 
 
-def test_no_error_shows_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_hides_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAUGATE_REDIS_URL", "redis://:hush/hush@h")
     with pytest.raises(InputError) as refused:
         read_settings(releases="r")
     assert "hush" not in str(refused.value)
 
 
-def test_unknown_variables_come_with_the_nearest_setting() -> None:
+def test_unknown_variable_suggests_nearest_setting() -> None:
     known = ["TAUGATE_MAX_K", "taugate_port", "TAUGATE_DRIFT_SELDOM", "TAUGATE_CACHE", "PATH"]
     of_kubernetes = ["TAUGATE_SERVICE_HOST", "TAUGATE_PORT_8000_TCP_ADDR"]
     assert unknown_variables(known + of_kubernetes) == {}
@@ -183,7 +183,7 @@ def test_unknown_variables_come_with_the_nearest_setting() -> None:
     }
 
 
-def test_the_service_warns_of_an_unknown_variable(releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_service_warns_of_unknown_variable(releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAUGATE_MAXK", "3")
     with ServiceProcess(releases).ready() as service:
         log = [json.loads(line) for line in service.log().splitlines()]

@@ -1,4 +1,4 @@
-"""Lines are appended as a whole, and a torn line spoils no other."""
+"""Lines are appended completely, and a torn line does not damage others."""
 
 import os
 from collections.abc import Iterator
@@ -19,23 +19,21 @@ def log(tmp_path: Path) -> Iterator[tuple[Path, int]]:
     os.close(descriptor)
 
 
-def test_lines_come_after_those_that_are_there(log: tuple[Path, int]) -> None:
+def test_lines_are_appended_to_log(log: tuple[Path, int]) -> None:
     path, descriptor = log
     append_lines(descriptor, b"second\n")
     append_lines(descriptor, b"third\nfourth\n")
     assert path.read_bytes() == b"first\nsecond\nthird\nfourth\n"
 
 
-def test_a_torn_line_is_ended(log: tuple[Path, int]) -> None:
+def test_torn_line_is_ended(log: tuple[Path, int]) -> None:
     path, descriptor = log
     path.write_bytes(b"first\nhalf")
     append_lines(descriptor, b"second\n")
     assert path.read_bytes() == b"first\nhalf\nsecond\n"
 
 
-def test_a_system_that_writes_a_few_bytes_at_a_time_is_asked_again(
-    log: tuple[Path, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_writes_are_continued(log: tuple[Path, int], monkeypatch: pytest.MonkeyPatch) -> None:
     path, descriptor = log
     write = os.write
     monkeypatch.setattr(os, "write", lambda to, content: write(to, content[:3]))
@@ -44,9 +42,7 @@ def test_a_system_that_writes_a_few_bytes_at_a_time_is_asked_again(
 
 
 @pytest.mark.parametrize("before", [b"first\n", b"first\nhalf"])
-def test_a_full_disk_leaves_the_log_as_it_was(
-    log: tuple[Path, int], monkeypatch: pytest.MonkeyPatch, before: bytes
-) -> None:
+def test_full_disk_leaves_log_unchanged(log: tuple[Path, int], monkeypatch: pytest.MonkeyPatch, before: bytes) -> None:
     path, descriptor = log
     path.write_bytes(before)
     write, written = os.write, []

@@ -1,4 +1,4 @@
-"""A file is replaced in one step, or stays as it was."""
+"""A file is replaced atomically or remains unchanged."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from taugate.storage.files import atomic_write
 
 
-def test_it_is_replaced_and_readable_whatever_the_umask(tmp_path: Path) -> None:
+def test_replaced_file_is_readable_despite_umask(tmp_path: Path) -> None:
     path = tmp_path / "current"
     before = os.umask(0o077)
     try:
@@ -18,17 +18,15 @@ def test_it_is_replaced_and_readable_whatever_the_umask(tmp_path: Path) -> None:
         os.umask(before)
     assert path.read_bytes() == b"two"
     assert path.stat().st_mode & 0o777 == 0o644
-    assert [each.name for each in tmp_path.iterdir()] == ["current"]
+    assert [path.name for path in tmp_path.iterdir()] == ["current"]
 
 
-def test_its_permissions_can_be_chosen(tmp_path: Path) -> None:
+def test_atomic_write_sets_mode(tmp_path: Path) -> None:
     atomic_write(tmp_path / "keys.json", b"secret", mode=0o600)
     assert (tmp_path / "keys.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_nothing_half_written_is_beside_it_where_a_folder_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_atomic_write_uses_given_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, staging = tmp_path / "release" / "manifest.sig", tmp_path / "staging"
     path.parent.mkdir()
     staging.mkdir()
@@ -44,7 +42,7 @@ def test_nothing_half_written_is_beside_it_where_a_folder_is_given(
 
 
 @pytest.mark.parametrize("name", ["fsync", "chmod"])
-def test_a_failure_leaves_it_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_failed_write_keeps_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     path = tmp_path / "current"
     atomic_write(path, b"one")
 
@@ -56,16 +54,16 @@ def test_a_failure_leaves_it_as_it_was(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(OSError, match="No space left"):
             atomic_write(path, b"two")
     assert path.read_bytes() == b"one"
-    assert [each.name for each in tmp_path.iterdir()] == ["current"]
+    assert [path.name for path in tmp_path.iterdir()] == ["current"]
 
 
-def test_what_a_killed_writer_left_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_leftover_temporary_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / ".current.new").write_bytes(b"half")
     atomic_write(tmp_path / "current", b"whole")
-    assert [each.name for each in tmp_path.iterdir()] == ["current"]
+    assert [path.name for path in tmp_path.iterdir()] == ["current"]
 
 
-def test_a_link_in_place_of_the_temporary_file_is_not_followed(tmp_path: Path) -> None:
+def test_temporary_link_is_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"as it was")
     (tmp_path / ".current.new").symlink_to(victim)

@@ -1,4 +1,4 @@
-"""Where the cache is, also for users without a home directory and in places that cannot be written to."""
+"""The cache folder, also for users without a home directory and with unwritable folders."""
 
 import errno
 import logging
@@ -51,7 +51,7 @@ def deny_writing(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != folder and access(path, mode))
 
 
-def test_cache_is_in_the_folder_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_follows_environment_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_folder() == tmp_path / ".cache" / "taugate"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
@@ -67,20 +67,18 @@ def test_relative_xdg_cache_home_is_ignored(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("nameless")
-def test_user_without_a_home_has_a_private_cache_and_is_told_once(
-    temporary: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_missing_home_uses_private_cache(temporary: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert cache_folder() == cache_folder() == private(temporary) / "cache"
     assert [record.getMessage() for record in caplog.records] == [
-        f"this user has no home directory, so the cache is {private(temporary)}/cache; to keep it longer, name a "
-        "folder in TAUGATE_CACHE"
+        f"this user has no home directory; using the temporary cache {private(temporary)}/cache; set TAUGATE_CACHE to "
+        "keep the cache"
     ]
     assert private(temporary).stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("home", ["exists", "missing"])
-def test_home_that_cannot_be_written_to_is_passed_over(
+def test_unwritable_home_uses_private_cache(
     tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, home: str
 ) -> None:
     (tmp_path / "exists").mkdir()
@@ -92,7 +90,7 @@ def test_home_that_cannot_be_written_to_is_passed_over(
 
 @pytest.mark.usefixtures("nameless")
 @pytest.mark.parametrize("trap", ["link", "file", "open"])
-def test_private_folder_that_others_can_write_to_is_refused(tmp_path: Path, temporary: Path, trap: str) -> None:
+def test_unsafe_private_folder_is_refused(tmp_path: Path, temporary: Path, trap: str) -> None:
     (tmp_path / "elsewhere").mkdir()
     if trap == "link":
         private(temporary).symlink_to(tmp_path / "elsewhere")
@@ -101,33 +99,31 @@ def test_private_folder_that_others_can_write_to_is_refused(tmp_path: Path, temp
     else:
         private(temporary).mkdir()
         private(temporary).chmod(0o777)
-    with pytest.raises(InputError, match=r"others can write to it; name a folder .* TAUGATE_CACHE"):
+    with pytest.raises(InputError, match="others can write to it; set TAUGATE_CACHE to a private folder"):
         cache_folder()
 
 
 @pytest.mark.usefixtures("nameless")
-def test_missing_home_is_set_for_libraries_and_the_cache_stays_where_it_is(temporary: Path) -> None:
+def test_missing_home_is_set_for_libraries(temporary: Path) -> None:
     set_missing_home()
     assert os.environ["HOME"] == str(private(temporary))
     assert cache_folder() == private(temporary) / "cache"
 
 
-def test_home_that_is_set_is_left_alone(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_home_is_unchanged(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "nowhere"))
     set_missing_home()
     assert os.environ["HOME"] == str(tmp_path / "nowhere")
     assert not list(temporary.iterdir())
 
 
-def test_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+def test_uncreatable_folder_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(
-        InputError, match=r"data: cannot be made \(Not a directory\); name a folder that can be written"
-    ):
+    with pytest.raises(InputError, match=r"data: cannot be created \(Not a directory\); name a writable folder"):
         make_folder(tmp_path / "file" / "data")
 
 
-def test_no_folder_for_temporary_files_is_one_sentence(
+def test_missing_temporary_folder_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def missing() -> str:
@@ -139,6 +135,6 @@ def test_no_folder_for_temporary_files_is_one_sentence(
     (tmp_path / "a.txt").write_text("The pump starts.")
     assert cli.main(["import", str(tmp_path / "a.txt"), "--to", str(tmp_path / "data")]) == 1
     assert capsys.readouterr().err == (
-        "taugate: No usable temporary directory found in ['/tmp']: all are full, or not writable; name a folder in "
-        "TMPDIR that has room\n"
+        "taugate: No usable temporary directory found in ['/tmp']: all are full or not writable; set TMPDIR to a "
+        "folder with free space\n"
     )

@@ -1,4 +1,4 @@
-"""A full disk is known as one, whichever library meets it."""
+"""A full disk is recognised in the errors of every library."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +29,7 @@ def tokenizer(path: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [text, tokenizer])
-def test_what_the_system_says_is_found(write: Callable[[Path], object], full: Path) -> None:
+def test_system_message_is_extracted(write: Callable[[Path], object], full: Path) -> None:
     with pytest.raises(Exception, match="No space left") as raised:
         write(full)
     assert disk_failure(raised.value) == "No space left on device"
@@ -44,7 +44,7 @@ def test_safetensors_quotes_the_system(tmp_path: Path) -> None:
 def test_pytorch_only_counts_bytes(full: Path) -> None:
     with pytest.raises(RuntimeError) as raised:
         torch.save(torch.ones(1 << 16), full)
-    assert disk_failure(raised.value) == "a file cannot be written whole, as on a full disk"
+    assert disk_failure(raised.value) == "a file cannot be written completely; the disk may be full"
 
 
 def test_any_other_error_is_none() -> None:

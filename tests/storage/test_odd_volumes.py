@@ -1,4 +1,4 @@
-"""Volumes that lack a call: permission bits, fsync of folders, locks, as of SMB, FUSE, vfat or NFS without lockd."""
+"""Volumes that lack permission bits, fsync of folders or locks, such as SMB, FUSE, vfat or NFS without lockd."""
 
 import errno
 import fcntl
@@ -62,36 +62,34 @@ def remove_locks(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EROFS])
-def test_file_is_replaced_without_permission_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_atomic_write_without_permission_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     remove_permission_bits(monkeypatch, code)
     atomic_write(tmp_path / "file", b"content", mode=0o600)
     assert (tmp_path / "file").read_bytes() == b"content"
     assert (tmp_path / "file").stat().st_mode & 0o077 == 0  # a secret is never open to others, not even meanwhile
 
 
-def test_other_failure_of_a_change_of_bits_is_raised(tmp_path: Path) -> None:
+def test_mode_change_failure_is_raised(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         set_mode(tmp_path / "missing", 0o644)
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP])
-def test_folder_that_cannot_be_synced_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+def test_unsyncable_folder_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     remove_sync_of_folders(monkeypatch, code)
     sync_folder(tmp_path)
     atomic_write(tmp_path / "file", b"content")
     assert (tmp_path / "file").read_bytes() == b"content"
 
 
-def test_full_disk_is_no_missing_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_on_sync_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remove_sync_of_folders(monkeypatch, errno.ENOSPC)
     with pytest.raises(OSError, match="No space left"):
         sync_folder(tmp_path)
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
-def test_folder_without_locks_is_named_once_and_used(
+def test_folder_without_locks_warns_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: int
 ) -> None:
     remove_locks(monkeypatch, code)
@@ -104,18 +102,18 @@ def test_folder_without_locks_is_named_once_and_used(
         with open_journal(tmp_path / "ann.jsonl"):
             pass
     assert [record.getMessage() for record in caplog.records] == [
-        f"{tmp_path}: its file system has no locks (flock: {os.strerror(code)}), so run one command at a time there: "
-        "nothing keeps a second one from writing to it"
+        f"{tmp_path}: the file system has no locks (flock: {os.strerror(code)}); run one command at a time there, "
+        "because simultaneous ones can overwrite each other's files"
     ]
 
 
-def test_other_failure_of_a_lock_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_failure_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remove_locks(monkeypatch, errno.EIO)
     with pytest.raises(OSError, match="Input/output"), exclusive_lock(tmp_path / ".lock", 0):
         pass
 
 
-def test_import_and_keys_work_on_a_volume_that_lacks_all_of_it(
+def test_import_and_keys_on_limited_volume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     remove_permission_bits(monkeypatch, errno.EPERM)

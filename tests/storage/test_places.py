@@ -1,4 +1,4 @@
-"""A folder and object storage as places: the same calls, the same answers."""
+"""Folders and object storage as places: equal calls and results."""
 
 import io
 from pathlib import Path
@@ -14,7 +14,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return open_place(str(folder) if request.param == "folder" else f"file://{folder}")
 
 
-def test_files_are_written_read_and_removed(place: Place, tmp_path: Path) -> None:
+def test_place_writes_reads_and_removes(place: Place, tmp_path: Path) -> None:
     assert place.size("a/b") is None
     with pytest.raises(FileNotFoundError):
         place.read("a/b", 10)
@@ -27,19 +27,19 @@ def test_files_are_written_read_and_removed(place: Place, tmp_path: Path) -> Non
     size, digest = place.download("a/b", target, 100)
     assert (size, target.getvalue()) == (7, b"content")
     assert digest == "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73"
-    assert [each.relative_to(tmp_path).as_posix() for each in tmp_path.rglob("*") if each.is_file()] == ["place/a/b"]
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()] == ["place/a/b"]
     place.remove("a/b")
     place.remove("a/b")
     assert place.size("a/b") is None
 
 
-def test_more_than_is_allowed_is_an_error(place: Place) -> None:
+def test_oversized_file_is_refused(place: Place) -> None:
     place.write("long", b"12345")
     with pytest.raises(Exception, match="more than 4 bytes"):
         place.read("long", 4)
 
 
-def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_keeps_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
     folder = Folder(tmp_path)
@@ -51,5 +51,5 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         folder.write("name", b"new")
-    assert [each.name for each in tmp_path.iterdir()] == ["name"]
+    assert [path.name for path in tmp_path.iterdir()] == ["name"]
     assert (tmp_path / "name").read_bytes() == b"old"

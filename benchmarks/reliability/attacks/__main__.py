@@ -12,7 +12,6 @@ from benchmarks.reliability.attacks import (
     files,
     framing,
     hostile_redis,
-    lookups,
     memory,
     replies,
     small_machine,
@@ -43,7 +42,6 @@ ATTACKS = {
     "keys-at-once": files.keys_at_once,
     "prunes-at-once": files.prunes_at_once,
     "judgements": files.judgements,
-    "lookups": lookups.every_command,
 }
 
 

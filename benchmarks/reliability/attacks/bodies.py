@@ -1,4 +1,4 @@
-"""Large bodies from somebody who has a key."""
+"""Large bodies from a client with a key."""
 
 import contextlib
 import socket
@@ -47,7 +47,7 @@ def stalled(setting: AttackSetting) -> AttackResult:
 
 
 def stall(port: int, seconds: float, key: str, stalled: int = _STALLED) -> int:
-    """Connections opened to leave bodies of 1 MiB without their last byte; whoever is hung up on comes back."""
+    """Connections opened to leave bodies of 1 MiB without their last byte; a connection that is closed is opened again."""
     body = b'{"queries":["' + b"a" * (_MEGABYTE - 16) + b'"]}'
     begun = request("POST", "/search/batch", body, key)[:-1]
     opened, ends = 0, time.monotonic() + seconds

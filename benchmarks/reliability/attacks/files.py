@@ -25,7 +25,7 @@ _WORKERS_SECONDS = 4.0  # until the second of two workers answers as well
 
 
 def fifo(setting: AttackSetting) -> AttackResult:
-    """Replace `current` on a shared folder by a pipe that nobody writes to, and ask for a reload."""
+    """Replace `current` on a shared folder by a pipe without a writer, and ask for a reload."""
     with (
         _copied(setting) as own,
         tempfile.TemporaryDirectory() as kept,
@@ -108,7 +108,7 @@ def _copied(setting: AttackSetting) -> Iterator[AttackSetting]:
 
 
 def _reload(server: Server, key: str) -> tuple[int, str]:
-    """Status and code of a reload, 0 and "" where there is no answer."""
+    """Status and code of a reload, 0 and "" if there is no answer."""
     return _post(server, "/admin/reload", key, None)
 
 

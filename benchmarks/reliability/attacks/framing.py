@@ -6,7 +6,7 @@ import time
 from benchmarks.reliability.attacks.setting import AttackResult, AttackSetting
 from benchmarks.reliability.attacks.traffic import connected, grown, peak, request, said, sent, status
 
-TRAILER_BYTES = 25_000_000  # enough for 525 MB where each line is kept as Python objects
+TRAILER_BYTES = 25_000_000  # enough for 525 MB if each line is kept as Python objects
 _GROWTH = 32.0  # MB: a head and a body of the largest size, many times over
 _REQUESTS = 100
 _QUERY = b'{"query":"Who pays for the repair of the roof?"}'

@@ -3,12 +3,10 @@
 import http.client
 import re
 import socket
-import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 import numpy as np
 import orjson
@@ -16,12 +14,11 @@ from redis import Redis
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from benchmarks.redis_server import redis_server
 from benchmarks.reliability.attacks.setting import AttackResult, AttackSetting
 from benchmarks.reliability.attacks.traffic import grown, peak
 from benchmarks.serving.client import HOST
 from benchmarks.serving.servers import Server
-from tests.loopback import LoopbackTCPServer
-from tests.redis_process import RedisProcess
 
 _QUERIES = [f"Who pays for the repair of roof {number}?" for number in range(20)]
 _TIMEOUT = "1000"  # ms: the attack is not to be saved by a slow machine
@@ -34,7 +31,7 @@ _BEYOND = 10**19
 def forged(setting: AttackSetting) -> AttackResult:
     """Replace every cached value by something that is no reply of this service."""
     outside, served = 0, 0
-    with shared_redis() as redis, setting.service(settings=_shared(redis.url) | {"CACHE_BYTES": "0"}) as server:
+    with redis_server() as redis, setting.service(settings=_shared(redis.url) | {"CACHE_BYTES": "0"}) as server:
         sound = [_asked(server, query) for query in _QUERIES]
         time.sleep(0.5)
         kept = _values(redis.client)
@@ -51,7 +48,7 @@ def forged(setting: AttackSetting) -> AttackResult:
 
 def counters(setting: AttackSetting) -> AttackResult:
     """Set every number that replicas share to 10^19."""
-    with shared_redis() as redis, setting.service(settings=_shared(redis.url)) as server:
+    with redis_server() as redis, setting.service(settings=_shared(redis.url)) as server:
         ends, failed = time.monotonic() + 2 * _LOOKS_SECONDS, 0
         while time.monotonic() < ends:
             failed += not _asked(server, f"{_QUERIES[0]} {time.monotonic()}").get("results")
@@ -77,13 +74,6 @@ def huge_replies(setting: AttackSetting) -> AttackResult:
     return AttackResult("a Redis that answers 3 GB", measured, f"+ {_GROWTH:g} MB", grown(seen) <= _GROWTH)
 
 
-@contextmanager
-def shared_redis() -> Iterator[RedisProcess]:
-    """Run a real Redis on a port of its own."""
-    with tempfile.TemporaryDirectory() as folder, RedisProcess(Path(folder)) as redis:
-        yield redis
-
-
 def _shared(url: str) -> dict[str, str]:
     return {"REDIS_URL": url, "REDIS_TIMEOUT_MS": _TIMEOUT}
 
@@ -101,7 +91,7 @@ def _values(redis: Redis) -> dict[bytes, bytes]:
 
 
 def _bytes(value: bytes | str | None) -> bytes:
-    """The value of a key, empty where it is gone; redis-py's types allow for text, which this client never asks for."""
+    """The value of a key, empty if it is gone; redis-py's types allow for text, which this client never asks for."""
     return value if isinstance(value, bytes) else b""
 
 
@@ -132,7 +122,7 @@ def _within_contract(reply: dict[str, Any], right: dict[str, Any]) -> bool:
         reply.keys() == right.keys()
         and all(reply[name] == right[name] for name in ("threshold", "policy", "release", "calibrated"))
         and isinstance(results, list)
-        and all(_is_result(each) for each in results)
+        and all(_is_result(result) for result in results)
         and [each["rank"] for each in results] == sorted({each["rank"] for each in results})
         and 0 <= reply["dropped"] == reply["considered"] - len(results)
     )
@@ -178,20 +168,40 @@ def _largest_metric(server: Server, key: str) -> float:
     return max(value for value in values if value < float("inf"))
 
 
-class HugeReplyRedis(LoopbackTCPServer):
-    """Answers every read with a string of 3 GB, and everything else with OK. sent: bytes, over all connections."""
+class HugeReplyRedis:
+    """A server that answers every read with a string of 3 GB, and everything else with OK.
+
+    Attributes:
+        sent: Bytes sent over all connections.
+        url: Address for TAUGATE_REDIS_URL.
+    """
 
     _READS = frozenset(
         {b"GET", b"MGET", b"HGET", b"HGETALL", b"HMGET", b"LRANGE", b"ZRANGE", b"SMEMBERS", b"EVALSHA", b"EVAL"}
     )
 
     def __init__(self) -> None:
-        super().__init__()
+        self._listener = socket.create_server((HOST, 0))
         self.sent = 0
-        self.url = f"redis://{HOST}:{self.port}/0"
+        self.url = f"redis://{HOST}:{self._listener.getsockname()[1]}/0"
 
-    def serve(self, client: socket.socket) -> None:
-        """Answer commands with OK, and reads with gigabytes."""
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
         block = b"1" * (1 << 20)
         try:
             with client:

@@ -34,7 +34,7 @@ def unread(setting: AttackSetting) -> AttackResult:
     kernel = grown(waiting)
     measured = f"{asked} asked; memory + {grown(seen):.0f} MB, in the kernel + {kernel:.0f} MB"
     total = grown(seen) + kernel
-    return AttackResult("replies that nobody reads", measured, f"+ {_MEGABYTES:g} MB", total <= _MEGABYTES)
+    return AttackResult("replies that are not read", measured, f"+ {_MEGABYTES:g} MB", total <= _MEGABYTES)
 
 
 def _in_kernel() -> int:
@@ -66,7 +66,7 @@ def leave_unread(port: int, seconds: float, key: str, connections: int) -> int:
 
 
 def unread_log(setting: AttackSetting) -> AttackResult:
-    """Start the service with a pipe for stderr that nobody reads."""
+    """Start the service with a pipe for stderr that is not read."""
     with unread_pipe() as into_pipe, setting.service(wrap=lambda command: [*into_pipe, *command]) as server:
         answered, asked = 0, request("POST", "/search", b'{"query":"a"}', setting.keys["good"])
         with connected(server.port) as client:
@@ -83,12 +83,12 @@ def unread_log(setting: AttackSetting) -> AttackResult:
         if not ended:
             server.kill()
     measured = f"{answered} of {_ASKED} answered, SIGTERM {'ends it' if ended else 'is not heeded'}"
-    return AttackResult("a log that nobody reads", measured, f"{_ASKED}, ends", answered == _ASKED and ended)
+    return AttackResult("a log that is not read", measured, f"{_ASKED}, ends", answered == _ASKED and ended)
 
 
 @contextmanager
 def unread_pipe() -> Iterator[list[str]]:
-    """Yield the words to put in front of a command, so that its log goes into a pipe that nobody reads."""
+    """Yield the words to put in front of a command, so that its log goes into a pipe that is not read."""
     with tempfile.TemporaryDirectory() as folder:
         pipe = Path(folder) / "stderr"
         os.mkfifo(pipe)

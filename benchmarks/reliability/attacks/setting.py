@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from benchmarks.checkout import environment, python_path
+from benchmarks.checkout import environment, python_path, quickstart
 from benchmarks.serving.servers import Server
 from benchmarks.serving.services import taugate
 from taugate.retrieval.release.layout import CURRENT, MANIFEST
@@ -39,7 +39,7 @@ class AttackSetting:
         root: The checkout that is attacked.
         releases: A releases directory made by it.
         size: Distinct queries to ask.
-        keys: Secrets by name. `good` is the client whom nobody may disturb, `other` the key of another client, `slow`
+        keys: Secrets by name. `good` is the client that must not be disturbed, `other` the key of another client, `slow`
             one with a rate of one query a second, `admin` and `metrics` have these scopes.
     """
 
@@ -57,15 +57,7 @@ class AttackSetting:
         patience: float = _START_SECONDS,
         settings: Mapping[str, str] | None = None,
     ) -> Iterator[Server]:
-        """Run the checkout's service until the block ends.
-
-        Args:
-            keys: Whether it has API keys.
-            wrap: Turns its command into the one that runs it.
-            patience: Seconds until its first answer.
-            settings: Values of TAUGATE_* by the rest of the name.
-            arguments: Further ones of `taugate serve`.
-        """
+        """Run the checkout's service until the block ends."""
         plain = taugate(self.releases, "float32", cache=True)
         variables = {
             "PYTHONPATH": python_path(self.root),
@@ -106,11 +98,7 @@ class AttackSetting:
         )
 
     def run(self, *arguments: str) -> "subprocess.Popen[str]":
-        """Start a command of the checkout's own taugate.
-
-        Args:
-            arguments: Its command line.
-        """
+        """Start a command of the checkout's own taugate."""
         return subprocess.Popen(
             [sys.executable, "-m", "taugate", *arguments],
             cwd=self.root,
@@ -132,10 +120,8 @@ _SCOPES: dict[str, dict[str, object]] = {
 
 @contextmanager
 def prepared(root: Path, size: int, releases: Path | None = None) -> Iterator[AttackSetting]:
-    """Prepare a checkout for attacks; without releases, with one of the sample data set and an encoder of random word vectors."""
+    """Prepare a checkout for attacks; without releases, with that of its quickstart."""
     with tempfile.TemporaryDirectory(prefix="taugate-attacks-") as folder:
         if releases is None:
-            write = "import sys, pathlib; from tests.sample_release import write_sample_release as w; w(pathlib.Path(sys.argv[1]))"
-            subprocess.run([sys.executable, "-c", write, folder], cwd=root, env=environment(root), check=True)
-            releases = Path(folder) / "releases"
+            releases = quickstart(Path(folder), root.resolve())
         yield AttackSetting(root.resolve(), releases.resolve(), size)

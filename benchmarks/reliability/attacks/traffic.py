@@ -1,4 +1,4 @@
-"""Hostile traffic in a process of its own, so that the interpreter of whoever measures is not what is measured."""
+"""Hostile traffic in a process of its own, so that the interpreter of the measuring program is not measured."""
 
 import multiprocessing
 import socket
@@ -30,7 +30,7 @@ def sent(send: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 (
 
 @contextmanager
 def peak(server: Server, most: int = 4 << 30) -> Iterator[list[int]]:
-    """Sample the resident bytes of a service ten times a second, and kill it where it takes more than `most`."""
+    """Sample the resident bytes of a service ten times a second, and kill it if it takes more than `most`."""
 
     def look() -> int:
         taken = server.resident_bytes
@@ -53,11 +53,7 @@ def connected(port: int, timeout: float = 10.0) -> socket.socket:
 
 
 def request(method: str, path: str, body: bytes = b"", key: str | None = None, *more: str) -> bytes:
-    """Build a whole request.
-
-    Args:
-        more: Further header lines.
-    """
+    """Build a whole request."""
     lines = [f"{method} {path} HTTP/1.1", f"Host: {HOST}", *([f"X-API-Key: {key}"] if key else []), *more]
     if method == "POST":
         lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
@@ -65,7 +61,7 @@ def request(method: str, path: str, body: bytes = b"", key: str | None = None, *
 
 
 def status(reply: bytes) -> int:
-    """Parse the status of a reply, 0 where there is none."""
+    """Parse the status of a reply, 0 if there is none."""
     return int(reply[9:12]) if reply.startswith(b"HTTP/1.1 ") and len(reply) > 12 else 0
 
 

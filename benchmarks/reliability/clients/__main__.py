@@ -99,7 +99,7 @@ CLIENTS = [
 
 
 def main() -> None:
-    """Ask with each client; the exit status is 1 where a request was not answered."""
+    """Ask with each client; the exit status is 1 if a request was not answered."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--root", type=Path, default=_HERE.parents[2], help="checkout whose service is asked")
     arguments = parser.parse_args()

@@ -18,7 +18,9 @@ def main() -> None:
     vectors = np.load(corpus / "vectors.npy")
     with (corpus / "documents.jsonl").open(encoding="utf-8") as lines:
         documents = [json.loads(line) for line in lines]
-    texts = [f"{each['title']} {each['text']}" if each["title"] else each["text"] for each in documents]
+    texts = [
+        f"{document['title']} {document['text']}" if document["title"] else document["text"] for document in documents
+    ]
     ids = [each["id"] for each in documents]
     embeddings = Embeddings(path=model, content=True, gpu=False)
     position = 0

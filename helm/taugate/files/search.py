@@ -1,4 +1,4 @@
-"""One search through the Service, as a caller asks it: what `helm test` runs in the service's own image."""
+"""One search through the Service, as a caller sends it; `helm test` runs this in the service's image."""
 
 import json
 import os

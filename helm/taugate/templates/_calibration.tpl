@@ -1,6 +1,6 @@
-{{/* What the CronJob and the Job run. */}}
+{{/* The pod of the CronJob and of the Job. */}}
 
-{{/* A Job's spec: (list context command arguments): calibrate or recalibrate, or the arguments in its place. */}}
+{{/* A Job's spec: (list context command arguments). The command is calibrate or recalibrate; arguments, if any, replace it. */}}
 {{- define "taugate.jobSpec" -}}
 {{- $context := index . 0 }}
 {{- $command := index . 1 }}

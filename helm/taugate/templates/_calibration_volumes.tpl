@@ -1,6 +1,6 @@
-{{/* What a calibration reads and writes. */}}
+{{/* Volumes of a calibration. */}}
 
-{{/* (list context name-of-the-container): one that only pushes has no use for the private key. */}}
+{{/* (list context name-of-the-container): a container that only pushes does not need the private key. */}}
 {{- define "taugate.calibrationEnv" -}}
 {{- $context := index . 0 }}
 {{- $values := $context.Values.recalibration -}}
@@ -23,7 +23,7 @@
 {{- include "taugate.plainEnv" $values.env }}
 {{- end }}
 
-{{/* The directory in which releases are made: that of the service, or one whose releases are pushed to its URL. */}}
+{{/* The directory of new releases: that of the service, or one whose releases are pushed to the URL. */}}
 {{- define "taugate.workClaim" -}}
 {{- if .Values.releases.volume.enabled }}
 {{- include "taugate.releasesClaim" . }}
@@ -86,7 +86,7 @@
 {{- if or .Values.recalibration.cronJob.enabled .Values.recalibration.job.enabled }}true{{ end }}
 {{- end }}
 
-{{/* A Job outlives the upgrade that turns it off: while there is data, what its pod needs stays. */}}
+{{/* A Job outlives the upgrade that disables it, so its pod's resources are kept as long as data is configured. */}}
 {{- define "taugate.mayCalibrate" -}}
 {{- if or (include "taugate.calibrates" .) .Values.recalibration.data.url .Values.recalibration.data.existingClaim }}true{{ end }}
 {{- end }}

@@ -1,4 +1,4 @@
-{{/* Variables of containers that are secrets, or of one kind of pod. */}}
+{{/* Variables that are secret or belong to one kind of pod. */}}
 
 {{/* One variable from a Secret: (list name secret key). */}}
 {{- define "taugate.fromSecret" -}}
@@ -38,7 +38,7 @@
 {{- with .Values.redis.passwordSecret }}{{ if .existingSecret }}{{ .key }}{{ else }}password{{ end }}{{ end }}
 {{- end }}
 
-{{/* Where the engine is, of all that read or write its collections. */}}
+{{/* The engine's URL, for all pods that read or write its collections. */}}
 {{- define "taugate.engineEnv" -}}
 {{- with .Values.engine.url }}
 - name: TAUGATE_ENGINE_URL
@@ -50,7 +50,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Of the service. */}}
+{{/* Variables of the service. */}}
 {{- define "taugate.serviceEnv" -}}
 {{- with .Values.keys.variable }}
 {{- if .existingSecret }}
@@ -71,7 +71,7 @@
 {{- include "taugate.plainEnv" .Values.env }}
 {{- end }}
 
-{{/* How object storage is reached. */}}
+{{/* Access to object storage. */}}
 {{- define "taugate.storageEnv" -}}
 {{- with .endpoint }}
 - name: AWS_ENDPOINT_URL

@@ -1,6 +1,6 @@
-{{/* How a pod leaves: before SIGTERM, and how long after it. */}}
+{{/* How a pod stops: the delay before SIGTERM, and the time after it. */}}
 
-{{/* Seconds before SIGTERM: (list context seconds), of which the second are those that the container serves on after it. */}}
+{{/* Seconds before SIGTERM: (list context seconds), where `seconds` is the time that the container keeps serving after it. */}}
 {{- define "taugate.preStop" -}}
 {{- $context := index . 0 }}
 {{- if kindIs "invalid" $context.Values.rollout.preStopSeconds }}
@@ -14,7 +14,7 @@
 {{- include "taugate.setting" (list . "drain_seconds") }}
 {{- end }}
 
-{{/* Longer than all that happens in it: preStop, the drain period, requests in flight, and five seconds to end processes and write logs. */}}
+{{/* Longer than preStop, the drain period and requests in flight together, plus five seconds to end processes and write logs. */}}
 {{- define "taugate.gracePeriod" -}}
 {{- $drain := include "taugate.drain" . | atoi }}
 {{- add (include "taugate.preStop" (list . $drain) | atoi) $drain (include "taugate.setting" (list . "shutdown_seconds") | atoi) 5 }}

@@ -10,7 +10,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Its Service's names, by commas: agents ask for one of them. */}}
+{{/* The names of its Service, separated by commas, which agents use. */}}
 {{- define "taugate.mcpHosts" -}}
 {{- $service := printf "%s-mcp" (include "taugate.fullname" .) }}
 {{- $within := printf "%s.%s" $service .Release.Namespace }}
@@ -18,7 +18,7 @@
 {{- concat $hosts .Values.mcp.allowedHosts | uniq | join "," }}
 {{- end }}
 
-{{/* Longer than preStop and the fifteen seconds that it gives requests in flight. */}}
+{{/* Longer than preStop plus fifteen seconds for requests in flight. */}}
 {{- define "taugate.mcpGracePeriod" -}}
 {{- add (include "taugate.preStop" (list . 0) | atoi) 20 }}
 {{- end }}

@@ -1,4 +1,4 @@
-{{/* Names and labels. A name is cut to 63 characters less the longest of what is put behind it. */}}
+{{/* Names and labels. A name is cut to 63 characters minus the longest suffix. */}}
 
 {{- define "taugate.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
@@ -10,7 +10,7 @@
 {{- default $full .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
 {{- end }}
 
-{{/* What tells the pods of a component from all others; it can never change. Takes (list context component). */}}
+{{/* Labels that select the pods of a component and can never change: (list context component). */}}
 {{- define "taugate.selector" -}}
 {{- $context := index . 0 -}}
 app.kubernetes.io/name: {{ include "taugate.name" $context }}
@@ -27,7 +27,7 @@ app.kubernetes.io/managed-by: {{ $context.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $context.Chart.Name $context.Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* Of a pod: not the chart's version, so that a new chart which changes nothing of a pod leaves it alone. */}}
+{{/* Labels of a pod, without the chart's version, so that a new chart does not restart unchanged pods. */}}
 {{- define "taugate.podLabels" -}}
 {{ include "taugate.selector" . }}
 app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}

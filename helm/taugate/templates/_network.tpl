@@ -1,4 +1,4 @@
-{{/* Rules that several NetworkPolicies have. */}}
+{{/* Rules shared by NetworkPolicies. */}}
 
 {{- define "taugate.egressDns" -}}
 - ports:

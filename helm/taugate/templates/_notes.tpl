@@ -1,11 +1,11 @@
-{{/* Commands that the notes tell: each is one that the chart does not refuse. */}}
+{{/* Commands in the notes; the chart accepts all of them. */}}
 
-{{/* Values of the chart in its new version, with those that were given: --reuse-values keeps the old version's. */}}
+{{/* The new chart's defaults with the user's values; --reuse-values would keep the old chart's defaults. */}}
 {{- define "taugate.upgrade" -}}
 helm upgrade {{ .Release.Name }} CHART --namespace {{ .Release.Namespace }} --reset-then-reuse-values
 {{- end }}
 
-{{/* A calibration with what it lacks; the arguments of an earlier command would stay, and be run in its place. */}}
+{{/* A calibration with its missing values. It resets the arguments of an earlier command, which would be run instead. */}}
 {{- define "taugate.calibrateNow" -}}
 {{- $values := .Values.recalibration }}
 {{- $set := list "recalibration.job.enabled=true" }}

@@ -1,4 +1,4 @@
-{{/* Where pods of the service run. */}}
+{{/* Scheduling of the service's pods. */}}
 
 {{- define "taugate.scheduling" -}}
 {{- if or .Values.topologySpread.hostname .Values.topologySpread.zone }}
@@ -20,7 +20,7 @@ runtimeClassName: {{ . }}
 {{- end }}
 {{- end }}
 
-{{/* Pods of one revision are spread by themselves: those that are about to leave do not count. */}}
+{{/* Pods are spread per revision, so terminating pods do not count. */}}
 {{- define "taugate.spread" -}}
 - topologyKey: {{ index . 1 }}
   maxSkew: 1

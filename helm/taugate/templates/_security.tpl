@@ -1,4 +1,4 @@
-{{/* What the restricted level of Kubernetes' pod security standards asks for, and a root file system that is read-only. */}}
+{{/* The restricted level of Kubernetes' pod security standards, and a read-only root file system. */}}
 
 {{/*
 10001 is the user of the images. fsGroup gives its group a volume that one node mounts, such as a disk; NFS and most
@@ -36,7 +36,7 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{/* Of every pod of taugate's own images. */}}
+{{/* For every pod with an image of taugate. */}}
 {{- define "taugate.pod" -}}
 {{ include "taugate.podBasics" . }}
 securityContext:

@@ -1,6 +1,6 @@
 {{/* The service's settings, as variables. */}}
 
-{{/* A setting by its name, or the service's own default: (list context name). The answer is text. */}}
+{{/* A setting by name as text, or the service's default: (list context name). */}}
 {{- define "taugate.setting" -}}
 {{- $context := index . 0 }}
 {{- $given := index $context.Values.settings (index . 1) }}
@@ -10,7 +10,7 @@
 {{- $given | toJson | trimAll "\"" }}
 {{- end }}
 
-{{/* Where the file of API keys comes from: the name of a Secret, or nothing. */}}
+{{/* The Secret with the file of API keys, or nothing. */}}
 {{- define "taugate.keysSecret" -}}
 {{- if .Values.keys.existingSecret }}
 {{- .Values.keys.existingSecret }}
@@ -27,7 +27,7 @@
 {{- with .Values.trustedKeys }}{{ if or .pem .existingConfigMap .existingSecret }}true{{ end }}{{ end }}
 {{- end }}
 
-{{/* Names that requests ask for: by port-forward, through the Service and the Ingress. Probes and Prometheus come by address. */}}
+{{/* Host names of requests by port-forward, through the Service and the Ingress. Probes and Prometheus use IP addresses. */}}
 {{- define "taugate.allowedHosts" -}}
 {{- $service := include "taugate.fullname" . }}
 {{- $within := printf "%s.%s" $service .Release.Namespace }}
@@ -40,12 +40,12 @@
 {{- concat $hosts .Values.listen.allowedHosts | uniq | join "," }}
 {{- end }}
 
-{{/* Whether a pod serves from a copy: of a URL, or of what was signed, which nobody else then can change. */}}
+{{/* Whether a pod serves from a copy: of a URL, or of a signed release, which then cannot be changed by others. */}}
 {{- define "taugate.copies" -}}
 {{- if or .Values.releases.url (include "taugate.trusts" .) }}true{{ end }}
 {{- end }}
 
-{{/* All that is no secret: one ConfigMap has it. toJson writes 67108864, where Helm itself would write 6.7108864e+07. */}}
+{{/* All settings that are not secret, in one ConfigMap. toJson writes 67108864, while Helm itself would write 6.7108864e+07. */}}
 {{- define "taugate.settings" -}}
 TAUGATE_RELEASES: {{ default "/releases" .Values.releases.url | quote }}
 TAUGATE_HOST: {{ .Values.listen.host | quote }}

@@ -1,10 +1,10 @@
-{{/* Volumes that several pods have. */}}
+{{/* Volumes of several pods. */}}
 
 {{- define "taugate.releasesClaim" -}}
 {{- default (printf "%s-releases" (include "taugate.fullname" .)) .Values.releases.volume.existingClaim }}
 {{- end }}
 
-{{/* Public keys: a ConfigMap or a Secret, of which files *.pem are read. */}}
+{{/* Public keys: a ConfigMap or a Secret whose *.pem files are read. */}}
 {{- define "taugate.trustedVolume" -}}
 {{- with .Values.trustedKeys }}
 {{- if .existingSecret }}
@@ -20,7 +20,7 @@
 {{- end }}
 {{- end }}
 
-{{/* The engine's token or password: a file, so that it is in no environment. */}}
+{{/* The engine's token or password, as a file so that it is in no environment. */}}
 {{- define "taugate.engineMount" -}}
 {{- if .Values.engine.tokenSecret.existingSecret }}
 - name: engine
@@ -38,7 +38,7 @@
 {{- end }}
 {{- end }}
 
-{{/* A claim, or room that goes with the pod: (list name claim size). */}}
+{{/* A claim, or a volume that is deleted with the pod: (list name claim size). */}}
 {{- define "taugate.claimOrEmpty" -}}
 - name: {{ index . 0 }}
   {{- if index . 1 }}
@@ -68,7 +68,7 @@ affinity:
 {{- end }}
 {{- end }}
 
-{{/* By which pods that mount the releases find one another. */}}
+{{/* The label by which pods that mount the releases find one another. */}}
 {{- define "taugate.releasesLabel" -}}
 {{- if .Values.releases.volume.enabled -}}
 taugate/releases: {{ include "taugate.fullname" . }}

@@ -1,1 +1,1 @@
-"""Adapt an encoder to a domain, and admit it only if it is shown to be better."""
+"""Adapts an encoder to a domain, and accepts it only if it is shown to be better."""

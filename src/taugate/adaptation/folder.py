@@ -1,8 +1,8 @@
 """The adapted encoder as a folder: the base model, with the map as its last layer.
 
-A model that sentence-transformers loads gets a Dense module. One that is there as an exported graph alone, and so
-cannot be trained, has the map folded into its graph. Where documents do not pass the map, the exported base is in a
-folder of its own: the same bytes, so that vectors of documents that are in a cache or an index stay valid.
+A model that sentence-transformers loads gets a Dense module. An exported graph, which cannot be trained, has the map
+folded into the graph. If documents do not pass the map, the exported base is copied into a separate folder with the
+same bytes, so that cached or indexed vectors of documents remain valid.
 """
 
 import shutil
@@ -25,13 +25,13 @@ from taugate.storage.folders import staging_folder
 
 
 def check_target(target: Path) -> None:
-    """Find out, before the work, what would keep the encoder from being written.
+    """Check before the work that the encoder can be written.
 
     Args:
-        target: The folder to be.
+        target: Folder to create.
 
     Raises:
-        InputError: Where something is there already, or it cannot be made.
+        InputError: If the folder exists already or cannot be created.
     """
     try:
         if target.is_symlink() or target.exists():
@@ -39,7 +39,7 @@ def check_target(target: Path) -> None:
         parent = next(path for path in target.absolute().parents if path.exists())
         if not parent.is_dir():
             raise InputError(f"{parent}: is a file; name another folder with --to")
-        # Permissions alone do not tell: root has all of them, and some file systems take no folder or no long name.
+        # Permissions are not enough: root has all of them, and some file systems accept no folder or no long name.
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.work-", dir=parent):
             pass
     except OSError as error:
@@ -56,14 +56,15 @@ def write_encoder(
 
     Args:
         base: Folder of the base encoder.
-        name: Of the base, for messages.
-        learned: The map, None for none.
-        record: For adaptation.json.
-        target: The folder to make.
-        exported: The graph of the base, which goes beside a map that keeps documents.
+        name: Name of the base, for messages.
+        learned: The map, None without a map.
+        record: Record for adaptation.json.
+        target: Folder to create.
+        exported: Graph of the base, which is copied if the map leaves documents unchanged.
 
     Raises:
-        EncoderError: Where the base has modules that cannot be served, InputError where the folder cannot be written.
+        EncoderError: If the base has modules that cannot be served.
+        InputError: If the folder cannot be written.
     """
     if learned is not None and is_exported(base):
         write = _folded(base, learned, record)
@@ -78,11 +79,12 @@ def write_encoder(
             set_mode(staging, 0o755)
             staging.rename(target)
     except Exception as error:
-        said = disk_failure(error)
-        if said is None:
+        reason = disk_failure(error)
+        if reason is None:
             raise
         raise InputError(
-            f"{target}: the encoder cannot be written there ({said}); free some space, or name another folder with --to"
+            f"{target}: the encoder cannot be written there ({reason}); free some space or "
+            "name another folder with --to"
         ) from error
 
 
@@ -99,7 +101,7 @@ def _with_dense_layer(base: Path, name: str, learned: LinearMap | None) -> Calla
 
 
 def _folded(base: Path, learned: LinearMap, record: AdaptationRecord) -> Callable[[Path], None]:
-    """Return what writes an exported encoder with the map in its graph."""
+    """Return a function that writes an exported encoder with the map in its graph."""
     config = OnnxEncoder.load(base).config
 
     def write(staging: Path) -> None:
@@ -107,7 +109,7 @@ def _folded(base: Path, learned: LinearMap, record: AdaptationRecord) -> Callabl
         shutil.copyfile(base / TOKENIZER, staging / TOKENIZER)
         changed = {"name": f"{config.name}+{record.recipe}", "revision": sha256_file(staging / MODEL)}
         write_config(config.model_copy(update=changed), staging)
-        # The product may give a lone text other bits, whatever the base does.
+        # The added product may make the bits of a text depend on its batch, even if the base does not.
         depends = config.pair_lone_texts or depends_on_company(OnnxEncoder.load(staging))
         write_config(config.model_copy(update=changed | {"pair_lone_texts": depends}), staging)
 

@@ -1,4 +1,4 @@
-"""Forgetting: an adapted encoder is scored on everyday questions that have nothing to do with its domain.
+"""Forgetting: measures an adapted encoder on everyday questions outside its domain.
 
 Thresholds paper §4.1 and Table 4: encoders that were adapted to a domain lose accuracy on a general data set.
 """
@@ -27,8 +27,8 @@ class GeneralSet:
     """The general set that comes with Taugate (adaptation/general/README.md).
 
     Attributes:
-        passages: Texts of its documents.
-        queries: Each with the passage that answers it.
+        passages: Texts of the documents.
+        queries: Queries with the passages that answer them.
     """
 
     passages: Sequence[str]
@@ -36,11 +36,7 @@ class GeneralSet:
 
     @classmethod
     def read(cls, folder: Path = _FOLDER) -> Self:
-        """Read the set.
-
-        Args:
-            folder: A data set in the BEIR layout, without chunks.
-        """
+        """Read the set from a folder in the BEIR layout, without chunks."""
         with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
             dataset = read_dataset(folder, "test", Path(spool))
             return cls([document.encoded_text for document in dataset.documents], dataset.answerable)
@@ -49,13 +45,14 @@ class GeneralSet:
         """Search each question, and return accuracy@1 and NDCG@10.
 
         Args:
-            passages: (N, d) and questions: (q, d) float32, by one encoder, in the order of the set.
+            passages: (N, d) float32, in the order of the set.
+            questions: (q, d) float32 by the same encoder, in the order of the set.
         """
         return SearchTrial.build(self.queries, questions, passages, 1).outcomes()
 
     def compare(self, before: RankingOutcomes, after: RankingOutcomes) -> ForgettingRecord:
         """Compare two encoders from their results of `judge`."""
-        units = SamplingUnits.from_labels(clusters(self.queries))
+        units = SamplingUnits.from_clusters(clusters(self.queries))
         return ForgettingRecord(
             questions=len(self.queries),
             accuracy=_change(before.accuracy, after.accuracy, units),
@@ -80,22 +77,22 @@ def _change(before: PerQuery, after: PerQuery, units: SamplingUnits) -> PairedCh
 
 
 def forgetting_words(record: ForgettingRecord, *, unmerged: bool) -> str:
-    """Say in one line what became of general questions, and what helps where they are worse.
+    """State in one line how general questions changed, and what helps if they are worse.
 
     Args:
-        record: Of the change.
-        unmerged: Whether trained weights are in the encoder that merging could mix with the base's.
+        record: Record of the change.
+        unmerged: Whether the encoder has trained weights that could be merged with the base's.
     """
     change = record.ndcg.change
-    said = (
+    change_line = (
         f"NDCG@10 {_points(change.mean)} points ({_points(change.lower)} to {_points(change.upper)}), accuracy@1 "
         f"{_points(record.accuracy.change.mean)}, on {record.questions} everyday questions"
     )
     if not record.lost:
-        return said
+        return change_line
     if unmerged:
-        return f"{said}; if the encoder has to answer such questions too, try --recipe merge, or keep its base"
-    return f"{said}; if the encoder has to answer such questions too, keep its base"
+        return f"{change_line}; if the encoder has to answer such questions too, try --recipe merge, or keep its base"
+    return f"{change_line}; if the encoder has to answer such questions too, keep its base"
 
 
 def _points(share: float) -> str:

@@ -1,4 +1,4 @@
-"""One adaptation, from a data set to an encoder: `adapt` reads top to bottom in the order in which it happens."""
+"""Runs an adaptation from a data set to an encoder; `adapt` shows the steps in order."""
 
 import tempfile
 from collections import Counter
@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from taugate.adaptation.admission import Admission, K
-from taugate.adaptation.climb import climb, why_untrainable
+from taugate.adaptation.decision import EncoderDecision, K
+from taugate.adaptation.encoder_trainer import EncoderTrainer, graph_of
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.measures import Encode, EncoderComparison, OtherTexts, ParaphrasedQueries
 from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
 from taugate.adaptation.settings import TRAIN, AdaptationSettings
+from taugate.adaptation.try_recipes import try_recipes, why_untrainable
 from taugate.adaptation.unfinished import sole_worker
-from taugate.adaptation.workshop import Workshop, graph_of
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.encoding.source import document_encoder, exported_encoder, model_folder
@@ -36,10 +36,10 @@ class Adaptation:
     """The result of an adaptation.
 
     Attributes:
-        learned: The map that was chosen, None for none.
-        transformer: Folder of the trained model below it, None where its weights are those of the base.
-        record: Of the adaptation, with the evidence.
-        comparison: Of all encoders that were tried.
+        learned: The chosen map, None without a map.
+        transformer: Folder of the trained model below the map, None if its weights are those of the base.
+        record: Record of the adaptation, with the evidence.
+        comparison: Comparison of all encoders tried.
     """
 
     learned: LinearMap | None
@@ -49,8 +49,8 @@ class Adaptation:
 
 
 @dataclass(frozen=True)
-class Workplace:
-    """Where weights are trained.
+class TrainingPlace:
+    """Base model and work folder for training weights.
 
     Attributes:
         base: Name or folder of the base model.
@@ -61,7 +61,7 @@ class Workplace:
     work: Path
 
 
-def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and how)
+def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and settings)
     data: str,
     base: str,
     target: Path,
@@ -70,22 +70,23 @@ def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and how)
     watch: Stopwatch,
     writer: LanguageModel | None = None,
 ) -> AdaptationRecord:
-    """Adapt an encoder to a data set, judge it, and write it with its record, admitted or not.
+    """Adapt an encoder to a data set, test it, and write it with its record, accepted or not.
+
+    After an error the target has not been written, and trained weights are kept beside it for the next attempt.
 
     Args:
         data: Folder of the data set, or its URL.
         base: Name or folder of a sentence-transformers model, or folder of an exported encoder.
-        target: Folder to make for the adapted one.
-        settings: Of the adaptation.
-        say: Told one line of progress or warning at a time.
+        target: Folder to create for the adapted encoder.
+        settings: Settings of the adaptation.
+        say: Called with one line of progress or warning at a time.
         watch: Stopwatch whose stages grow.
-        writer: Of paraphrases, None for rules.
+        writer: Writer of paraphrases, None for rules.
 
     Raises:
-        InputError: , and OSError where the writer does not answer; then the target has not been written, and what was
-            trained is kept beside it for the next attempt.
-        EncoderError: , and OSError where the writer does not answer; then the target has not been written, and what was
-            trained is kept beside it for the next attempt.
+        InputError: If the data set, the settings or the target cannot be used.
+        EncoderError: If the base cannot be adapted.
+        OSError: If the writer does not respond.
     """
     from taugate.adaptation.folder import check_target, write_encoder  # imports PyTorch
 
@@ -95,28 +96,30 @@ def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and how)
             evaluation, queries = _read(data, settings, Path(spool), say)
         with watch.stage("export"):
             encoder = _load(base)
-        # First, so that what the budget leaves for recipes is known.
+        # Measured first, so that the remaining budget for recipes is known.
         with watch.stage("measure"):
-            asked = _paraphrase(queries.unseen, settings.seed, writer, watch)
-            before = OtherTexts.encode(asked, _encode_with(encoder, watch))
-        place = Workplace(base, target.absolute().parent / f".{target.name}.work")
+            paraphrased = _paraphrase(queries.unseen, settings.seed, writer, watch)
+            before = OtherTexts.encode(paraphrased, _encode_with(encoder, watch))
+        place = TrainingPlace(base, target.absolute().parent / f".{target.name}.work")
         with sole_worker(place.work, say):
-            found = learn_and_judge(evaluation, queries, encoder, settings, say, watch, place=place)
+            adaptation = learn_and_judge(evaluation, queries, encoder, settings, say, watch, place=place)
             with watch.stage("measure"):
                 after = before
-                if found.transformer is not None:
-                    trained = OnnxEncoder.load(graph_of(found.transformer))
-                    after = OtherTexts.encode(asked, _encode_with(trained, watch))
-                if found.learned is not None:
-                    after = after.through(found.learned.apply, found.learned.apply_to_documents)
-                measures = found.comparison.measure(found.record.recipe, asked, before, after)
-                record = found.record.model_copy(update={"measures": measures})
+                if adaptation.transformer is not None:
+                    trained = OnnxEncoder.load(graph_of(adaptation.transformer))
+                    after = OtherTexts.encode(paraphrased, _encode_with(trained, watch))
+                if adaptation.learned is not None:
+                    after = after.through(adaptation.learned.apply, adaptation.learned.apply_to_documents)
+                measures = adaptation.comparison.measure(adaptation.record.recipe, paraphrased, before, after)
+                record = adaptation.record.model_copy(update={"measures": measures})
             with watch.stage("write"):
-                write_encoder(found.transformer or model_folder(base), base, found.learned, record, target, encoder)
+                write_encoder(
+                    adaptation.transformer or model_folder(base), base, adaptation.learned, record, target, encoder
+                )
     return record
 
 
-def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and how)
+def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and settings)
     dataset: Dataset,
     queries: AdaptationQueries,
     encoder: OnnxEncoder,
@@ -124,22 +127,23 @@ def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and how)
     say: Callable[[str], None],
     watch: Stopwatch,
     steps: int | None = None,
-    place: Workplace | None = None,
+    place: TrainingPlace | None = None,
 ) -> Adaptation:
-    """Encode, try the recipes and judge them; no encoder is written.
+    """Encode, try the recipes and test them; no encoder is written.
 
     Args:
-        dataset: Its documents.
-        queries: Of the three parts.
-        encoder: The base.
-        settings: As for `adapt`.
-        say: As for `adapt`.
-        watch: As for `adapt`.
+        dataset: Data set with the documents.
+        queries: Queries of the three parts.
+        encoder: The base encoder.
+        settings: Settings of the adaptation.
+        say: Called with one line of progress or warning at a time.
+        watch: Stopwatch whose stages grow.
         steps: Gradient steps of the adapter, None for as many as the budget allows.
-        place: Where weights are trained, None for linear recipes alone.
+        place: Base model and work folder for training weights, None for linear recipes alone.
 
     Raises:
-        EncoderError: Where the base cannot be trained, InputError where the work cannot be written.
+        EncoderError: If the base cannot be trained.
+        InputError: If the work cannot be written.
     """
     model = None if place is None else model_folder(place.base)
     # Before the corpus is encoded, which takes minutes.
@@ -147,32 +151,32 @@ def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and how)
     pairs = _encode(dataset, queries, encoder, say, watch)
     with watch.stage("adapt"):
         if model is None or place is None:
-            made = settings.steps if steps is None else steps
-            allowed = (lambda: float(settings.seconds or 0) - watch.total) if made is None else made
-            learned = LearnedRecipes.climb(
+            fixed = settings.steps if steps is None else steps
+            allowed = (lambda: float(settings.seconds or 0) - watch.total) if fixed is None else fixed
+            learned = LearnedRecipes.try_linear(
                 pairs, settings.recipe, settings.seed, allowed, say, keep_documents=settings.keep_documents
             )
         else:
-            shop = Workshop(pairs, encoder, place.base, model, place.work, settings.seed, watch)
-            learned = climb(shop, settings, untrainable, say)
+            trainer = EncoderTrainer(pairs, encoder, place.base, model, place.work, settings.seed, watch)
+            learned = try_recipes(trainer, settings, untrainable, say)
     with watch.stage("admit"):
-        admission = Admission.decide(pairs, learned)
-        record = _record(pairs, learned, admission, encoder, settings)
-        comparison = EncoderComparison(queries.unseen, admission.trials, K, settings.seed)
+        decision = EncoderDecision.decide(pairs, learned)
+        record = _record(pairs, learned, decision, encoder, settings)
+        comparison = EncoderComparison(queries.unseen, decision.trials, K, settings.seed)
         return Adaptation(learned.chosen.learned, learned.chosen.transformer, record, comparison)
 
 
 def _load(base: str) -> OnnxEncoder:
     if document_encoder(base) is not None:
         raise EncoderError(
-            f"encoder {base!r}: its queries have a map of their own, and its documents have not; give the encoder that "
-            "it was adapted from"
+            f"encoder {base!r}: only its queries pass a learned map, not its documents; use the encoder from which it "
+            "was adapted"
         )
     encoder = OnnxEncoder.load(exported_encoder(base))
     if encoder.config.precision != "float32":
         raise EncoderError(
-            f"encoder {base!r}: has {encoder.config.precision} weights, which encode only queries; give the float32 "
-            "encoder that it was made from"
+            f"encoder {base!r}: has {encoder.config.precision} weights, which encode only queries; use the float32 "
+            "encoder from which it was quantised"
         )
     return encoder
 
@@ -188,24 +192,24 @@ def _read(
     with local_folder(data, deciding, *named, optional=(TRAIN,) if settings.split is None else ()) as folder:
         split = TRAIN if settings.split is None and TRAIN in splits_in(folder) else settings.split
         spools = [spool / name for name in ("evaluation", "training")]
-        for each in spools:
-            each.mkdir()
+        for path in spools:
+            path.mkdir()
         check_split(folder / qrels_of(deciding), "--eval-split")
         evaluation = read_dataset(folder, deciding, spools[0])
         for note in evaluation.notes:
             say(note)
         if len({query.weight for query in evaluation.answerable}) > 1:
             say(
-                f"warning: the queries of split {evaluation.split} have weights, which admission does not use: the "
-                "gain is that of the judged queries, not of all"
+                f"warning: the queries of split {evaluation.split} have weights, which acceptance does not use: the "
+                "gain is that of the judged queries, not of all queries"
             )
         if split is None:
             say("no split train: learning from crops of the documents")
             return evaluation, AdaptationQueries.collect(evaluation, None, settings.seed)
         training = evaluation if split == deciding else read_dataset(folder, split, spools[1])
         origins = {query.origin for query in training.answerable}
-        accounts = [each for origin, each in read_accounting(folder).items() if origin in origins]
-        lost = sum((Counter(each.lost) for each in accounts), Counter[str]())
+        accounts = [account for origin, account in read_accounting(folder).items() if origin in origins]
+        lost = sum((Counter(account.lost) for account in accounts), Counter[str]())
         return evaluation, AdaptationQueries.collect(evaluation, training, settings.seed, lost if accounts else None)
 
 
@@ -244,7 +248,7 @@ def _encode_with(encoder: OnnxEncoder, watch: Stopwatch) -> Encode:
 def _record(
     pairs: EncodedPairs,
     learned: LearnedRecipes,
-    admission: Admission,
+    decision: EncoderDecision,
     encoder: OnnxEncoder,
     settings: AdaptationSettings,
 ) -> AdaptationRecord:
@@ -260,13 +264,13 @@ def _record(
         whitening=learned.chosen.whitening,
         keeps_documents=settings.keep_documents,
         curve=learned.curve,
-        admitted=admission.admitted,
-        reason=admission.reason,
+        admitted=decision.accepted,
+        reason=decision.reason,
         evidence=pairs.queries.evidence,
-        gain=admission.gain,
-        recall=admission.recall,
+        gain=decision.gain,
+        recall=decision.recall,
         isotropy_before=IsotropyRecord(**asdict(isotropy(pairs.documents))),
         isotropy_after=IsotropyRecord(**asdict(isotropy(learned.chosen.documents))),
-        gate=admission.gate,
+        gate=decision.gate,
         training=learned.training,
     )

@@ -1,4 +1,4 @@
-"""The papers' measures of an encoder, before and after adaptation; none of them affects admission."""
+"""The papers' measures of an encoder before and after adaptation; none of them affects acceptance."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -37,19 +37,14 @@ from taugate.retrieval.vectors.similarity import Float32
 
 Encode = Callable[[Sequence[str], Role], Float32]
 BINS = 100  # of a histogram of distances, 0 to 2
-BASE = "base"  # name of the base encoder among those that are compared
-TEXTS = 400  # about so many are encoded for the measures: the general set, and queries with their paraphrases
-_STREAM = 5  # of the seed, for random documents and bootstraps
+BASE = "base"  # name of the base encoder in comparisons
+TEXTS = 400  # approximate number of texts encoded for the measures: the general set, and queries with paraphrases
+_STREAM = 5  # random stream of the seed for random documents and bootstraps
 
 
 @dataclass(frozen=True)
 class ParaphrasedQueries:
-    """Queries with paraphrases of each.
-
-    Attributes:
-        source: As of FamiliarityRecord.
-        writer: As of FamiliarityRecord.
-    """
+    """Queries with their paraphrases; `source` and `writer` are those of FamiliarityRecord."""
 
     queries: Sequence[str]
     paraphrases: Sequence[tuple[str, ...]]
@@ -67,13 +62,14 @@ class ParaphrasedQueries:
         """Draw ten queries and write three paraphrases of each.
 
         Args:
-            queries: To draw from.
-            seed: Of the draw and of the model.
-            model: That writes, None for rules.
+            queries: Queries to draw from.
+            seed: Seed of the draw and of the model.
+            model: Language model, None for rules.
             advance: Called after each reply of the model.
 
         Raises:
-            InputError: Where it writes too few, OSError where it does not answer.
+            InputError: If the model writes too few paraphrases.
+            OSError: If the model does not respond.
         """
         drawn = sorted(queries, key=lambda query: sampling_key(query.id, seed))[:QUERIES]
         texts = [query.text for query in drawn]
@@ -88,9 +84,10 @@ class OtherTexts:
     """Vectors, by one encoder, of texts that are neither documents nor queries; all float32 of unit length.
 
     Attributes:
-        passages: (G, d) and questions: (G, d), of the general set.
-        queries: (m, d), drawn ones.
-        paraphrases: (m, n, d), of these.
+        passages: (G, d) passages of the general set.
+        questions: (G, d) questions of the general set.
+        queries: (m, d) drawn queries.
+        paraphrases: (m, n, d) paraphrases of these queries.
     """
 
     passages: Float32
@@ -99,29 +96,29 @@ class OtherTexts:
     paraphrases: Float32
 
     @classmethod
-    def encode(cls, asked: ParaphrasedQueries, encode: Encode) -> "OtherTexts":
-        """Encode them, which takes a second or two.
+    def encode(cls, paraphrased: ParaphrasedQueries, encode: Encode) -> "OtherTexts":
+        """Encode the texts, which takes a second or two.
 
         Args:
-            asked: Drawn queries with paraphrases.
-            encode: Any texts.
+            paraphrased: Drawn queries with paraphrases.
+            encode: Function that encodes texts.
         """
         general = general_set()
         questions = [query.text for query in general.queries]
-        rephrased = [text for each in asked.paraphrases for text in each]
-        vectors = encode([*questions, *asked.queries, *rephrased], "query")
-        asking, queries, paraphrases = np.split(vectors, np.cumsum([len(questions), len(asked.queries)]))
+        rephrased = [text for paraphrases in paraphrased.paraphrases for text in paraphrases]
+        vectors = encode([*questions, *paraphrased.queries, *rephrased], "query")
+        asking, queries, rephrasings = np.split(vectors, np.cumsum([len(questions), len(paraphrased.queries)]))
         shape = len(queries), -1, vectors.shape[1]
-        return cls(encode(general.passages, "document"), asking, queries, paraphrases.reshape(shape))
+        return cls(encode(general.passages, "document"), asking, queries, rephrasings.reshape(shape))
 
     def through(
         self, apply: Callable[[Float32], Float32], apply_to_documents: Callable[[Float32], Float32] | None = None
     ) -> "OtherTexts":
-        """Return their vectors through a map, without encoding them again.
+        """Apply a map to the vectors, without encoding the texts again.
 
         Args:
-            apply: Maps (n, d) vectors.
-            apply_to_documents: Maps those of documents, None for the same.
+            apply: Map of (n, d) vectors.
+            apply_to_documents: Map of document vectors, None for the same map.
         """
         flat = self.paraphrases.reshape(-1, self.paraphrases.shape[2])
         paraphrases = apply(flat).reshape(self.paraphrases.shape)
@@ -139,10 +136,10 @@ class EncoderComparison:
     """The encoders that are compared, on the corpus and its unseen queries.
 
     Attributes:
-        queries: Unseen ones.
-        trials: Their search by the base encoder, under "base", and by each recipe tried, under its name.
-        k: K.
-        seed: Of the draws.
+        queries: Unseen queries.
+        trials: Searches of these queries by the base encoder, under "base", and by each recipe, under its name.
+        k: K, the number of results.
+        seed: Seed of the draws.
     """
 
     queries: Sequence[LabelledQuery]
@@ -150,14 +147,16 @@ class EncoderComparison:
     k: int
     seed: int
 
-    def measure(self, chosen: str, asked: ParaphrasedQueries, before: OtherTexts, after: OtherTexts) -> MeasuresRecord:
-        """Measure all that the papers do.
+    def measure(
+        self, chosen: str, paraphrased: ParaphrasedQueries, before: OtherTexts, after: OtherTexts
+    ) -> MeasuresRecord:
+        """Compute the measures of the papers.
 
         Args:
-            chosen: Name of the recipe that is kept.
-            asked: Queries with paraphrases.
-            before: Vectors of these and of the general set, by the base encoder and by the chosen one.
-            after: Vectors of these and of the general set, by the base encoder and by the chosen one.
+            chosen: Name of the chosen recipe.
+            paraphrased: Queries with paraphrases.
+            before: Vectors of these queries and of the general set by the base encoder.
+            after: Vectors of these queries and of the general set by the chosen encoder.
         """
         general = general_set()
         first, second = self.trials[BASE].documents, self.trials[chosen].documents
@@ -170,8 +169,8 @@ class EncoderComparison:
                 after=after.familiarity,
                 queries=before.paraphrases.shape[0],
                 paraphrases=before.paraphrases.shape[1],
-                source=asked.source,
-                writer=asked.writer,
+                source=paraphrased.source,
+                writer=paraphrased.writer,
             ),
             spectrum=SpectrumRecord(
                 before=power_law_record(first, self.seed), after=power_law_record(second, self.seed)
@@ -185,15 +184,15 @@ class EncoderComparison:
         """Measure one encoder as calibration would: bootstraps, papers' τ, COE and ROE.
 
         Args:
-            name: Of the row.
-            trial: Its search of the unseen queries.
+            name: Name of the row.
+            trial: The encoder's search of the unseen queries.
         """
         settings = CalibrationSettings(k=self.k, seed=self.seed)
-        units = SamplingUnits.from_labels(clusters(self.queries))
+        units = SamplingUnits.from_clusters(clusters(self.queries))
         rng = np.random.default_rng([self.seed, _STREAM])
         draw = Resamples.draw(rng, units, len(trial.documents), settings)
         judged = JudgedQueries.judge(self.queries, trial.vectors, trial.exact, self.k, trial.parents)
-        found = bootstrap_threshold(judged, draw.rows)
+        threshold = bootstrap_threshold(judged, draw.rows)
         random = trial.exact.score(trial.vectors, draw.random_documents[:, None])[:, 0]
         none = trial.exact.search(trial.vectors[:0], self.k)  # the gate's queries all have an answer
         metrics = measure(
@@ -201,7 +200,7 @@ class EncoderComparison:
             random,
             draw,
             "similarity",
-            np.float32(found.tau),
+            np.float32(threshold.tau),
             settings.overlap_percentile,
         )
         return EncoderRow(
@@ -210,8 +209,8 @@ class EncoderComparison:
             ndcg=_interval(metrics.ndcg),
             coe=_interval(metrics.coe),
             roe=_interval(metrics.roe),
-            tau=found.tau,
-            psi=found.psi,
+            tau=threshold.tau,
+            psi=threshold.psi,
             accuracy_at_tau=_interval(metrics.accuracy_at_tau),
             isotropy=IsotropyRecord(**asdict(isotropy(trial.documents))),
         )
@@ -221,27 +220,24 @@ def separation_record(before: tuple[Float32, Float32], after: tuple[Float32, Flo
     """Measure Δ_M of the corpus.
 
     Args:
-        before: (N, d) documents and (G, d) general passages by each encoder.
-        after: (N, d) documents and (G, d) general passages by each encoder.
+        before: (N, d) documents and (G, d) general passages by the base encoder.
+        after: (N, d) documents and (G, d) general passages by the adapted encoder.
     """
-    found = [separation(*each) for each in (before, after)]
+    separations = [separation(*vectors) for vectors in (before, after)]
     records = [
         Distances(
             mean=float(distances.mean()),
             counts=np.histogram(distances, bins=BINS, range=(0, 2))[0].tolist(),
             general=float(separation(passages, passages, same=True).mean()),
         )
-        for distances, (_, passages) in zip(found, (before, after), strict=True)
+        for distances, (_, passages) in zip(separations, (before, after), strict=True)
     ]
-    return SeparationRecord(before=records[0], after=records[1], moved_away=float((found[1] > found[0]).mean()))
+    moved_away = float((separations[1] > separations[0]).mean())
+    return SeparationRecord(before=records[0], after=records[1], moved_away=moved_away)
 
 
 def power_law_record(documents: Float32, seed: int) -> PowerLawRecord | None:
-    """Fit the power law of documents, (N, d) float32.
-
-    Args:
-        seed: Of its p-value. None where they vary too little.
-    """
+    """Fit the power law of (N, d) float32 documents; None if they vary too little. `seed` is of the p-value."""
     eigenvalues = spectrum(documents)
     law = power_law(eigenvalues)
     if law is None:
@@ -256,5 +252,5 @@ def power_law_record(documents: Float32, seed: int) -> PowerLawRecord | None:
     )
 
 
-def _interval(found: Estimate) -> Interval:
-    return Interval(mean=found.mean, lower=found.lower, upper=found.upper)
+def _interval(estimate: Estimate) -> Interval:
+    return Interval(mean=estimate.mean, lower=estimate.lower, upper=estimate.upper)

@@ -1,6 +1,6 @@
-"""A corpus divided in three: documents to learn from, documents to choose by, and documents nobody looks at before.
+"""Divides a corpus into three parts: documents to learn from, to choose by, and unseen documents for the decision.
 
-A document is whole: all chunks of one parent are in one part, and so are documents that one query has as its answers.
+Documents are not divided: all chunks of a parent are in one part, and so are all documents that answer the same query.
 """
 
 from collections.abc import Collection, Sequence
@@ -16,9 +16,9 @@ from taugate.calibration.metrics.documents import Parents
 from taugate.ingestion.dataset.beir import LabelledQuery
 
 TRAIN, VALIDATION, UNSEEN = 0, 1, 2
-# Most documents give pairs, and enough are left that the gate can show a gain of three points on some hundred of them.
+# Most documents give pairs, and enough remain for the gate to show a gain of three points on about a hundred of them.
 _SHARES = (0.5, 0.15, 0.35)
-_STREAM = 2  # of the seed, apart from those of calibration/metrics/splits.py
+_STREAM = 2  # random stream of the seed, different from those of calibration/metrics/splits.py
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,16 @@ class CorpusParts:
     ) -> Self:
         """Split a corpus at random into three parts.
 
-        Documents that only training queries ask for are learned from, or chosen by; those that only evaluation queries
-        ask for stay unseen. Those that both ask for, or neither, are divided. With the same queries on both sides, that
-        is every document. Without training queries, unseen documents are those with evaluation queries first.
+        Documents that answer only training queries are for learning or choosing; those that answer only evaluation
+        queries are unseen. Documents that answer both or neither are divided; with the same queries for both, that is
+        every document. Without training queries, documents with evaluation queries are the first unseen ones.
 
         Args:
-            passages: N.
-            parents: Of the corpus.
-            train: Labelled queries to learn from, empty where crops will do.
-            evaluation: Queries that decide on admission.
-            seed: Of the division.
+            passages: N, the number of passages.
+            parents: Parents in the corpus.
+            train: Labelled queries to learn from, empty if crops are used.
+            evaluation: Queries that decide acceptance.
+            seed: Seed of the division.
         """
         groups = _groups(passages, parents, [*train, *evaluation])
         trains, evaluates = (_queries_of(groups, queries) for queries in (train, evaluation))
@@ -59,22 +59,22 @@ class CorpusParts:
         sizes = np.bincount(groups, minlength=len(trains))
         role = np.empty(len(trains), dtype=np.int64)
         if not len(train):
-            order = order[np.argsort(evaluates[order] == 0, kind="stable")]  # those with queries come first
+            order = order[np.argsort(evaluates[order] == 0, kind="stable")]  # documents with queries first
             reach = np.cumsum(sizes[order]) / passages
             role[order] = np.select(
                 [reach <= _SHARES[UNSEEN], reach <= _SHARES[UNSEEN] + _SHARES[VALIDATION]], [2, 1], 0
             )
             return cls(role[groups])
-        for which, shares in (
+        for mask, shares in (
             ((trains > 0) & (evaluates == 0), (_SHARES[0] / sum(_SHARES[:2]), _SHARES[1] / sum(_SHARES[:2]), 0.0)),
             ((trains == 0) & (evaluates > 0), (0.0, 0.0, 1.0)),
             ((trains > 0) & (evaluates > 0), _SHARES),
             ((trains == 0) & (evaluates == 0), _SHARES),
         ):
-            some = order[which[order]]
-            weights = np.maximum(trains, evaluates)[some] if trains[some].any() else sizes[some]
+            members = order[mask[order]]
+            weights = np.maximum(trains, evaluates)[members] if trains[members].any() else sizes[members]
             reach = (np.cumsum(weights) - weights / 2) / max(1, weights.sum())
-            role[some] = np.searchsorted(np.cumsum(shares)[:2], reach, side="right")
+            role[members] = np.searchsorted(np.cumsum(shares)[:2], reach, side="right")
         return cls(role[groups])
 
     def passages(self, part: int) -> NDArray[np.int64]:
@@ -94,11 +94,12 @@ def _groups(passages: int, parents: Parents, queries: Sequence[LabelledQuery]) -
     ends = chunks if parents is None else parents
     rows, columns = np.concatenate([chunks, answers]), np.concatenate([ends, passages + owners])
     nodes = passages + len(queries)
-    found = connected_components(coo_array((np.ones(len(rows)), (rows, columns)), shape=(nodes, nodes)), directed=False)
-    return np.unique(found[1][:passages], return_inverse=True)[1].astype(np.int64)
+    edges = coo_array((np.ones(len(rows)), (rows, columns)), shape=(nodes, nodes))
+    components = connected_components(edges, directed=False)[1]
+    return np.unique(components[:passages], return_inverse=True)[1].astype(np.int64)
 
 
 def _queries_of(groups: NDArray[np.int64], queries: Sequence[LabelledQuery]) -> NDArray[np.int64]:
     """Count the queries of each group."""
-    asked = groups[[next(iter(query.relevant)) for query in queries]] if queries else groups[:0]
-    return np.bincount(asked, minlength=int(groups.max()) + 1)
+    query_groups = groups[[next(iter(query.relevant)) for query in queries]] if queries else groups[:0]
+    return np.bincount(query_groups, minlength=int(groups.max()) + 1)

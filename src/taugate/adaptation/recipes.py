@@ -1,4 +1,4 @@
-"""The recipes in order of cost, each begun from the best one before it and chosen by NDCG@10 of validation queries."""
+"""Linear recipes in order of cost, starting from the best previous one and chosen by NDCG@10 of validation queries."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,10 +23,10 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import OnnxEncoder
-from taugate.retrieval.release.adaptation import CurvePoint, RecipeName, TrainingRecord, WhiteningRecord
+from taugate.retrieval.release.adaptation import RecipeName, RecipeTrial, TrainingRecord, WhiteningRecord
 from taugate.retrieval.vectors.similarity import Float32
 
-_STREAM = 3  # of the seed, for the pairs of the adapter
+_STREAM = 3  # random stream of the seed for the pairs of the adapter
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class EncodedPairs:
 
     Attributes:
         queries: The queries of each part.
-        documents: (N, d).
-        train: (n, d) float32 vectors of the queries.
-        validation: (n, d) float32 vectors of the queries.
-        unseen: (n, d) float32 vectors of the queries.
+        documents: (N, d) float32 vectors of the documents.
+        train: (n, d) float32 vectors of the training queries.
+        validation: (n, d) float32 vectors of the validation queries.
+        unseen: (n, d) float32 vectors of the unseen queries.
         corpus: The documents themselves.
     """
 
@@ -62,46 +62,38 @@ class EncodedPairs:
 
         Args:
             corpus: The documents.
-            queries: Of the three parts.
-            encoder: That embeds.
-            cache: Of this encoder.
-            watch: Shows the progress.
+            queries: Queries of the three parts.
+            encoder: Encoder that embeds.
+            cache: Cache of this encoder.
+            watch: Stopwatch that shows the progress.
         """
 
-        def of_queries(asked: Sequence[LabelledQuery]) -> Float32:
-            return encode(encoder, (query.text for query in asked), len(asked), "query", cache, watch).vectors
+        def of_queries(part: Sequence[LabelledQuery]) -> Float32:
+            return encode(encoder, (query.text for query in part), len(part), "query", cache, watch).vectors
 
         texts = (document.encoded_text for document in corpus)
         documents = encode(encoder, texts, len(corpus), "document", cache, watch).vectors
-        train, validation, unseen = (of_queries(each) for each in (queries.train, queries.validation, queries.unseen))
+        train, validation, unseen = (of_queries(part) for part in (queries.train, queries.validation, queries.unseen))
         return cls(queries, documents, train, validation, unseen, corpus)
 
     @property
     def parents(self) -> Parents:
-        """Return the first chunk of each passage's document, (N,) int32; None where the corpus has no chunks."""
+        """First chunk of each passage's document, (N,) int32; None if the corpus has no chunks."""
         return self.corpus.parents
 
     def paired_texts(self, learned: LinearMap | None) -> PairedTexts:
-        """Return the training queries and documents through a map.
-
-        Args:
-            learned: The map.
-        """
+        """Return the training queries and documents, through a map if there is one."""
         allowed = self.queries.parts.passages(TRAIN)
         return PairedTexts(
             self.train if learned is None else learned.apply(self.train),
             [query.text for query in self.queries.train],
-            [np.searchsorted(allowed, each) for each in relevant_passages(self.queries.train, self.parents)],
+            [np.searchsorted(allowed, passages) for passages in relevant_passages(self.queries.train, self.parents)],
             self.documents[allowed] if learned is None else learned.apply_to_documents(self.documents[allowed]),
             [self.corpus[position].encoded_text for position in allowed.tolist()],
         )
 
     def validate(self, learned: LinearMap | None) -> PerQuery:
-        """Return NDCG@10 of each validation query in the whole corpus.
-
-        Args:
-            learned: None for the base encoder.
-        """
+        """Return NDCG@10 of each validation query in the complete corpus; no map means the base encoder."""
         trial = search_trial(self.queries.validation, self.validation, self.documents, learned, DEPTH, self.parents)
         return trial.outcomes().ndcg
 
@@ -114,14 +106,15 @@ def search_trial(
     k: int,
     parents: Parents,
 ) -> SearchTrial:
-    """Prepare queries and documents to be searched through a map.
+    """Prepare a search of queries and documents through a map.
 
     Args:
-        queries: q of them.
-        vectors: (q, d) and documents: (N, d) float32, by the base encoder.
+        queries: q queries.
+        vectors: (q, d) float32 by the base encoder.
+        documents: (N, d) float32 by the base encoder.
         learned: None for the base encoder itself.
-        k: Results asked for.
-        parents: Of the corpus.
+        k: K, the number of results.
+        parents: Parents in the corpus.
     """
     if learned is not None:
         vectors, documents = learned.apply(vectors), learned.apply_to_documents(documents)
@@ -130,16 +123,16 @@ def search_trial(
 
 @dataclass(frozen=True)
 class TriedRecipe:
-    """A recipe at its best on the validation queries.
+    """A recipe with its best result on the validation queries.
 
     Attributes:
-        name: Of the recipe.
-        learned: Its map, all recipes before it included, None for none.
+        name: Name of the recipe.
+        learned: Map that includes all previous recipes, None without a map.
         per_query: (v,) float64, NDCG@10 of each validation query.
-        whitening: In the map.
-        pairs: Encoded by its transformer.
-        transformer: Folder of a model whose weights were trained, None where they are those of the base.
-        merge_weight: Of the trained weights.
+        whitening: Whitening in the map.
+        pairs: Queries and documents encoded by the recipe's transformer.
+        transformer: Folder of a model whose weights were trained, None if they are those of the base.
+        merge_weight: Weight of the trained weights in a merge.
     """
 
     name: RecipeName
@@ -152,38 +145,38 @@ class TriedRecipe:
 
     @property
     def documents(self) -> Float32:
-        """Return the documents as this encoder has them, (N, d) float32 of unit length."""
+        """Vectors of the documents by this encoder, (N, d) float32 of unit length."""
         documents = self.pairs.documents
         return documents if self.learned is None else self.learned.apply_to_documents(documents)
 
     @property
     def ndcg(self) -> float:
-        """Return the mean over the validation queries."""
+        """Mean NDCG@10 over the validation queries."""
         return float(self.per_query.mean())
 
 
 @dataclass(frozen=True)
 class LearnedRecipes:
-    """What came of the recipes.
+    """The results of the recipes.
 
     Attributes:
-        tried: In order.
-        chosen: Of these, the one that is kept.
+        tried: Recipes in the order in which they were tried.
+        chosen: The chosen recipe.
         steps: Gradient steps of the adapter that the budget allowed.
         base: NDCG@10 of the base encoder on the validation queries.
-        curve: Of every candidate.
-        training: Of what went through the encoder, None where nothing was to.
+        curve: NDCG@10 of every candidate.
+        training: Record of training through the encoder, None if there was none.
     """
 
     tried: list[TriedRecipe]
     chosen: TriedRecipe
     steps: int
     base: float
-    curve: list[CurvePoint]
+    curve: list[RecipeTrial]
     training: TrainingRecord | None = None
 
     @classmethod
-    def climb(
+    def try_linear(
         cls,
         pairs: EncodedPairs,
         recipe: Recipe,
@@ -193,105 +186,99 @@ class LearnedRecipes:
         *,
         keep_documents: bool = False,
     ) -> Self:
-        """Whiten, and learn the adapter on top of that, as far as the recipe and the time allow.
+        """Whiten, and learn the adapter on top of that, within the recipe and the time.
 
         Args:
             pairs: Encoded queries and documents.
-            recipe: What is asked for.
-            seed: Of the pairs.
-            steps: Gradient steps of the adapter, or a function that returns the seconds that are left, which then
-                decide.
-            say: Told a line of progress at a time.
+            recipe: Requested recipe.
+            seed: Seed of the pairs.
+            steps: Gradient steps of the adapter, or a function that returns the remaining seconds, which then decide.
+            say: Called with one line of progress at a time.
             keep_documents: Learn the adapter for queries alone, without whitening.
 
         Raises:
-            InputError: Where that leaves nothing.
+            InputError: If no recipe can be learned.
         """
         before = pairs.validate(None)
         base = float(before.mean())
-        curve = [CurvePoint(recipe="base", ndcg=base)]
+        curve = [RecipeTrial(recipe="base", ndcg=base)]
         say(f"base: NDCG@10 {base:.4f} on {len(pairs.validation):,} validation queries")
         if keep_documents:
             start = LinearMap.identity_of_queries(pairs.documents.shape[1])
-            adapted, made = _adapt(pairs, TriedRecipe("adapter", start, before, None, pairs), seed, steps, curve)
+            adapted, adapter_steps = _adapt(
+                pairs, TriedRecipe("adapter", start, before, None, pairs), seed, steps, curve
+            )
             if adapted is None:
-                raise InputError(f"the adapter cannot be learned: {_why_none(made)}")
-            say(f"adapter of queries: NDCG@10 {adapted.ndcg:.4f} after {made} steps at most")
-            return cls([adapted], adapted, made, base, curve)
+                raise InputError(f"the adapter cannot be learned: {_why_none(adapter_steps)}")
+            say(f"adapter of queries: NDCG@10 {adapted.ndcg:.4f} after {adapter_steps} steps at most")
+            return cls([adapted], adapted, adapter_steps, base, curve)
         settings, best = _whiten(pairs, curve)
         say(f"whitening: NDCG@10 {best.ndcg:.4f} (centring {settings.centring:g}, exponent {settings.exponent:g})")
-        tried, made = [best], 0
+        tried, adapter_steps = [best], 0
         if recipe != "whitening":
-            adapted, made = _adapt(pairs, best, seed, steps, curve)
+            adapted, adapter_steps = _adapt(pairs, best, seed, steps, curve)
             if adapted is None:
-                say(f"warning: the adapter is left out: {_why_none(made)}")
+                say(f"warning: the adapter is left out: {_why_none(adapter_steps)}")
             else:
-                say(f"adapter: NDCG@10 {adapted.ndcg:.4f} after {made} steps at most")
+                say(f"adapter: NDCG@10 {adapted.ndcg:.4f} after {adapter_steps} steps at most")
                 tried.append(adapted)
                 if recipe == "adapter" or adapted.ndcg > best.ndcg:
                     best = adapted
-        return cls(tried, best, made, base, curve)
+        return cls(tried, best, adapter_steps, base, curve)
 
 
 def _why_none(steps: int) -> str:
-    """Say why there is no adapter.
-
-    Args:
-        steps: That the budget allowed.
-    """
-    return "its loss is no number" if steps else "the budget is spent; give a larger --budget"
+    """Return the reason why there is no adapter, from the steps that the budget allowed."""
+    return "its loss is not a finite number" if steps else "the budget is spent; raise --budget"
 
 
-def _whiten(pairs: EncodedPairs, curve: list[CurvePoint]) -> tuple[WhiteningRecord, TriedRecipe]:
-    """Choose the exponent with the mean subtracted, and then how much of the mean is.
+def _whiten(pairs: EncodedPairs, curve: list[RecipeTrial]) -> tuple[WhiteningRecord, TriedRecipe]:
+    """Choose the exponent with the mean subtracted, and then the subtracted share of the mean.
 
-    Of the exponents it is the smallest within one standard error of the best (Breiman et al., Classification and
-    Regression Trees, 1984, §3.4.3): crops repeat the words of their document, and so reward more whitening than the
-    questions of people do.
+    The exponent is the smallest within one standard error of the best (Breiman et al., Classification and Regression
+    Trees, 1984, §3.4.3), because crops repeat the words of their document and so reward more whitening than people's
+    questions do.
     """
     corpus = pairs.documents[pairs.queries.parts.passages(TRAIN)]
     components = PrincipalComponents.fit(np.concatenate([corpus, pairs.train]))
 
-    def tried(centring: float, exponent: float) -> tuple[WhiteningRecord, TriedRecipe]:
+    def attempt(centring: float, exponent: float) -> tuple[WhiteningRecord, TriedRecipe]:
         settings = WhiteningRecord(centring=centring, exponent=exponent)
         learned = components.whitening(settings)
-        found = TriedRecipe("whitening", learned, pairs.validate(learned), settings, pairs)
-        curve.append(CurvePoint(recipe="whitening", whitening=settings, ndcg=found.ndcg))
-        return settings, found
+        recipe = TriedRecipe("whitening", learned, pairs.validate(learned), settings, pairs)
+        curve.append(RecipeTrial(recipe="whitening", whitening=settings, ndcg=recipe.ndcg))
+        return settings, recipe
 
-    exponents = [tried(CENTRINGS[0], exponent) for exponent in EXPONENTS]
-    best = max((found for _, found in exponents), key=lambda each: each.ndcg)
-    first = next(each for each in exponents if _within_one_error(each[1], best))
-    if first[0].exponent == 0:  # without a part of the mean nothing would change
+    attempts = [attempt(CENTRINGS[0], exponent) for exponent in EXPONENTS]
+    best = max((recipe for _, recipe in attempts), key=lambda recipe: recipe.ndcg)
+    first = next(candidate for candidate in attempts if _within_one_error(candidate[1], best))
+    if first[0].exponent == 0:  # a smaller share of the mean would change nothing
         return first
-    return max([first, *(tried(share, first[0].exponent) for share in CENTRINGS[1:])], key=lambda each: each[1].ndcg)
+    centred = (attempt(share, first[0].exponent) for share in CENTRINGS[1:])
+    return max([first, *centred], key=lambda candidate: candidate[1].ndcg)
 
 
 def _within_one_error(recipe: TriedRecipe, best: TriedRecipe) -> bool:
-    """Tell whether a recipe is below the best by no more than the standard error of the difference, by query."""
+    """Return whether a recipe is below the best by at most the standard error of the difference, by query."""
     differences = best.per_query - recipe.per_query
     return bool(differences.mean() <= differences.std(ddof=1) / np.sqrt(len(differences)))
 
 
 def _adapt(
-    pairs: EncodedPairs, start: TriedRecipe, seed: int, steps: int | Callable[[], float], curve: list[CurvePoint]
+    pairs: EncodedPairs, start: TriedRecipe, seed: int, steps: int | Callable[[], float], curve: list[RecipeTrial]
 ) -> tuple[TriedRecipe | None, int]:
-    """Learn the adapter on top of a map; returns it at its best step, and how many steps were allowed.
-
-    Args:
-        start: With the map, a whitening or the identity, which says whether documents pass the adapter.
-    """
+    """Learn the adapter on top of the map of `start`; return its best step and the number of allowed steps."""
     from taugate.adaptation.linear.adapter import ContrastivePairs, fit, steps_within  # imports PyTorch
 
     first = start.learned
-    assert first is not None  # noqa: S101 (for the type: it begins from a map)
+    assert first is not None  # noqa: S101 (for the type: the start has a map)
     rng = np.random.default_rng([seed, _STREAM])
     drawn = ContrastivePairs.draw(pairs.paired_texts(first), rng, keeps_documents=first.keeps_documents)
-    most = steps if isinstance(steps, int) else steps_within(drawn, steps())
+    max_steps = steps if isinstance(steps, int) else steps_within(drawn, steps())
     best: TriedRecipe | None = None
-    for each in fit(drawn, most):
-        learned = first.then(each.weight)
+    for checkpoint in fit(drawn, max_steps):
+        learned = first.then(checkpoint.weight)
         tried = replace(start, name="adapter", learned=learned, per_query=pairs.validate(learned))
-        curve.append(CurvePoint(recipe="adapter", step=each.step, loss=each.loss, ndcg=tried.ndcg))
+        curve.append(RecipeTrial(recipe="adapter", step=checkpoint.step, loss=checkpoint.loss, ndcg=tried.ndcg))
         best = tried if best is None or tried.ndcg > best.ndcg else best
-    return best, most
+    return best, max_steps

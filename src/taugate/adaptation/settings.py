@@ -11,9 +11,9 @@ from taugate.errors import InputError
 
 Recipe = Literal["auto", "whitening", "adapter", "layers", "ft", "pt", "pt-ft", "merge"]
 LINEAR = ("whitening", "adapter")  # recipes that need neither a transformer nor the extra `adaptation`
-TRAIN = "train"  # the split whose queries are learned from, where a data set has one
+TRAIN = "train"  # split to learn from, if the data set has one
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-_MAX_SEED = 2**32 - 1  # that the trainers take
+_MAX_SEED = 2**32 - 1  # limit of the trainers
 _BUDGET = re.compile(r"([1-9][0-9]{0,5})([smh]|steps?)")
 
 
@@ -25,18 +25,18 @@ def _budget(text: str) -> str:
 
 @dataclass(frozen=True)
 class AdaptationSettings(Options):
-    """How an encoder is adapted. Constructors raise InputError for a value that cannot be used."""
+    """Settings of an adaptation. Constructors raise InputError for an invalid value."""
 
     recipe: Recipe = Field(
         default="auto",
-        description="what is learned; auto tries them in turn, and keeps what is better than the best so far",
+        description="recipe to learn; auto tries them in order of cost and keeps the best",
     )
     budget: Annotated[
         Annotated[str, AfterValidator(_budget)],
-        Advice("give a whole number and a unit, such as 90s, 10m, 1h or 200steps"),
+        Advice("use a whole number and a unit, such as 90s, 10m, 1h or 200steps"),
     ] = Field(
         default="10m",
-        description="time that it may take, from which the numbers of steps follow; or steps of each recipe",
+        description="time limit, from which the numbers of steps are derived; or the steps of each recipe",
     )
     split: SplitName = Field(
         default=None,
@@ -44,43 +44,43 @@ class AdaptationSettings(Options):
     )
     eval_split: SplitName = Field(
         default=None,
-        description="split that decides on admission (default: test where there is one, else human, else generated)",
+        description="split that decides acceptance (default: test if there is one, else human, else generated)",
     )
     seed: Annotated[int, Advice(f"give a whole number from 0 to {_MAX_SEED}")] = Field(
         default=0, ge=0, le=_MAX_SEED, description="seed of every random choice"
     )
     keep_documents: bool = Field(
         default=False,
-        description="with --recipe adapter: leave the documents as the base encodes them, so that nothing is indexed "
+        description="with --recipe adapter: keep the base's vectors of documents, so that nothing has to be indexed "
         "again; only queries pass the map",
     )
     paraphrases: Literal["rules", "local", "endpoint"] = Field(
         default="rules",
-        description="who puts ten queries in other words, to measure how well the encoder knows the domain: rules, or "
-        "a language model, on this machine or behind --endpoint",
+        description="how ten queries are paraphrased, to measure how well the encoder knows the domain: by rules, or "
+        "by a language model on this machine or behind --endpoint",
     )
 
     def __post_init__(self) -> None:
         if self.keep_documents and self.recipe != "adapter":
             raise InputError(
-                f"--keep-documents: goes with --recipe adapter alone, as --recipe {self.recipe} changes how documents "
-                "are encoded; give both, or neither"
+                f"--keep-documents: works only with --recipe adapter, because --recipe {self.recipe} changes how "
+                "documents are encoded; use both options or neither"
             )
 
     @property
     def seconds(self) -> int | None:
-        """Return the budget in seconds; None where it is a number of steps."""
+        """Budget in seconds; None if it is a number of steps."""
         amount, unit = self._parts
         return amount * _SECONDS[unit] if unit in _SECONDS else None
 
     @property
     def steps(self) -> int | None:
-        """Return the steps of each recipe; None where the budget is a time."""
+        """Steps of each recipe; None if the budget is a time."""
         amount, unit = self._parts
         return None if unit in _SECONDS else amount
 
     @property
     def _parts(self) -> tuple[int, str]:
-        found = _BUDGET.fullmatch(self.budget)
-        assert found is not None  # noqa: S101 (validated)
-        return int(found[1]), found[2]
+        match = _BUDGET.fullmatch(self.budget)
+        assert match is not None  # noqa: S101 (validated)
+        return int(match[1]), match[2]

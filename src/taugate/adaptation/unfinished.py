@@ -1,4 +1,4 @@
-"""The folder of an unfinished adaptation, beside the encoder to be: for one process at a time, kept after a kill."""
+"""The folder of an unfinished adaptation beside its target: locked by one process, kept after a kill."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,16 +14,16 @@ _LOCK = "lock"
 
 @contextmanager
 def sole_worker(work: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Make the folder, keep other processes from it, and remove it in the end.
+    """Create the folder, lock it, and remove it at the end.
 
-    After an error or Ctrl-C it stays if anything has been trained, or if it was there before.
+    After an error or Ctrl-C it is kept if anything has been trained, or if it existed before.
 
     Args:
         work: The folder.
-        say: Told where the work is kept.
+        say: Called with a line with the folder in which the work is kept.
 
     Raises:
-        InputError: Where another process has it, or it cannot be made.
+        InputError: If another process holds the folder, or it cannot be created.
     """
     was_there = work.exists()
     try:
@@ -44,28 +44,24 @@ def sole_worker(work: Path, say: Callable[[str], None]) -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            if not was_there and not any(each.is_file() for each in work.glob("*/**/*")):
+            if not was_there and not any(path.is_file() for path in work.glob("*/**/*")):
                 shutil.rmtree(work, ignore_errors=True)
-            elif not isinstance(error, TaugateError):  # whose message says what to do
-                say(f"the unfinished work is kept in {work}: the same command goes on with it")
+            elif not isinstance(error, TaugateError):  # a TaugateError says what to do
+                say(f"the unfinished work is kept in {work}; run the same command to resume")
             raise
         shutil.rmtree(work, ignore_errors=True)
 
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Raise InputError where files of the unfinished work cannot be written.
-
-    Args:
-        folder: That is written to inside the `with` block.
-    """
+    """Raise InputError if files of the unfinished work cannot be written to the folder in the `with` block."""
     try:
         yield
     except Exception as error:
-        said = disk_failure(error)
-        if said is None:
+        reason = disk_failure(error)
+        if reason is None:
             raise
         raise InputError(
-            f"{folder}: the unfinished work cannot be written there ({said}); free some space and repeat the command, "
-            "which goes on from what is there"
+            f"{folder}: the unfinished work cannot be written there ({reason}); free some space and repeat the "
+            "command, which resumes the work"
         ) from error

@@ -1,4 +1,4 @@
-"""Wall-clock time: of the stages of a calibration, of the work under way, and of a candidate beside its baseline."""
+"""Wall-clock time of the stages of a calibration, progress of the current task, and speed of a candidate."""
 
 import statistics
 import time
@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-# What is under way during each stage of a calibration, in words.
-_DOING = {
+# Name of the task that each stage of a calibration shows.
+_TASK_NAMES = {
     "read": "reading the data set",
     "export": "preparing the encoder",
     "adapt": "learning from pairs",
@@ -26,25 +26,25 @@ _DOING = {
 
 @dataclass
 class Task:
-    """Work that is under way, for whoever shows it.
+    """A task in progress, for a progress display.
 
     Attributes:
         name: What is being done.
-        total: Units of it, None where nobody can say.
-        done: Units that are finished.
-        known: Those of them that took no time, as they were finished by an earlier run.
-        began: `time.perf_counter` at its start.
+        total: Units of work, None if unknown.
+        done: Finished units.
+        cached: Finished units that took no time, because an earlier run had finished them.
+        began: `time.perf_counter` at the start.
     """
 
     name: str
     total: int | None = None
     done: int = 0
-    known: int = 0
+    cached: int = 0
     began: float = field(default_factory=time.perf_counter)
 
 
 class Stopwatch:
-    """Wall-clock seconds by stage, and in total since it was made; it also knows what is under way."""
+    """Wall-clock seconds by stage and in total, and the tasks in progress."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
@@ -56,18 +56,18 @@ class Stopwatch:
         """Add the time spent inside a `with` block to the stage `name`."""
         began = time.perf_counter()
         try:
-            with self.task(_DOING.get(name, name)):
+            with self.task(_TASK_NAMES.get(name, name)):
                 yield
         finally:
             self.add(name, time.perf_counter() - began)
 
     @contextmanager
     def task(self, name: str, total: int | None = None) -> Iterator[Task]:
-        """Make a task the current one inside a `with` block, which counts what is done of it.
+        """Make a task the current one inside a `with` block, which updates `Task.done`.
 
         Args:
-            name: What is being done, in words.
-            total: Units of work, None where nobody can say.
+            name: What is being done, for people to read.
+            total: Units of work, None if unknown.
         """
         task = Task(name, total)
         self._tasks.append(task)
@@ -75,12 +75,12 @@ class Stopwatch:
             yield task
         finally:
             self._tasks.remove(task)
-            if len(self._tasks) == 1:  # what lies between two stages begins anew
+            if len(self._tasks) == 1:  # time the work between two stages from here
                 self._tasks[0].began = time.perf_counter()
 
     @property
     def current(self) -> Task:
-        """The innermost task that is under way. Another thread may ask."""
+        """The innermost task in progress; safe to read from another thread."""
         return self._tasks[-1]
 
     def add(self, name: str, seconds: float) -> None:
@@ -89,7 +89,7 @@ class Stopwatch:
 
     @property
     def total(self) -> float:
-        """Seconds since this stopwatch was made."""
+        """Seconds since this stopwatch was created."""
         return time.perf_counter() - self._began
 
 
@@ -103,19 +103,19 @@ def speeds(
     batch: _Batch,
     lone: Sequence[_Batch],
 ) -> dict[str, float]:
-    """Time a candidate beside what it would replace.
+    """Time a candidate against its baseline, as medians over rounds.
 
-    Medians of rounds in which the two take turns: the machine's moods are the same for both.
+    The two alternate within a round, so that changes in the machine's load affect both alike.
 
     Args:
-        baseline: Answer a batch of queries.
-        candidate: Answer a batch of queries.
+        baseline: Answers a batch of queries.
+        candidate: Answers a batch of queries.
         batch: Queries answered together.
         lone: Batches of one query each.
 
     Returns:
-        `queries_per_second` of the batch and `milliseconds` of a query alone; of the baseline with `baseline_` in
-        front.
+        `queries_per_second` of the batch and `milliseconds` of a lone query; for the baseline, the same names with the
+        prefix `baseline_`.
     """
     ways = {"baseline_": baseline, "": candidate}
     batched: dict[str, list[float]] = {name: [] for name in ways}
@@ -123,7 +123,7 @@ def speeds(
     for _ in range(_ROUNDS):
         for name, answer in ways.items():
             batched[name].append(_seconds(answer, batch))
-            alone[name] += [_seconds(answer, one) for one in lone]
+            alone[name] += [_seconds(answer, query) for query in lone]
     gain = {f"{name}queries_per_second": len(batch) / statistics.median(times) for name, times in batched.items()}
     return gain | {f"{name}milliseconds": 1000 * statistics.median(times) for name, times in alone.items()}
 

@@ -1,4 +1,4 @@
-"""`taugate adapt`: an encoder adapted to a data set, and whether it is shown to be better."""
+"""`taugate adapt`: adapt an encoder to a data set, and report whether it is shown to be better."""
 
 import argparse
 import sys
@@ -20,20 +20,22 @@ from taugate.retrieval.release.adaptation import AdaptationRecord
 if TYPE_CHECKING:
     from taugate.ingestion.queries.replies import LanguageModel
 
-_NOT_ADMITTED = 4
+_NOT_ACCEPTED = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `taugate adapt`; its options are made from the fields of AdaptationSettings."""
     parser.description = (
         "Adapt an encoder to a data set: learn a linear map of its embeddings, and train its weights as far as the "
-        "budget allows, from labelled queries or from crops of the documents. Queries about other documents decide "
-        "whether the encoder is better. To go on after an interruption, repeat the command."
+        "budget allows, from labelled queries or from crops of the documents. Queries about other documents "
+        "decide whether the encoder is better. To resume after an interruption, repeat the command."
     )
     parser.add_argument(
         "data", metavar="DATA", help="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"
     )
-    parser.add_argument("--to", metavar="ENCODER", type=Path, required=True, help="folder to write, not there yet")
+    parser.add_argument(
+        "--to", metavar="ENCODER", type=Path, required=True, help="folder to write; it must not exist yet"
+    )
     parser.add_argument(
         "--encoder",
         metavar="NAME_OR_PATH",
@@ -60,12 +62,12 @@ def run(arguments: argparse.Namespace) -> int:
         arguments: The parsed command line.
 
     Returns:
-        0, or 4 where the encoder is not admitted.
+        0, or 4 if the encoder is not accepted.
 
     Raises:
-        TaugateError: For what keeps it from being written.
+        TaugateError: If no encoder can be written.
     """
-    # What this needs comes with the extra `calibration`, which the other subcommands do without.
+    # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
 
     names = AdaptationSettings.fields()
@@ -78,25 +80,25 @@ def run(arguments: argparse.Namespace) -> int:
 
         record = adapt(arguments.data, arguments.encoder, arguments.to, settings, display.say, watch, writer)
     _report(record, arguments.data, arguments.to, watch.total, as_json=arguments.json)
-    return 0 if record.admitted else _NOT_ADMITTED
+    return 0 if record.admitted else _NOT_ACCEPTED
 
 
 def _writer(arguments: argparse.Namespace, settings: AdaptationSettings) -> "LanguageModel | None":
-    """Return the language model that paraphrases, None for rules.
+    """Return the language model that paraphrases, or None if rules do.
 
     Raises:
-        InputError: .
+        InputError: If an option of language models is given with rules.
     """
     if settings.paraphrases != "rules":
         return language_model("--paraphrases", settings.paraphrases, arguments.endpoint, arguments.model)
     for name in ("endpoint", "model"):
         if getattr(arguments, name) is not None:
-            raise InputError(f"--{name}: rules ask no model; name --paraphrases local or --paraphrases endpoint too")
+            raise InputError(f"--{name}: rules use no model; add --paraphrases local or --paraphrases endpoint ")
     return None
 
 
 def _report(record: AdaptationRecord, data: str, target: Path, seconds: float, *, as_json: bool) -> None:
-    """Print the encoder to stdout, and what was found to stderr."""
+    """Print the path of the encoder to stdout, and the result to stderr."""
     value = {"encoder": str(target), "adaptation": record.model_dump()}
     sys.stdout.write(orjson.dumps(value).decode() + "\n" if as_json else f"{target}\n")
     sys.stdout.flush()
@@ -115,23 +117,23 @@ def _report(record: AdaptationRecord, data: str, target: Path, seconds: float, *
         "Gain": f"NDCG@10 {_points(gain.ndcg.mean)} points ({_points(gain.ndcg.lower)} to {_points(gain.ndcg.upper)}), "
         f"accuracy {_points(gain.accuracy.mean)} ({_points(gain.accuracy.lower)} to {_points(gain.accuracy.upper)})",
         "Recall": f"recall@100 {record.recall.before:.3f} before, {record.recall.after:.3f} after",
-        "Evidence": f"{pairs.unseen:,} unseen queries about documents that it did not learn from",
+        "Evidence": f"{pairs.unseen:,} unseen queries about documents held out from training",
     }
     if record.training is not None:
-        stages = [f"{each.stage} {each.steps} steps of {each.batch}" for each in record.training.stages]
+        stages = [f"{stage.stage} {stage.steps} steps of {stage.batch}" for stage in record.training.stages]
         weight = record.training.merge_weight
         merged = [] if weight in {None, 1.0} else [f"{weight:g} of the trained weights in the encoder"]
-        rows["Training"] = "; ".join([*stages, *merged]) or "none; the warnings above say why"
+        rows["Training"] = "; ".join([*stages, *merged]) or "none; see the warnings above"
     if record.measures is not None:
         rows["General"] = forgetting_words(record.measures.forgetting, unmerged=record.unmerged)
     if record.evidence == "generated":
-        rows["Evidence"] += "; none was asked by a person"
+        rows["Evidence"] += "; all of them generated"
     if record.admitted:
         rows["Next"] = f"taugate calibrate {quote(data)} --releases releases --encoder {quote(str(target))}"
     say("")
     say_labelled(rows)
     if record.reason is not None:
-        say(f"taugate: not admitted: {record.reason}. {target} is written for inspection")
+        say(f"taugate: not accepted: {record.reason}. {target} is written for inspection")
 
 
 def _points(share: float) -> str:

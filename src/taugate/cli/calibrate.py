@@ -9,27 +9,34 @@ import orjson
 
 from taugate.calibration.comparison.words import as_json as promotion_json
 from taugate.calibration.comparison.words import report, unfit
-from taugate.calibration.encoding.source import DEFAULT_ENCODER, AskedEncoder
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.cli.terminal.options import add_option, add_signing_option
 from taugate.cli.terminal.output import say, say_labelled
+from taugate.cli.terminal.parser import show_in_help
 from taugate.cli.terminal.promotion_rule import PromotionRequest, add_promotion_options
 from taugate.cli.terminal.summary import CalibratedRelease, summary
 from taugate.registry.catalog import pointed_id
 from taugate.registry.signing import sign, signing_key
 from taugate.retrieval.release.layout import CURRENT
 
+# What most calibrations decide by; --help shows these, --help-all every option.
+_COMMON = (
+    "releases", "k", "encoder", "max_loss", "max_answered", "precision", "max_accuracy_drop", "no_promote",
+)  # fmt: skip
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `taugate calibrate`; its options are made from the fields of CalibrationSettings."""
     parser.description = "Measure a labelled data set, choose the threshold, and write and promote a release."
+    show_in_help(parser, _COMMON)
     parser.add_argument(
         "data", metavar="DATA", help="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"
     )
     parser.add_argument(
-        "--releases", metavar="DIR", type=Path, required=True, default=argparse.SUPPRESS, help="where releases are kept"
+        "--releases", metavar="DIR", type=Path, required=True, default=argparse.SUPPRESS, help="the releases directory"
     )
     fields = CalibrationSettings.fields()
     add_option(parser, fields, "split")
@@ -45,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--encoder",
         metavar="NAME_OR_PATH",
-        default=argparse.SUPPRESS,  # one that is named may differ from the current release's
+        default=argparse.SUPPRESS,  # an explicit encoder may differ from the current release's
         help=f"sentence-transformers model (default: {DEFAULT_ENCODER})",
     )
     parser.add_argument("--json", action="store_true", help="print the release and its manifest as one JSON object")
@@ -54,9 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_threshold_options(parser: argparse.ArgumentParser) -> None:
-    """Add how the threshold is chosen. Defaults are left out, as what is not given follows from what is."""
+    """Add the options that choose the threshold. Defaults are left out: they depend on the other options."""
     group = parser.add_argument_group(
-        "threshold", "without any of these: the papers' rule; --max-loss alone: a certified cut"
+        "threshold", "by default, the papers' rule; with --max-loss alone, a certified threshold"
     )
     rule, abstention = ThresholdRule.fields(), AbstentionRule.fields()
     for name in ("method", "policy"):
@@ -85,8 +92,8 @@ def _shares(text: str) -> list[float]:
 
 
 def _add_gate_options(parser: argparse.ArgumentParser) -> None:
-    """Add what is tried in place of exact search, and what it must not lose."""
-    group = parser.add_argument_group("gate", "what is cheaper is used where it is shown to lose less than a margin")
+    """Add the cheaper alternatives to exact search, and how much they may lose."""
+    group = parser.add_argument_group("gate", "a cheaper option is used if it is shown to lose less than a margin")
     candidates, gate = CandidateSettings.fields(), GateSettings.fields()
     add_option(group, candidates, "projection")
     add_option(group, candidates, "retention", metavar="R")
@@ -97,8 +104,8 @@ def _add_gate_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_engine_options(parser: argparse.ArgumentParser) -> None:
-    """Add where vectors and documents go, and where vectors come from."""
-    group = parser.add_argument_group("engine", "an external store for a corpus that one machine does not hold")
+    """Add the engine that stores vectors and documents, and the source of the vectors."""
+    group = parser.add_argument_group("engine", "an external store for a corpus that does not fit on one machine")
     fields = CalibrationSettings.fields()
     add_option(group, fields, "engine")
     add_option(group, fields, "embeddings", metavar="DIR_OR_URL")
@@ -109,24 +116,23 @@ def run(arguments: argparse.Namespace, *, with_next_steps: bool = True) -> int:
 
     Args:
         arguments: The parsed command line.
-        with_next_steps: End with where the report is and what to do next, which a command that goes on from here says
-            itself.
+        with_next_steps: Whether to end with the path of the report and the next step.
 
     Returns:
         The exit code.
 
     Raises:
-        TaugateError: For what keeps a release from being written.
+        TaugateError: If no release can be written.
     """
-    # What this needs comes with the extra `calibration`, which the other subcommands do without.
+    # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
 
     request = PromotionRequest.from_arguments(arguments)
-    key = signing_key(getattr(arguments, "sign_with", None), promoting=request.wanted)
+    key = signing_key(getattr(arguments, "sign_with", None), promoting=request.requested)
     watch = Stopwatch()
     settings = CalibrationSettings.from_options(vars(arguments))
-    named = "encoder" in arguments
-    encoder = AskedEncoder(getattr(arguments, "encoder", DEFAULT_ENCODER), named or not request.wanted)
+    explicit = "encoder" in arguments
+    encoder = RequestedEncoder(getattr(arguments, "encoder", DEFAULT_ENCODER), explicit or not request.requested)
     with ProgressDisplay(watch) as display:
         with watch.task("starting"):
             from taugate.calibration.job.job import calibrate  # loads scikit-learn and more, which takes seconds
@@ -141,7 +147,7 @@ def run(arguments: argparse.Namespace, *, with_next_steps: bool = True) -> int:
         display.say(times(watch))
         previous = pointed_id(arguments.releases, CURRENT)
         with watch.task("promoting the release"):
-            ending = unfit(manifest, settings.rule) or request.carry_out(path, display.say, new_encoder=named)
+            ending = unfit(manifest, settings.rule) or request.carry_out(path, display.say, new_encoder=explicit)
     release = CalibratedRelease(manifest, path, request, ending, previous)
     return _report(release, as_json=arguments.json, with_next_steps=with_next_steps)
 
@@ -156,8 +162,8 @@ def _report(release: CalibratedRelease, *, as_json: bool, with_next_steps: bool)
             errors = [lines.pop()]
         for line in lines:
             say(line)
-    elif ending.said is not None:
-        errors = [f"taugate: {ending.said}"]
+    elif ending.message is not None:
+        errors = [f"taugate: {ending.message}"]
     if as_json:
         sys.stdout.buffer.write(orjson.dumps(_as_json(release)) + b"\n")
     else:

@@ -7,7 +7,7 @@ from typing import Any
 
 _SHELLS = ("bash", "zsh", "fish")
 _DESCRIPTION = """\
-Print the script that completes commands and options. Save it where your shell looks for it, and open a new shell:
+Print the script that completes commands and options. Save it where your shell reads it, then open a new shell:
 
 bash: taugate completion bash > ~/.local/share/bash-completion/completions/taugate
 zsh:  taugate completion zsh > ~/.zfunc/_taugate, with ~/.zfunc in $fpath
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _complete_paths(parser: argparse.ArgumentParser, files: Any) -> None:  # noqa: ANN401 (shtab has no type for it)
-    """Complete file names where an argument is a path, in this parser and those of its subcommands."""
+    """Complete file names for path arguments of this parser and its subcommands."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for subcommand in action.choices.values():

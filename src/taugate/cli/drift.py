@@ -19,10 +19,10 @@ from taugate.errors import InputError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions of `taugate drift` to its parser."""
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
-    text = "run a query log (TAUGATE_QUERY_LOG) through the alarms of a release, and draw what would have alarmed when"
+    text = "replay a query log (TAUGATE_QUERY_LOG) through the alarms of a release, and draw when they would have fired"
     action = add_action(actions, "replay", _replay, text)
     _add_log_options(action)
-    action.add_argument("--page", metavar="FILE", type=Path, help="the drawing; default LOG with .html at its end")
+    action.add_argument("--page", metavar="FILE", type=Path, help="page to write (default: LOG with the suffix .html)")
     action.add_argument(
         "--smallest-effect",
         metavar="X",
@@ -39,30 +39,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=variable_help("drift_average_run_length"),
     )
     action.add_argument("--baseline", metavar="FILE", type=Path, help=variable_help("drift_baseline"))
-    text = "learn from a week of a query log or more how far ordinary traffic goes, which is then no drift"
+    text = (
+        "learn from at least a week of query logs how far ordinary traffic varies; such variation then raises no alarm"
+    )
     _add_log_options(add_action(actions, "baseline", _learn_baseline, text))
 
 
 def _add_log_options(action: argparse.ArgumentParser) -> None:
     """Add the options that both actions have: the logs, their release, the block size, and the output format."""
+    action.add_argument("logs", metavar="LOG", type=Path, nargs="+", help="query logs of the service, in any order")
+    action.add_argument("--releases", metavar="DIR", type=Path, required=True, help="the releases directory")
     action.add_argument(
-        "logs", metavar="LOG", type=Path, nargs="+", help="what the service wrote, in one file or several, in any order"
+        "--release", metavar="ID", help="the release that served the queries (default: the current one)"
     )
-    action.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
-    action.add_argument("--release", metavar="ID", help="the release that answered; default the current one")
     action.add_argument("--block", metavar="N|auto", default=str(BLOCK), help=variable_help("drift_block"))
-    action.add_argument("--json", action="store_true", help="print one JSON object in place of lines")
+    action.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
 
 
 def _replay(arguments: argparse.Namespace) -> int:
     """Check the options and replay the logs."""
     block = _parse_block(arguments.block)
     if not 0 <= arguments.smallest_effect <= 1:
-        raise InputError("--smallest-effect is from 0 to 1")
-    least = BLOCK if block == "auto" else block
-    if not arguments.average_run_length > least:
-        raise InputError(f"--average-run-length is more than {least}, the queries of one block")
-    from taugate.calibration.replay.run import replay_logs  # what draws pages is an extra
+        raise InputError("--smallest-effect must be from 0 to 1")
+    block_size = BLOCK if block == "auto" else block
+    if not arguments.average_run_length > block_size:
+        raise InputError(f"--average-run-length must be more than {block_size}, the queries of one block")
+    from taugate.calibration.replay.run import replay_logs  # drawing needs the extra `calibration`
 
     replay_logs(
         arguments.releases,
@@ -96,5 +98,5 @@ def _parse_block(text: str) -> BlockRule:
         return "auto"
     block = int(text) if text.isdecimal() and len(text) <= len(str(MAX_IN_BLOCK)) else 0
     if not MIN_IN_BLOCK <= block <= MAX_IN_BLOCK:
-        raise InputError(f"--block is auto, or from {MIN_IN_BLOCK} to {MAX_IN_BLOCK} queries")
+        raise InputError(f"--block must be auto, or from {MIN_IN_BLOCK} to {MAX_IN_BLOCK} queries")
     return block

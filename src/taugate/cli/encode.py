@@ -1,4 +1,4 @@
-"""`taugate encode`: the vectors of a corpus as files, made by one process or by many."""
+"""`taugate encode`: encode a corpus into files of vectors, in one process or many."""
 
 import argparse
 import sys
@@ -14,12 +14,12 @@ from taugate.cli.terminal.output import say_labelled
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `taugate encode` to its parser."""
     parser.description = (
-        "Encode the documents of a data set into shards that calibration reads with --embeddings. A command that was "
-        "killed goes on where it was when it is repeated."
+        "Encode the documents of a data set into shards that calibration reads with --embeddings. If the command was "
+        "killed, repeat it to resume."
     )
     parser.add_argument("data", metavar="DATA", help="folder, or URL in object storage, with corpus.jsonl")
     parser.add_argument(
-        "--to", metavar="URL", required=True, help="folder, or URL in object storage, that the vectors go to"
+        "--to", metavar="URL", required=True, help="folder, or URL in object storage, to write the vectors to"
     )
     parser.add_argument(
         "--encoder",
@@ -31,46 +31,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers",
         metavar="N",
         type=int,
-        help="processes of Ray that encode, each on one processor (default: this process, on all processors)",
+        help="number of Ray processes, one processor each (default: encode in this process, on all processors)",
     )
     parser.add_argument(
         "--ray-address",
         metavar="ADDR",
-        help="Ray cluster whose machines encode (default: this machine alone); takes --workers",
+        help="Ray cluster to encode on (default: this machine); needs --workers",
     )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Encode, and say what was done.
-
-    Args:
-        arguments: The parsed command line. Returns 0.
-
-    Raises:
-        TaugateError: .
-    """
-    # What this needs comes with the extra `calibration`, which other subcommands do without.
+    """Encode the corpus, and report the result; returns the exit code."""
+    # Imported here because it needs the extra `calibration`.
     from taugate.calibration.encoding.encode import Workers, encode_corpus
     from taugate.cli.terminal.display import ProgressDisplay
 
     workers = Workers(arguments.workers, arguments.ray_address)
     watch = Stopwatch()
     with ProgressDisplay(watch):
-        done = encode_corpus(arguments.data, arguments.to, arguments.encoder, workers, watch)
-    record = done.record
+        encoded = encode_corpus(arguments.data, arguments.to, arguments.encoder, workers, watch)
+    record = encoded.record
     value = {
         "location": arguments.to,
         "digest": record.digest,
         "documents": record.rows,
         "shards": len(record.shards),
-        "encoded": done.encoded,
+        "encoded": encoded.encoded,
     }
     sys.stdout.write(orjson.dumps(value).decode() + "\n" if arguments.json else f"{record.digest}\n")
     sys.stdout.flush()
     rows = {
-        "Encoded": f"{record.rows:,} documents in {len(record.shards):,} shards, {done.encoded:,} of them now, in "
+        "Encoded": f"{record.rows:,} documents in {len(record.shards):,} shards, {encoded.encoded:,} of them now, in "
         f"{watch.total:.0f} s",
         "Next": f"taugate calibrate {quote(arguments.data)} --releases releases --engine pgvector --embeddings "
         f"{quote(arguments.to)} --encoder {quote(arguments.encoder)}",

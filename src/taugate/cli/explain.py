@@ -11,26 +11,23 @@ from taugate.registry.catalog import find
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `taugate explain` to its parser."""
-    parser.description = "Say where a document ranks for a query, which rule keeps or drops it, and how near it was."
+    parser.description = "Show the rank of a document for a query, the rule that keeps or drops it, and its margin."
     parser.add_argument("query", metavar="QUERY", help="the text to search for")
     parser.add_argument("document", metavar="DOCUMENT", help="id of a document, or of one chunk")
-    parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
-    parser.add_argument("--release", metavar="ID", help="the release that is searched; default the current one")
+    parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="the releases directory")
+    parser.add_argument("--release", metavar="ID", help="the release to search (default: the current one)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Explain, and print the reason; the numbers go to stderr, or with --json everything to stdout.
-
-    Args:
-        arguments: The parsed command line.
+    """Print the reason to stdout and the figures to stderr; with --json, print everything to stdout.
 
     Returns:
         The exit code.
 
     Raises:
-        InputError: For a blank query or an unknown document.
+        InputError: If the query is blank or the document is unknown.
     """
     from taugate.errors import InputError
     from taugate.retrieval.documents.visible_text import has_visible_text

@@ -12,37 +12,39 @@ from taugate.cli.terminal.output import printable, say
 from taugate.errors import InputError
 from taugate.ingestion.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
 
-_LISTED = 10  # files of a heading that are named on the terminal; --json names all of them
+_LISTED = 10  # files listed under a heading on the terminal; --json lists all of them
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `taugate import` to its parser."""
-    parser.description = "Make the corpus of a data set from files and other data sets. What cannot be read is named."
+    parser.description = (
+        "Make the corpus of a data set from files and other data sets. Files that cannot be read are listed."
+    )
     parser.add_argument(
         "sources", metavar="SOURCE", nargs="+", type=Path, help="file, folder, or data set in the BEIR layout"
     )
     parser.add_argument(
-        "--to", metavar="DATA", type=Path, required=True, help="folder of the data set; made where needed"
+        "--to", metavar="DATA", type=Path, required=True, help="folder of the data set; created if needed"
     )
     parser.add_argument(
         "--encoder",
         metavar="NAME_OR_PATH",
         default=DEFAULT_ENCODER,
-        help=f"whose tokenizer counts, and whose window the chunks fit (default: {DEFAULT_ENCODER})",
+        help=f"encoder whose tokenizer counts tokens and whose window limits a chunk (default: {DEFAULT_ENCODER})",
     )
     parser.add_argument(
         "--chunks",
         metavar="auto|off|TOKENS",
         default="auto",
-        help=f"size of a chunk in tokens; auto: {CHUNK_TOKENS}, or the encoder's window where that is smaller; "
-        "off: one document a file (default: auto)",
+        help=f"size of a chunk in tokens; auto: {CHUNK_TOKENS}, or the encoder's window if that is smaller; "
+        "off: one document per file (default: auto)",
     )
     parser.add_argument(
         "--overlap",
         metavar="TOKENS",
         type=int,
         default=OVERLAP_TOKENS,
-        help=f"tokens that a chunk repeats from the one before (default: {OVERLAP_TOKENS})",
+        help=f"tokens that consecutive chunks share (default: {OVERLAP_TOKENS})",
     )
     parser.add_argument(
         "--strict",
@@ -57,11 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Import, and say what was read and what was not.
-
-    Args:
-        arguments: The parsed command line. Returns the exit code.
-    """
+    """Import the sources, and report what was read, skipped or lost; returns the exit code."""
     from taugate.calibration.encoding.source import exported_encoder
     from taugate.calibration.progress import Stopwatch
     from taugate.cli.terminal.display import ProgressDisplay
@@ -94,23 +92,26 @@ def run(arguments: argparse.Namespace) -> int:
     _list_files("note", [f"{printable(note.path)} {note.note}" for note in result.notes if note.share is None])
     if result.left_out:
         names = sorted(result.left_out)
-        more = ", …" if len(names) > _LISTED else ""
-        say(f"left out: metadata fields beyond the first 256: {printable(', '.join(names[:_LISTED]))}{more}")
+        ellipsis = ", …" if len(names) > _LISTED else ""
+        say(f"left out: metadata fields beyond the first 256: {printable(', '.join(names[:_LISTED]))}{ellipsis}")
     if result.shortened:
         say(f"shortened: lists of more than 256 strings in {printable(', '.join(sorted(result.shortened)))}")
     if result.mixed:
         names = sorted(result.mixed)
-        more = ", …" if len(names) > _LISTED else ""
-        say(f"values of several kinds, of which a filter finds one: {printable(', '.join(names[:_LISTED]))}{more}")
+        ellipsis = ", …" if len(names) > _LISTED else ""
+        say(
+            "fields with values of several types, of which a filter matches only one: "
+            f"{printable(', '.join(names[:_LISTED]))}{ellipsis}"
+        )
     if result.kept_labels:
-        say(f"{arguments.to} has a queries.jsonl already, so queries and judgements of the sources were not copied")
+        say(f"{arguments.to} already has a queries.jsonl, so the queries and judgements of the sources were not copied")
     if result.queries:
         verb = "would be copied" if arguments.dry_run else "copied"
         say(f"queries {verb}: {result.queries}, with their judgements: {', '.join(result.splits) or 'none'}")
     if result.unreadable_files:
         say(
-            f"warning: the encoder cannot read text in {result.unreadable_files:,} of {result.files:,} files, as it "
-            "does not know their words; import with --encoder that names one for their language"
+            f"warning: the encoder cannot read text in {result.unreadable_files:,} of {result.files:,} files, because "
+            "its vocabulary lacks their words; choose an encoder for their language with --encoder"
         )
     verb = "would hold" if arguments.dry_run else "holds"
     say(
@@ -120,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.json:
         counted = {name: getattr(result, name) for name in ("documents", "chunks", "added", "changed", "removed")}
-        skipped = [{"path": each.path, "reason": each.reason} for each in result.skipped]
+        skipped = [{"path": file.path, "reason": file.reason} for file in result.skipped]
         labels = {"queries": result.queries, "splits": result.splits}
         words = {note.path: note.share for note in losing}
         notes = [{"path": note.path, "note": note.note} for note in result.notes if note.share is None]
@@ -130,18 +131,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list_files(heading: str, sentences: list[str]) -> None:
-    """Say one line a file, up to _LISTED, and how many more there are."""
+    """Print one line per file, at most _LISTED of them, then the number of the others."""
     for sentence in sentences[:_LISTED]:
         say(f"{heading}: {sentence}")
     if len(sentences) > _LISTED:
-        say(f"{heading}: {len(sentences) - _LISTED} more; --json names all of them")
+        say(f"{heading}: {len(sentences) - _LISTED} more; --json lists all of them")
 
 
 def _size(chunks: str) -> int | Literal["auto"]:
-    """Parse `--chunks` as a number of tokens or auto.
+    """Parse `--chunks` as a number of tokens or "auto".
 
     Raises:
-        InputError: .
+        InputError: If the text is neither.
     """
     if chunks == "auto":
         return "auto"

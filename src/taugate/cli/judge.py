@@ -1,4 +1,4 @@
-"""`taugate judge`: people judge the results of a sample of queries, and their judgements become labels."""
+"""`taugate judge`: people judge the results of a sample of queries, which gives qrels for calibration."""
 
 import argparse
 import getpass
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from taugate.ingestion.labels.judging import Judging
     from taugate.ingestion.labels.verdicts import Verdicts
 
-_NAME = re.compile(r"[\w-][\w.-]{0,63}")  # of a judge, and of a split: both become names of files
+_NAME = re.compile(r"[\w-][\w.-]{0,63}")  # of a judge or a split: both become file names
 _MAX_LISTED = 20
 
 
@@ -27,16 +27,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `taugate judge` to its parser."""
     parser.description = (
         "Judge the results of a sample of queries, one key for each result. The sample prefers queries with results "
-        "near the threshold. Stop at any time: the same command goes on where you stopped."
+        "near the threshold. Stop at any time; the same command resumes."
     )
     parser.add_argument("data", metavar="DATA", type=Path, help="folder of the data set, with corpus.jsonl")
-    parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
+    parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="the releases directory")
     parser.add_argument(
         "--release", metavar="ID", help="the release whose results are judged (default: the current one)"
     )
     parser.add_argument(
         "--log", metavar="LOG", type=Path, action="append", default=[],
-        help="query log of the service, whose queries may be judged too; may be given several times",
+        help="query log of the service, whose queries may be judged too; repeat the option for several logs",
     )  # fmt: skip
     parser.add_argument(
         "--n", metavar="N", type=int,
@@ -47,9 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--disputed",
         action="store_true",
-        help="ask only about results that as many of the other judges find relevant as not",
+        help="show only results on which the other judges are evenly divided",
     )
-    parser.add_argument("--judge", metavar="NAME", help="who judges (default: the name of the user)")
+    parser.add_argument("--judge", metavar="NAME", help="name of the judge (default: the user name)")
     parser.add_argument(
         "--split", metavar="NAME", default=HUMAN, help=f"split that the judgements go to (default: {HUMAN})"
     )
@@ -61,14 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Let somebody judge, then say how much is judged and how far the judges agree. Returns the exit code.
-
-    Args:
-        arguments: The parsed command line.
+    """Run a judging session, then report its progress and the agreement of the judges; returns the exit code.
 
     Raises:
-        InputError: .
-        ReleaseError: .
+        InputError: If options contradict each other or the data set cannot be used.
+        ReleaseError: If the release cannot be loaded.
     """
     from taugate.cli.judging.terminal import judge_in_terminal
     from taugate.ingestion.labels.judging import SampleRequest, Sources, judging, sample_to_judge
@@ -107,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         sys.stdout.write(orjson.dumps(_fields(split, judge, verdicts)).decode() + "\n")
     elif progress.done < progress.total:
-        say("The same command goes on where you stopped.")
+        say("Run the same command to resume.")
     elif verdicts.judged:
         releases = quote(str(arguments.releases))
         labels = "--labels human" if split == HUMAN else f"--split {quote(split)}"
@@ -116,10 +113,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _write(work: "Judging") -> "Verdicts":
-    """Write the labels at the end.
+    """Write the judgements as qrels.
 
     Raises:
-        DatasetBusy: Where another command is still writing to the data set.
+        DatasetBusy: If another command is still writing to the data set.
     """
     from taugate.ingestion.labels.judging import PATIENCE_SECONDS
 
@@ -127,39 +124,39 @@ def _write(work: "Judging") -> "Verdicts":
         return work.write(PATIENCE_SECONDS)
     except DatasetBusy as error:
         raise DatasetBusy(
-            f"{error}, then run `taugate judge` again: all judgements are kept, but not all are labels yet"
+            f"{error}, then run `taugate judge` again: all judgements are kept, but not all of them are in qrels yet"
         ) from error
 
 
 def summary(data: Path, split: str, verdicts: "Verdicts") -> list[str]:
-    """Say what was judged, how far the judges agree, and what they disagree about.
+    """Return lines on what was judged, how far the judges agree, and on which results they disagree.
 
     Args:
         data: Folder of the data set.
-        split: That the judgements go to.
-        verdicts: Of all judges.
+        split: Split that the judgements go to.
+        verdicts: Judgements of all judges.
     """
     sample, judged = verdicts.sample, verdicts.judged
     if not judged:
-        return ["no query is judged to its end yet, so no label is written"]
-    answered = sum(any(each.grades.values()) for each in judged)
+        return ["no query is completely judged yet, so no qrels were written"]
+    answered = sum(any(query.grades.values()) for query in judged)
     lines = [
         f"{data / qrels_of(split)}: {len(judged):,} of {len(sample.queries):,} queries judged, {answered:,} of them "
-        f"with a relevant passage; they stand for {sample.population:,} queries"
+        f"with a relevant passage; they represent {sample.population:,} queries"
     ]
-    for (one, other), agreed in verdicts.agreements.items():
+    for (first, second), agreed in verdicts.agreements.items():
         kappa = "" if agreed.kappa is None else f"; Cohen's kappa is {_rounded(agreed.kappa)}"
         if agreed.lower is not None and agreed.upper is not None:
             kappa += f" (95 % interval {_rounded(agreed.lower)} to {_rounded(agreed.upper)})"
-        lines.append(f"{one} and {other} say the same of {agreed.equal:,} of {agreed.results:,} results{kappa}")
+        lines.append(f"{first} and {second} agree on {agreed.equal:,} of {agreed.results:,} results{kappa}")
     disputed = verdicts.disagreements
     if disputed:
         count = "1 result is" if len(disputed) == 1 else f"{len(disputed):,} results are"
         lines.append(f"{count} disputed; until another judge decides with --disputed, disputed results are relevant:")
     lines += [
-        f"  {each.document} for “{each.text}”: relevant to {', '.join(each.relevant)}, not to "
-        f"{', '.join(each.irrelevant)}"
-        for each in disputed[:_MAX_LISTED]
+        f"  {result.document} for “{result.text}”: relevant to {', '.join(result.relevant)}, not to "
+        f"{', '.join(result.irrelevant)}"
+        for result in disputed[:_MAX_LISTED]
     ]
     if len(disputed) > _MAX_LISTED:
         lines.append(f"  and {len(disputed) - _MAX_LISTED:,} more; --json lists all")
@@ -168,7 +165,7 @@ def summary(data: Path, split: str, verdicts: "Verdicts") -> list[str]:
 
 def _fields(split: str, judge: str, verdicts: "Verdicts") -> dict[str, object]:
     judged = verdicts.judged
-    answered = sum(any(each.grades.values()) for each in judged)
+    answered = sum(any(query.grades.values()) for query in judged)
     return {
         "split": split,
         "sample": verdicts.sample.number,
@@ -180,7 +177,7 @@ def _fields(split: str, judge: str, verdicts: "Verdicts") -> dict[str, object]:
         "unanswerable": len(judged) - answered,
         "population": verdicts.sample.population,
         "agreements": [{"judges": judges, **agreed._asdict()} for judges, agreed in verdicts.agreements.items()],
-        "disagreements": [each._asdict() for each in verdicts.disagreements],
+        "disagreements": [result._asdict() for result in verdicts.disagreements],
     }
 
 
@@ -197,7 +194,7 @@ def _user() -> str:
     return re.sub(r"[^\w-]", "-", user)[:64] or "judge"
 
 
-def _name(option: str, given: str) -> str:
-    if not _NAME.fullmatch(given):
-        raise InputError(f"{option} {given!r}: use up to 64 letters, digits, dots, hyphens and underscores")
-    return given
+def _name(option: str, name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise InputError(f"{option} {name!r}: use up to 64 letters, digits, dots, hyphens and underscores")
+    return name

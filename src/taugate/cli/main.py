@@ -1,7 +1,7 @@
 """The command `taugate`: it parses the arguments, runs one subcommand, and turns errors into exit codes.
 
-Exit codes: 0 done, 2 bad input or usage, 3 no safe threshold, 4 not promoted or not admitted, 130 interrupted,
-141 nobody read the result to its end, 1 anything else.
+Exit codes: 0 done, 2 bad input or usage, 3 no safe threshold, 4 not promoted or not accepted, 130 interrupted,
+141 stdout was closed early, 1 any other error.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from taugate.cli.terminal.streams import READER_GONE, reader_is_gone
 from taugate.errors import EngineUnavailable, NotPromoted, StoreError, TaugateError
 from taugate.storage.folders import set_missing_home
 
-# Each subcommand with its line of help and the module that adds its arguments, which is loaded when it is asked for.
+# The help text of each subcommand, and the module that adds its arguments, loaded only for that subcommand.
 COMMANDS = {
     "quickstart": ("calibrate on a sample data set or on your files, and serve it", "taugate.cli.quickstart"),
     "calibrate": ("measure a labelled data set, choose the threshold, promote a release", "taugate.cli.calibrate"),
@@ -28,23 +28,23 @@ COMMANDS = {
         "taugate.cli.recalibrate",
     ),
     "import": (
-        "make a data set from a folder of files: texts, web pages, PDF, office files, mails, tables, source code",
+        "make a data set from a folder of files: texts, web pages, PDF, office files, emails, tables, source code",
         "taugate.cli.import_data",
     ),
-    "queries": ("make queries from the documents of a corpus that nobody has labelled", "taugate.cli.queries"),
-    "traffic": ("make labelled queries from what users said of results", "taugate.cli.traffic"),
-    "judge": ("judge results of sampled queries, as labels for calibration", "taugate.cli.judge"),
-    "adapt": ("adapt an encoder to a data set, and say whether it is better", "taugate.cli.adapt"),
+    "queries": ("make queries from the documents of an unlabelled corpus", "taugate.cli.queries"),
+    "traffic": ("make labelled queries from user feedback", "taugate.cli.traffic"),
+    "judge": ("judge results of sampled queries, to label them for calibration", "taugate.cli.judge"),
+    "adapt": ("adapt an encoder to a data set, and measure whether it is better", "taugate.cli.adapt"),
     "encode": ("encode a corpus into shards, with several workers", "taugate.cli.encode"),
-    "serve": ("answer searches from the current release", "taugate.cli.serve"),
-    "explain": ("say why a document is, or is not, among the results of a query", "taugate.cli.explain"),
-    "settings": ("show the settings in force and where each came from", "taugate.cli.settings"),
+    "serve": ("serve the current release over HTTP", "taugate.cli.serve"),
+    "explain": ("explain why a document is, or is not, among the results of a query", "taugate.cli.explain"),
+    "settings": ("show the effective settings and their sources", "taugate.cli.settings"),
     "release": ("list, compare, promote, roll back or prune releases", "taugate.cli.release.command"),
-    "drift": ("look for drift in recorded queries", "taugate.cli.drift"),
-    "key": ("make and remove API keys", "taugate.cli.key"),
+    "drift": ("detect drift in recorded queries", "taugate.cli.drift"),
+    "key": ("create and remove API keys", "taugate.cli.key"),
     "completion": ("print the completion script of a shell", "taugate.cli.completion"),
 }
-# Packages that are imported by another name than they are installed by, or that come with another one.
+# Distribution of each module whose name differs from it.
 _PACKAGE_OF = {
     "bs4": "beautifulsoup4",
     "google": "protobuf",
@@ -59,16 +59,16 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one subcommand and return its exit code.
 
     Args:
-        arguments: The command line without the program's name, None for that of this process.
+        arguments: The command line without the program's name, or None for that of this process.
     """
     words = sys.argv[1:] if arguments is None else arguments
-    # A calibration that is told to end clears away what it spooled, as after Ctrl-C. The service has its own handlers.
+    # On SIGTERM, a calibration removes its temporary files, as after Ctrl-C. The service has its own handlers.
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
     set_missing_home()
     try:
         parsed = build_parser(words).parse_args(words)
         return int(parsed.run(parsed))
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (what is not known is raised again)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (unknown errors are raised again)
         if interrupted() or isinstance(error, KeyboardInterrupt):
             say(MESSAGE)
             return INTERRUPTED
@@ -76,13 +76,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _explain(error: Exception) -> int:
-    """Say in one line what ended the command, and return its exit code; raise what is a fault of Taugate's own."""
+    """Print the error as one line, and return the exit code; raise it again if it is a bug of Taugate."""
     match error:
-        case FileNotFoundError() if "No usable temporary directory" in str(error):  # how `tempfile` says it
-            message, code = f"{error.strerror}: all are full, or not writable; name a folder in TMPDIR that has room", 1
+        case FileNotFoundError() if "No usable temporary directory" in str(error):  # the message of `tempfile`
+            message, code = f"{error.strerror}: all are full or not writable; set TMPDIR to a folder with free space", 1
         case BrokenPipeError() if reader_is_gone():
             return READER_GONE
-        case StoreError() | EngineUnavailable() | OSError():  # nothing is wrong with the input
+        case StoreError() | EngineUnavailable() | OSError():  # the input is not at fault
             message, code = str(error), 1
         case NotPromoted():
             message, code = str(error), 4
@@ -90,7 +90,7 @@ def _explain(error: Exception) -> int:
             message, code = str(error), 2
         case ModuleNotFoundError() if missing := _missing_package(error.name):
             package, extra = missing
-            message, code = f"{package} is not installed, and this needs it: pip install 'taugate[{extra}]'", 2
+            message, code = f"{package} is not installed, which this command needs: pip install 'taugate[{extra}]'", 2
         case _:
             raise error
     say(f"taugate: {message}")
@@ -98,24 +98,24 @@ def _explain(error: Exception) -> int:
 
 
 def build_parser(words: list[str] | None) -> argparse.ArgumentParser:
-    """Build the parser of a command line: all subcommands by name, and the arguments of the one that is asked for.
+    """Build the parser: every subcommand by name, and the arguments of the requested one.
 
     Args:
-        words: The command line, None for the arguments of every subcommand.
+        words: The command line, or None for the arguments of every subcommand.
     """
     parser = CommandParser(prog="taugate", description="Retrieval with a calibrated similarity threshold.")
     parser.add_argument("--version", action=_VersionAction, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    asked = None if words is None else next((word for word in words if not word.startswith("-")), "")
+    requested = None if words is None else next((word for word in words if not word.startswith("-")), "")
     for name, (text, module) in COMMANDS.items():
         subcommand = commands.add_parser(name, help=text)
-        if asked in {None, name}:
+        if requested in {None, name}:
             import_module(module).add_arguments(subcommand)
     return parser
 
 
 class _VersionAction(argparse.Action):
-    """Look the version up only when it is asked for."""
+    """Look up the version only on request."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
@@ -125,7 +125,7 @@ class _VersionAction(argparse.Action):
 
 
 def _missing_package(module: str | None) -> tuple[str, str] | None:
-    """Return the package that a module belongs to and the extra of taugate that installs it; None where none does."""
+    """Return the distribution of a module and the extra that installs it, or None if no extra does."""
     package = (module or "").split(".")[0]
     package = _PACKAGE_OF.get(package, package.replace("_", "-"))
     for requirement in requires("taugate") or ():

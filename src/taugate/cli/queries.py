@@ -1,4 +1,4 @@
-"""`taugate queries`: queries for a corpus that nobody has labelled."""
+"""`taugate queries`: generate queries for an unlabelled corpus."""
 
 import argparse
 import sys
@@ -30,7 +30,7 @@ from taugate.ingestion.queries.generate import (
 if TYPE_CHECKING:
     from taugate.ingestion.queries.prompt import Prompt
     from taugate.ingestion.queries.questions import QuestionPlan, Questions
-    from taugate.ingestion.queries.replies import LanguageModel, Reply
+    from taugate.ingestion.queries.replies import Completion, LanguageModel
 
 _CROPS_LOST = {"empty": "too short", "duplicate": "with the same words as another query"}
 _QUESTIONS_LOST = {
@@ -40,15 +40,15 @@ _QUESTIONS_LOST = {
     "not_question": "no question",
     "round_trip": "did not find their document",
 }
-# Options that belong to a language model; --method crop asks none.
+# Options of language models; --method crop uses none.
 _OF_MODELS = ("endpoint", "model", "examples", "price_in", "price_out", "encoder", "round_trip", "timeout")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `taugate queries` to its parser."""
     parser.description = (
-        "Make queries from the documents themselves, for a corpus that nobody has labelled. "
-        "They go to the split generated; queries that people asked stay as they are."
+        "Make queries from the documents of an unlabelled corpus. They go to the split generated; queries from people "
+        "are not changed."
     )
     parser.add_argument("data", metavar="DATA", type=Path, help="folder of the data set, with corpus.jsonl")
     parser.add_argument(
@@ -71,8 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--endpoint",
         metavar="URL",
-        help="base URL of an OpenAI-compatible server, which /chat/completions follows; the key comes from "
-        f"{KEY}, or from the file that {KEY_FILE} names",
+        help="base URL of an OpenAI-compatible server, without /chat/completions; the key is read from "
+        f"{KEY} or from the file named by {KEY_FILE}",
     )
     group.add_argument(
         "--model",
@@ -100,18 +100,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--price-in", metavar="X", type=float, help="price of a million tokens that the model reads")
     group.add_argument("--price-out", metavar="X", type=float, help="price of a million tokens that the model writes")
     group.add_argument(
-        "--timeout", metavar="SECONDS", type=float, help="longest wait for one answer of the endpoint (default: 120)"
+        "--timeout", metavar="SECONDS", type=float, help="longest wait for a reply of the endpoint (default: 120)"
     )
     group.add_argument("--yes", action="store_true", help="send the documents to the endpoint without asking first")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the queries, and say how many there are.
-
-    Args:
-        arguments: The parsed command line. Returns the exit code.
-    """
+    """Make the queries, and report the result; returns the exit code."""
     started = time.monotonic()
     value = _crops(arguments) if arguments.method == "crop" else _questions(arguments)
     if arguments.json:
@@ -123,11 +119,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _crops(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Make crops. Returns what --json prints."""
+    """Make crops; returns the object that --json prints."""
     for name in _OF_MODELS:
         if getattr(arguments, name) is not None:
             option = f"--{name.replace('_', '-')}"
-            raise InputError(f"{option}: --method crop asks no model; name --method local or --method endpoint too")
+            raise InputError(f"{option}: --method crop uses no model; add --method local or --method endpoint")
     result = generate_crops(arguments.data, arguments.max, arguments.seed)
     say(_summary(arguments.data, result))
     return {"kept": result.kept, "lost": asdict(result.lost), "seconds": 0.0, "cost": 0.0}
@@ -139,7 +135,7 @@ def _summary(data: Path, result: GeneratedQueries) -> str:
     source = f"its {sampled:,}" if sampled == result.documents else f"{sampled:,} of its {result.documents:,}"
     return (
         f"{data} has {result.kept:,} queries cropped from {source} passages"
-        f"{'; passages that gave none: ' + lost if lost else ''}"
+        f"{'; passages without a query: ' + lost if lost else ''}"
     )
 
 
@@ -148,8 +144,8 @@ def _listed(lost: Losses, reasons: dict[str, str]) -> str:
 
 
 def _questions(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Let a language model write questions. Returns what --json prints."""
-    from taugate.calibration.encoding.round_trip import found_again
+    """Let a language model write questions; returns the object that --json prints."""
+    from taugate.calibration.encoding.round_trip import check_round_trips
     from taugate.calibration.progress import Stopwatch
     from taugate.cli.terminal.display import ProgressDisplay
     from taugate.ingestion.queries.questions import ask, plan_questions, select, write_questions
@@ -161,16 +157,16 @@ def _questions(arguments: argparse.Namespace) -> dict[str, Any]:
     model = _model(arguments)
     with sole_writer(arguments.data), ReplyCache(model) as cache:
         plan = plan_questions(arguments.data, arguments.max, arguments.seed, arguments.examples)
-        replies = plan.known(cache)
+        replies = plan.cached_replies(cache)
         unknown = [prompt for prompt in dict.fromkeys(plan.prompts) if prompt not in replies]
-        say(f"examples of the prompt: {plan.source}; what counts as a question: {plan.rule.name}")
+        say(f"examples in the prompt: {plan.source}; rule for questions: {plan.rule.name}")
         if replies:
-            say(f"replies kept from an earlier run: {len(replies):,}; replies still to ask for: {len(unknown):,}")
+            say(f"replies cached by an earlier run: {len(replies):,}; replies to request: {len(unknown):,}")
         if arguments.method == "endpoint" and unknown:
             _confirm(arguments, unknown)
         with ProgressDisplay(watch) as display:
             with watch.task(f"asking {printable(model.name)}", len(replies) + len(unknown)) as task:
-                task.known = task.done = len(replies)
+                task.cached = task.done = len(replies)
 
                 def advance() -> None:
                     task.done += 1
@@ -178,13 +174,13 @@ def _questions(arguments: argparse.Namespace) -> dict[str, Any]:
                 new = ask(unknown, model, cache, advance)
                 replies |= new
             if cache.failure:
-                display.say(f"warning: the replies cannot be kept: {cache.failure}")
+                display.say(f"warning: cannot cache the replies: {cache.failure}")
             questions = select(plan, replies)
             if k is not None and questions.texts:
                 pairs = [(text, document) for document, text in questions.texts.items()]
                 corpus = stored_file(arguments.data / CORPUS)
                 encoder = arguments.encoder or DEFAULT_ENCODER
-                questions.drop(found_again(corpus, plan.documents, pairs, encoder, k, watch))
+                questions.drop(check_round_trips(corpus, plan.documents, pairs, encoder, k, watch))
             write_questions(plan, questions, model.name)
     cost = _cost(arguments, new)
     seconds = sum(reply.seconds for reply in replies.values()) / len(replies)
@@ -197,7 +193,7 @@ def _questions(arguments: argparse.Namespace) -> dict[str, Any]:
         "model": model.name,
         "asked": len(new),
         "seconds_per_query": seconds,
-        "tokens": {"read": sum(each.prompt_tokens for each in new.values()), "written": _written(new)},
+        "tokens": {"read": sum(reply.prompt_tokens for reply in new.values()), "written": _written(new)},
         "first_words": dict(questions.first_words),
         "question_rule": plan.rule.name,
         "examples": plan.source,
@@ -208,7 +204,7 @@ def _round_trip(text: str | None) -> int | None:
     """Parse --round-trip: K, or None for off.
 
     Raises:
-        InputError: .
+        InputError: If the text is neither a number from 1 to 1000 nor "off".
     """
     if text is None:
         return int(CalibrationSettings.fields()["k"].default)
@@ -220,10 +216,11 @@ def _round_trip(text: str | None) -> int | None:
 
 
 def _model(arguments: argparse.Namespace) -> "LanguageModel":
-    """Return the model that was asked for.
+    """Return the requested model.
 
     Raises:
-        InputError: , or ModuleNotFoundError without the extra `generate`.
+        InputError: If options are missing or a price is negative.
+        ModuleNotFoundError: If the extra `generate` is not installed.
     """
     for name in ("price_in", "price_out"):
         price = getattr(arguments, name)
@@ -233,10 +230,10 @@ def _model(arguments: argparse.Namespace) -> "LanguageModel":
 
 
 def _confirm(arguments: argparse.Namespace, prompts: list["Prompt"]) -> None:
-    """Say what will be sent where and what it costs, and ask whether to go on.
+    """Print what will be sent to the endpoint and what it costs, and ask for confirmation.
 
     Raises:
-        InputError: Where not.
+        InputError: If the user does not confirm.
     """
     from taugate.ingestion.queries.questions import estimated_tokens
 
@@ -244,8 +241,8 @@ def _confirm(arguments: argparse.Namespace, prompts: list["Prompt"]) -> None:
     cost = _price(arguments, read, written)
     price = "" if cost is None else f", at a cost of about {_amount(cost)}"
     say(
-        f"{len(prompts):,} documents, with the examples, go to {printable(arguments.endpoint)}: about {read:,} tokens "
-        f"to read and {written:,} to write{price}"
+        f"{len(prompts):,} documents, with the examples, will be sent to {printable(arguments.endpoint)}: about "
+        f"{read:,} tokens to read and {written:,} to write{price}"
     )
     if arguments.yes:
         return
@@ -258,7 +255,7 @@ def _confirm(arguments: argparse.Namespace, prompts: list["Prompt"]) -> None:
 
 
 def _price(arguments: argparse.Namespace, read: int, written: int) -> float | None:
-    """Return what tokens cost, None where no price is known."""
+    """Return what tokens cost, or None if no price is given."""
     if arguments.price_in is None and arguments.price_out is None:
         return None
     return float(read * (arguments.price_in or 0) + written * (arguments.price_out or 0)) / 1e6
@@ -269,15 +266,15 @@ def _amount(cost: float) -> str:
     return f"{cost:.2f}" if cost >= 1 else f"{cost:.4f}"
 
 
-def _cost(arguments: argparse.Namespace, replies: dict["Prompt", "Reply"]) -> float | None:
-    """Return what the replies of this run cost, None where no price is known; a local model costs nothing."""
+def _cost(arguments: argparse.Namespace, replies: dict["Prompt", "Completion"]) -> float | None:
+    """Return what the replies of this run cost, or None if no price is given; a local model costs nothing."""
     if arguments.method == "local" or not replies:
         return 0.0
-    return _price(arguments, sum(each.prompt_tokens for each in replies.values()), _written(replies))
+    return _price(arguments, sum(reply.prompt_tokens for reply in replies.values()), _written(replies))
 
 
-def _written(replies: dict["Prompt", "Reply"]) -> int:
-    return sum(each.reply_tokens for each in replies.values())
+def _written(replies: dict["Prompt", "Completion"]) -> int:
+    return sum(reply.reply_tokens for reply in replies.values())
 
 
 def _say_questions(
@@ -287,11 +284,7 @@ def _say_questions(
     questions: "Questions",
     spent: tuple[float, float | None],
 ) -> None:
-    """Say what was written and what was lost.
-
-    Args:
-        spent: Seconds that a reply took, and what this run cost.
-    """
+    """Report how many queries were written and lost, and what was spent: seconds per reply, and the cost."""
     sampled = len(plan.prompts)
     source = f"its {sampled:,}" if sampled == plan.documents else f"{sampled:,} of its {plan.documents:,}"
     lost = _listed(questions.lost, _QUESTIONS_LOST)
@@ -305,4 +298,4 @@ def _say_questions(
     if words:
         say(f"most frequent first words: {words}".replace("%", " %"))
     seconds, cost = spent
-    say(f"time a query: {seconds:.2f} s{f'; cost: {_amount(cost)}' if cost else ''}")
+    say(f"time per query: {seconds:.2f} s{f'; cost: {_amount(cost)}' if cost else ''}")

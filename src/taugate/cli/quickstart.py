@@ -23,18 +23,18 @@ from taugate.service.settings import read_settings
 _SAMPLE_QUESTION = "Who is liable for hidden defects when I buy a house?"
 _QUESTION_WORDS = 12  # of a heading or text that is asked as a question
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy does not reach this machine's loopback
-_READY_SECONDS = 60  # loading the sample release takes about one; a machine that needs more has another problem
+_READY_SECONDS = 60  # loading the sample release takes about a second
 
 
 @dataclass(frozen=True)
 class QuestionOutcome:
-    """What a question got.
+    """The results of a question.
 
     Attributes:
-        results: Similarity and text of each result kept, best first.
-        considered: Results there were before the threshold.
-        best: Similarity of the first of them.
-        reason: Why none is kept, None if some are.
+        results: Similarity and text of each kept result, best first.
+        considered: Number of results before the threshold.
+        best: Similarity of the best one.
+        reason: Why no result is kept, or None if one is.
     """
 
     results: Sequence[tuple[float, str]]
@@ -45,13 +45,13 @@ class QuestionOutcome:
 
 @dataclass(frozen=True)
 class _Tour:
-    """What the quickstart asks and says about a data set.
+    """The question, texts and options of the quickstart for a data set.
 
     Attributes:
-        question: One that the corpus answers.
-        introduction: Printed before it.
-        options: Of `taugate calibrate`, beside those that every data set needs.
-        next_step: The end of a sentence that begins with "Next,".
+        question: A question that the corpus answers.
+        introduction: Text to print before the question.
+        options: Further options of `taugate calibrate`.
+        next_step: End of a sentence that begins with "Next,".
     """
 
     question: str
@@ -71,24 +71,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         nargs="?",
         type=Path,
-        help="files to search: texts, web pages, PDF, office files, mails, tables, code (default: the sample data set)",
+        help="files to search: texts, web pages, PDF, office files, emails, tables, code (default: a sample data set)",
     )
     parser.add_argument("--port", metavar="N", type=int, default=8000, help="port to serve on (default: 8000)")
-    parser.add_argument("--no-serve", action="store_true", help="ask the questions in this process, and stop")
+    parser.add_argument("--no-serve", action="store_true", help="search in this process, then exit")
     parser.add_argument(
         "--directory",
         metavar="DIR",
         type=Path,
-        help="where data and releases go (default: quickstart, or quickstart-NAME for a folder NAME)",
+        help="folder for data and releases (default: quickstart, or quickstart-NAME for a folder NAME)",
     )
     parser.add_argument(
-        "--releases", metavar="DIR", type=Path, help="where releases go (default: the folder releases in --directory)"
+        "--releases",
+        metavar="DIR",
+        type=Path,
+        help="the releases directory (default: the folder releases in --directory)",
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make a data set, calibrate on it, then serve until interrupted, or with --no-serve ask the questions and stop.
+    """Make a data set, calibrate on it, then serve until interrupted; with --no-serve, search once and exit.
 
     Args:
         arguments: The parsed command line.
@@ -102,8 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.folder is None:
         from taugate.ingestion.dataset.sample import check_installed
 
-        check_installed()  # before any other package that may be missing: its message names both extras
-    import taugate.calibration.job.job  # noqa: F401 (a package that is missing is found out before anything is written)
+        check_installed()  # first, because its message names both extras
+    import taugate.calibration.job.job  # noqa: F401 (fails before anything is written if a package is missing)
     from taugate.cli import calibrate
     from taugate.registry.catalog import find
     from taugate.service.access.authorization import PLAYGROUND_PATH
@@ -112,9 +115,9 @@ def run(arguments: argparse.Namespace) -> int:
     data, releases = directory / "data", arguments.releases or directory / "releases"
     for option, place in (("--directory", directory), ("--releases", releases)):
         if arguments.folder is not None and place.resolve().is_relative_to(arguments.folder.resolve()):
-            raise InputError(f"{place}: lies inside {arguments.folder}; give {option} a folder outside of it")
+            raise InputError(f"{place}: is inside {arguments.folder}; give {option} a folder outside it")
     settings = read_settings(releases=releases, port=arguments.port, log_level="warning")
-    listener = None if arguments.no_serve else listen(settings)  # a port in use is found out before the work
+    listener = None if arguments.no_serve else listen(settings)  # fails early if the port is in use
     tour = (
         _prepare_sample(data, releases)
         if arguments.folder is None
@@ -138,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _default_directory(folder: Path | None) -> Path:
-    """Return where data and releases go: by the folder's name, so that folders of one name need --directory."""
+    """Return the folder for data and releases; two folders of the same name need --directory."""
     return Path("quickstart" if folder is None else f"quickstart-{folder.resolve().name or 'files'}")
 
 
@@ -164,7 +167,7 @@ def _prepare_sample(data: Path, releases: Path) -> _Tour:
 
 
 def _prepare_folder(folder: Path, data: Path, releases: Path) -> _Tour:
-    """Import a folder of files, and make a query from each passage by cropping, as nobody has labelled any."""
+    """Import a folder of files, and crop a query from each passage, because the folder has no labels."""
     from taugate.calibration.settings.settings import CalibrationSettings
     from taugate.cli import import_data, queries
     from taugate.ingestion.chunks.chunker import HEADING_SEPARATOR
@@ -178,10 +181,10 @@ def _prepare_folder(folder: Path, data: Path, releases: Path) -> _Tour:
         import_data.run(_parse(import_data, [str(folder), "--to", str(data)]))
     except InputError:
         if not existed:
-            with suppress(OSError):  # what holds something stays
+            with suppress(OSError):  # a folder that is not empty is kept
                 data.parent.rmdir()
         raise
-    labelled = bool({TEST, HUMAN} & set(splits_in(data)))  # it is a data set, or people have labelled queries since
+    labelled = bool({TEST, HUMAN} & set(splits_in(data)))  # the folder is a data set, or queries were labelled since
     next_step = "ask it questions of your own."
     if not labelled:
         queries.run(_parse(queries, [str(data), "--method", "crop"]))
@@ -206,7 +209,7 @@ def _calibrate(data: Path, releases: Path) -> str:
 
 
 def _search_in_process(folder: Path) -> Callable[[list[str]], list[QuestionOutcome]]:
-    """Load a release, and return a function that asks it questions without a service."""
+    """Load a release, and return a function that searches it in this process."""
     from taugate.retrieval.query import Query
     from taugate.retrieval.release.reader import load
 
@@ -231,13 +234,13 @@ def _search_in_process(folder: Path) -> Callable[[list[str]], list[QuestionOutco
 
 
 def _search_over_http(base: str, playground: str | None, tour: _Tour, release: Path) -> None:
-    """Ask the questions over HTTP as soon as the service is ready, and say how to ask another one."""
+    """Search over HTTP once the service is ready, and print how to search again."""
     deadline = time.monotonic() + _READY_SECONDS
     while time.monotonic() < deadline:
         try:
             with _OPENER.open(f"{base}/readyz", timeout=5):
                 break
-        except OSError:  # not yet ready, or not yet listening: urllib's errors are all of them
+        except OSError:  # not ready or not listening yet; the errors of urllib are OSErrors
             time.sleep(0.1)
     else:
         return
@@ -253,18 +256,18 @@ def _search_over_http(base: str, playground: str | None, tour: _Tour, release: P
             for reply in _post(f"{base}/search/batch", {"queries": questions})["responses"]
         ]
 
-    with suppress(BrokenPipeError):  # nobody reads this; the service goes on
+    with suppress(BrokenPipeError):  # stdout is closed; the service keeps running
         _introduce(base, playground, tour, lambda: _show(search, tour, release))
 
 
 def _introduce(base: str, playground: str | None, tour: _Tour, show: Callable[[], None]) -> None:
-    """Print what the questions got, and how to ask another one."""
+    """Print the results of the questions, and how to search again."""
     try:
         show()
     except BrokenPipeError:
         raise
     except OSError as error:  # the service needs a key, say
-        say(f"warning: the two questions could not be asked: {error}")
+        say(f"warning: the example searches failed: {error}")
     _print(f"\nServing on {base}; Ctrl-C stops it.")
     if playground is not None:
         _print(f"Ask it something in a browser:\n{playground}")
@@ -280,18 +283,18 @@ def _post(url: str, body: object) -> Any:  # noqa: ANN401 (any JSON)
 
 
 def _show(search: Callable[[list[str]], list[QuestionOutcome]], tour: _Tour, release: Path) -> None:
-    """Ask a question about the corpus and all off-topic ones, and print the first of each with what it got."""
+    """Search for a question about the corpus and all off-topic ones, and print the first of each kind."""
     from taugate.ingestion.dataset.beir import off_topic_questions
     from taugate.retrieval.release.layout import REPORT
 
     off_topic = off_topic_questions()
-    answered, *others = search([tour.question, *off_topic])
+    on_topic, *off_topic_outcomes = search([tour.question, *off_topic])
     _print(f"\n{tour.introduction}")
-    _print_reply(tour.question, answered)
+    _print_reply(tour.question, on_topic)
     _print("\nA question about something else:")
-    _print_reply(off_topic[0], others[0])
-    empty = sum(not reply.results for reply in others)
-    _print(f"\n{empty} of {len(others)} questions about something else get no result, as they should.")
+    _print_reply(off_topic[0], off_topic_outcomes[0])
+    empty = sum(not outcome.results for outcome in off_topic_outcomes)
+    _print(f"\n{empty} of {len(off_topic_outcomes)} questions about something else get no result, as they should.")
     _print(f"The report shows what was measured:\n{release / REPORT}")
     _print(f"\nNext, {tour.next_step}")
 
@@ -309,5 +312,5 @@ def _print_reply(question: str, reply: QuestionOutcome) -> None:
 
 def _print(text: str) -> None:
     """Write a line of UTF-8 to stdout."""
-    sys.stdout.buffer.write(f"{text}\n".encode())  # documents are UTF-8, whatever the terminal's locale says
+    sys.stdout.buffer.write(f"{text}\n".encode())  # documents are UTF-8, whatever the locale
     sys.stdout.buffer.flush()

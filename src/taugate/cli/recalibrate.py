@@ -1,4 +1,4 @@
-"""`taugate recalibrate`: the whole way from newer data to a better release in service, in one command."""
+"""`taugate recalibrate`: from newer data to a better release in service, in one command."""
 
 import argparse
 import os
@@ -17,7 +17,7 @@ from taugate.calibration.progress import Stopwatch
 from taugate.calibration.recalibration.trial import DEFAULT_QUERIES, DEFAULT_SECONDS, TrialSettings
 from taugate.cli.terminal.options import add_signing_option
 from taugate.cli.terminal.output import say, say_labelled
-from taugate.cli.terminal.promotion_rule import RULE_HELP
+from taugate.cli.terminal.promotion_rule import add_rule_options, rule_from_arguments, rule_option
 from taugate.errors import InputError
 from taugate.registry.signing import signing_key, trusted_keys
 
@@ -25,44 +25,42 @@ if TYPE_CHECKING:
     from taugate.calibration.recalibration.request import Recalibrated
     from taugate.calibration.recalibration.trial import TrialResult
 
-KEY = "TAUGATE_KEY"  # of the services that try the release
+KEY = "TAUGATE_KEY"  # API key of the services that try the release
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `taugate recalibrate`."""
     parser.description = (
         "Calibrate on newer data with the settings of the current release, compare the new release with it, try it on "
-        "live traffic, and promote it, or say why not. Killed or interrupted, the same command goes on where it was."
+        "live traffic, and promote it, or say why not. If it is interrupted, the same command resumes."
     )
     parser.add_argument(
         "data", metavar="DATA", help="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"
     )
-    parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
+    parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="the releases directory")
     parser.add_argument(
         "--log",
         metavar="LOG",
         type=Path,
         action="append",
         default=[],
-        help="query log of a service (TAUGATE_QUERY_LOG): adds what users judged to DATA, which has to be a "
-        "folder; give it once for each replica",
+        help="query log of a service (TAUGATE_QUERY_LOG): adds the judgements of users to DATA, which must be a "
+        "folder; repeat the option for each replica",
     )
-    promotion = parser.add_argument_group(
-        "promotion", "without any of these: a release with a cut becomes the current one"
-    )
-    promotion.add_argument("--promote-if", metavar="RULE", help=RULE_HELP)
+    promotion = parser.add_argument_group("promotion", "by default, a release with a threshold is promoted")
+    add_rule_options(promotion, "--promote-if")
     promotion.add_argument("--no-promote", action="store_true", help="leave the current release as it is")
     trial = parser.add_argument_group(
         "trial on live traffic",
-        f"without --url: none. If the services have API keys, set {KEY} to one with the scope metrics; with the scope "
-        "admin as well, they load the releases at once",
+        f"needs --url. If the services require API keys, set {KEY} to a key with the scope metrics; with the scope "
+        "admin as well, they load the release at once",
     )
     trial.add_argument(
         "--url",
         metavar="URL",
         action="append",
         default=[],
-        help="a service that reads DIR, such as http://127.0.0.1:8000; give it once for each replica",
+        help="a service that reads DIR, such as http://127.0.0.1:8000; repeat the option for each replica",
     )
     trial.add_argument(
         "--shadow",
@@ -76,9 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=float,
         default=DEFAULT_SECONDS,
-        help=f"wait no longer than this for them (default: {DEFAULT_SECONDS:g})",
+        help=f"longest wait for these queries (default: {DEFAULT_SECONDS:g})",
     )
-    parser.add_argument("--json", action="store_true", help="print what changed and what was found as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print the changes and the result as one JSON object")
     add_signing_option(parser)
     parser.set_defaults(run=run)
 
@@ -87,53 +85,55 @@ def run(arguments: argparse.Namespace) -> int:
     """Recalibrate, and report.
 
     Returns:
-        0, 3 where no safe threshold was found, or 4 where the new release is not promoted.
+        0, 3 if there is no safe threshold, or 4 if the new release is not promoted.
     """
-    # What this needs comes with the extra `calibration`, which the other subcommands do without.
+    # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
 
-    if arguments.no_promote and (arguments.promote_if is not None or arguments.url):
-        given = "--promote-if" if arguments.promote_if is not None else "--url"
-        raise InputError(f"{given}: --no-promote promotes nothing; leave one of the two out")
-    rule = None if arguments.promote_if is None else PromotionRule.parse(arguments.promote_if, "--promote-if")
-    wanted = not arguments.no_promote
-    key = signing_key(getattr(arguments, "sign_with", None), promoting=wanted)
+    option = rule_option(arguments, "--promote-if")
+    if arguments.no_promote and (option or arguments.url):
+        raise InputError(f"{option or '--url'}: --no-promote promotes nothing; leave one of the two out")
+    rule = rule_from_arguments(arguments, "--promote-if")
+    promoting = not arguments.no_promote
+    key = signing_key(getattr(arguments, "sign_with", None), promoting=promoting)
     watch = Stopwatch()
     with ProgressDisplay(watch) as display:
         with watch.task("starting"):
             # These load scikit-learn, which takes seconds.
             from taugate.calibration.recalibration.job import recalibrate
-            from taugate.calibration.recalibration.request import Recalibration
+            from taugate.calibration.recalibration.request import RecalibrationRequest
             from taugate.calibration.report.terminal import times
 
         trial = TrialSettings(
             tuple(arguments.url), arguments.shadow, arguments.shadow_seconds, os.environ.get(KEY) or None
         )
         logs = tuple(arguments.log)
-        asked = Recalibration(arguments.data, arguments.releases, logs, rule, wanted, trial, key, trusted_keys())
-        done = recalibrate(asked, display.say, watch)
+        request = RecalibrationRequest(
+            arguments.data, arguments.releases, logs, rule, promoting, trial, key, trusted_keys()
+        )
+        done = recalibrate(request, display.say, watch)
         if done.manifest is not None:
             display.say(times(watch))
-    return _report(done, arguments.releases, rule, as_json=arguments.json, wanted=wanted)
+    return _report(done, arguments.releases, rule, as_json=arguments.json, promoting=promoting)
 
 
-def _report(done: "Recalibrated", releases: Path, rule: PromotionRule | None, *, as_json: bool, wanted: bool) -> int:
+def _report(done: "Recalibrated", releases: Path, rule: PromotionRule | None, *, as_json: bool, promoting: bool) -> int:
     """Print the release to stdout and the summary to stderr; returns the exit code."""
     name = done.current if done.manifest is None else done.manifest.release_id
     sys.stdout.write(orjson.dumps(_as_json(done, rule)).decode() + "\n" if as_json else f"{releases / name}\n")
     sys.stdout.flush()
     if done.manifest is None or done.changes is None or done.loss is None:
         say(
-            f"nothing to do: {name} was calibrated on these documents and labels, and stays the current release. If "
-            "users ask other questions now, judge some of them (taugate judge), then run this again"
+            f"nothing to do: {name} was calibrated on these documents and labels, and remains the current release. If "
+            "users now ask other questions, judge some of them (taugate judge) and run this command again"
         )
         return 0
     if done.decision is not None:
         lines: list[str] = []
         report(done.decision, lines.append)
-        for line in lines if done.decision.holds else lines[:-1]:  # the last says why not, as the summary does
+        for line in lines if done.decision.holds else lines[:-1]:  # the summary repeats the last line
             say(line)
-    loss, where = done.loss, f"--releases {shlex.quote(str(releases))}"
+    loss, option = done.loss, f"--releases {shlex.quote(str(releases))}"
     policy = done.manifest.policy
     cut = "None" if policy.tau is None else f"{policy.tau:.4f}"
     say("")
@@ -144,11 +144,11 @@ def _report(done: "Recalibrated", releases: Path, rule: PromotionRule | None, *,
         f"({100 * loss.lower:.1f} % to {100 * loss.upper:.1f} %).",
         "Gate": _gate(done, rule),
         "Shadow": _shadow(done.trial),
-        "Promotion": _promotion(done, wanted=wanted),
+        "Promotion": _promotion(done, promoting=promoting),
     }
     if done.resumed:
-        rows["Resumed"] = f"An earlier run had done: {', '.join(done.resumed)}."
-    rows["Next"] = f"taugate serve {where}" if done.promoted else f"taugate release diff {name} {where}"
+        rows["Resumed"] = f"Done by an earlier run: {', '.join(done.resumed)}."
+    rows["Next"] = f"taugate serve {option}" if done.promoted else f"taugate release diff {name} {option}"
     say_labelled(rows)
     if done.refusal is not None:
         say(f"taugate: {name}: not promoted: {done.refusal}")
@@ -167,26 +167,26 @@ def _traffic(learned: dict[str, Any] | None) -> str:
 
 def _gate(done: "Recalibrated", rule: PromotionRule | None) -> str:
     if rule is None:
-        return "No --promote-if sets a rule."
+        return "No promotion rule was given."
     if done.decision is None:
-        return "Not asked."
+        return "Not checked."
     return f"{done.decision.judged}: {'holds' if done.decision.holds else 'does not hold'}."
 
 
 def _shadow(trial: "TrialResult | None") -> str:
     if trial is None:
-        return "Not tried: no --url names a service."
+        return "Not tried: --url was not given."
     return (
         f"{trial.compared:,} live queries in {trial.seconds:.0f} s: {trial.changed:,} get other results; without a "
         f"result {trial.empty_before:,} before and {trial.empty_now:,} now; {trial.failed:,} failed."
     )
 
 
-def _promotion(done: "Recalibrated", *, wanted: bool) -> str:
+def _promotion(done: "Recalibrated", *, promoting: bool) -> str:
     if done.promoted:
         return f"Promoted in place of {done.current}."
-    because = "for the reason below" if wanted else "as --no-promote asks"
-    return f"Not promoted, {because}. {done.current} stays the current release."
+    because = "for the reason below" if promoting else "because of --no-promote"
+    return f"Not promoted, {because}. {done.current} remains the current release."
 
 
 def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Any]:

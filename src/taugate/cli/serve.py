@@ -1,16 +1,16 @@
-"""`taugate serve`: bind the address, load the release, and answer until SIGTERM."""
+"""`taugate serve`: bind the address, load the release, and serve until SIGTERM."""
 
 import argparse
 import socket
 
-from taugate.cli.terminal.options import add_setting_flags, given_settings
+from taugate.cli.terminal.options import add_setting_flags, flag_settings
 from taugate.errors import InputError
 from taugate.service.settings import Settings, read_settings
 
 _BACKLOG = 2048  # uvicorn's own default
-# Of each connection, which Linux doubles. By itself it would let one that nobody reads grow to 4 MiB, of the kernel's
-# memory and out of the service's sight: 600 of them take 1.7 GB, and 85 MB with this (docs/benchmarks/attacks.md). It
-# sends 64 MB/s to a client that is a millisecond away.
+# Send buffer of a connection; Linux doubles it. By default it grows to 4 MiB of kernel memory if the client does not
+# read: 600 such connections take 1.7 GB, and 85 MB with this limit (docs/benchmarks/attacks.md). It still allows
+# 64 MB/s to a client a millisecond away.
 _SEND_BUFFER_BYTES = 64 << 10
 
 
@@ -22,34 +22,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until told to stop.
-
-    Args:
-        arguments: The parsed command line.
+    """Serve until a signal stops the service.
 
     Returns:
         The exit code.
 
     Raises:
-        InputError: For settings that cannot be used and ReleaseError where there is no release to serve.
+        InputError: If a setting cannot be used.
+        ReleaseError: If there is no release to serve.
     """
-    from taugate.service.lifecycle.loading import current_release  # loads faiss and onnxruntime: help does without
+    from taugate.service.lifecycle.loading import current_release  # slow: loads faiss and onnxruntime
 
-    settings = read_settings(**given_settings(arguments))
-    current_release(settings, at_start=True)  # before anything is bound: the usual mistake is one without a release
+    settings = read_settings(**flag_settings(arguments))
+    current_release(settings, at_start=True)  # before binding: a missing release is the usual mistake
     serve(settings, listen(settings))
     return 0
 
 
 def serve(settings: Settings, listener: socket.socket) -> None:
-    """Run the service in as many processes as the settings say, until it is told to stop.
+    """Run the service in the configured number of processes, until a signal stops it.
 
     Args:
-        settings: Of the service.
-        listener: A listening TCP socket, as of `listen`.
+        settings: Settings of the service.
+        listener: A listening TCP socket, as `listen` returns it.
 
     Raises:
-        ReleaseError: Where the release cannot be loaded.
+        ReleaseError: If the release cannot be loaded.
     """
     from taugate.service.process.server import serve_here
     from taugate.service.process.workers import serve_in_workers
@@ -60,10 +58,10 @@ def serve(settings: Settings, listener: socket.socket) -> None:
 
 
 def listen(settings: Settings) -> socket.socket:
-    """Bind a TCP socket to the host and port of the settings, and listen.
+    """Return a TCP socket that listens on the configured host and port.
 
     Raises:
-        InputError: Where the address cannot be bound, and where other machines would reach it without API keys.
+        InputError: If the address cannot be bound, or other machines could reach it without API keys.
     """
     from taugate.service.access.keys import check_access
     from taugate.service.runtime.traces import check_installed
@@ -72,8 +70,8 @@ def listen(settings: Settings) -> socket.socket:
     check_installed(settings.telemetry.otlp_endpoint)
     host, port = settings.listen.host, settings.listen.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # socket.create_server leaves out the protocol, and asyncio sets TCP_NODELAY only where it is named: without, every
-    # reply on a kept connection waits some 40 ms for the client's delayed ACK.
+    # asyncio sets TCP_NODELAY only if the socket names its protocol, which socket.create_server omits. Without it,
+    # every reply on a kept-alive connection waits some 40 ms for the client's delayed ACK.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

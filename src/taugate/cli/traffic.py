@@ -1,4 +1,4 @@
-"""`taugate traffic`: what users said of results becomes labelled queries."""
+"""`taugate traffic`: make labelled queries from user feedback."""
 
 import argparse
 import sys
@@ -16,12 +16,10 @@ from taugate.ingestion.labels.raters import MAX_BY_KEY, MIN_VOTES
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `taugate traffic` to its parser."""
     parser.description = (
-        "Turn what users said of results (POST /feedback) into labelled queries. They go to the split traffic, each "
-        "with a weight that makes up for what nobody saw or judged."
+        "Make labelled queries from user feedback (POST /feedback). They go to the split traffic, each with a weight "
+        "that corrects for results that were not shown or not judged."
     )
-    parser.add_argument(
-        "logs", metavar="LOG", type=Path, nargs="+", help="query log of the service; name those of all replicas"
-    )
+    parser.add_argument("logs", metavar="LOG", type=Path, nargs="+", help="query logs of the service, of all replicas")
     parser.add_argument("--to", metavar="DATA", type=Path, required=True, help="folder of the data set")
     parser.add_argument(
         "--split", metavar="NAME", default=TRAFFIC, help=f"split that the judgements go to (default: {TRAFFIC})"
@@ -34,25 +32,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=int,
         default=MIN_VOTES,
-        help=f"users who have to judge a result before it counts; more where users err (default: {MIN_VOTES})",
+        help=f"users who must judge a result before it counts; use more if users err often (default: {MIN_VOTES})",
     )
     parser.add_argument(
         "--most-by-key",
         metavar="N",
         type=int,
         default=MAX_BY_KEY,
-        help=f"take at most so many judgements of one API key, a sample (default: {MAX_BY_KEY})",
+        help=f"largest number of judgements to take from one API key, sampled at random (default: {MAX_BY_KEY})",
     )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Learn from the logs, and say what was left out.
-
-    Args:
-        arguments: The parsed command line. Returns the exit code.
-    """
+    """Learn from the logs, and report what was left out; returns the exit code."""
     from taugate.ingestion.labels.traffic import REASONS, learn_from_traffic
 
     started = time.monotonic()
@@ -61,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.to,
         arguments.split,
         collection=arguments.collection,
-        most_by_key=arguments.most_by_key,
+        max_by_key=arguments.most_by_key,
         votes=arguments.votes,
     )
     seconds = time.monotonic() - started
@@ -81,6 +75,6 @@ def run(arguments: argparse.Namespace) -> int:
         data = quote(str(arguments.to))
         if HUMAN in splits_in(arguments.to):
             say(f"Next: taugate calibrate {data} --releases releases --labels {HUMAN},{TRAFFIC}")
-        else:  # what a search misses, nobody sees: traffic alone says nothing of accuracy
+        else:  # users never see what a search misses, so traffic alone cannot measure accuracy
             say(f"Next: taugate judge {data} --releases releases, and calibrate with --labels {HUMAN},{TRAFFIC}")
     return 0

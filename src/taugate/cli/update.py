@@ -1,4 +1,4 @@
-"""`taugate update`: a release of a newer corpus with the current threshold, promoted if that still holds."""
+"""`taugate update`: make a release of a newer corpus with the current threshold, and promote it if that still holds."""
 
 import argparse
 import shlex
@@ -30,13 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data", metavar="DATA", help="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"
     )
-    parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
+    parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="the releases directory")
     add_option(parser, UpdateSettings.fields(), "split")
     add_option(parser, UpdateSettings.fields(), "margin", metavar="X")
     add_option(parser, UpdateSettings.fields(), "embeddings", metavar="DIR_OR_URL")
     parser.add_argument("--no-promote", action="store_true", help="leave the current release as it is")
     parser.add_argument("--force", action="store_true", help="promote the release even if τ is not shown to hold")
-    parser.add_argument("--json", action="store_true", help="print what changed and what was found as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print the changes and the result as one JSON object")
     add_signing_option(parser)
     parser.set_defaults(run=run)
 
@@ -45,16 +45,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Update, and report.
 
     Returns:
-        0, or 4 where the threshold is not shown to hold.
+        0, or 4 if the threshold is not shown to hold.
     """
-    # What this needs comes with the extra `calibration`, which the other subcommands do without.
+    # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
 
     if arguments.no_promote and arguments.force:
         raise InputError("--force: --no-promote promotes nothing; leave one of the two out")
     settings = UpdateSettings(**{name: getattr(arguments, name, None) for name in UpdateSettings.fields()})
-    wanted = not arguments.no_promote
-    key = signing_key(getattr(arguments, "sign_with", None), promoting=wanted)
+    promoting = not arguments.no_promote
+    key = signing_key(getattr(arguments, "sign_with", None), promoting=promoting)
     watch = Stopwatch()
     with ProgressDisplay(watch) as display:
         with watch.task("starting"):
@@ -64,28 +64,28 @@ def run(arguments: argparse.Namespace) -> int:
                 update,
             )  # loads scikit-learn, which takes seconds
 
-        promotion = UpdatePromotion(wanted, arguments.force, key, trusted_keys())
+        promotion = UpdatePromotion(promoting, arguments.force, key, trusted_keys())
         updated = update(arguments.data, arguments.releases, settings, promotion, display.say, watch)
         if updated.check is not None:
             display.say(times(watch))
-    return _report(updated, arguments.releases, as_json=arguments.json, wanted=wanted)
+    return _report(updated, arguments.releases, as_json=arguments.json, promoting=promoting)
 
 
-def _report(updated: "Updated", releases: Path, *, as_json: bool, wanted: bool) -> int:
-    """Print the release to stdout and what was found to stderr; returns the exit code."""
+def _report(updated: "Updated", releases: Path, *, as_json: bool, promoting: bool) -> int:
+    """Print the path of the release to stdout and the result to stderr; returns the exit code."""
     name, check = updated.manifest.release_id, updated.check
     sys.stdout.write(orjson.dumps(_as_json(updated)).decode() + "\n" if as_json else f"{releases / name}\n")
     sys.stdout.flush()
     if check is None:
-        say(f"nothing changed: {name} has these documents already, and stays the current release")
+        say(f"nothing changed: {name} has these documents already, and remains the current release")
         return 0
-    changes, where = updated.changes, f"--releases {shlex.quote(str(releases))}"
+    changes, option = updated.changes, f"--releases {shlex.quote(str(releases))}"
     promotion = f"Promoted in place of {updated.parent}."
     if updated.promoted and not check.holds:
         promotion = f"Promoted in place of {updated.parent}, as --force asks, though τ is not shown to hold."
     elif not updated.promoted:
-        promotion = f"Not promoted. {updated.parent} stays the current release."
-    following = f"taugate serve {where}" if updated.promoted else f"taugate release diff {name} {where}"
+        promotion = f"Not promoted. {updated.parent} remains the current release."
+    following = f"taugate serve {option}" if updated.promoted else f"taugate release diff {name} {option}"
     say("")
     say_labelled(
         {
@@ -97,8 +97,8 @@ def _report(updated: "Updated", releases: Path, *, as_json: bool, wanted: bool) 
     )
     if check.holds or updated.promoted:
         return 0
-    remedy = "run taugate calibrate to choose another τ" + (", or give --force" if wanted else "")
-    say(f"taugate: {check.sentence}. {name} is written, but not promoted; {remedy}")
+    remedy = "run taugate calibrate to choose another τ" + (", or give --force" if promoting else "")
+    say(f"taugate: {check.sentence}. {name} was written but not promoted; {remedy}")
     return _NOT_PROMOTED
 
 

@@ -1,1 +1,1 @@
-"""The statistics of drift: what is observed, and when it is evidence enough for an alarm. No HTTP, no threads."""
+"""The statistics of drift: what is observed, and how much evidence raises an alarm. No HTTP, no threads."""

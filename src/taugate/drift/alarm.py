@@ -1,9 +1,9 @@
-"""One alarm: on when the evidence is there, off when the traffic is back within bounds.
+"""One alarm: on when there is enough evidence of drift, off when the traffic is back within its bounds.
 
-The evidence is that of e-detectors: a number that grows while the means of blocks are beyond their bounds. For each
-bound and each stake λ there is one, M ← max(M, 1) · L, where L is 1 plus λ times how far a mean is beyond the bound;
-while the means are within, L is at most 1 on average (Shin, Ramdas and Rinaldo, "E-detectors: a nonparametric framework
-for sequential change detection", 2023; docs/drift.md).
+The evidence is that of e-detectors: numbers that grow while the means of blocks are beyond their bounds. For each bound
+and each stake λ there is one, M ← max(M, 1) · L, where L is 1 plus λ times how far a mean is beyond the bound; while
+the means are within, L is at most 1 on average (Shin, Ramdas and Rinaldo, "E-detectors: a nonparametric framework for
+sequential change detection", 2023; docs/drift.md).
 """
 
 from collections import deque
@@ -21,22 +21,22 @@ from taugate.drift.observations import Float64
 from taugate.drift.rules import BLOCK, DEFAULT_RULES, MIN_IN_BLOCK, Rules
 from taugate.drift.signals import Bounds, Signal
 
-# A fifth of a block may be off by twice as much: its mean varies √5 times as much, and bursts move it more.
+# Bounds of a fifth of a block are wider by this factor: its mean varies √5 times as much, and bursts move it more.
 _OF_A_FIFTH = 2.0
-# After which an alarm can end, the more of both. The mean of a share over 1,000 independent queries is within .062 of
-# the truth (95 %, Cohen's h), which is less than the smallest effect.
+# An alarm can end after as many quiet blocks and queries, whichever takes longer. The mean of a share over 1,000
+# independent queries is within .062 of the truth (95 %, Cohen's h), which is less than the smallest effect.
 _QUIET_BLOCKS, _QUIET_QUERIES = 5, 1000
-# There are five times as many fifths as blocks, so that they have to show five times the evidence.
-_MORE_FIFTHS = float(np.log(FIFTHS))
-_MIN_THRESHOLD = 1.0  # where false alarms may come with every block: some evidence is still asked for
+# There are five times as many fifths as blocks, so they have to show five times the evidence.
+_LOG_FIFTHS = float(np.log(FIFTHS))
+_MIN_THRESHOLD = 1.0  # some evidence is required even if false alarms may come with every block
 _NINE_OF_TEN = NormalDist().inv_cdf(0.9)
-# Times the logarithm that an alarm takes: more than the average of any number of replicas without Redis asks of one.
+# Share of the threshold above which evidence is not shown. Averages over replicas without Redis never need more.
 _MAX_SHOWN = 2.0
 
-# λ as a share of the largest one that keeps L positive. The mean of a block varies little, so that the boldest bet is
-# the best one against a clear shift; the cautious ones are for shifts that only some of the blocks show.
+# λ as a share of the largest one that keeps L positive. The mean of a block varies little, so the boldest bet is best
+# against a clear shift; the cautious ones are for shifts that only some of the blocks show.
 _STAKES = np.array([1 / 8, 1 / 2, 0.95])
-_MIN_PROBABILITY = 1e-12  # of which a logarithm is taken
+_MIN_PROBABILITY = 1e-12  # so that a logarithm is finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Change:
     """The beginning or end of an alarm.
 
     Attributes:
-        signal: Its name.
-        row: Of the query or judgement that caused it, in the batch.
+        signal: Name of the signal.
+        row: Row of the query or judgement that caused it, in the batch.
         on: Whether the alarm began.
     """
 
@@ -55,13 +55,12 @@ class Change:
 
 
 class EDetectors:
-    """The e-detectors of V means, `logs`: natural logarithms of M, (bounds watched, stakes).
+    """The e-detectors of V means, with bounds in 0…1, (V,) float64.
+
+    A lower bound of 0 and an upper one of 1 cannot be crossed, and are not watched.
 
     Attributes:
-        lower: (V,) float64 bounds of the means in 0…1. A lower bound of 0 and an upper one of 1 cannot be crossed, and
-            are not watched.
-        upper: (V,) float64 bounds of the means in 0…1. A lower bound of 0 and an upper one of 1 cannot be crossed, and
-            are not watched.
+        logs: Natural logarithms of M, (bounds watched, stakes) float64.
     """
 
     def __init__(self, lower: Float64, upper: Float64) -> None:
@@ -69,12 +68,12 @@ class EDetectors:
         self._columns = np.concatenate([below, above])
         self._bounds = np.concatenate([lower[below], upper[above]])
         self._signs = np.concatenate([-np.ones(len(below)), np.ones(len(above))])
-        room = np.concatenate([1 - lower[below], upper[above]])  # between the bound and the far end
-        self._rates = _STAKES / room[:, None]
+        margins = np.concatenate([1 - lower[below], upper[above]])  # between the bound and the far end
+        self._rates = _STAKES / margins[:, None]
         self.restart()
 
     def restart(self) -> None:
-        """Forget everything that was seen."""
+        """Forget all evidence."""
         self.logs = np.zeros(self._rates.shape)
 
     def update(self, means: Float64) -> None:
@@ -84,22 +83,22 @@ class EDetectors:
 
     @property
     def log(self) -> float:
-        """Natural logarithm of the mean of all M; −∞ where nothing is watched."""
+        """Natural logarithm of the mean of all M; −∞ if no bound is watched."""
         return _log_mean(self.logs) if self.logs.size else -np.inf
 
     def reaches(self, log: float) -> bool:
-        """Tell whether the logarithm of the mean of all M reaches a threshold."""
-        # Mostly not even the largest of them does.
+        """Return whether the logarithm of the mean of all M reaches a threshold."""
+        # Usually not even the largest of them does, which is cheaper to check.
         return bool(self.logs.size and self.logs.max() >= log and self.log >= log)
 
     def growth(self, means: Float64, queries: int) -> tuple[Float64, Float64]:
         """Return mean and standard deviation of log L for blocks of independent queries, both of the shape of `logs`.
 
-        Exact where variables are 0 or 1, so that a block has a binomial number of ones; others vary less.
+        Exact for variables of 0 and 1, whose sum over a block is binomial; other variables vary less.
 
         Args:
             means: (V,) float64, the true means.
-            queries: In a block.
+            queries: Queries in a block.
         """
         mean = means[self._columns, None]
         ones = np.arange(queries + 1)
@@ -111,45 +110,46 @@ class EDetectors:
 
 
 class Alarm:
-    """The alarm of one signal with V variables; `on` tells whether it is on.
+    """The alarm of one signal with V variables.
 
     Attributes:
-        signal: Its name.
-        bounds: Of the means of blocks.
-        wide: Of the means of their fifths.
-        threshold: Natural logarithm of the evidence that an alarm takes, as `threshold` returns it.
+        signal: Name of the signal.
+        bounds: Bounds of the means of blocks.
+        threshold: Natural logarithm of the evidence that raises the alarm, see `threshold`.
+        on: Whether the alarm is on.
     """
 
     def __init__(self, signal: str, bounds: Bounds, wide: Bounds, threshold: float) -> None:
+        """Start without evidence; `wide` are the bounds of the means of fifths."""
         self.signal, self.bounds, self.threshold = signal, bounds, threshold
         self.on = False
-        self._peak = 0.0  # of the alarm
+        self._peak = 0.0  # highest share of the threshold since the alarm began
         self._blocks, self._fifths = EDetectors(*bounds), EDetectors(*wide)
         self._since: deque[Float64] = deque()  # means of the last blocks of the alarm
 
     @property
     def log_evidence(self) -> float:
-        """Natural logarithm of the evidence, the larger of blocks' and fifths'; −∞ where the signal cannot move."""
-        return max(self._blocks.log, self._fifths.log - _MORE_FIFTHS)
+        """Natural logarithm of the evidence, the larger of blocks' and fifths'; −∞ if the signal cannot move."""
+        return max(self._blocks.log, self._fifths.log - _LOG_FIFTHS)
 
     @property
     def share_of_threshold(self) -> float:
-        """Log evidence over the threshold: 0 is none, 1 an alarm; while an alarm is on, the highest it has reached."""
+        """Log evidence over the threshold: 0 is none, 1 raises the alarm; while it is on, the highest value so far."""
         share = min(max(self.log_evidence / self.threshold, 0.0), _MAX_SHOWN)
         return max(self._peak, share)
 
     def update(self, fifth: Fifth, means: slice) -> bool:
-        """Add a fifth of a block, and the block with its last fifth; returns whether the alarm has begun or ended.
+        """Add a fifth of a block, and with the last fifth the block; returns whether the alarm has begun or ended.
 
         Args:
-            fifth: With the means of several signals.
-            means: The columns that are this signal's.
+            fifth: Means of several signals.
+            means: Columns of this signal's means.
         """
         self._fifths.update(fifth.mean[means])
         if fifth.block is not None:
             self._blocks.update(fifth.block[means])
         was_on = self.on
-        self.on = was_on or self._blocks.reaches(self.threshold) or self._fifths.reaches(self.threshold + _MORE_FIFTHS)
+        self.on = was_on or self._blocks.reaches(self.threshold) or self._fifths.reaches(self.threshold + _LOG_FIFTHS)
         if self.on:
             self._peak = self.share_of_threshold
         if was_on and fifth.block is not None:
@@ -167,24 +167,24 @@ class Alarm:
         self._blocks.restart()
         self._fifths.restart()
 
-    def finds(self, means: Float64, blocks: int, size: int) -> bool:
-        """Tell whether blocks with given true means raise the alarm nine times out of ten.
+    def detects(self, means: Float64, blocks: int, size: int) -> bool:
+        """Return whether blocks with given true means raise the alarm nine times out of ten.
 
-        It is computed for independent queries, whatever was seen so far.
+        Computed for independent queries, without evidence from before.
 
         Args:
             means: (V,) float64, the true means.
-            blocks: How many.
+            blocks: Number of blocks.
             size: Queries in a block.
         """
         logs = [-np.inf]
-        for detectors, times, queries, more in (
+        for detectors, times, queries, handicap in (
             (self._blocks, blocks, size, 0.0),
-            (self._fifths, blocks * FIFTHS, size // FIFTHS, _MORE_FIFTHS),
+            (self._fifths, blocks * FIFTHS, size // FIFTHS, _LOG_FIFTHS),
         ):
-            growth, spread = detectors.growth(means, queries)
+            growth, deviation = detectors.growth(means, queries)
             if growth.size:
-                logs.append(_log_mean(times * growth - _NINE_OF_TEN * np.sqrt(times) * spread) - more)
+                logs.append(_log_mean(times * growth - _NINE_OF_TEN * np.sqrt(times) * deviation) - handicap)
         return max(logs) >= self.threshold
 
     def pack(self) -> dict[str, NDArray[Any]]:
@@ -202,28 +202,28 @@ class Alarm:
         """Take over a state from `pack`.
 
         Raises:
-            ValueError: For anything else, and nothing has changed then.
+            ValueError: If it is not one; the alarm is then unchanged.
         """
-        own = self.pack()
+        expected = self.pack()
         if (
-            {*packed} != {*own}
+            {*packed} != {*expected}
             or any(
                 packed[name].dtype != array.dtype
                 or (packed[name].shape[1:] if name == "since" else packed[name].shape)
                 != (array.shape[1:] if name == "since" else array.shape)
                 or not np.isfinite(packed[name]).all()
-                for name, array in own.items()
+                for name, array in expected.items()
             )
             or not _is_consistent(bool(packed["on"][0]), float(packed["peak"][0]), packed["since"])
         ):
-            raise ValueError("no state of an alarm")
+            raise ValueError("not the state of an alarm")
         self.on, self._peak = bool(packed["on"][0]), float(packed["peak"][0])
         self._blocks.logs, self._fifths.logs = packed["blocks"].copy(), packed["fifths"].copy()
         self._since = deque(packed["since"].copy())
 
 
 def _is_consistent(on: bool, peak: float, since: Float64) -> bool:
-    """Tell whether the parts of a packed state fit each other."""
+    """Return whether the parts of a packed state fit each other."""
     if not on:
         return peak == 0 and not len(since)
     return (
@@ -236,49 +236,49 @@ def _is_consistent(on: bool, peak: float, since: Float64) -> bool:
 def alarms_of(
     signals: Sequence[Signal[Any]], rules: Rules = DEFAULT_RULES, ordinary: Mapping[str, Bounds] = MappingProxyType({})
 ) -> list[Alarm]:
-    """Make the alarms of a release, one for each signal.
+    """Return the alarms of a release, one for each signal.
 
     Args:
-        signals: All of the release's, as the evidence that an alarm takes grows with their number.
-        rules: When there is an alarm.
+        signals: All signals of the release; the evidence that raises an alarm grows with their number.
+        rules: When an alarm is raised.
         ordinary: Bounds of a baseline by signal, which widen those of the calibration.
     """
-    needed = threshold(rules.average_run_length, len(signals), BLOCK if rules.block == "auto" else rules.block)
+    required = threshold(rules.average_run_length, len(signals), BLOCK if rules.block == "auto" else rules.block)
     alarms = []
     for signal in signals:
         bounds = signal.calibrated
         if signal.name in ordinary:
             bounds = bounds.widened(ordinary[signal.name])
-        small = rules.smallest_effect
-        alarms.append(Alarm(signal.name, bounds.shifted(small), bounds.shifted(_OF_A_FIFTH * small), needed))
+        effect = rules.smallest_effect
+        alarms.append(Alarm(signal.name, bounds.shifted(effect), bounds.shifted(_OF_A_FIFTH * effect), required))
     return alarms
 
 
 def threshold(average_run_length: float, alarms: int, block: int) -> float:
-    """Return the natural logarithm of the evidence with which one of several alarms goes on.
+    """Return the natural logarithm of the evidence that raises one of several alarms.
 
     While every block, and every fifth of one, is expected within its bounds, whatever came before, the probability that
-    any of the alarms goes on within N distinct queries is at most N / average_run_length.
+    any alarm is raised within N distinct queries is at most N / average_run_length.
 
     Args:
         average_run_length: Distinct queries.
-        alarms: How many there are.
+        alarms: Number of alarms.
         block: Distinct queries in the smallest block.
     """
     # Within n blocks the evidence of blocks reaches c with probability n / c at most, and within 5n fifths that of
-    # fifths reaches 5c with the same; of each alarm either may, and N queries are N / block blocks.
+    # fifths reaches 5c with the same probability; each alarm has both, and N queries are N / block blocks.
     return max(_MIN_THRESHOLD, float(np.log(2 * alarms * average_run_length / block)))
 
 
-def _binomial(ones: NDArray[np.int64], of: int, mean: Float64) -> Float64:
-    """Return the binomial probabilities of `ones` among `of`, for each mean."""
-    factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, of + 1)))])
-    choices = factorials[of] - factorials[ones] - factorials[of - ones]
-    chances: Float64 = np.exp(choices + ones * np.log(mean) + (of - ones) * np.log1p(-mean))
+def _binomial(ones: NDArray[np.int64], queries: int, mean: Float64) -> Float64:
+    """Return the binomial probabilities of `ones` among queries, for each mean."""
+    factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, queries + 1)))])
+    choices = factorials[queries] - factorials[ones] - factorials[queries - ones]
+    chances: Float64 = np.exp(choices + ones * np.log(mean) + (queries - ones) * np.log1p(-mean))
     return chances
 
 
 def _log_mean(logs: Float64) -> float:
-    """Return the logarithm of the mean of numbers whose logarithms are given; there is at least one."""
+    """Return the logarithm of the mean of at least one number, from the numbers' logarithms."""
     largest = float(logs.max())
     return largest + float(np.log(np.exp(logs - largest).sum() / logs.size))

@@ -1,8 +1,8 @@
 """The baseline: the ordinary range of a service's traffic, by day and by night, on weekdays and on Sundays.
 
 It is learnt from the means of blocks over days of a query log. These also vary by chance and by bursts, which differ
-from one block to the next; what lasts is what neighbours have in common. So the range is that of the block means, drawn
-towards their average by the square root of the share of their variance that is not between neighbours.
+between neighbouring blocks, while lasting swings are common to neighbours. So the range is that of the block means,
+drawn towards their average by the square root of the share of their variance that is not between neighbours.
 """
 
 import hashlib
@@ -23,11 +23,11 @@ from taugate.retrieval.release.layout import STAGING_PREFIX
 from taugate.storage.files import atomic_write, read_bounded
 from taugate.storage.folders import staging_folder
 
-# A week has a weekend; without it the first Sunday could be an alarm.
+# A week includes a weekend; without one the first Sunday could raise an alarm.
 MIN_DAYS = 7
-MIN_BLOCKS = 20  # of fewer, neighbours say nothing
+MIN_BLOCKS = 20  # fewer blocks have too few neighbours to compare
 _MEDIAN_OF_A_SQUARE = NormalDist().inv_cdf(0.75) ** 2  # of a standard normal variable
-_BYTES = 1 << 20  # a hundred times as many as any has
+_MAX_BYTES = 1 << 20  # a hundred times the size of any baseline
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -36,8 +36,8 @@ class OrdinaryRange(BaseModel):
     """The ordinary range of one signal's block means.
 
     Attributes:
-        lower: Of each variable, in 0…1.
-        upper: Of each variable, in 0…1.
+        lower: Lower end for each variable, in 0…1.
+        upper: Upper end for each variable, in 0…1.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -50,14 +50,14 @@ class Baseline(BaseModel):
     """The ordinary range of all signals, as `taugate drift baseline` writes it.
 
     Attributes:
-        release: Id of the release whose traffic it is of.
-        first: Times of the first and last query, ISO 8601 in UTC.
-        last: Times of the first and last query, ISO 8601 in UTC.
-        days: With queries.
-        queries: How many.
+        release: Id of the release that served the traffic.
+        first: Time of the first query, ISO 8601 in UTC.
+        last: Time of the last query, ISO 8601 in UTC.
+        days: Number of days with queries.
+        queries: Number of queries.
         block: Distinct queries in a block.
-        blocks: How many.
-        signals: The range of each.
+        blocks: Number of blocks.
+        signals: The range of each signal.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -77,12 +77,12 @@ class Baseline(BaseModel):
         """Learn the baseline of a release from its query log.
 
         Args:
-            release: Its id.
-            queries: Of the log.
-            monitor: At the settings of the service, and with nothing seen yet.
+            release: Id of the release.
+            queries: Queries of the log.
+            monitor: A new monitor with the settings of the service.
 
         Raises:
-            InputError: Where the log has too few days or too few blocks.
+            InputError: If the log has too few days or too few blocks.
         """
         stream = monitor.queries
         means = [result.fifth.block for result in monitor.process(queries) if result.fifth.block is not None]
@@ -108,15 +108,15 @@ class Baseline(BaseModel):
     def bounds(self) -> Mapping[str, Bounds]:
         """The bounds of each signal's block means, by signal."""
         return {
-            name: Bounds(np.array(each.lower, dtype=np.float64), np.array(each.upper, dtype=np.float64))
-            for name, each in self.signals.items()
+            name: Bounds(np.array(ordinary.lower, dtype=np.float64), np.array(ordinary.upper, dtype=np.float64))
+            for name, ordinary in self.signals.items()
         }
 
     def save(self, path: Path) -> None:
-        """Write the file in one step; what was there before stays whole until then.
+        """Write the file atomically.
 
         Raises:
-            OSError: .
+            OSError: If the file cannot be written. An earlier file is then unchanged.
         """
         sealed = _BaselineFile(baseline=self, sha256=self.digest)
         with staging_folder(path.parent, STAGING_PREFIX) as staging:
@@ -124,7 +124,7 @@ class Baseline(BaseModel):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the content, in hexadecimal, which tells whether a file is as it was written."""
+        """SHA-256 of the content, in hexadecimal, to detect damage."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
 
@@ -138,55 +138,54 @@ class _BaselineFile(BaseModel):
 
 
 def load_baseline(path: Path, release: str, monitor: Monitor) -> Baseline:
-    """Read what `Baseline.save` wrote.
+    """Read a file that `Baseline.save` wrote.
 
     Args:
         path: The file.
-        release: Id of the release that it has to be of.
-        monitor: Whose signals it has to have.
+        release: Id of the release that the baseline must belong to.
+        monitor: Has the signals that the baseline must have.
 
     Raises:
-        InputError: , in one sentence, where it is damaged, or of another release.
+        InputError: If the file cannot be read, is damaged, or does not fit.
     """
     remedy = "make it again with `taugate drift baseline`"
     try:
-        # Who runs the service names the file, which may be a link, as Kubernetes mounts them.
-        sealed = _BaselineFile.model_validate_json(read_bounded(path.resolve(), _BYTES))
+        # The operator names the file, which may be a link, as Kubernetes mounts them.
+        sealed = _BaselineFile.model_validate_json(read_bounded(path.resolve(), _MAX_BYTES))
     except (OSError, RuntimeError) as error:
-        raise InputError(
-            f"{path}: cannot be read ({getattr(error, 'strerror', None) or 'no plain file of its size'}); {remedy}"
-        ) from error
+        reason = getattr(error, "strerror", None) or "not a regular file, or too large"
+        raise InputError(f"{path}: cannot be read ({reason}); {remedy}") from error
     except ValidationError as error:
-        raise InputError(f"{path}: damaged, or no baseline; {remedy}") from error
-    found = sealed.baseline
-    if sealed.sha256 != found.digest:
-        raise InputError(f"{path}: damaged, its digest does not fit; {remedy}")
-    if found.release != release:
-        raise InputError(f"{path}: belongs to release {found.release[:80]!r}, not to {release}; {remedy}")
-    if found.days < MIN_DAYS:
-        raise InputError(f"{path}: covers {found.days} days, and a baseline needs {MIN_DAYS}; {remedy}")
+        raise InputError(f"{path}: damaged, or not a baseline; {remedy}") from error
+    baseline = sealed.baseline
+    if sealed.sha256 != baseline.digest:
+        raise InputError(f"{path}: damaged, its digest does not match; {remedy}")
+    if baseline.release != release:
+        raise InputError(f"{path}: belongs to release {baseline.release[:80]!r}, not to {release}; {remedy}")
+    if baseline.days < MIN_DAYS:
+        raise InputError(f"{path}: covers {baseline.days} days, and a baseline needs {MIN_DAYS}; {remedy}")
     widths = {alarm.signal: len(alarm.bounds.lower) for alarm in monitor.queries.alarms}
-    if {*found.signals} != {*widths} or any(
+    if {*baseline.signals} != {*widths} or any(
         name not in widths
-        or not len(each.lower) == len(each.upper) == widths[name]
-        or any(low > high for low, high in zip(each.lower, each.upper, strict=True))
-        for name, each in found.signals.items()
+        or not len(ordinary.lower) == len(ordinary.upper) == widths[name]
+        or any(low > high for low, high in zip(ordinary.lower, ordinary.upper, strict=True))
+        for name, ordinary in baseline.signals.items()
     ):
         raise InputError(f"{path}: its signals are not those of this version; {remedy}")
-    return found
+    return baseline
 
 
 def _ranges(means: Float64, stream: Stream[Observations]) -> dict[str, OrdinaryRange]:
-    """Compute the ordinary ranges from block means, (n, V), in the order of time."""
+    """Compute the ordinary ranges from block means, (n, V), in chronological order."""
     average = means.mean(axis=0)
-    apart = means - average
-    variance = (apart**2).mean(axis=0)
-    # Between neighbours, by the median, which a few large steps such as from night to day leave alone; of rare things,
-    # which most blocks do not have, what chance alone gives.
+    deviations = means - average
+    variance = (deviations**2).mean(axis=0)
+    # Variance between neighbours, by the median, which a few large steps, as from night to day, do not move. For rare
+    # events, absent from most blocks, it is the variance by chance alone.
     between = np.median(np.diff(means, axis=0) ** 2, axis=0) / (2 * _MEDIAN_OF_A_SQUARE)
     noise = np.maximum(between, average * (1 - average) / stream.blocks.size)
     share = np.clip(1 - np.divide(noise, variance, out=np.ones_like(noise), where=variance > 0), 0, 1)
-    lasting = np.clip(average + np.sqrt(share) * apart, 0, 1)
+    lasting = np.clip(average + np.sqrt(share) * deviations, 0, 1)
     lower, upper = lasting.min(axis=0), lasting.max(axis=0)
     return {
         signal.name: OrdinaryRange(lower=lower[columns].tolist(), upper=upper[columns].tolist())

@@ -1,4 +1,4 @@
-"""The size of blocks, where it follows the traffic: long enough that bursts are averaged within a block."""
+"""The size of blocks that adapt to the traffic: long enough that bursts are averaged within a block."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ from taugate.drift.blocks import ROUNDING
 from taugate.drift.observations import Float64
 from taugate.drift.rules import BLOCK
 
-_STEP = 40  # queries that one value of the series is the mean of: a fifth of the smallest block
-_MAX_STEPS = 500  # the series: the last 20,000 queries
+_STEP = 40  # queries averaged in one value of the series: a fifth of the smallest block
+_MAX_STEPS = 500  # of the series: the last 20,000 queries
 _MIN_STEPS = 50
-_LARGEST = 16 * BLOCK  # what lasts longer than 1,600 queries is no burst; a baseline is for that
+_LARGEST = 16 * BLOCK  # a change that lasts longer than 1,600 queries is not a burst; a baseline is for that
 
 
 def autocorrelation_time(series: Float64) -> float:
@@ -24,7 +24,7 @@ def autocorrelation_time(series: Float64) -> float:
     Science 7, 1992).
 
     Args:
-        series: (n, V) float64, whose V variables are taken together.
+        series: (n, V) float64; the V variables are pooled.
     """
     centred = series - series.mean(axis=0)
     variance = float((centred**2).sum())
@@ -40,25 +40,17 @@ def autocorrelation_time(series: Float64) -> float:
 
 
 class BlockSize:
-    """Chooses the size of the next block from the traffic before it.
-
-    Attributes:
-        variables: V, how many means are observed.
-    """
+    """Chooses the size of the next block, from V means of the traffic before it."""
 
     def __init__(self, variables: int) -> None:
         self._steps: deque[Float64] = deque(maxlen=_MAX_STEPS)
         self._sum, self._count = np.zeros(variables), 0
 
     def observe(self, mean: Float64, queries: int) -> None:
-        """Add the mean, (V,) float64, of some more distinct queries.
-
-        Args:
-            queries: How many.
-        """
+        """Add the mean, (V,) float64, of further distinct queries."""
         self._sum = self._sum + mean * queries
         self._count += queries
-        # A fifth of a long block is several steps with one mean: steps are as long whatever the block is.
+        # A fifth of a long block is several steps with one mean: steps have the same length for any block size.
         while self._count >= _STEP:
             self._steps.append(self._sum / self._count)
             self._sum = self._sum * ((self._count - _STEP) / self._count)
@@ -80,23 +72,23 @@ class BlockSize:
         """Take over a state from `pack`.
 
         Raises:
-            ValueError: For anything else, and nothing has changed then.
+            ValueError: If it is not one; the block size is then unchanged.
         """
         variables = len(self._sum)
         if {*packed} != {"steps", "rest"} or any(
             array.dtype != np.float64 or not np.isfinite(array).all() for array in packed.values()
         ):
-            raise ValueError("no state of a block size")
-        steps, rest = packed["steps"], packed["rest"]
+            raise ValueError("not the state of a block size")
+        steps, remainder = packed["steps"], packed["rest"]
         if (
             steps.shape[1:] != (variables,)
             or len(steps) > _MAX_STEPS
-            or rest.shape != (variables + 1,)
-            or not 0 <= rest[-1] < _STEP
-            or rest[-1] % 1
+            or remainder.shape != (variables + 1,)
+            or not 0 <= remainder[-1] < _STEP
+            or remainder[-1] % 1
             or not ((steps >= -ROUNDING) & (steps <= 1 + ROUNDING)).all()
-            or not ((rest >= -ROUNDING) & (rest <= rest[-1] + ROUNDING)).all()
+            or not ((remainder >= -ROUNDING) & (remainder <= remainder[-1] + ROUNDING)).all()
         ):
-            raise ValueError("no state of a block size")
+            raise ValueError("not the state of a block size")
         self._steps = deque(steps[-_MAX_STEPS:].copy(), maxlen=_MAX_STEPS)
-        self._sum, self._count = rest[:-1].copy(), int(rest[-1])
+        self._sum, self._count = remainder[:-1].copy(), int(remainder[-1])

@@ -1,12 +1,12 @@
 """Blocks of distinct queries: bursts are averaged within a block, and repeats count once.
 
 The mean of a block is what the alarms see. Bursts that are shorter than a block hardly move it, and a query that is
-sent a thousand times in a row is one of its 200.
+sent a thousand times in a row counts as one of its 200.
 
-The same query in every block would still be counted once in each. So no query counts for more than the typical one
-does: what was asked c times in the recent blocks, where the median query was asked m times, has the weight
-min(1, m / c); for the rest of its weight the mean of the calibration stands in. A health check, or a load test with ten
-queries, so weighs next to nothing, however odd its queries are. The weight of a query is fixed before the block begins.
+The same query in every block would still be counted once in each. So no query counts for more than the typical one: a
+query sent c times in the recent blocks, in which the median query was sent m times, has the weight min(1, m / c); the
+mean of the calibration takes the remaining weight. So a health check, or a load test with ten queries, weighs next to
+nothing, however unusual its queries are. The weight of a query is fixed before the block begins.
 """
 
 from collections import deque
@@ -20,21 +20,21 @@ from numpy.typing import NDArray
 from taugate.drift.observations import Float64, Keys
 from taugate.drift.rules import BLOCK, MAX_IN_BLOCK, MIN_IN_BLOCK
 
-FIFTHS = 5  # parts of a block, each tested on its own for changes that are too large to wait for
-ROUNDING = 1e-9  # by which a sum of shares may be off
-_MAX_ASKED = 2**53  # times, so that a count is exact as a float and has room to grow; nobody asks as often
+FIFTHS = 5  # parts of a block, each tested on its own to detect large changes early
+ROUNDING = 1e-9  # tolerance of a sum of shares
+_MAX_COUNT = 2**53  # of a query, so that a count is exact as a float and can still grow; never reached in practice
 _REMEMBERED = 4000  # distinct queries of recent blocks whose counts are kept: 64 kB
 
 
 @dataclass(frozen=True, slots=True)
 class Fifth:
-    """A fifth of a block that is complete.
+    """A complete fifth of a block.
 
     Attributes:
-        row: Of its last query in the batch.
+        row: Row of its last query in the batch.
         mean: (V,) float64 means.
-        queries: Distinct ones in it.
-        block: (V,) float64 means of the whole block where this is its last fifth, else None.
+        queries: Number of distinct queries.
+        block: (V,) float64 means of the whole block if this is its last fifth, else None.
     """
 
     row: int
@@ -47,18 +47,18 @@ class Blocks:
     """Collects queries into blocks, fifth by fifth.
 
     Attributes:
-        neutral: (V,) float64 means at calibration.
-        size: Distinct queries in a block; it may be set between two blocks.
+        size: Distinct queries in a block; may be set between two blocks.
     """
 
     def __init__(self, neutral: Float64, size: int = BLOCK) -> None:
+        """Collect V variables, whose means at calibration are `neutral`, (V,) float64."""
         self.size = size
         self._neutral = neutral
-        self._recent: deque[dict[int, int]] = deque()  # how often each query of a block was asked
-        self._asked: dict[int, int] = {}  # in all recent blocks
+        self._recent: deque[dict[int, int]] = deque()  # how often each query of a block was sent
+        self._counts: dict[int, int] = {}  # the same in all recent blocks
         self._typical = 1.0
         self._open: dict[int, int] = {}
-        self._fifths = np.zeros((0, len(neutral)))  # complete ones of the open block: their sums
+        self._fifths = np.zeros((0, len(neutral)))  # sums of the complete fifths of the open block
         self._sum = np.zeros(len(neutral))
 
     def feed(self, keys: Keys, values: Float64) -> Iterator[Fifth]:
@@ -69,16 +69,16 @@ class Blocks:
             values: (n, V) float64 variables in 0…1.
         """
         new: list[int] = []  # rows of queries that the block did not hold
-        lighter: list[tuple[int, float]] = []  # which of them weigh less than 1
+        lighter: list[tuple[int, float]] = []  # new rows with a weight below 1
         opened, end = self._open, self._end(len(self._fifths) + 1)
         for row, key in enumerate(keys.tolist()):
             if key in opened:
                 opened[key] += 1
                 continue
             opened[key] = 1
-            asked = self._asked.get(key, 0)
-            if asked > self._typical:
-                lighter.append((len(new), self._typical / asked))
+            count = self._counts.get(key, 0)
+            if count > self._typical:
+                lighter.append((len(new), self._typical / count))
             new.append(row)
             if len(opened) == end:
                 self._add(values[new], lighter)
@@ -88,7 +88,7 @@ class Blocks:
         self._add(values[new], lighter)
 
     def _end(self, fifths: int) -> int:
-        """Return how many distinct queries the block holds when so many fifths of it are complete."""
+        """Return the number of distinct queries in the block once so many fifths are complete."""
         return self.size * fifths // FIFTHS
 
     def _add(self, values: Float64, lighter: Sequence[tuple[int, float]]) -> None:
@@ -112,23 +112,23 @@ class Blocks:
         return Fifth(row, mean, queries, block)
 
     def _remember(self, block: dict[int, int]) -> None:
-        asked = self._asked
+        counts = self._counts
         self._recent.append(block)
         for key, count in block.items():
-            asked[key] = asked.get(key, 0) + count
+            counts[key] = counts.get(key, 0) + count
         while len(self._recent) > 1 and sum(map(len, self._recent)) > _REMEMBERED:
             for key, count in self._recent.popleft().items():
-                if asked[key] > count:
-                    asked[key] -= count
+                if counts[key] > count:
+                    counts[key] -= count
                 else:
-                    del asked[key]
+                    del counts[key]
         self._typical = self._median_count()
 
     def _median_count(self) -> float:
-        """Return how often the median query was asked in the recent blocks, 1 before there are any."""
-        if not self._asked:
+        """Return how often the median query was sent in the recent blocks, 1 before there are any."""
+        if not self._counts:
             return 1.0
-        counts = np.fromiter(self._asked.values(), np.float64, len(self._asked))
+        counts = np.fromiter(self._counts.values(), np.float64, len(self._counts))
         middle = [(len(counts) - 1) // 2, len(counts) // 2]
         return float(np.partition(counts, middle)[middle].mean())  # np.median takes twice as long
 
@@ -148,25 +148,25 @@ class Blocks:
         """Take over a state from `pack`.
 
         Raises:
-            ValueError: For anything else, and nothing has changed then.
+            ValueError: If it is not one; the blocks are then unchanged.
         """
         if not _is_valid(packed, len(self._neutral)):
-            raise ValueError("no state of blocks")
+            raise ValueError("not the state of blocks")
         ends = packed["lengths"].cumsum()
         pairs = [*zip(packed["keys"].tolist(), packed["counts"].tolist(), strict=True)]
         *recent, opened = (dict(pairs[end - n : end]) for n, end in zip(packed["lengths"], ends, strict=True))
         self.size = int(packed["size"][0])
         self._fifths, self._sum, self._open = packed["fifths"].copy(), packed["sum"].copy(), opened
         self._recent = deque(recent)
-        self._asked = {}
+        self._counts = {}
         for block in recent:
             for key, count in block.items():
-                self._asked[key] = self._asked.get(key, 0) + count
+                self._counts[key] = self._counts.get(key, 0) + count
         self._typical = self._median_count()
 
 
 def _is_valid(packed: Mapping[str, NDArray[Any]], variables: int) -> bool:
-    """Tell whether arrays from outside are a state of blocks with so many variables."""
+    """Return whether arrays are a state of blocks with so many variables."""
     forms = {"keys": "u8", "counts": "i8", "lengths": "i8", "size": "i8", "fifths": "f8", "sum": "f8"}
     if {*packed} != {*forms} or any(packed[name].dtype != np.dtype(form) for name, form in forms.items()):
         return False
@@ -179,19 +179,19 @@ def _is_valid(packed: Mapping[str, NDArray[Any]], variables: int) -> bool:
         and (lengths[:-1] >= MIN_IN_BLOCK).all()
         and (lengths[:-1] <= MAX_IN_BLOCK).all()
         and 0 <= lengths[-1] < size[0]
-        and lengths.sum() == len(keys)  # no more than that, so that it does not wrap around
+        and lengths.sum() == len(keys)  # bounded by the checks above, so that the sum does not wrap around
         and (len(lengths) <= 2 or lengths[:-1].sum() <= _REMEMBERED)
         and counts.shape == keys.shape
-        and ((counts > 0) & (counts <= _MAX_ASKED)).all()
+        and ((counts > 0) & (counts <= _MAX_COUNT)).all()
         and fifths.shape[1:] == packed["sum"].shape == (variables,)
     ):
         return False
     ends = size[0] * np.arange(FIFTHS) // FIFTHS
     done = int((ends[1:] <= lengths[-1]).sum())
-    most = np.append(np.diff(ends[: done + 1]), lengths[-1] - ends[done])  # queries of each part
+    sizes = np.append(np.diff(ends[: done + 1]), lengths[-1] - ends[done])  # queries of each part
     sums = np.concatenate([fifths, packed["sum"][None]])
     return bool(
         len(fifths) == done
-        and ((sums >= -ROUNDING) & (sums <= most[:, None] + ROUNDING)).all()
+        and ((sums >= -ROUNDING) & (sums <= sizes[:, None] + ROUNDING)).all()
         and all(len(np.unique(block)) == len(block) for block in np.split(keys, np.cumsum(lengths)[:-1]))
     )

@@ -5,38 +5,33 @@ import numpy as np
 from taugate.drift.observations import Float64
 from taugate.retrieval.vectors.similarity import Float32
 
-_BINS = 10  # of equal share in the reference, as credit scoring has it, where PSI comes from
-_MIN_SHARE = 1e-4  # share of a bin that nothing is in: its logarithm would be infinite
+_BINS = 10  # of equal share in the reference, as in credit scoring, which PSI comes from
+_MIN_SHARE = 1e-4  # share of an empty bin, whose logarithm would be infinite
 
 
 def kolmogorov_smirnov(live: Float32, reference: Float32) -> float:
     """Return the largest distance between the two empirical distribution functions, in 0…1.
 
-    Args:
-        live: (n,) and reference: (m,) float32 similarities, n, m ≥ 1.
+    `live` is (n,) and `reference` (m,) float32, n, m ≥ 1.
     """
-    everywhere = np.sort(np.concatenate([live, reference]))  # in order, looking them up takes a tenth of the time
-    return float(np.abs(_ecdf(live, everywhere) - _ecdf(reference, everywhere)).max())
+    points = np.sort(np.concatenate([live, reference]))  # sorted, looking them up takes a tenth of the time
+    return float(np.abs(_ecdf(live, points) - _ecdf(reference, points)).max())
 
 
 def wasserstein(live: Float32, reference: Float32) -> float:
     """Return the 1-Wasserstein distance, in units of similarity: the area between the two distribution functions.
 
-    Args:
-        live: (n,) and reference: (m,) float32 similarities, n, m ≥ 1.
+    `live` is (n,) and `reference` (m,) float32, n, m ≥ 1.
     """
-    everywhere = np.sort(np.concatenate([live, reference]))
-    apart = np.abs(_ecdf(live, everywhere) - _ecdf(reference, everywhere))
-    return float((apart[:-1] * np.diff(everywhere.astype(np.float64))).sum())
+    points = np.sort(np.concatenate([live, reference]))
+    gaps = np.abs(_ecdf(live, points) - _ecdf(reference, points))
+    return float((gaps[:-1] * np.diff(points.astype(np.float64))).sum())
 
 
 def population_stability(live: Float32, reference: Float32) -> float:
     """Return the population stability index Σ (p − q) · ln(p / q) over ten bins of equal share in the reference.
 
-    By convention, 0.1 is a moderate shift and 0.25 a large one.
-
-    Args:
-        live: (n,) and reference: (m,) float32 similarities, n, m ≥ 1.
+    By convention, 0.1 is a moderate shift and 0.25 a large one. `live` is (n,) and `reference` (m,) float32, n, m ≥ 1.
     """
     edges = np.percentile(reference, np.linspace(0, 100, _BINS + 1)[1:-1]).astype(np.float32)
     p, q = (_shares(sample, edges) for sample in (live, reference))

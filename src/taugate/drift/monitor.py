@@ -1,4 +1,4 @@
-"""The monitor: all alarms of a release, fed with what is observed of its traffic."""
+"""The monitor: all alarms of a release, updated with observations of its traffic."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from taugate.drift.rules import BLOCK, DEFAULT_RULES, Rules
 from taugate.drift.signals import Bounds, Signal, feedback_signal, query_signals
 from taugate.retrieval.release.query_arrays import Reference
 
-_ROWS = 8192  # at a time: of more, the variables would take megabytes
+_ROWS = 8192  # processed together; the variables of more would take megabytes
 
 Sample = TypeVar("Sample")
 
@@ -32,7 +32,7 @@ class FifthResult:
     changes: list[Change]
 
     def later(self, rows: int) -> Self:
-        """Return the same with all rows larger by `rows`."""
+        """Return the same with all rows increased by `rows`."""
         return replace(
             self,
             fifth=replace(self.fifth, row=self.fifth.row + rows),
@@ -49,27 +49,28 @@ class Stream(Generic[Sample]):
     """Signals of the same queries, or of the same judgements, in the same blocks.
 
     Attributes:
-        signals: What is watched.
-        alarms: One for each signal.
-        rules: When there is an alarm.
+        signals: The signals.
+        alarms: One alarm for each signal.
+        columns: Columns of each signal in the means of blocks.
+        blocks: The blocks.
     """
 
     def __init__(self, signals: list[Signal[Sample]], alarms: list[Alarm], rules: Rules) -> None:
         self.signals, self.alarms = signals, alarms
         means = [signal.means for signal in signals]
-        ends = np.cumsum([len(each) for each in means]).tolist()
-        self.columns = [slice(end - len(each), end) for end, each in zip(ends, means, strict=True)]
+        ends = np.cumsum([len(mean) for mean in means]).tolist()
+        self.columns = [slice(end - len(mean), end) for end, mean in zip(ends, means, strict=True)]
         self._auto = BlockSize(ends[-1]) if rules.block == "auto" else None
         self.blocks = Blocks(np.concatenate(means), BLOCK if rules.block == "auto" else rules.block)
 
-    def process(self, keys: Keys, seen: Sample) -> Iterator[FifthResult]:
+    def process(self, keys: Keys, observed: Sample) -> Iterator[FifthResult]:
         """Add n observations; yields every fifth of a block that they complete.
 
         Args:
             keys: (n,) uint64, equal for the same query or judgement.
-            seen: The observations.
+            observed: The observations.
         """
-        values = np.concatenate([signal.variables(seen) for signal in self.signals], axis=1)
+        values = np.concatenate([signal.variables(observed) for signal in self.signals], axis=1)
         for fifth in self.blocks.feed(keys, values):
             changes = [
                 Change(alarm.signal, fifth.row, alarm.on)
@@ -88,29 +89,28 @@ class Stream(Generic[Sample]):
 
     def pack(self) -> dict[str, NDArray[Any]]:
         """Return the state as arrays; `restore` reads it."""
-        return {f"{part}.{name}": array for part, own in self._parts().items() for name, array in own.pack().items()}
+        return {f"{name}.{key}": array for name, part in self._parts().items() for key, array in part.pack().items()}
 
     def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
         """Take over a state from `pack`.
 
         Raises:
-            ValueError: For anything else.
+            ValueError: If it is not one.
         """
         if {*packed} != {*self.pack()} or (self._auto is None and packed["blocks.size"].tolist() != [self.blocks.size]):
-            raise ValueError("no state of these signals")
-        for part, own in self._parts().items():
-            prefix = f"{part}."
-            own.restore({name.removeprefix(prefix): packed[name] for name in packed if name.startswith(prefix)})
+            raise ValueError("not the state of these signals")
+        for name, part in self._parts().items():
+            prefix = f"{name}."
+            part.restore({key.removeprefix(prefix): packed[key] for key in packed if key.startswith(prefix)})
 
 
 class Monitor:
     """The alarms of one release.
 
     Attributes:
-        reference: Similarities of the calibration queries.
-        theta: θ of the calibration, see `theta_of`.
-        rules: When there is an alarm.
-        ordinary: Bounds of a baseline by signal, which widen those of the calibration.
+        threshold: Natural logarithm of the evidence that raises an alarm.
+        queries: Signals and alarms of queries.
+        feedback: Signal and alarm of judgements.
     """
 
     def __init__(
@@ -120,26 +120,34 @@ class Monitor:
         rules: Rules = DEFAULT_RULES,
         ordinary: Mapping[str, Bounds] = MappingProxyType({}),
     ) -> None:
+        """Start without evidence.
+
+        Args:
+            reference: Similarities of the calibration queries.
+            theta: θ of the calibration, see `theta_of`.
+            rules: When an alarm is raised.
+            ordinary: Bounds of a baseline by signal, which widen those of the calibration.
+        """
         self._rules, self._reference, self._theta = rules, reference, theta
-        of_queries, of_feedback = query_signals(reference, theta), feedback_signal(reference, theta)
-        *query_alarms, feedback_alarm = alarms_of([*of_queries, of_feedback], rules, ordinary)
-        self.threshold = feedback_alarm.threshold  # that of all of them
-        self.queries = Stream(of_queries, query_alarms, rules)
-        self.feedback = Stream([of_feedback], [feedback_alarm], rules)
+        signals, feedback = query_signals(reference, theta), feedback_signal(reference, theta)
+        *query_alarms, feedback_alarm = alarms_of([*signals, feedback], rules, ordinary)
+        self.threshold = feedback_alarm.threshold  # all alarms have the same
+        self.queries = Stream(signals, query_alarms, rules)
+        self.feedback = Stream([feedback], [feedback_alarm], rules)
 
     @property
     def alarms(self) -> list[Alarm]:
         """The alarms of all signals."""
         return [*self.queries.alarms, *self.feedback.alarms]
 
-    def update(self, seen: Observations) -> list[Change]:
+    def update(self, queries: Observations) -> list[Change]:
         """Add queries in their order; returns the alarms that they begin or end."""
-        return [change for result in self.process(seen) for change in result.changes]
+        return [change for result in self.process(queries) for change in result.changes]
 
-    def process(self, seen: Observations) -> Iterator[FifthResult]:
+    def process(self, queries: Observations) -> Iterator[FifthResult]:
         """Add queries in their order; yields every fifth of a block that they complete."""
-        for start in range(0, len(seen), _ROWS):
-            part = seen.take(slice(start, start + _ROWS))
+        for start in range(0, len(queries), _ROWS):
+            part = queries.take(slice(start, start + _ROWS))
             for result in self.queries.process(part.key, part):
                 yield result.later(start)
 
@@ -153,7 +161,7 @@ class Monitor:
 
     @property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits, equal for monitors that may share one state: of one release, rules and baseline."""
+        """16 hexadecimal digits, equal for monitors that can share a state: of the same release, rules and baseline."""
         digest = hashlib.sha256(repr((self.threshold, self._rules.block)).encode())
         for alarm in self.alarms:
             digest.update(np.concatenate(alarm.bounds).tobytes())
@@ -161,7 +169,7 @@ class Monitor:
         return digest.hexdigest()[:16]
 
     def pack(self) -> bytes:
-        """Return the state, for other processes and the next one: counts, sums and evidence, some 70 kB."""
+        """Return the state, for other processes and after a restart: counts, sums and evidence, some 70 kB."""
         arrays = {f"queries.{name}": array for name, array in self.queries.pack().items()}
         arrays |= {f"feedback.{name}": array for name, array in self.feedback.pack().items()}
         return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
@@ -170,13 +178,13 @@ class Monitor:
         """Take over a state from `pack`.
 
         Raises:
-            ValueError: For anything else; the monitor is then of no use.
+            ValueError: If it is not one; the monitor must then not be used without another `restore`.
         """
         try:
             arrays = load(packed)
         except (SafetensorError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError("no state of a monitor") from error
+            raise ValueError("not the state of a monitor") from error
         if not all(name.startswith(("queries.", "feedback.")) for name in arrays):
-            raise ValueError("no state of a monitor")
+            raise ValueError("not the state of a monitor")
         for prefix, stream in (("queries.", self.queries), ("feedback.", self.feedback)):
             stream.restore({name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)})

@@ -1,4 +1,4 @@
-"""Observations: what drift is watched by of answered queries and of judgements, as columns in order of time."""
+"""Observations of answered queries and of judgements, as columns in chronological order."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -20,8 +20,8 @@ class Columns:
     """Columns with a row for each of n queries or judgements.
 
     Attributes:
-        at: (n,) float64 Unix times in seconds, none earlier than the one before.
-        key: (n,) uint64, equal for the same query, or the same judgement, sent again.
+        at: (n,) float64 Unix times in seconds, none earlier than the one before it.
+        key: (n,) uint64, equal if the same query or judgement is sent again.
     """
 
     at: Float64
@@ -48,9 +48,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Observations(Columns):
-    """Observations of n queries, K the number of results that the release was calibrated at.
-
-    At, key: as in Columns.
+    """Observations of n queries. K is the number of results that the release was calibrated at.
 
     Attributes:
         top: (n, K) float32 similarities of the top-K before the cut, best first.
@@ -64,17 +62,15 @@ class Observations(Columns):
 
 
 def calibration_observations(reference: Reference) -> Observations:
-    """Return the calibration queries of a release as if they had been asked live, all at once."""
-    keys = np.arange(len(reference), dtype=np.uint64)  # all of them different
+    """Return the calibration queries of a release as if they had been sent live, all at once."""
+    keys = np.arange(len(reference), dtype=np.uint64)  # all different
     kept = reference.kept.astype(np.float32)
     return Observations(np.zeros(len(reference)), keys, reference.top, reference.random[:, None], kept)
 
 
 @dataclass(frozen=True)
 class Judgements(Columns):
-    """Judgements that a document that was shown is relevant.
-
-    At, key: as in Columns.
+    """Judgements that shown documents are relevant.
 
     Attributes:
         correct: (n,) float32 similarities of the queries with these documents.
@@ -89,12 +85,12 @@ class Judgements(Columns):
 
 
 def hashed(text: str) -> str:
-    """Return 16 hexadecimal digits, equal for equal texts; a text can be guessed and tried, but not read back."""
+    """Return 16 hexadecimal digits, equal for equal texts; a text can be guessed and verified, but not restored."""
     return _digest(text).hex()
 
 
 def query_key(text: str) -> int:
-    """Return the key of a query's text, a number below 2⁶⁴: the same digits as those of `hashed`."""
+    """Return the key of a query's text, a number below 2⁶⁴ with the same digits as `hashed`."""
     return int.from_bytes(_digest(text))
 
 
@@ -104,9 +100,9 @@ def query_keys(texts: Iterable[str]) -> Keys:
 
 
 def judgement_key(document_id: str, similarity: float) -> int:
-    """Return the key of a judgement, equal where the same query was judged with the same document.
+    """Return the key of a judgement, equal if the same query is judged with the same document.
 
-    Their similarity stands for the query: it is the same again.
+    The similarity stands for the query: for the same query and document it is the same.
     """
     return query_key(f"{document_id}\n{similarity!r}")
 

@@ -23,7 +23,7 @@ def overlap_thresholds(top_scores: Float32, rows: NDArray[np.int64], percentile:
     Args:
         top_scores: (q, K) float32.
         rows: (m, l) int64 positions of queries.
-        percentile: 0…100.
+        percentile: Percentile that is θ_j, 0…100.
     """
     pooled = top_scores[rows].reshape(len(rows), -1)
     return np.percentile(pooled, percentile, axis=1).astype(np.float64)
@@ -44,13 +44,12 @@ def share_above(sample: Float32, thresholds: NDArray[np.float64]) -> NDArray[np.
 
 @dataclass(frozen=True)
 class LiveOverlap:
-    """COE and ROE of live traffic; each None where too little was seen.
+    """COE and ROE of live traffic; each None if there are too few queries or judgements.
 
     Attributes:
-        coe: Of documents that were judged relevant.
-        expected_coe: Of the correct documents of the calibration, against the live θ, which is what is known of COE
-            where nobody judges.
-        roe: Of random documents.
+        coe: COE of documents that were judged relevant.
+        expected_coe: COE of the calibration's correct documents against the live θ, an estimate without judgements.
+        roe: ROE of random documents.
     """
 
     coe: Interval | None
@@ -64,10 +63,10 @@ def live_overlap(
     """Measure COE and ROE of a window of traffic.
 
     Args:
-        queries: Of the window.
-        judged: The judgements of the window.
+        queries: Queries of the window.
+        judged: Judgements of the window.
         reference: Similarities of the calibration queries.
-        drawn: How the release was bootstrapped: m rows of l queries, the seed, and which percentile θ is.
+        drawn: How the release was bootstrapped: m rows of l queries, the seed, and the percentile that is θ.
     """
     if len(queries) < MIN_IN_WINDOW:
         return LiveOverlap(None, None, None)
@@ -83,8 +82,8 @@ def live_overlap(
 def _coe(correct: Float32, reference: Reference, thetas: Float64) -> Float64:
     """Return COE at each θ, (m,) float64.
 
-    Nobody can judge a correct document that is not shown, and those score lower, so that what is judged alone would
-    give too high a COE. The share that is not shown, and its similarities, are taken from the calibration.
+    Users can judge only documents that are shown. Those score higher, so that judgements alone would give too high a
+    COE. The share that is not shown, and its similarities, are taken from the calibration.
     """
     shown = float(reference.correct_kept.mean())
     coe = shown * share_above(correct, thetas)

@@ -1,7 +1,7 @@
-"""The query log: what its lines say, and how they are read back.
+"""The query log: the content of its lines, and how they are read.
 
-The service appends one JSON object a line (TAUGATE_QUERY_LOG): what was asked and shown, and what users judged. Whoever
-learns from traffic reads the lines here: `taugate drift`, `taugate traffic` and `taugate judge`.
+The service appends one JSON object per line (TAUGATE_QUERY_LOG): queries with what was shown, and judgements by users.
+`taugate drift`, `taugate traffic` and `taugate judge` read them with this module.
 """
 
 import re
@@ -18,15 +18,14 @@ from taugate.drift.observations import hashed, query_key
 from taugate.errors import InputError
 
 VERSION = 2
-_LATEST = 253_370_764_799.0  # the last second of 9998: what is drawn may end a little later
+_LATEST = 253_370_764_799.0  # the last second of 9998, so that the ends of chart axes are valid dates as well
 _LARGEST = float(np.finfo(np.float32).max)  # similarities are float32
-# A query has some thousand characters at most, and a reply some hundred results.
-_MAX_LINE_BYTES = 64 << 20
+_MAX_LINE_BYTES = 64 << 20  # a query has some thousand characters at most, and a reply some hundred results
 _HASHED = re.compile(r"[0-9a-f]{16}")
-_REMEDY = "the line is not as the service wrote it; remove it"
+_REMEDY = "the service did not write this line; remove it"
 _MISSING = "the service writes one if TAUGATE_QUERY_LOG names it"
-# What `queries.log*` also finds: logs that logrotate compressed, and the page of an earlier replay.
-_NO_LOGS = {".gz": "compressed; unpack it with gunzip", ".html": "a page, not a log; leave it out"}
+# Other files that match `queries.log*`: logs that logrotate compressed, and the page of an earlier replay.
+_NO_LOGS = {".gz": "compressed; unpack it with gunzip", ".html": "a report, not a log; leave it out"}
 
 _Text = Annotated[str, Field(strict=True)]
 _Time = Annotated[float, Field(strict=True, ge=0, le=_LATEST, allow_inf_nan=False)]
@@ -36,16 +35,16 @@ _Count = Annotated[int, Field(strict=True, ge=0)]
 _Rank = Annotated[int, Field(strict=True, ge=1)]
 
 
-# Records are not frozen: the service makes six for each query, and a frozen one takes twice as long.
+# Records are not frozen: the service makes six for each query, and frozen ones take twice as long.
 @dataclass(slots=True, kw_only=True)
 class ShownResult:
     """A result in a reply.
 
     Attributes:
-        id: Of the passage.
-        rank: Its place among all that were considered, from 1.
-        score: Its similarity.
-        propensity: The probability that a reply to this query shows it, 1 for what the policy keeps.
+        id: Id of the passage.
+        rank: Rank among all results considered, from 1.
+        score: Similarity with the query.
+        propensity: Probability that a reply to this query shows it, 1 for results that the policy keeps.
     """
 
     id: _Text
@@ -56,27 +55,26 @@ class ShownResult:
 
 @dataclass(slots=True, kw_only=True)
 class LoggedQuery:
-    """A line for a query that was answered.
+    """A line for an answered query.
 
     Attributes:
         at: Unix time in seconds.
-        query_id: Of the reply.
-        query: Its text, or 16 hexadecimal digits where the service writes no texts.
+        query_id: Id of the reply.
+        query: Text of the query, or 16 hexadecimal digits if the service writes no texts.
         key: Name of the API key, None without keys.
         collection: Name of the data set of the release.
         release: Id of the release.
-        filter: Of the request, as JSON, or its hash where the service writes no texts; the filter of the key is not in
-            it.
-        k: How many results were considered.
-        threshold: Of the request, in place of the calibrated one.
-        group_by: Of the request.
+        filter: Filter of the request, as JSON, or its hash if the service writes no texts; without the key's filter.
+        k: Number of results considered.
+        threshold: Threshold of the request, used instead of the calibrated one.
+        group_by: Grouping of the request.
         kept: How many of the calibration's K results the policy keeps.
-        topk: Their similarities, best first.
-        random: Similarities with random documents. Both are empty where a filter, of the request or of the key, was in
-            force, and if the query was not read whole.
+        topk: Similarities of the calibration's K results, best first. Empty if a filter, of the request or of the key,
+            was in force, or if the encoder did not read the whole query.
+        random: Similarities with random documents. Empty if `topk` is.
         shown: The results in the reply, in its order.
-        truncated: The encoder read only the beginning of the query.
-        unreadable: It does not know most of the query's text.
+        truncated: Whether the encoder read only the beginning of the query.
+        unreadable: Whether the encoder does not know most of the query's text.
     """
 
     v: Literal[2] = 2
@@ -99,22 +97,22 @@ class LoggedQuery:
 
     @property
     def has_text(self) -> bool:
-        """True where `query` is the text, not its hash; 16 hexadecimal digits are always taken for a hash."""
+        """True if `query` is the text; 16 hexadecimal digits are always taken for a hash."""
         return not is_hash(self.query)
 
     @property
     def query_key(self) -> int:
-        """A number below 2⁶⁴, the same whether the service wrote the text of the query or its hash."""
+        """A number below 2⁶⁴, the same for the text of the query and for its hash."""
         return _key(self.query)
 
     @property
     def filtered(self) -> bool:
-        """True if a filter, of the request or of the API key, left documents out."""
+        """True if a filter, of the request or of the API key, was in force."""
         return not (self.topk or self.truncated or self.unreadable)
 
     @property
     def is_comparable(self) -> bool:
-        """True if drift compares the query with the calibration: not within a filter, and read whole."""
+        """True if drift compares the query with the calibration: not within a filter, and read completely."""
         return bool(self.topk)
 
 
@@ -124,16 +122,15 @@ class LoggedJudgement:
 
     Attributes:
         at: Unix time in seconds.
-        query_id: Of the reply that was judged, whose own line has the text; None where the judgement names the query
-            itself.
-        query: Its text or hash where there is no query_id, else None.
-        document_id: Of the passage.
+        query_id: Id of the judged reply, whose own line has the text; None if the judgement names the query itself.
+        query: Text or hash of the query if there is no query_id, else None.
+        document_id: Id of the passage.
         relevant: Whether it answers the query.
-        rank: Its place among the results, from 1, where it is known.
-        score: Its similarity with the query.
-        key: Name of the API key of whoever judged, None without keys.
-        collection: As of LoggedQuery.
-        release: As of LoggedQuery.
+        rank: Rank among the results, from 1, None if unknown.
+        score: Similarity with the query.
+        key: Name of the API key that sent the judgement, None without keys.
+        collection: Name of the data set of the release.
+        release: Id of the release.
     """
 
     v: Literal[2] = 2
@@ -150,7 +147,7 @@ class LoggedJudgement:
 
     @property
     def query_key(self) -> int | None:
-        """The key of the query as of LoggedQuery, None where `query_id` names the reply."""
+        """The key of the query, see LoggedQuery; None if `query_id` names the reply."""
         return None if self.query is None else _key(self.query)
 
 
@@ -158,15 +155,15 @@ _QUERY, _JUDGEMENT = TypeAdapter(LoggedQuery), TypeAdapter(LoggedJudgement)
 
 
 class LogLine(NamedTuple):
-    """A line of a log: the file, the number of the line from 1, and what it says."""
+    """A line of a log: the file, the number of the line from 1, and its content."""
 
     path: Path
     number: int
     record: LoggedQuery | LoggedJudgement
 
-    def fault(self, wrong: str) -> InputError:
-        """Return an error that says what is `wrong` with the line, where it is, and what to do."""
-        return _fault(self.path, self.number, wrong)
+    def fault(self, problem: str) -> InputError:
+        """Return an error that names the line, the problem, and what to do."""
+        return _fault(self.path, self.number, problem)
 
 
 def line_bytes(record: LoggedQuery | LoggedJudgement) -> bytes:
@@ -174,27 +171,18 @@ def line_bytes(record: LoggedQuery | LoggedJudgement) -> bytes:
     return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def hashed_filter(wanted: dict[str, Any]) -> str:
-    """Return the hash of a filter, 16 hexadecimal digits, equal for equal filters.
-
-    Args:
-        wanted: The filter as JSON.
-    """
-    return hashed(orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS).decode())
+def hashed_filter(query_filter: dict[str, Any]) -> str:
+    """Return the hash of a filter in JSON form, 16 hexadecimal digits, equal for equal filters."""
+    return hashed(orjson.dumps(query_filter, option=orjson.OPT_SORT_KEYS).decode())
 
 
 def read_query_log(paths: Sequence[Path]) -> Iterator[LogLine]:
-    """Yield the lines of one log or several, in the order of the files.
+    """Yield the lines of logs, in the order of the files.
 
-    The last line of a file is passed over where it has no line break and cannot be read: the service was writing it, or
-    was killed then.
-
-    Args:
-        paths: The files.
+    An invalid last line without a line break is skipped: the service is writing it, or was killed while writing.
 
     Raises:
-        InputError: Where a file is missing or named twice, and where a line is of an earlier version or not of a query
-            log.
+        InputError: If a file is missing or named twice, or a line is of an earlier version or not of a query log.
     """
     for path in paths:
         if path.suffix in _NO_LOGS:
@@ -215,10 +203,11 @@ def read_query_log(paths: Sequence[Path]) -> Iterator[LogLine]:
 
 
 def parse(line: bytes) -> LoggedQuery | LoggedJudgement:
-    """Read one line.
+    """Parse one line.
 
     Raises:
-        ValueError: Where it is not of a query log, InputError where it is of an earlier version.
+        ValueError: If it is not of a query log.
+        InputError: If it is of an earlier version.
     """
     try:
         record = orjson.loads(line)
@@ -243,10 +232,10 @@ def parse(line: bytes) -> LoggedQuery | LoggedJudgement:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield number, from 1, and bytes of each line.
+    """Yield the number, from 1, and the bytes of each line.
 
     Raises:
-        InputError: .
+        InputError: If the file cannot be read, or a line is too long.
     """
     try:
         with path.open("rb") as file:
@@ -263,7 +252,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def is_hash(query: str) -> bool:
-    """Tell whether a query in the log is a hash; 16 hexadecimal digits are always taken for one."""
+    """Return whether a query in the log is a hash; 16 hexadecimal digits are always taken for one."""
     return _HASHED.fullmatch(query) is not None
 
 
@@ -271,5 +260,5 @@ def _key(query: str) -> int:
     return int(query, 16) if is_hash(query) else query_key(query)
 
 
-def _fault(path: Path, number: int, wrong: str) -> InputError:
-    return InputError(f"{path}:{number}: {wrong}; {_REMEDY}")
+def _fault(path: Path, number: int, problem: str) -> InputError:
+    return InputError(f"{path}:{number}: {problem}; {_REMEDY}")

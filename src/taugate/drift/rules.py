@@ -3,17 +3,17 @@
 from dataclasses import dataclass
 from typing import Literal
 
-# Half of what Cohen calls a small effect: a share of 50 % that becomes 55 %, one of 5 % that becomes 7.4 %.
+# Half of Cohen's small effect: a share of 50 % that becomes 55 %, or one of 5 % that becomes 7.4 %.
 MIN_EFFECT = 0.1
-# Distinct queries between false alarms: while all means are just within their bounds, a false alarm of any signal
-# within N queries has at most the probability N over this: one in four for a hundred queries a second all month.
-# Further inside there are none.
+# Distinct queries between false alarms. While all means are just within their bounds, the probability of a false alarm
+# of any signal within N queries is at most N over this: one in four for a hundred queries a second all month. Further
+# within the bounds there are none.
 AVERAGE_RUN_LENGTH = 1e9
 # Distinct queries in a block unless the settings say otherwise. Bursts of 200 queries on one topic then raise no alarm,
-# and a wrong corpus is found within 1,500 queries (docs/benchmarks/drift.md).
+# and a wrong corpus is detected within 1,500 queries (docs/benchmarks/drift.md).
 BLOCK = 200
 MIN_IN_BLOCK, MAX_IN_BLOCK = 25, 10_000  # at least five queries in each fifth; 10,000 take 160 kB
-# As many queries as a bootstrap draws by default (the paper's l): of fewer, an interval of COE or ROE says little.
+# As many queries as a bootstrap draws by default (l in the paper); with fewer, COE and ROE have very wide intervals.
 MIN_IN_WINDOW = 100
 
 BlockRule = int | Literal["auto"]
@@ -21,12 +21,12 @@ BlockRule = int | Literal["auto"]
 
 @dataclass(frozen=True)
 class Rules:
-    """When there is an alarm.
+    """When an alarm is raised.
 
     Attributes:
-        smallest_effect: Cohen's h by which a mean has to leave the bounds of the calibration.
+        smallest_effect: Cohen's h by which a mean must exceed the bounds of the calibration.
         average_run_length: Distinct queries between false alarms, see `drift.alarm.threshold`.
-        block: Distinct queries in a block, or `auto` for as many as the bursts ask for.
+        block: Distinct queries in a block, or `auto` to adapt it to the length of bursts.
     """
 
     smallest_effect: float = MIN_EFFECT

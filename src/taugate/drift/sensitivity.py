@@ -1,8 +1,8 @@
-"""Sensitivity: the smallest shift of the traffic that an alarm finds, computed and not simulated.
+"""Sensitivity: the smallest shift of the traffic that an alarm detects, computed without simulation.
 
-For blocks of independent queries the logarithm of a bet has a known mean and spread (`EDetectors.growth`), and so has
-the evidence after n of them. A shift is found within n blocks, nine times out of ten, where the mean less 1.28 standard
-deviations is that of an alarm. `make drift-benchmarks` checks it by simulation.
+For blocks of independent queries the logarithm of a bet has a known mean and deviation (`EDetectors.growth`), and so
+has the evidence after n blocks. A shift is detected within n blocks, nine times out of ten, if the mean less 1.28
+standard deviations reaches the threshold. `make drift-benchmarks` verifies this by simulation.
 """
 
 from collections.abc import Callable
@@ -24,16 +24,16 @@ _MAX_SIMILARITY = 2.0
 
 
 def sensitivity(reference: Reference, percentile: float) -> DriftRecord:
-    """Compute the smallest shifts that the alarms of a release find at the default settings.
+    """Compute the smallest shifts that the alarms of a release detect with the default settings.
 
     Args:
         reference: Similarities of the calibration queries.
-        percentile: That θ is of their top-K similarities, 0…100.
+        percentile: Percentile of their top-K similarities that is θ, 0…100.
     """
     theta = theta_of(reference, percentile)
     topk, *shares = [*query_signals(reference, theta), feedback_signal(reference, theta)]
     alarms = {alarm.signal: alarm for alarm in alarms_of([topk, *shares])}
-    found = {
+    shifts = {
         share.name: Shifts(
             lower=_shift_of_share(alarms[share.name], share.means, -1),
             higher=_shift_of_share(alarms[share.name], share.means, 1),
@@ -41,16 +41,16 @@ def sensitivity(reference: Reference, percentile: float) -> DriftRecord:
         for share in shares
     }
     calibration = calibration_observations(reference)
-    found[topk.name] = Shifts(
+    shifts[topk.name] = Shifts(
         lower=_shift_of_similarity(alarms[topk.name], topk, calibration, -1),
         higher=_shift_of_similarity(alarms[topk.name], topk, calibration, 1),
     )
-    return DriftRecord(within=WITHIN, block=BLOCK, signals=found)
+    return DriftRecord(within=WITHIN, block=BLOCK, signals=shifts)
 
 
 def _shift_of_share(alarm: Alarm, means: Float64, direction: int) -> Shift | None:
     """Return the smallest shift of a share, such as COE, in one direction: −1 or 1."""
-    h = _smallest(lambda size: _is_found(alarm, shifted(means, direction * size)), _MAX_EFFECT)
+    h = _smallest(lambda size: _is_detected(alarm, shifted(means, direction * size)), _MAX_EFFECT)
     if h is None:
         return None
     points = shifted(means, direction * h) - means
@@ -67,23 +67,23 @@ def _shift_of_similarity(
         shifted_means: Float64 = signal.variables(replace(calibration, top=top)).mean(axis=0)
         return shifted_means
 
-    size = _smallest(lambda size: _is_found(alarm, means(size)), _MAX_SIMILARITY)
+    size = _smallest(lambda size: _is_detected(alarm, means(size)), _MAX_SIMILARITY)
     if size is None:
         return None
     effects = cohens_h(means(size), signal.means)
     return Shift(points=direction * size, effect=float(effects[np.abs(effects).argmax()]))
 
 
-def _is_found(alarm: Alarm, means: Float64) -> bool:
-    return alarm.finds(means, WITHIN // BLOCK, BLOCK)
+def _is_detected(alarm: Alarm, means: Float64) -> bool:
+    return alarm.detects(means, WITHIN // BLOCK, BLOCK)
 
 
-def _smallest(found: Callable[[float], bool], largest: float) -> float | None:
-    """Return the smallest size that is found, by bisection; None where not even the largest is."""
-    if not found(largest):
+def _smallest(detected: Callable[[float], bool], largest: float) -> float | None:
+    """Return the smallest size that is detected, by bisection; None if not even the largest is."""
+    if not detected(largest):
         return None
     low, high = 0.0, largest
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        low, high = (low, middle) if found(middle) else (middle, high)
+        low, high = (low, middle) if detected(middle) else (middle, high)
     return high

@@ -1,4 +1,4 @@
-"""Signals: variables in 0…1 of each query that drift is watched by, with their means at calibration."""
+"""Signals: variables in 0…1 of each query whose means show drift, with their means at calibration."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from taugate.drift.observations import Float64, Observations, calibration_observ
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.vectors.similarity import Float32
 
-# Parts of the distribution of the top-K's similarities that are watched: the middle, both tails, and what hardly ever
-# happens, which tells foreign queries soonest.
+# Percentiles of the top-K similarities that are watched: the middle, both tails, and values that hardly ever occur,
+# which show queries on foreign topics soonest.
 _PERCENTILES = (0.1, 5, 50, 95, 99.9)
-# Probability that by sampling alone any variable's mean at calibration is further from the truth than is allowed for:
-# as with every interval of a release.
+# Probability that, by sampling alone, any variable's mean at calibration is further from the truth than its confidence
+# bounds allow, as with every interval of a release.
 _UNLUCKY = 0.05
 _MAX_VARIABLES = 2 * len(_PERCENTILES) + 4
 
@@ -23,17 +23,12 @@ Sample = TypeVar("Sample")  # Observations, or similarities of judged documents
 
 
 def cohens_h(share: Float64, reference: Float64) -> Float64:
-    """Return the effect size Cohen's h of two shares, positive where `share` is the larger one.
-
-    Args:
-        share: In 0…1, of shapes that broadcast.
-        reference: In 0…1, of shapes that broadcast.
-    """
+    """Return Cohen's h, the effect size of two shares in 0…1, positive if `share` is larger. Shapes broadcast."""
     return 2 * (np.arcsin(np.sqrt(share)) - np.arcsin(np.sqrt(reference)))
 
 
 def shifted(reference: Float64, effects: Float64 | float) -> Float64:
-    """Return the share that is a given effect away from a reference; 0 or 1 where there is none that far.
+    """Return the shares that are an effect away from a reference, limited to 0…1.
 
     Args:
         reference: Shares in 0…1.
@@ -54,11 +49,11 @@ class Bounds(NamedTuple):
     upper: Float64
 
     def contain(self, means: Float64) -> bool:
-        """Tell whether all means, (V,) float64, are within the bounds."""
+        """Return whether all means, (V,) float64, are within the bounds."""
         return bool(((means >= self.lower) & (means <= self.upper)).all())
 
     def widened(self, other: "Bounds") -> "Bounds":
-        """Return the smallest bounds that contain these and others."""
+        """Return the smallest bounds that contain both."""
         return Bounds(np.minimum(self.lower, other.lower), np.maximum(self.upper, other.upper))
 
     def shifted(self, effect: float) -> "Bounds":
@@ -71,10 +66,10 @@ class Signal(Generic[Sample]):
     """A signal with V variables.
 
     Attributes:
-        name: As metrics have it.
+        name: Name in the metrics.
         variables: Computes the variables of n observations, (n, V) float64 in 0…1.
-        means: (V,) float64, their means at calibration.
-        queries: How many calibration queries these are means of.
+        means: (V,) float64, the means at calibration.
+        queries: Number of calibration queries behind the means.
     """
 
     name: str
@@ -84,9 +79,9 @@ class Signal(Generic[Sample]):
 
     @property
     def calibrated(self) -> Bounds:
-        """Confidence bounds of the true means, as the calibration knows them.
+        """Confidence bounds of the true means, from the means at calibration.
 
-        The mean of q queries is off by 1/√q in Cohen's h (standard deviation).
+        The standard deviation of a mean of q queries is 1/√q in Cohen's h.
         """
         quantile = NormalDist().inv_cdf(1 - _UNLUCKY / (2 * _MAX_VARIABLES))
         return Bounds(self.means, self.means).shifted(float(quantile / np.sqrt(self.queries)))
@@ -108,21 +103,21 @@ def query_signals(reference: Reference, theta: float) -> list[Signal[Observation
     levels = np.percentile(reference.top[:, ranks], _PERCENTILES, axis=0).astype(np.float32)
     calibration = calibration_observations(reference)
 
-    def top(seen: Observations) -> Float64:
-        below: Float64 = (seen.top[:, None, ranks] <= levels).reshape(len(seen), -1).astype(np.float64)
+    def top(queries: Observations) -> Float64:
+        below: Float64 = (queries.top[:, None, ranks] <= levels).reshape(len(queries), -1).astype(np.float64)
         return below
 
-    def roe(seen: Observations) -> Float64:
-        above: Float64 = (seen.random > theta).mean(axis=1, keepdims=True, dtype=np.float64)
+    def roe(queries: Observations) -> Float64:
+        above: Float64 = (queries.random > theta).mean(axis=1, keepdims=True, dtype=np.float64)
         return above
 
-    def empty(seen: Observations) -> Float64:
-        none: Float64 = (seen.kept == 0)[:, None].astype(np.float64)
+    def empty(queries: Observations) -> Float64:
+        none: Float64 = (queries.kept == 0)[:, None].astype(np.float64)
         return none
 
-    def dropped(seen: Observations) -> Float64:
-        rest: Float64 = 1.0 - seen.kept[:, None].astype(np.float64) / seen.top.shape[1]
-        return rest
+    def dropped(queries: Observations) -> Float64:
+        share: Float64 = 1.0 - queries.kept[:, None].astype(np.float64) / queries.top.shape[1]
+        return share
 
     named = {"topk_similarity": top, "roe": roe, "empty_responses": empty, "dropped_share": dropped}
     return [
@@ -134,7 +129,7 @@ def query_signals(reference: Reference, theta: float) -> list[Signal[Observation
 def feedback_signal(reference: Reference, theta: float) -> Signal[Float32]:
     """Return the signal of similarities with documents that were judged relevant, (n,): the share above θ, as in COE.
 
-    Only documents that were shown are judged, so it is compared with correct documents that the policy keeps.
+    Users judge only documents that were shown, so the reference is the correct documents that the policy keeps.
 
     Args:
         reference: Similarities of the calibration queries.

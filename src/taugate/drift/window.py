@@ -1,4 +1,4 @@
-"""A sliding window over batches of observations: bounded in number and in age."""
+"""A sliding window over batches of observations, bounded in number and in age."""
 
 from collections import deque
 from dataclasses import replace
@@ -12,15 +12,11 @@ Batch = TypeVar("Batch", bound=Columns)
 
 
 class SlidingWindow(Generic[Batch]):
-    """Batches in the order in which they came.
+    """Batches in the order of arrival."""
 
-    Attributes:
-        most: How many rows are kept.
-        seconds: How old a row may be.
-    """
-
-    def __init__(self, most: int, seconds: float) -> None:
-        self._most, self._seconds = most, seconds
+    def __init__(self, max_rows: int, seconds: float) -> None:
+        """Keep `max_rows` rows, none older than `seconds`."""
+        self._max_rows, self._seconds = max_rows, seconds
         self._batches: deque[Batch] = deque()
         self._count = 0
 
@@ -28,34 +24,30 @@ class SlidingWindow(Generic[Batch]):
         return self._count
 
     def append(self, batch: Batch) -> None:
-        """Add a batch, and drop the oldest rows that are too many."""
+        """Add a batch, and drop the oldest rows beyond the limit."""
         self._batches.append(batch)
         self._count += len(batch)
-        self._drop(self._count - self._most)
+        self._drop(self._count - self._max_rows)
 
     def at(self, now: float) -> list[Batch]:
-        """Return the batches in the window, oldest first.
-
-        Args:
-            now: Unix time in seconds.
-        """
+        """Return the batches in the window at `now`, a Unix time in seconds, oldest first."""
         self._clip_to(now)
         while self._batches and (old := int(np.searchsorted(self._batches[0].at, now - self._seconds))):
             self._drop(old)
         return list(self._batches)
 
     def _clip_to(self, now: float) -> None:
-        """Clip times ahead of a clock that was set back: else they stay, and what follows, until the clock is there."""
-        for place, batch in enumerate(self._batches):
+        """Clip times in the future, left by a clock that was set back; else they would outlive all that follows."""
+        for index, batch in enumerate(self._batches):
             if batch.at[-1] > now:
-                self._batches[place] = replace(batch, at=np.minimum(batch.at, now))
+                self._batches[index] = replace(batch, at=np.minimum(batch.at, now))
 
     def _drop(self, rows: int) -> None:
         while rows > 0:
             first = self._batches.popleft()
             self._count -= len(first)
             if len(first) > rows:
-                rest = first.take(slice(rows, None))
-                self._batches.appendleft(rest)
-                self._count += len(rest)
+                remaining = first.take(slice(rows, None))
+                self._batches.appendleft(remaining)
+                self._count += len(remaining)
             rows -= len(first)

@@ -1,16 +1,13 @@
-"""Which URLs are of this machine, and are therefore reached without a proxy."""
+"""Recognize URLs of this machine, which are reached without a proxy."""
 
 import ipaddress
 from urllib.parse import urlsplit
 
 
 def is_on_loopback(url: str) -> bool:
-    """Return whether a URL names a loopback address.
+    """Return whether an http:// or https:// URL names a loopback address.
 
-    A proxy would look for it on its own machine, and would read what is sent.
-
-    Args:
-        url: Http:// or https://.
+    A proxy would resolve the address to its own machine and could read the request.
     """
     host = (urlsplit(url).hostname or "").rstrip(".")
     if host == "localhost" or host.endswith(".localhost"):

@@ -16,9 +16,9 @@ class Block:
     """A paragraph, list, table, code listing or heading of a document.
 
     Attributes:
-        start: Its characters in the document's text.
-        end: Its characters in the document's text.
-        kind: What it is; tables and code are kept whole where they fit in a chunk.
+        start: Offset of its first character in the document's text.
+        end: Offset after its last character.
+        kind: Tables and code are kept whole if they fit in a chunk.
         headings: The headings above it, outermost first; a heading ends with itself.
         page: Its page, from 1, in files that have pages.
     """
@@ -35,11 +35,11 @@ class ParsedDocument:
     """A file, or one record of a file, as text.
 
     Attributes:
-        key: Tells the records of a file apart; empty where the file is one document.
-        title: Its own title, empty where it has none.
-        text: Its words in reading order.
-        blocks: In order, without overlap.
-        metadata: What the file says about itself, such as dates and tags.
+        key: Identifies a record within its file; empty if the file is one document.
+        title: Title stated in the file, or "".
+        text: The words in reading order.
+        blocks: Blocks in reading order, without overlap.
+        metadata: Metadata stated in the file, such as dates and tags.
     """
 
     key: str
@@ -51,15 +51,15 @@ class ParsedDocument:
 
 @dataclass(frozen=True, slots=True)
 class ParsedFile:
-    """What a parser makes of a file.
+    """Result of parsing a file.
 
     Attributes:
-        documents: Of the file, in its order.
-        source_text: Every word of the file, as a dumb reading of the same bytes finds them: without markup, but with no
-            idea of layout. What a reader of the file would not miss, such as scripts and the navigation of a page, is
-            left out. The documents are compared with it.
-        notes: What the user has to know about how the file was read, each as the rest of a sentence about the file,
-            such as "is read as windows-1252".
+        documents: Documents in the order of the file.
+        source_text: Every word of the file, from a plain reading of the same bytes that ignores markup and layout. Text
+            that readers of the file do not miss, such as scripts and the navigation of a page, is left out. The
+            documents are compared with it to detect lost words.
+        notes: Remarks for the user on how the file was read, each a predicate whose subject is the file, such as "is
+            read as windows-1252".
     """
 
     documents: list[ParsedDocument]
@@ -68,7 +68,7 @@ class ParsedFile:
 
 
 def with_unique_keys(documents: Iterable[ParsedDocument]) -> list[ParsedDocument]:
-    """Return documents with different keys: a number is added to a key that is there already."""
+    """Return documents with distinct keys: repeated keys get a number."""
     keys: set[str] = set()
     renamed = []
     for document in documents:
@@ -85,14 +85,14 @@ def prose_document(text: str, title: str = "") -> ParsedDocument:
     """Return a text as a document, exactly as it is written; its blocks are its paragraphs.
 
     Args:
-        text: With empty lines between paragraphs.
-        title: Its own, empty where it has none.
+        text: The text, with empty lines between paragraphs.
+        title: Title stated in the file, or "".
     """
     return ParsedDocument("", title, text, tuple(Block(start, end, "prose") for start, end in _paragraphs(text)))
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where each paragraph begins and ends, without the space around it."""
+    """Yield the start and end of each paragraph, without the space around it."""
     begin = 0
     for gap in chain(re.finditer(r"\n[^\S\n]*\n", text), [None]):
         paragraph = text[begin : gap.start() if gap else None]
@@ -103,11 +103,11 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
 
 
 class UnreadableFile(Exception):
-    """A file that cannot be read as its kind; the message is the reason that the user sees."""
+    """A file that cannot be read as its kind; the message is the reason shown to the user."""
 
 
 class TextBuilder:
-    """Collects blocks and the text that they stand in, with an empty line between two of them."""
+    """Collects blocks and their text, separated by empty lines."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -115,7 +115,7 @@ class TextBuilder:
         self._blocks: list[Block] = []
 
     def add(self, text: str, kind: BlockKind, headings: tuple[str, ...] = (), page: int | None = None) -> None:
-        """Append a block; one without a printing character is left out. Parameters: those of `Block`."""
+        """Append a block with the attributes of `Block`; a block without a printing character is left out."""
         text = text.strip("\n").rstrip()
         if not text.strip():
             return
@@ -127,5 +127,5 @@ class TextBuilder:
     def document(
         self, title: str, key: str = "", metadata: Mapping[str, MetadataValue] | None = None
     ) -> ParsedDocument:
-        """Return the document. Parameters: those of `ParsedDocument`."""
+        """Return the document; the parameters are attributes of `ParsedDocument`."""
         return ParsedDocument(key, title, "\n\n".join(self._parts), tuple(self._blocks), dict(metadata or {}))

@@ -1,1 +1,1 @@
-"""The directory of releases: which are there, which is current, and how that changes."""
+"""The releases directory: its releases, which one is current, and how that changes."""

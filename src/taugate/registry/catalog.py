@@ -1,6 +1,6 @@
-"""What a releases directory holds: which releases there are, which is current or shadow, and what their manifests say.
+"""The contents of a releases directory: its releases, which is current or shadow, and facts from their manifests.
 
-Reading takes no lock, and nothing here is verified: whoever opens or promotes a release verifies it.
+Reading takes no lock and verifies nothing: the code that opens or promotes a release verifies it.
 """
 
 from collections.abc import Sequence
@@ -14,33 +14,30 @@ from taugate.retrieval.release.layout import CURRENT, MANIFEST, MANIFEST_BYTES, 
 from taugate.retrieval.release.records import State
 from taugate.storage.files import read_bounded
 
-_MAX_LISTED = 5  # releases that an error lists: the newest are those that somebody looks for
-_SHORTEST = 4  # characters that name a release, as in git: fewer may be a slip
+_MAX_LISTED = 5  # releases listed in an error; users usually look for one of the newest
+_MIN_CHARACTERS = 4  # that name a release, as in git: fewer may be a typing error
 
 
 def release_ids(releases: Path) -> list[str]:
-    """Return the ids of all releases, oldest first; entries without a release's name are passed over.
-
-    Args:
-        releases: The releases directory.
+    """Return the ids of all releases, oldest first; other entries are skipped.
 
     Raises:
-        ReleaseError: Where there is no such directory.
+        ReleaseError: If there is no such directory.
     """
     if not releases.is_dir():
-        raise ReleaseError(f"{releases}: no such directory; `taugate calibrate DATA --releases {releases}` makes it")
+        raise ReleaseError(f"{releases}: no such directory; `taugate calibrate DATA --releases {releases}` creates it")
     return sorted(entry.name for entry in releases.iterdir() if is_release_id(entry.name) and entry.is_dir())
 
 
 def find(releases: Path, name: str | None = None) -> Path:
-    """Return the folder of a release, whose name is the release's id.
+    """Return the folder of a release, which is named by the release's id.
 
     Args:
         releases: The releases directory.
-        name: The release's id, or the beginning of one as in `match_id`; None for the current release.
+        name: Id of the release, or the beginning of one as in `match_id`; None for the current release.
 
     Raises:
-        ReleaseError: Where there is no such release, or more than one.
+        ReleaseError: If there is no such release, or more than one.
     """
     if name is None:
         name = current_id(releases)
@@ -55,35 +52,34 @@ def find(releases: Path, name: str | None = None) -> Path:
     return releases / name
 
 
-def match_id(ids: Sequence[str], text: str, where: str) -> str:
+def match_id(ids: Sequence[str], text: str, location: str) -> str:
     """Return the one id that begins with a text, or whose digest does.
 
     Args:
-        ids: Of all releases, oldest first.
-        text: From a user, four characters or more.
-        where: The place that has them, for the error.
+        ids: Ids of all releases, oldest first.
+        text: Four characters or more.
+        location: Where the releases are, for the error.
 
     Raises:
-        ReleaseError: , which names the candidates, where none or several fit, or the text is too short.
+        ReleaseError: If no id or several match, with the candidates, or if the text is too short.
     """
-    if len(text) < _SHORTEST:
+    if len(text) < _MIN_CHARACTERS:
         raise ReleaseError(
-            f"{where}: {text!r} is too short; give at least {_SHORTEST} characters of an id; it has {newest(ids)}"
+            f"{location}: {text!r} is too short; give at least {_MIN_CHARACTERS} characters of an id; it has "
+            f"{newest(ids)}"
         )
-    found = [name for name in ids if any(part.startswith(text) for part in (name, name.partition("-")[2]))]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ReleaseError(f"{where}: {text!r} fits {len(found)} releases: {newest(found)}; give more of the id")
-    raise ReleaseError(f"{where}: holds no release {text!r}; it has {newest(ids)}")
+    matches = [name for name in ids if any(part.startswith(text) for part in (name, name.partition("-")[2]))]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise ReleaseError(
+            f"{location}: {text!r} matches {len(matches)} releases: {newest(matches)}; give more of the id"
+        )
+    raise ReleaseError(f"{location}: holds no release {text!r}; it has {newest(ids)}")
 
 
 def newest(ids: Sequence[str]) -> str:
-    """List the newest releases in words, and how many older ones there are.
-
-    Args:
-        ids: Oldest first.
-    """
+    """List the newest of some releases, given oldest first, and the number of older ones, as text."""
     if not ids:
         return "no releases"
     older = len(ids) - _MAX_LISTED
@@ -91,31 +87,25 @@ def newest(ids: Sequence[str]) -> str:
 
 
 def current_id(releases: Path) -> str | None:
-    """Return the id of the promoted release, or None before the first promotion.
-
-    Args:
-        releases: The releases directory.
+    """Return the id of the promoted release, None before the first promotion.
 
     Raises:
-        ReleaseError: Where the pointer names no release that is there.
+        ReleaseError: If the pointer does not name an existing release.
     """
-    return _existing_id(releases, CURRENT, "promote one that is")
+    return _existing_id(releases, CURRENT, "promote an existing release")
 
 
 def shadow_id(releases: Path) -> str | None:
-    """Return the id of the release that is tried beside the current one, or None.
-
-    Args:
-        releases: The releases directory.
+    """Return the id of the shadow release, None without one.
 
     Raises:
-        ReleaseError: Where the pointer names no release that is there.
+        ReleaseError: If the pointer does not name an existing release.
     """
-    return _existing_id(releases, SHADOW, "name one that is with `taugate release shadow`, or give --none")
+    return _existing_id(releases, SHADOW, "name an existing one with `taugate release shadow`, or give --none")
 
 
 def pointed_id(releases: Path, pointer: str) -> str | None:
-    """Return the id that a pointer names, whether there is such a release or not; None where it names none.
+    """Return the id that a pointer names, even if the release does not exist; None if it names none.
 
     Args:
         releases: The releases directory.
@@ -138,69 +128,46 @@ def _existing_id(releases: Path, pointer: str, remedy: str) -> str | None:
         raise ReleaseError(f"{path}: cannot be read as one line with a release id; {remedy}") from error
     if is_release_id(name) and (releases / name / MANIFEST).is_file():
         return name
-    if pointed_id(releases, pointer) not in {None, name}:  # moved meanwhile, and what it named before was pruned
+    if pointed_id(releases, pointer) not in {None, name}:  # moved since it was read, and the old release was pruned
         return _existing_id(releases, pointer, remedy)
     raise ReleaseError(f"{path}: names {name!r}, which is not a release in {releases}; {remedy}")
 
 
 def parent_of(releases: Path, name: str | None) -> str | None:
-    """Return the id of the release that was current when a release was written.
-
-    Args:
-        releases: The releases directory.
-        name: The release's id; for None, and where its manifest does not say, the answer is None.
-    """
-    found = unverified_manifest(releases, name).get("parent")
-    return found if isinstance(found, str) and is_release_id(found) else None
+    """Return the id of the release that was current when a release was written, None if unknown."""
+    parent = unverified_manifest(releases, name).get("parent")
+    return parent if isinstance(parent, str) and is_release_id(parent) else None
 
 
 def erasure_source(releases: Path, name: str | None) -> str | None:
-    """Return the id of the release that a release was made of by erasing documents; None where it was not.
-
-    Args:
-        releases: The releases directory.
-        name: The release's id, or None.
-    """
+    """Return the id of the release that a release was derived from by erasing documents, None if it was not."""
     record = unverified_manifest(releases, name).get("erasure")
-    found = record.get("release") if isinstance(record, dict) else None
-    return found if isinstance(found, str) and is_release_id(found) else None
+    source = record.get("release") if isinstance(record, dict) else None
+    return source if isinstance(source, str) and is_release_id(source) else None
 
 
 def encoder_record(releases: Path, name: str | None) -> dict[str, Any]:
-    """Return the manifest's record of a release's float32 encoder of queries; empty where none can be read.
-
-    Args:
-        releases: The releases directory.
-        name: The release's id, or None.
-    """
+    """Return the manifest's record of a release's float32 query encoder, empty if it cannot be read."""
     manifest = unverified_manifest(releases, name)
-    found = manifest.get("float32_encoder") or manifest.get("query_encoder") or manifest.get("encoder")
-    return found if isinstance(found, dict) else {}
+    encoder = manifest.get("float32_encoder") or manifest.get("query_encoder") or manifest.get("encoder")
+    return encoder if isinstance(encoder, dict) else {}
 
 
 def calibration_state(releases: Path, name: str | None) -> State | None:
-    """Tell whether a release is calibrated or provisional; None where there is no manifest that can be read.
+    """Return whether a release is calibrated or provisional, None if its manifest cannot be read.
 
-    A manifest from before there was such a record counts as calibrated.
-
-    Args:
-        releases: The releases directory.
-        name: The release's id, or None.
+    Manifests of earlier versions, without such a record, count as calibrated.
     """
     manifest = unverified_manifest(releases, name)
     if not manifest:
         return None
-    found = manifest.get("calibration")
-    return "provisional" if isinstance(found, dict) and found.get("state") == "provisional" else "calibrated"
+    calibration = manifest.get("calibration")
+    is_provisional = isinstance(calibration, dict) and calibration.get("state") == "provisional"
+    return "provisional" if is_provisional else "calibrated"
 
 
 def unverified_manifest(releases: Path, name: str | None) -> dict[str, Any]:
-    """Read a manifest as plain JSON, without any check; empty where that cannot be done.
-
-    Args:
-        releases: The releases directory.
-        name: The release's id, or None.
-    """
+    """Read a manifest as plain JSON, without any check; empty if it cannot be read or the name is None."""
     if name is None:
         return {}
     try:

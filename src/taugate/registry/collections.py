@@ -1,7 +1,7 @@
-"""Pruning an engine: drop the collections that no release names any more, and never one that somebody may still need.
+"""Prunes an engine: drops collections that no release names, and never one that may still be needed.
 
-An engine may hold the collections of several releases directories, which know nothing of each other. So whoever prunes
-names all of them.
+An engine may hold the collections of several releases directories, which do not know each other. So the caller must
+name all of them.
 """
 
 import time
@@ -18,13 +18,13 @@ from taugate.registry.lock import calibration_lock
 from taugate.retrieval.engines.engine import Engine
 from taugate.retrieval.engines.record import EngineRecord
 
-HOURS = 24  # a collection that is younger may be one that a calibration elsewhere has just uploaded
-_ANSWER = 60.0  # seconds for one question
+HOURS = 24  # a younger collection may have just been uploaded by a calibration elsewhere
+_TIMEOUT = 60.0  # seconds for one request
 
 
 @dataclass(frozen=True)
 class CollectionDecision:
-    """What became of a collection: its name, and why it stays; `kept` is None where it is dropped."""
+    """The decision on a collection, and why it is kept; `kept` is None if it is dropped."""
 
     name: str
     kept: str | None
@@ -35,33 +35,33 @@ def prune_collections(
 ) -> Iterator[CollectionDecision]:
     """Drop collections one by one; yields each decision once it is done, in the order of their names.
 
-    No calibration runs in any of the directories meanwhile, as it may be about to name one.
+    Locks out calibrations in all of the directories, because they may be about to name a collection.
 
     Args:
-        engine: That holds the collections.
+        engine: The engine that holds the collections.
         directories: Every releases directory whose releases are in this engine.
         dry_run: Decide, and drop nothing.
-        now: Seconds since 1970; by default the clock's.
+        now: Unix time in seconds; by default the current time.
 
     Raises:
-        ReleaseError: Where a release cannot be read or a calibration is under way, before anything is dropped, and
-            EngineUnavailable.
+        ReleaseError: If a release cannot be read or a calibration is running; nothing is dropped then.
+        EngineUnavailable: If the engine is not responding.
     """
     with ExitStack() as locks:
         if not dry_run:
-            for directory in dict.fromkeys(each.resolve() for each in directories):
+            for directory in dict.fromkeys(path.resolve() for path in directories):
                 locks.enter_context(calibration_lock(directory))
         needed = _needed(engine, directories)
-        for name in engine.names(_soon()):
+        for name in engine.names(_deadline()):
             kept = needed.get(name) or _too_young(engine, name, time.time() if now is None else now)
             if kept is None and not dry_run:
-                engine.drop(name, _soon())
+                engine.drop(name, _deadline())
             yield CollectionDecision(name, kept)
 
 
 def _needed(engine: Engine, directories: Sequence[Path]) -> dict[str, str]:
-    """Return the collections that releases name, each with one of these."""
-    found: dict[str, str] = {}
+    """Return the collections that releases name, each with the reason to keep it."""
+    needed: dict[str, str] = {}
     for directory in directories:
         if not directory.is_dir():
             raise ReleaseError(f"{directory}: no such directory; name every directory of releases in this engine")
@@ -69,27 +69,27 @@ def _needed(engine: Engine, directories: Sequence[Path]) -> dict[str, str]:
             manifest = unverified_manifest(directory, name)
             if not manifest:
                 raise ReleaseError(
-                    f"{directory / name}: its manifest cannot be read, so nobody knows which collection it needs; "
+                    f"{directory / name}: its manifest cannot be read, so the collection that it needs is unknown; "
                     "remove the release first"
                 )
-            if (written := manifest.get("engine")) is None:
+            if (raw := manifest.get("engine")) is None:
                 continue
             try:
-                record = EngineRecord.model_validate(written)
+                record = EngineRecord.model_validate(raw)
             except ValidationError as error:
                 raise ReleaseError(f"{directory / name}: its engine record cannot be read; remove it first") from error
             if record.kind == engine.kind:
-                found[record.collection] = f"of release {name}"
-    return found
+                needed[record.collection] = f"used by release {name}"
+    return needed
 
 
 def _too_young(engine: Engine, name: str, now: float) -> str | None:
-    created = engine.created(name, _soon())
+    created = engine.created(name, _deadline())
     if created is None:
-        return "nobody knows when it was made"
+        return "of unknown age"
     hours = (now - created) / 3600
-    return None if hours >= HOURS else f"made {max(hours, 0):.1f} hours ago, less than {HOURS}"
+    return None if hours >= HOURS else f"created {max(hours, 0):.1f} hours ago, less than {HOURS}"
 
 
-def _soon() -> float:
-    return time.monotonic() + _ANSWER
+def _deadline() -> float:
+    return time.monotonic() + _TIMEOUT

@@ -1,4 +1,4 @@
-"""Correlations of the papers' measures over several releases of one data set: their Table 3, for your encoders."""
+"""Correlations of the papers' measures over several releases of one data set, as in Table 3 of the thresholds paper."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _PAIRS = (
     ("accuracy", "I_A"),
     ("accuracy", "I_B"),
 )
-# Of releases whose encoders `taugate adapt` measured, beside those that it did not.
+# For releases whose encoders were measured by `taugate adapt`.
 _ADAPTED_PAIRS = (
     ("accuracy", "separation"),
     ("accuracy", "familiarity"),
@@ -33,10 +33,10 @@ class Correlations:
     Attributes:
         data: Name of the data set.
         k: K.
-        releases: How many, each of another encoder.
-        adapted: How many of them have what `taugate adapt` measures.
-        values: By pair of measures; None where one of the two never changes. Pairs with such a measure are over those
-            releases alone, and missing where they are fewer than three.
+        releases: Number of releases, each with another encoder.
+        adapted: Number of releases with measures of `taugate adapt`.
+        values: Correlation by pair of measures, None if one of the two is constant. Pairs with a measure of `taugate
+            adapt` are correlated over the releases that have it, and left out if these are fewer than three.
     """
 
     data: str
@@ -47,13 +47,13 @@ class Correlations:
 
 
 def correlations(manifests: Sequence[Manifest]) -> list[Correlations]:
-    """Correlate the measures of releases that can be compared (thresholds paper §4, Table 3).
+    """Correlate the measures of comparable releases (thresholds paper §4, Table 3).
 
-    The measures are bootstrapped means of the calibration queries, and τ(ψ) of the papers' rule whether or not it is in
-    force. Of several releases with one encoder the last counts: they differ in nothing that is compared here.
+    The measures are bootstrapped means of the calibration queries, and τ(ψ) of the papers' rule whether or not it is
+    the policy. Of several releases with one encoder the last is used: they have the same measures.
 
     Args:
-        manifests: Of the releases, oldest first.
+        manifests: Manifests of the releases, oldest first.
 
     Returns:
         One result for each data set, K and way to measure with three encoders or more.
@@ -75,22 +75,22 @@ def correlations(manifests: Sequence[Manifest]) -> list[Correlations]:
 
 
 def _comparison_key(manifest: Manifest) -> tuple[object, ...]:
-    """Return what two releases have in common where they can be compared: data, draws and the policy's metric."""
+    """Return what two comparable releases have in common: data, draws and the policy's metric."""
     data = manifest.data
     digests = (data.sha256["corpus"], data.sha256["queries"], data.sha256["qrels"])
     return (data.name, data.split, *digests, manifest.bootstrap, manifest.policy.k, manifest.policy.metric)
 
 
 def _correlate(manifests: Sequence[Manifest]) -> dict[tuple[str, str], float | None]:
-    found = _pairs([_row(manifest) for manifest in manifests], _PAIRS)
+    values = _pairs([_row(manifest) for manifest in manifests], _PAIRS)
     adapted = [_row(manifest) | _adapted_row(manifest) for manifest in manifests if _measured(manifest)]
     if len(adapted) >= MIN_RELEASES:
-        found |= _pairs(adapted, _ADAPTED_PAIRS)
-    return found
+        values |= _pairs(adapted, _ADAPTED_PAIRS)
+    return values
 
 
 def _measured(manifest: Manifest) -> bool:
-    """Tell whether a release has what `taugate adapt` measures."""
+    """Return whether a release has the measures of `taugate adapt`."""
     return manifest.adaptation is not None and manifest.adaptation.measures is not None
 
 
@@ -119,7 +119,7 @@ def _row(manifest: Manifest) -> dict[str, float]:
 
 
 def _adapted_row(manifest: Manifest) -> dict[str, float]:
-    """Return the measures of an adapted encoder; none of what could not be measured."""
+    """Return the measures of an adapted encoder, NaN for one that could not be measured."""
     measures = None if manifest.adaptation is None else manifest.adaptation.measures
     if measures is None:
         return {}

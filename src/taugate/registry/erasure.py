@@ -1,7 +1,7 @@
-"""Erasure: a release without some of its documents, in which whatever was made of documents is made again.
+"""Erasure: derives a release without some of its documents, rebuilding all parts that depend on documents.
 
-Nothing is encoded but golden queries, and nothing is measured or chosen again: the threshold and its evidence are those
-of the calibration (docs/runbooks/erase-a-document.md says what that means for them).
+Only golden queries are encoded, and nothing is measured or chosen again: the threshold and its evidence are those of
+the calibration (docs/runbooks/erase-a-document.md explains what that means for them).
 """
 
 import shutil
@@ -38,19 +38,18 @@ from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.similarity import Float32
 
-# Copied as they are, as the encoders are: neither the projection of queries nor what queries scored holds anything of a
-# document.
+# Copied unchanged, as the encoders are: the projection of queries and the scores of queries contain no document.
 _COPIED = frozenset({PROJECTION, REFERENCE, OUTCOMES})
-# Facts of the manifest that the writer adds for each release.
+# Fields of the manifest that the writer sets for each release.
 _ADDED_BY_WRITER = frozenset({"schema_version", "release_id", "created_at", "parent", "files"})
 _MAX_LISTED = 3  # unknown documents that an error lists
 _REPORT = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <title>A release without {documents} documents</title>
-<p>This release was made of <code>{release}</code> by leaving documents out: {documents} that it was calibrated with are
-gone. Its figures, in <code>manifest.json</code>, are those of the calibration. The report of the calibration is not
-here: it shows texts.</p>
+<p>This release was derived from <code>{release}</code> by erasing documents: {documents} of those that it was
+calibrated with are gone. Its figures, in <code>manifest.json</code>, are those of the calibration. The report of the
+calibration is not included, because it quotes texts.</p>
 </html>
 """
 
@@ -60,9 +59,9 @@ class Erasure:
     """The outcome of an erasure.
 
     Attributes:
-        manifest: Of the new release.
-        answered: How many golden queries have another answer now.
-        dropped: How many golden queries are gone, as they asked for erased documents alone.
+        manifest: Manifest of the new release.
+        answered: Number of golden queries with another answer than before.
+        dropped: Number of golden queries removed because only erased documents answer them.
     """
 
     manifest: Manifest
@@ -75,14 +74,16 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
 
     Args:
         releases: The releases directory.
-        name: Id of the release that it is made of.
-        ids: Of the documents to leave out, as in the corpus.
-        trusted: Keys of which one must have signed the release that it is made of; None asks for no signature. Then
-            nothing has been written.
+        name: Id of the source release.
+        ids: Ids of the documents to leave out, as in the corpus.
+        trusted: Keys of which one must have signed the source release; None requires no signature.
 
     Raises:
-        InputError: For a release over an engine, for an id that the release does not have, and where too little would
-            be left; ReleaseError, EncoderError or OSError.
+        InputError: If the release is over an engine, does not have an id, or would have too few documents or golden
+            queries left. Nothing is written then, nor after the errors below.
+        ReleaseError: If the source release does not verify.
+        EncoderError: If its encoder does not work.
+        OSError: If the release cannot be written.
     """
     source = find(releases, name)
     _check_in_process(source)
@@ -118,30 +119,22 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
 
 
 def _check_in_process(source: Path) -> None:
-    """Raise InputError for a release over an engine, where a collection is never changed.
-
-    Args:
-        source: Its folder.
-    """
+    """Raise InputError for a release over an engine, whose collections are never changed."""
     record = unverified_manifest(source.parent, source.name).get("engine")
     if isinstance(record, dict):
         kind = "pgvector" if record.get("kind") == "pgvector" else "milvus"
         raise InputError(
-            f"{source.name}: its documents are in {kind}, in a collection that is never changed; take them out of the "
-            "data set, run taugate update, remove the releases before it, and drop their collections with "
+            f"{source.name}: its documents are in {kind}, in a collection that is never changed; remove them from the "
+            "data set, run taugate update, remove the earlier releases, and drop their collections with "
             f"taugate release prune --engine {kind}"
         )
 
 
 class _DocumentView(Sequence[Document]):
-    """The documents at some positions of a store, none of them held in memory.
-
-    Attributes:
-        documents: The store.
-        positions: (M,) int64 positions in it.
-    """
+    """The documents at some positions of a store, read when needed."""
 
     def __init__(self, documents: Documents, positions: NDArray[np.int64]) -> None:
+        """View `documents` at `positions`, (M,) int64."""
         self._documents = documents
         self._positions: list[int] = positions.tolist()
 
@@ -149,24 +142,26 @@ class _DocumentView(Sequence[Document]):
         return len(self._positions)
 
     @overload
-    def __getitem__(self, place: int) -> Document: ...
+    def __getitem__(self, index: int) -> Document: ...
     @overload
-    def __getitem__(self, place: slice) -> list[Document]: ...
-    def __getitem__(self, place: int | slice) -> Document | list[Document]:
-        if isinstance(place, slice):
-            return [self._documents[position] for position in self._positions[place]]
-        return self._documents[self._positions[place]]
+    def __getitem__(self, index: slice) -> list[Document]: ...
+    def __getitem__(self, index: int | slice) -> Document | list[Document]:
+        if isinstance(index, slice):
+            return [self._documents[position] for position in self._positions[index]]
+        return self._documents[self._positions[index]]
 
 
 def _kept_positions(release: Release, ids: Sequence[str]) -> NDArray[np.int64]:
-    """Return the positions of the documents that stay, (M,) int64, rising."""
-    name, wanted = release.manifest.release_id, set(ids)
-    named = ((position, {each.id, each.document_id} & wanted) for position, each in enumerate(release.documents))
+    """Return the positions of the remaining documents, (M,) int64, ascending."""
+    name, erased = release.manifest.release_id, set(ids)
+    named = (
+        (position, {document.id, document.document_id} & erased) for position, document in enumerate(release.documents)
+    )
     gone = {position: names for position, names in named if names}  # a document's id names all of its chunks
-    if unknown := sorted(wanted.difference(*gone.values())):
-        more = f" and {len(unknown) - _MAX_LISTED} more" if len(unknown) > _MAX_LISTED else ""
+    if unknown := sorted(erased.difference(*gone.values())):
+        unlisted = f" and {len(unknown) - _MAX_LISTED} more" if len(unknown) > _MAX_LISTED else ""
         shown = ", ".join(map(repr, unknown[:_MAX_LISTED]))
-        raise InputError(f"{name}: has no document {shown}{more}; give ids as in the corpus (`_id`)")
+        raise InputError(f"{name}: has no document {shown}{unlisted}; give ids as in the corpus (`_id`)")
     kept = np.setdiff1d(np.arange(len(release.documents)), [*gone])
     k = release.manifest.policy.k
     if len(kept) < k:
@@ -177,7 +172,7 @@ def _kept_positions(release: Release, ids: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _without_erased(before: Retriever, kept: NDArray[np.int64], documents: Sequence[Document]) -> Retriever:
-    """Make everything that answers queries again, of the documents that stay."""
+    """Rebuild every part of the retriever that depends on documents, from the remaining ones."""
     index = subset(_built_index(before), kept)
     vectors = index.vectors[np.arange(len(kept))]
     relevance, abstention = before.relevance, before.abstention
@@ -187,19 +182,19 @@ def _without_erased(before: Retriever, kept: NDArray[np.int64], documents: Seque
         score = replace(abstention.score, signals=_signals(abstention, vectors, documents))
         abstention = replace(abstention, score=score)
     metadata = Metadata.of(documents)
-    # Golden queries, which this answers, are not grouped; the positions of first chunks no longer hold.
+    # `parents` is for grouping, which golden queries do not use; its positions of first chunks no longer hold.
     return replace(before, index=index, relevance=relevance, metadata=metadata, abstention=abstention, parents=None)
 
 
 def _built_index(retriever: Retriever) -> AnyIndex:
-    """Return the retriever's index as what it is: a release is opened with one that Taugate built."""
+    """Return the retriever's index with its type: a release is opened with an index that Taugate built."""
     if not isinstance(retriever.index, AnyIndex):
         raise TypeError(f"{type(retriever.index).__name__} is no index of a release")
     return retriever.index
 
 
 def _background(relevance: Relevance, kept: NDArray[np.int64], vectors: Float32) -> Background:
-    """Measure similarity with random documents again; lengths, and similarity with random queries, stay."""
+    """Measure similarity with random documents again; lengths, and similarity with random queries, are unchanged."""
     mean, covariance = mean_and_covariance(vectors)
     rows = relevance.background.rows(kept)
     rows[:, :2] = np.column_stack(similarity_moments(vectors, mean, covariance))
@@ -218,23 +213,23 @@ def _golden_queries(
 ) -> tuple[list[GoldenQuery], int]:
     """Return the golden queries as they are answered without the documents, and how many have another answer.
 
-    A query that asks for erased documents alone goes with them: its text is about them. Where the answer is the same,
-    so is the record, whatever machine this is.
+    A query that only erased documents answer is removed as well, because its text is about them. If the answer is the
+    same, the record is kept, so that it does not depend on this machine.
     """
-    there = {name for document in documents for name in (document.id, document.document_id)}
-    asked = [query for query in release.golden if not query.relevant or not there.isdisjoint(query.relevant)]
-    if not asked:
+    remaining = {name for document in documents for name in (document.id, document.document_id)}
+    answerable = [query for query in release.golden if not query.relevant or not remaining.isdisjoint(query.relevant)]
+    if not answerable:
         raise InputError(
-            f"{release.manifest.release_id}: every golden query asks only for these documents, so none would be left "
-            "to check the release; calibrate again without them"
+            f"{release.manifest.release_id}: every golden query is answered by these documents alone, so none would be "
+            "left to check the release; calibrate again without them"
         )
-    top = golden.search(retriever, asked)
+    top = golden.search(retriever, answerable)
     queries, changed = [], 0
-    for query, positions, scores in zip(asked, top.positions.tolist(), top.scores.tolist(), strict=True):
-        found = [documents[position].id for position in positions]
-        answer = {} if found == query.documents else {"documents": found, "scores": scores}
+    for query, positions, scores in zip(answerable, top.positions.tolist(), top.scores.tolist(), strict=True):
+        names = [documents[position].id for position in positions]
+        answer = {} if names == query.documents else {"documents": names, "scores": scores}
         changed += bool(answer)
-        queries.append(replace(query, relevant=[each for each in query.relevant if each in there], **answer))
+        queries.append(replace(query, relevant=[name for name in query.relevant if name in remaining], **answer))
     return queries, changed
 
 
@@ -245,13 +240,13 @@ def _index_recall(retriever: Retriever, queries: Sequence[GoldenQuery], depth: i
         return None
     vectors = retriever.vectors([query.text for query in queries])
     exact = index.search_within(vectors, depth, DocumentSubset(np.ones(len(index), dtype=np.bool_))).positions
-    found = index.search(vectors, depth).positions
-    return float((exact[:, :, None] == found[:, None, :]).any(axis=2).mean())
+    approximate = index.search(vectors, depth).positions
+    return float((exact[:, :, None] == approximate[:, None, :]).any(axis=2).mean())
 
 
 def _copy_unchanged(source: Path, manifest: Manifest, folder: Path) -> None:
     for name in manifest.files:
-        if name in _COPIED or name.startswith(tuple(f"{each}/" for each in ENCODER_FOLDERS)):
+        if name in _COPIED or name.startswith(tuple(f"{encoder}/" for encoder in ENCODER_FOLDERS)):
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(source / name, folder / name)
 
@@ -264,7 +259,7 @@ def _write_texts(folder: Path, documents: Sequence[Document]) -> None:
 
 
 def _facts(manifest: Manifest, erasure: ErasureRecord, documents: Sequence[Document]) -> dict[str, Any]:
-    """Return the manifest's facts for the documents that stay, without values of a field that none of them has."""
+    """Return the manifest's facts for the remaining documents, without field values that none of them has."""
     facts = {name: getattr(manifest, name) for name in Manifest.model_fields if name not in _ADDED_BY_WRITER}
     return facts | {
         "taugate_version": version("taugate"),
@@ -277,10 +272,10 @@ def _facts(manifest: Manifest, erasure: ErasureRecord, documents: Sequence[Docum
 
 def _strata(strata: StrataRecord, documents: Sequence[Document]) -> StrataRecord:
     values = (document.metadata.get(strata.field) for document in documents)
-    there = {value for value in values if not isinstance(value, list)}  # a field of lists has no strata
+    remaining = {value for value in values if not isinstance(value, list)}  # a field of lists has no strata
     return strata.model_copy(
         update={
-            "strata": [each for each in strata.strata if each.value is None or each.value in there],
-            "other_values": [value for value in strata.other_values if value in there],
+            "strata": [stratum for stratum in strata.strata if stratum.value is None or stratum.value in remaining],
+            "other_values": [value for value in strata.other_values if value in remaining],
         }
     )

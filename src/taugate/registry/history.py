@@ -1,7 +1,7 @@
-"""The history of a releases directory: who promoted, rolled back, shadowed or pruned what, and when.
+"""The history of a releases directory: who promoted, rolled back, shadowed or pruned which release, and when.
 
-It is one JSON object a line, written before the pointer moves. A line whose move did not follow, as its process was
-killed in between, does no harm: the next line, or the pointer itself, says what was current after it.
+Each event is one JSON object on a line, written before the pointer moves. If the process is killed in between, the line
+does no harm: the next line, or the pointer itself, shows what was current after it.
 """
 
 import os
@@ -21,9 +21,9 @@ from taugate.retrieval.release.layout import CURRENT, HISTORY, SHADOW
 from taugate.storage.files import append_lines, read_bounded, sync
 from taugate.storage.locks import open_or_create
 
-_MAX_BYTES = 64 << 20  # a line has some 200: 300,000 promotions
+_MAX_BYTES = 64 << 20  # 300,000 lines of some 200 bytes
 Action = Literal["promote", "rollback", "shadow", "prune"]
-# Which pointer an action moves; a pruned release is no pointer's any more.
+# The pointer that an action moves; pruning moves none.
 POINTERS: Mapping[str, str] = {"promote": CURRENT, "rollback": CURRENT, "shadow": SHADOW}
 
 
@@ -32,12 +32,12 @@ class Event(BaseModel):
 
     Attributes:
         at: ISO 8601 time, UTC.
-        action: An Action, or one that a later version knows.
-        release: The id that the pointer was to name, or that was pruned; None for a pointer that was removed.
-        previous: The id that the pointer named before.
+        action: An Action, or one of a later version.
+        release: Id of the release that the pointer names after it, or that was pruned; None if the pointer was removed.
+        previous: Id that the pointer named before.
         by: User and host.
-        forced: The rules that were set aside.
-        rule: The rule that the release had to meet to be promoted; None where there was none.
+        forced: Rules that were overridden.
+        rule: Rule that the release had to meet to be promoted, None without one.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -56,7 +56,8 @@ class History:
     """The events of a directory, oldest first.
 
     Attributes:
-        unreadable: Numbers, from 1, of lines that are torn or no events.
+        events: The events.
+        unreadable: Numbers, from 1, of lines that are incomplete or not events.
     """
 
     events: Sequence[Event]
@@ -64,10 +65,10 @@ class History:
 
 
 def read(releases: Path) -> History:
-    """Read the history of a releases directory; empty where nothing was recorded.
+    """Read the history of a releases directory, empty if nothing was recorded.
 
     Raises:
-        ReleaseError: Where the file cannot be read.
+        ReleaseError: If the file cannot be read.
     """
     path = releases / HISTORY
     try:
@@ -96,13 +97,10 @@ def record(
     forced: Sequence[str] = (),
     rule: str | None = None,
 ) -> None:
-    """Append an event and wait until it is on the disk; the caller has the change lock.
-
-    Args:
-        releases: The releases directory. The other parameters are the fields of Event.
+    """Append an event, with the fields of Event, and wait until it is on disk; the caller holds the change lock.
 
     Raises:
-        OSError: ; then nothing may be moved.
+        OSError: If the file cannot be written; the caller must not move the pointer then.
     """
     event = Event(
         at=_now(),
@@ -126,11 +124,11 @@ def record(
 
 
 def took_effect(events: Sequence[Event], pointers: Mapping[str, str | None]) -> list[bool]:
-    """Tell of each event whether its pointer moved; an event that moves no pointer counts as one that did.
+    """Return for each event, oldest first, whether its pointer moved; True if its action moves none.
 
     Args:
-        events: Oldest first.
-        pointers: The release id that each pointer names now.
+        events: The events.
+        pointers: Id that each pointer names now.
     """
     after = dict(pointers)
     done = []
@@ -147,10 +145,10 @@ def _now() -> str:
 
 
 def _user_at_host() -> str:
-    """Name the user by the process and not by the environment, which anybody sets as they like."""
+    """Name the user of the process. The environment is not used, because anyone can set it."""
     user = os.geteuid()
     try:
         name = pwd.getpwuid(user).pw_name
-    except KeyError:  # a container's user often has no name
+    except KeyError:  # the user of a container often has no name
         name = str(user)
     return f"{name}@{socket.gethostname()}"

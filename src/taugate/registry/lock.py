@@ -1,6 +1,6 @@
-"""Locks of a releases directory: for changing it, for calibrating into it, and for keeping an open release there.
+"""Locks of a releases directory: to change it, to calibrate into it, and to keep an open release from being pruned.
 
-All of them are flock: nothing has to be cleared away after a kill -9. Reading the directory takes none of these.
+All of them are flock, so that nothing has to be cleaned up after a kill -9. Reading the directory needs no lock.
 """
 
 import os
@@ -16,43 +16,38 @@ from taugate.storage.locks import EXCLUSIVE, SHARED, acquire, exclusive_lock, is
 
 CHANGE_LOCK = ".lock"
 CALIBRATION_LOCK = ".calibrating.lock"
-# A change takes the lock for the milliseconds of one line and one rename: whoever has it longer is stopped, or has a
-# disk that hangs.
+# A change holds the lock for the milliseconds of one line and one rename, unless its process or disk hangs.
 _CHANGE_SECONDS = 30
-# Prune has a release locked for one rename.
-_PRUNE_SECONDS = 5
+_PRUNE_SECONDS = 5  # prune locks a release for one rename
 
 
 @contextmanager
 def change_lock(releases: Path) -> Iterator[None]:
-    """Take the right to change `current`, `shadow` and the history, and to remove releases; wait for whoever has it.
-
-    Args:
-        releases: The releases directory.
+    """Lock `current`, `shadow`, the history and the removal of releases for a change, and wait for other changes.
 
     Raises:
-        ReleaseError: Where that takes more than half a minute, or where the directory cannot be written to.
+        ReleaseError: If that takes more than half a minute, or if the directory is not writable.
     """
     with exclusive_lock(releases / CHANGE_LOCK, _CHANGE_SECONDS) as holder:
         if holder is not None:
             raise ReleaseError(
-                f"{releases}: {holder} has been changing it for {_CHANGE_SECONDS} s; check what that process does, end "
-                "it if it hangs, and try again"
+                f"{releases}: {holder} has been changing it for {_CHANGE_SECONDS} s; end that process if it hangs, and "
+                "try again"
             )
         yield
 
 
 @contextmanager
 def calibration_lock(releases: Path) -> Iterator[None]:
-    """Take the right to calibrate into a directory; of the lock nothing is left afterwards.
+    """Lock a directory for a calibration; the lock file is removed afterwards.
 
     Args:
-        releases: The releases directory, which is made where needed, and removed again where it stays empty.
+        releases: The releases directory, created if needed, and removed again if it remains empty.
 
     Raises:
-        ReleaseError: At once while another calibration runs there.
+        ReleaseError: At once if another calibration is running there.
     """
-    made = [folder for folder in (releases, *releases.parents) if not folder.exists()]
+    created = [folder for folder in (releases, *releases.parents) if not folder.exists()]
     releases.mkdir(parents=True, exist_ok=True)
     path = releases / CALIBRATION_LOCK
     try:
@@ -64,25 +59,22 @@ def calibration_lock(releases: Path) -> Iterator[None]:
             try:
                 yield
             finally:
-                path.unlink(missing_ok=True)  # by its holder, so that nobody's lock is taken away
+                path.unlink(missing_ok=True)  # by its holder, so that no other process's lock is removed
     finally:
-        for folder in made:
-            with suppress(OSError):  # it holds a release by now
+        for folder in created:
+            with suppress(OSError):  # not empty
                 folder.rmdir()
 
 
 class ReadLock:
-    """A shared lock on a release: prune leaves the release alone until `close`, or until the process ends.
-
-    Attributes:
-        descriptor: Of its manifest, open and locked; the lock owns it from now on.
-    """
+    """A shared lock on a release: prune skips the release until `close`, or until the process ends."""
 
     def __init__(self, descriptor: int) -> None:
+        """Own the open and locked descriptor of the release's manifest."""
         self._descriptor: int | None = descriptor
 
     def close(self) -> None:
-        """Release the lock; a second time does nothing."""
+        """Release the lock; a second call does nothing."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -97,26 +89,23 @@ class ReadLock:
 
 
 def lock_for_reading(release: Path) -> ReadLock:
-    """Keep a release from being pruned; take the lock before anything of the release is read.
+    """Keep a release from being pruned; take the lock before reading anything of the release.
 
-    It needs no right to write. Where the file system has no locks, it succeeds: serving goes before pruning.
-
-    Args:
-        release: The release's folder.
+    Needs no write permission. On a file system without locks it succeeds: serving is more important than pruning.
 
     Raises:
-        ReleaseError: Where the release is not there, or is being pruned.
+        ReleaseError: If the release does not exist, or is being pruned.
     """
     path = release / MANIFEST
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a named pipe must not stop us
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # never blocks, even on a named pipe
     except OSError as error:
         raise ReleaseError(f"{path}: cannot be opened ({error.strerror}); promote another release") from error
     try:
-        got = acquire(descriptor, SHARED, _PRUNE_SECONDS)
+        acquired = acquire(descriptor, SHARED, _PRUNE_SECONDS)
     except OSError:  # a file system without locks, as of some object stores
-        got = True
-    if not got or not is_at(descriptor, path):
+        acquired = True
+    if not acquired or not is_at(descriptor, path):
         os.close(descriptor)
         raise ReleaseError(f"{release}: is being pruned; promote another release")
     return ReadLock(descriptor)
@@ -124,16 +113,13 @@ def lock_for_reading(release: Path) -> ReadLock:
 
 @contextmanager
 def try_lock_for_removal(release: Path) -> Iterator[bool]:
-    """Lock a release exclusively where nobody has it open; yields whether that succeeded.
+    """Lock a release exclusively unless it is open; yields whether that succeeded.
 
-    While it is locked, nobody can open the release. Where the file system has no locks, it fails.
-
-    Args:
-        release: The release's folder.
+    While it is locked, no process can open the release. On a file system without locks it fails.
     """
     try:
         descriptor = _open_to_lock(release / MANIFEST)
-    except FileNotFoundError:  # no service opens what has no manifest
+    except FileNotFoundError:  # a service cannot open a release without a manifest
         yield True
         return
     try:
@@ -143,7 +129,7 @@ def try_lock_for_removal(release: Path) -> Iterator[bool]:
 
 
 def _open_to_lock(path: Path) -> int:
-    """Open for writing where that is allowed, as NFS locks nothing exclusively that is open for reading only."""
+    """Open for writing if that is allowed, because NFS locks exclusively only files that are open for writing."""
     flags = os.O_CLOEXEC | os.O_NONBLOCK
     try:
         return os.open(path, os.O_RDWR | flags)

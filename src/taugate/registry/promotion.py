@@ -1,4 +1,4 @@
-"""Promotion, rollback and shadow: what may become current, how the pointers move, and which releases to go back to."""
+"""Promotion, rollback and shadow: which release may become current, how pointers move, and where a rollback leads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,18 +15,18 @@ from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.storage.files import atomic_write, sync_folder
 
-# Rules that can be set aside, as the history names them.
+# Rules that can be overridden, as the history names them.
 POLICY, ENCODER, CHANCE, PROVISIONAL = "policy none", "new encoder", "accuracy not above chance", "provisional"
 NOT_ADMITTED = "encoder not admitted"
 
 
 @dataclass(frozen=True)
 class SatisfiedRule:
-    """A rule that a release was found to meet in a comparison with the current one.
+    """A rule that a release met in a comparison with the current one.
 
     Attributes:
-        rule: The rule and the finding, in words.
-        over: Id of the release that it was compared with; None where none was current.
+        rule: The rule and the result, in words.
+        over: Id of the current release that it was compared with, None if there was none.
     """
 
     rule: str
@@ -46,23 +46,22 @@ def promote(
 
     Args:
         releases: The releases directory.
-        name: The release's id, or the beginning of one.
-        trusted: Keys of which one must have signed the release; None asks for no signature.
-        force: Promote also a release whose policy is none, which drops nothing, one whose accuracy is not shown to be
-            above chance, a provisional one in the place of a calibrated one, and one of an adapted encoder that
-            `taugate adapt` did not admit.
-        new_encoder: Promote also a release of another encoder than the current one's.
-        rule: The rule that the release was found to meet, for the history; it holds for the one current release that it
-            names.
+        name: Id of the release, or the beginning of one.
+        trusted: Keys of which one must have signed the release; None requires no signature.
+        force: Promote even if the policy is none, if accuracy is not shown to be above chance, if the release is
+            provisional and the current one calibrated, or if `taugate adapt` did not accept its encoder.
+        new_encoder: Promote even if the encoder is not that of the current release.
+        rule: The rule that the release met, for the history; valid only for the current release that it names.
 
     Raises:
-        NotPromoted: Where the release's evidence is against it, ReleaseError where it does not verify or another rule
-            is against it, OSError where the directory cannot be written to; then nothing has changed.
+        NotPromoted: If the release's evidence is against it. Nothing is changed then, nor after the errors below.
+        ReleaseError: If the release does not verify, or another rule is against it.
+        OSError: If the directory cannot be written.
     """
     release = find(releases, name)
     name, manifest = release.name, verify_with_collection(release, trusted)
     with change_lock(releases):
-        find(releases, name)  # it may have been pruned meanwhile
+        find(releases, name)  # it may have been pruned in the meantime
         current = pointed_id(releases, CURRENT)
         if current == name:
             return manifest
@@ -80,7 +79,7 @@ def promote(
                 raise ReleaseError(
                     f"{name}: encoded by {manifest.answering.name}, but the current release {current} by "
                     f"{current_encoder_name(releases)} or another export of it, so similarities and thresholds of the "
-                    "two cannot be compared; give --new-encoder if you mean it"
+                    "two cannot be compared; to promote it anyway, give --new-encoder"
                 )
             forced.append(ENCODER)
         _move_pointer(releases, "promote", name, forced, None if rule is None else rule.rule)
@@ -88,12 +87,7 @@ def promote(
 
 
 def check_evidence(releases: Path, manifest: Manifest) -> None:
-    """Raise NotPromoted or ReleaseError, as `promote` would, where the evidence of a release is against it.
-
-    Args:
-        releases: The releases directory.
-        manifest: Of the release.
-    """
+    """Raise NotPromoted or ReleaseError, as `promote` would, if the evidence of a release is against it."""
     if objections := _objections(manifest, releases):
         raise next(iter(objections.values()))
 
@@ -103,11 +97,12 @@ def rollback(releases: Path, name: str | None = None, trusted: TrustedKeys | Non
 
     Args:
         releases: The releases directory.
-        name: The release's id, or the beginning of one; by default that of the one before the current one.
-        trusted: As in `promote`.
+        name: Id of the release, or the beginning of one; by default the previous one.
+        trusted: See `promote`.
 
     Raises:
-        ReleaseError: Where there is none, or where it does not verify; OSError as `promote`.
+        ReleaseError: If there is none, or if it does not verify.
+        OSError: If the directory cannot be written.
     """
     name = None if name is None else find(releases, name).name
     target = _target(releases, name)
@@ -115,7 +110,7 @@ def rollback(releases: Path, name: str | None = None, trusted: TrustedKeys | Non
     with change_lock(releases):
         if _target(releases, name) != target:
             raise ReleaseError(
-                f"{releases}: another command made a release current meanwhile; look at `taugate release history`"
+                f"{releases}: another command made a release current in the meantime; see `taugate release history`"
             )
         _move_pointer(releases, "rollback", target)
     return target
@@ -126,11 +121,12 @@ def shadow(releases: Path, name: str | None, trusted: TrustedKeys | None = None)
 
     Args:
         releases: The releases directory.
-        name: The release's id, or the beginning of one; None ends the trial.
-        trusted: As in `promote`.
+        name: Id of the release, or the beginning of one; None ends the trial.
+        trusted: See `promote`.
 
     Raises:
-        ReleaseError: Where the release does not verify or is the current one, OSError as `promote`.
+        ReleaseError: If the release does not verify or is the current one.
+        OSError: If the directory cannot be written.
     """
     if name is not None:
         release = find(releases, name)
@@ -144,38 +140,35 @@ def shadow(releases: Path, name: str | None, trusted: TrustedKeys | None = None)
 
 
 def rollback_targets(releases: Path) -> list[str]:
-    """Return the ids of releases that were current before and are still there, the latest first.
+    """Return the ids of existing releases that were current before, the latest first.
 
-    A rollback undoes the promotions after the release that it went to, so that a second one goes further back and not
-    forth. Beyond the history, and without one, the parents that the manifests name stand in.
-
-    Args:
-        releases: The releases directory.
+    A rollback undoes the promotions after its target, so that a second one goes further back. Before the first event of
+    the history, and without a history, the parents in the manifests are used.
 
     Raises:
-        ReleaseError: Where there is no directory, or its history cannot be read.
+        ReleaseError: If there is no directory, or its history cannot be read.
     """
     current = pointed_id(releases, CURRENT)
     stack = _promotion_stack(_moves_of_current(releases))
     names = [*reversed(stack), *_ancestors(releases, stack[0] if stack else current)]
-    there = set(release_ids(releases)) - {current}
-    return [name for name in dict.fromkeys(names) if name in there]
+    existing = set(release_ids(releases)) - {current}
+    return [name for name in dict.fromkeys(names) if name in existing]
 
 
 def _objections(manifest: Manifest, releases: Path) -> dict[str, ReleaseError]:
-    """Return what a release's evidence, in its manifest, says against it, by the rule that --force sets aside."""
+    """Return the objections to a release from the evidence in its manifest, by the rule that --force overrides."""
     name, k, record = manifest.release_id, manifest.policy.k, manifest.calibration
-    found: dict[str, ReleaseError] = {}
+    objections: dict[str, ReleaseError] = {}
     if manifest.policy.kind == "none":
-        found[POLICY] = ReleaseError(
+        objections[POLICY] = ReleaseError(
             f"{name}: its policy is none, which keeps every result; calibrate with more labelled queries, or give "
             "--force"
         )
-    if record is not None and (worthless := record.worthless(k)):
-        found[CHANCE] = NotPromoted(f"{name}: {worthless}, or give --force", CHANCE)
+    if record is not None and (chance_warning := record.chance_warning(k)):
+        objections[CHANCE] = NotPromoted(f"{name}: {chance_warning}, or give --force", CHANCE)
     current = pointed_id(releases, CURRENT)
     if record is not None and record.state == "provisional" and calibration_state(releases, current) == "calibrated":
-        found[PROVISIONAL] = NotPromoted(
+        objections[PROVISIONAL] = NotPromoted(
             f"{name}: provisional, and the current release {current} is calibrated: {record.because(k)}, or give "
             "--force",
             PROVISIONAL,
@@ -185,35 +178,35 @@ def _objections(manifest: Manifest, releases: Path) -> dict[str, ReleaseError]:
         adaptation is not None
         and not adaptation.admitted
         and (current is None or encoder_differs(releases, float32_encoder(manifest)))
-    ):  # who serves the encoder already has decided to
-        found[NOT_ADMITTED] = NotPromoted(
-            f"{name}: its encoder is not shown to be better than {adaptation.base}, so `taugate adapt` did not admit "
+    ):  # a service that uses the encoder already has decided for it
+        objections[NOT_ADMITTED] = NotPromoted(
+            f"{name}: its encoder is not shown to be better than {adaptation.base}, so `taugate adapt` did not accept "
             f"it: {adaptation.reason}, or give --force",
             NOT_ADMITTED,
         )
-    return found
+    return objections
 
 
 def encoder_differs(releases: Path, sha256: str) -> bool:
-    """Tell whether the current release has another float32 encoder; it has not where no release is current.
+    """Return whether the current release has another float32 encoder; False if no release is current.
 
     Args:
         releases: The releases directory.
-        sha256: Digest of the encoder to compare with, as of `float32_encoder`.
+        sha256: Digest of the encoder to compare with, see `float32_encoder`.
     """
     return bool(encoder_record(releases, pointed_id(releases, CURRENT)).get("sha256", sha256) != sha256)
 
 
 def current_encoder_name(releases: Path) -> str | None:
-    """Return the name of the current release's encoder; None where there is none, or it cannot be read."""
+    """Return the name of the current release's encoder, None if there is none or it cannot be read."""
     name = encoder_record(releases, pointed_id(releases, CURRENT)).get("name")
     return name if isinstance(name, str) else None
 
 
 def float32_encoder(manifest: Manifest) -> str:
-    """Return the digest of a release's float32 encoder of queries: an int8 one is made of it, and is no new encoder.
+    """Return the digest of a release's float32 query encoder, which is also that of an int8 encoder made from it.
 
-    That of documents says less: a map of queries changes every similarity.
+    The document encoder is not enough to compare: a map of queries changes every similarity.
     """
     return (manifest.float32_encoder or manifest.answering).sha256
 
@@ -226,9 +219,9 @@ def _target(releases: Path, name: str | None) -> str:
         return before[0]
     if name is not None and name in before:
         return name
-    which = "no earlier release is left to go back to from" if name is None else f"{name} was never current before"
-    was = f"; before it were {newest(before[::-1])}" if before else ""
-    raise ReleaseError(f"{releases}: {which} {current}{was}; promote one ({_others(releases, current)})")
+    problem = "no earlier release to roll back to from" if name is None else f"{name} was never current before"
+    earlier = f"; earlier releases: {newest(before[::-1])}" if before else ""
+    raise ReleaseError(f"{releases}: {problem} {current}{earlier}; promote one ({_others(releases, current)})")
 
 
 def _others(releases: Path, current: str | None) -> str:
@@ -239,19 +232,17 @@ def _others(releases: Path, current: str | None) -> str:
 def _move_pointer(
     releases: Path, action: Action, name: str | None, forced: Sequence[str] = (), rule: str | None = None
 ) -> None:
-    """Record an action, then let its pointer name a release; the caller has the change lock.
-
-    A reader sees the old id or the new one, never less.
+    """Record an action, then move its pointer atomically; the caller holds the change lock.
 
     Args:
         releases: The releases directory.
         action: Promote, rollback or shadow.
-        name: The release's id; None removes the pointer.
-        forced: The rules that were set aside.
-        rule: The rule that the release had to meet, None for none.
+        name: Id of the release; None removes the pointer.
+        forced: Rules that were overridden.
+        rule: Rule that the release had to meet, None without one.
 
     Raises:
-        OSError: ; then the pointer is as it was.
+        OSError: If the history or the pointer cannot be written; the pointer is unchanged.
     """
     pointer = releases / POINTERS[action]
     history.record(releases, action, name, pointed_id(releases, pointer.name), forced, rule)
@@ -273,14 +264,14 @@ def _moves_of_current(releases: Path) -> list[Event]:
 
 
 def _promotion_stack(moves: list[Event]) -> list[str]:
-    """Replay moves of `current`: the current release is last, before it stand those that led to it."""
+    """Replay moves of `current`; returns the current release last, after those that led to it."""
     stack: list[str] = []
     for event in moves:
-        if event.previous is not None and stack[-1:] != [event.previous]:  # the first, or one that was not recorded
+        if event.previous is not None and stack[-1:] != [event.previous]:  # the first, or a move that was not recorded
             stack.append(event.previous)
         if event.release is None:
             continue
-        if event.action == "rollback":  # to one of the stack, or beyond it to a parent
+        if event.action == "rollback":  # to a release of the stack, or to an earlier parent
             while stack and stack[-1] != event.release:
                 stack.pop()
         if stack[-1:] != [event.release]:
@@ -290,9 +281,9 @@ def _promotion_stack(moves: list[Event]) -> list[str]:
 
 def _ancestors(releases: Path, name: str | None) -> list[str]:
     """Return the parent of a release, its parent, and so on."""
-    found: list[str] = []
+    ancestors: list[str] = []
     parent = parent_of(releases, name)
-    while parent is not None and parent not in found:
-        found.append(parent)
+    while parent is not None and parent not in ancestors:
+        ancestors.append(parent)
         parent = parent_of(releases, parent)
-    return found
+    return ancestors

@@ -1,4 +1,4 @@
-"""Pruning: remove old releases with their baselines, and never one that somebody needs."""
+"""Pruning: removes old releases with their baselines, and never one that is needed."""
 
 import shutil
 from collections.abc import Iterator
@@ -14,17 +14,17 @@ from taugate.retrieval.release.layout import PRUNED_PREFIX, STAGING_PREFIX, base
 from taugate.storage.files import sync_folder
 from taugate.storage.folders import remove_abandoned
 
-KEEP = 10  # as many as Helm and a Kubernetes Deployment keep to go back to
-_OPEN = "a service has it open, or that cannot be known"
+KEEP = 10  # as many as Helm and a Kubernetes Deployment keep for rollbacks
+_OPEN = "open in a service, or its lock cannot be checked"
 
 
 @dataclass(frozen=True)
 class PruneDecision:
-    """What became of a release that is not among the newest.
+    """The decision on a release that is not among the newest.
 
     Attributes:
-        name: Its id.
-        kept: Why it stays, None where it is removed.
+        name: Id of the release.
+        kept: Why it is kept, None if it is removed.
     """
 
     name: str
@@ -32,19 +32,19 @@ class PruneDecision:
 
 
 def prune(releases: Path, keep: int = KEEP, *, dry_run: bool = False) -> Iterator[PruneDecision]:
-    """Remove old releases one by one, and what killed commands left behind; yields each decision once it is done.
+    """Remove old releases one by one, and leftovers of killed commands; yields each decision once it is done.
 
-    Releases that are needed stay, however old. Decisions come oldest first, without those on a release that another
-    prune removes meanwhile.
+    Releases that are needed are kept, however old. Decisions come oldest first, without releases that another prune
+    removes at the same time.
 
     Args:
         releases: The releases directory.
-        keep: How many of the newest releases stay in any case.
+        keep: Number of newest releases to keep in any case.
         dry_run: Decide, and change nothing.
 
     Raises:
-        ReleaseError: Where the directory cannot be changed; a release is then there as a whole or not at all.
-        OSError: Where the directory cannot be changed; a release is then there as a whole or not at all.
+        ReleaseError: If a pointer is wrong, or the directory is locked. A release is then complete or gone.
+        OSError: If the directory cannot be changed. A release is then complete or gone.
     """
     if not dry_run:
         _clear(releases)
@@ -56,7 +56,7 @@ def prune(releases: Path, keep: int = KEEP, *, dry_run: bool = False) -> Iterato
 
 
 def _remove(releases: Path, name: str) -> PruneDecision | None:
-    """Rename a release out of sight under the lock, then delete it, which may take long. None where it is gone."""
+    """Hide a release by renaming it under the lock, then delete it, which may take long. None if it is gone."""
     gone = releases / f"{PRUNED_PREFIX}{name}"
     with change_lock(releases), try_lock_for_removal(releases / name) as locked:
         if not (releases / name).is_dir():  # another prune had the lock first, removed it and recorded it
@@ -68,7 +68,7 @@ def _remove(releases: Path, name: str) -> PruneDecision | None:
         (releases / name).rename(gone)
         baseline_path(releases, name).unlink(missing_ok=True)
         sync_folder(releases)
-    with suppress(FileNotFoundError):  # another prune takes it for left behind, and ends what was begun
+    with suppress(FileNotFoundError):  # another prune took it for a leftover, and deletes it as well
         shutil.rmtree(gone)
     if failed is not None:
         with change_lock(releases):
@@ -77,9 +77,9 @@ def _remove(releases: Path, name: str) -> PruneDecision | None:
 
 
 def _try_record(releases: Path, name: str) -> OSError | None:
-    """Record a removal; returns the error where that fails.
+    """Record a removal; returns the error if that fails.
 
-    The release is pruned all the same, and recorded afterwards: its removal makes room on a full disk.
+    The release is pruned all the same, and recorded afterwards, because its removal frees space on a full disk.
     """
     try:
         record(releases, "prune", name, None)
@@ -99,21 +99,21 @@ def _why_kept(releases: Path, name: str) -> str | None:
 def _needed(releases: Path) -> dict[str | None, str]:
     """Return why releases are needed, by id.
 
-    Behind an erasure nothing is needed: whatever was current before may have what was erased.
+    If the current release comes from an erasure, no earlier one is needed, as they may have the erased documents.
 
     Raises:
-        ReleaseError: Where a pointer cannot be believed.
+        ReleaseError: If a pointer does not name a release.
     """
     current = current_id(releases)
     back: dict[str | None, str] = {}
     if erasure_source(releases, current) is None:
         back[parent_of(releases, current)] = "parent of the current release"
-        back[next(iter(rollback_targets(releases)), None)] = "where a rollback goes to"
+        back[next(iter(rollback_targets(releases)), None)] = "target of a rollback"
     return {**back, shadow_id(releases): "shadow", current: "current"}  # the last reason counts
 
 
 def _clear(releases: Path) -> None:
-    """Remove what a killed prune or calibration left; another prune may remove the same files meanwhile."""
+    """Remove leftovers of killed prunes and calibrations; another prune may do so at the same time."""
     for folder in releases.glob(f"{PRUNED_PREFIX}*"):
         shutil.rmtree(folder, ignore_errors=True)
     remove_abandoned(releases, STAGING_PREFIX)

@@ -1,4 +1,4 @@
-"""Remnants of an erased document: a look through files for its id and its text, so that its absence can be shown."""
+"""Searches files for the ids and texts of erased documents, to show that none is left."""
 
 import html
 import json
@@ -12,42 +12,42 @@ from typing import Any
 
 import orjson
 
-# Fields by which lines name documents: of texts, of golden queries, of judgements in a query log.
+# Fields that name documents: in the lines of texts, of golden queries, and of judgements in a query log.
 _ID_FIELDS = ("_id", "document_id", "relevant", "documents")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tgz")
 
 
 @dataclass(frozen=True)
 class Remnants:
-    """What a search for remnants found.
+    """The result of a search for remnants.
 
     Attributes:
-        found: One line for each file and what it has.
-        files: How many files were looked through.
+        matches: A line for each match, with the file.
+        files: Number of files searched.
     """
 
-    found: Sequence[str]
+    matches: Sequence[str]
     files: int
 
 
 def find_remnants(places: Sequence[Path], ids: Collection[str], texts: Sequence[str]) -> Remnants:
     """Search files, and all files below folders; links are not followed.
 
-    A compressed file counts as found, as nobody can tell what is in it.
+    A compressed file counts as a match, because it may contain anything.
 
     Args:
         places: Files and folders.
-        ids: Of documents; searched for in JSON Lines, where a line says that it is about a document.
-        texts: Searched for in every file, as they are and as JSON and HTML write them.
+        ids: Ids of documents, searched for in the fields of JSON Lines that name documents.
+        texts: Texts, searched for in every file: as they are, and as JSON and HTML encode them.
 
     Raises:
-        OSError: For a place that is not there, or a file that cannot be read.
+        OSError: If a place does not exist, or a file cannot be read.
     """
-    found, count = [], 0
+    matches, count = [], 0
     for path in _files(places):
         count += 1
-        found += [f"{path}: {what}" for what in _search_file(path, ids, texts)]
-    return Remnants(found, count)
+        matches += [f"{path}: {match}" for match in _search_file(path, ids, texts)]
+    return Remnants(matches, count)
 
 
 def _files(places: Sequence[Path]) -> Iterator[Path]:
@@ -67,7 +67,7 @@ def _raise(error: OSError) -> None:
 
 def _search_file(path: Path, ids: Collection[str], texts: Sequence[str]) -> Iterator[str]:
     if path.name.endswith(_COMPRESSED):
-        yield "is packed; unpack it, and look through that"
+        yield "compressed; unpack it and search again"
         return
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
@@ -75,10 +75,10 @@ def _search_file(path: Path, ids: Collection[str], texts: Sequence[str]) -> Iter
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             for text in texts:
                 if any(content.find(encoded) >= 0 for encoded in _encodings(text)):
-                    yield f"has the text {text!r}"
+                    yield f"contains the text {text!r}"
             if ".jsonl" in path.name:
                 for name in sorted(_named_ids(content, ids)):
-                    yield f"has the document {name!r}"
+                    yield f"names the document {name!r}"
 
 
 def _encodings(text: str) -> set[bytes]:
@@ -87,25 +87,25 @@ def _encodings(text: str) -> set[bytes]:
 
 
 def _named_ids(content: mmap.mmap, ids: Collection[str]) -> set[str]:
-    """Return the ids that lines are about; only lines that hold an id, as JSON writes it, are parsed."""
-    found: set[str] = set()
+    """Return the ids of documents that lines name; only lines that contain an id, as JSON encodes it, are parsed."""
+    named: set[str] = set()
     for name in ids:
         token, place = orjson.dumps(name), -1
-        while name not in found and (place := content.find(token, place + 1)) >= 0:
+        while name not in named and (place := content.find(token, place + 1)) >= 0:
             begin = content.rfind(b"\n", 0, place) + 1
             end = content.find(b"\n", place)
             if name in _ids_of_line(content[begin : end if end >= 0 else len(content)]):
-                found.add(name)
+                named.add(name)
             place = end if end >= 0 else len(content)
-    return found
+    return named
 
 
 def _ids_of_line(line: bytes) -> set[Any]:
     try:
         record = orjson.loads(line)
-    except orjson.JSONDecodeError:  # half a line
+    except orjson.JSONDecodeError:  # an incomplete line
         return set()
     named: set[Any] = set()
     for value in map(record.get, _ID_FIELDS) if isinstance(record, dict) else ():
-        named |= {each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)}
+        named |= {name for name in (value if isinstance(value, list) else [value]) if isinstance(name, str)}
     return named

@@ -1,4 +1,4 @@
-"""Signing: put a signature beside a release with a private key, which the service never has."""
+"""Signing: adds a signature to a release with a private key, which the service never has."""
 
 import os
 from pathlib import Path
@@ -25,13 +25,10 @@ TRUSTED_KEYS = "TAUGATE_TRUSTED_KEYS"
 
 
 def read_private_key(path: Path) -> "Ed25519PrivateKey":
-    """Read an Ed25519 private key from a PEM file; TAUGATE_SIGNING_PASSPHRASE opens an encrypted one.
-
-    Args:
-        path: The PEM file.
+    """Read an Ed25519 private key from a PEM file; TAUGATE_SIGNING_PASSPHRASE decrypts an encrypted one.
 
     Raises:
-        InputError: .
+        InputError: If the file is not such a key, or cannot be decrypted.
     """
     require_cryptography()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -42,58 +39,59 @@ def read_private_key(path: Path) -> "Ed25519PrivateKey":
         key = load_pem_private_key(path.read_bytes(), passphrase.encode() if passphrase else None)
     except OSError as error:
         raise InputError(f"{path}: the signing key cannot be read ({error.strerror}); name a PEM file") from error
-    except TypeError as error:  # a passphrase for a key without one, or none for a key with one
-        raise InputError(f"{path}: set {PASSPHRASE} where the key has a passphrase, and only then") from error
-    except Exception as error:  # not PEM, wrong passphrase, unknown algorithm: a type for each, with no common base
-        raise InputError(f"{path}: holds no private key in PEM, or {PASSPHRASE} does not open it") from error
+    except TypeError as error:  # a passphrase for an unencrypted key, or none for an encrypted one
+        raise InputError(f"{path}: set {PASSPHRASE} if the key has a passphrase, and only then") from error
+    except Exception as error:  # not PEM, wrong passphrase, unknown algorithm: the types have no common base
+        raise InputError(f"{path}: not a private key in PEM, or {PASSPHRASE} does not decrypt it") from error
     if not isinstance(key, Ed25519PrivateKey):
         raise InputError(f"{path}: not an Ed25519 key; `openssl genpkey -algorithm ed25519` makes one")
     return key
 
 
 def sign(release: Path, key: "Ed25519PrivateKey") -> str:
-    """Verify a release and put a signature of its manifest beside it; returns the key's id.
+    """Verify a release and add a signature of its manifest; returns the key's id.
 
-    An older signature by the same key is replaced, those by others stay.
+    Replaces an older signature by the same key, and keeps those by others.
 
     Args:
-        release: The release's folder.
-        key: The private key to sign with.
+        release: Folder of the release.
+        key: The private key.
 
     Raises:
-        ReleaseError: Where the release does not verify, OSError.
+        ReleaseError: If the release does not verify.
+        OSError: If the signature cannot be written.
     """
     _, manifest = verified(release)
     signer = key_id(key.public_key())
     signatures = {**read_signatures(release), signer: key.sign(manifest).hex()}
-    with staging_folder(release.parent, STAGING_PREFIX) as staging:  # nothing half written has a name in a release
+    with staging_folder(release.parent, STAGING_PREFIX) as staging:  # so that a partial file never appears in a release
         atomic_write(release / SIGNATURE, encode_signatures(signatures), folder=staging)
     return signer
 
 
 def trusted_keys(path: Path | None = None) -> TrustedKeys | None:
-    """Load the trusted public keys; None where none are named.
+    """Load the trusted public keys, None if none are configured.
 
     Args:
-        path: A PEM file or a folder of them; by default what TAUGATE_TRUSTED_KEYS names.
+        path: A PEM file or a folder of them; by default TAUGATE_TRUSTED_KEYS.
 
     Raises:
-        InputError: .
+        InputError: If the keys cannot be read.
     """
-    chosen = path or os.environ.get(TRUSTED_KEYS)
-    return TrustedKeys.load(Path(chosen)) if chosen else None
+    source = path or os.environ.get(TRUSTED_KEYS)
+    return TrustedKeys.load(Path(source)) if source else None
 
 
 def signing_key(path: Path | None, *, promoting: bool) -> "Ed25519PrivateKey | None":
-    """Read the key to sign a new release with; None where none was asked for.
+    """Read the key to sign a new release with, None without a path.
 
     Args:
-        path: The PEM file of the key, or None.
-        promoting: Whether the release is to become current; where TAUGATE_TRUSTED_KEYS is set, that takes a key which
-            it holds.
+        path: PEM file of the key.
+        promoting: Whether the release is to become current. If TAUGATE_TRUSTED_KEYS is set, the key must be one of
+            these.
 
     Raises:
-        InputError: .
+        InputError: If the key cannot be read, or is not trusted.
     """
     key = None if path is None else read_private_key(path)
     trusted = trusted_keys() if promoting else None

@@ -1,6 +1,6 @@
-"""A release in one row: what it was calibrated on, its threshold, its accuracy and its age.
+"""A release in one row: its data set, threshold, accuracy and age.
 
-Manifests are read as plain JSON and are not verified, so that a list shows damaged releases and other versions' too.
+Manifests are read as plain JSON without verification, so that a list includes damaged releases and other versions.
 """
 
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from taugate.registry.catalog import calibration_state, unverified_manifest
 
 @dataclass(frozen=True)
 class ReleaseSummary:
-    """The main facts of a release; each is None where its manifest does not have it.
+    """The main facts of a release; each is None if the manifest does not have it.
 
     Attributes:
-        release: Its id.
+        release: Id of the release.
         created: When it was written.
         state: Calibrated or provisional.
-        data: Name of the data set and of the qrels file.
-        split: Name of the data set and of the qrels file.
-        policy: Kind of the rule that keeps results.
-        tau: Its threshold.
+        data: Name of the data set.
+        split: Name of the qrels file.
+        policy: Kind of the policy.
+        tau: The policy's threshold.
         k: Number of documents retrieved for a query.
-        accuracy: Mean accuracy at K without a cut, of the held-out queries where there are any.
+        accuracy: Mean accuracy at K without a cut, on the held-out queries if there are any.
     """
 
     release: str
@@ -38,10 +38,9 @@ class ReleaseSummary:
     accuracy: float | None
 
     def age(self, now: datetime) -> str:
-        """Return the time since the release was written, in its largest unit, such as "3 h"; "–" where it is unknown.
+        """Return the time since the release was written, in its largest unit, such as "3 h"; "–" if unknown.
 
-        Args:
-            now: With a time zone.
+        `now` must have a time zone.
         """
         if self.created is None:
             return "–"
@@ -53,12 +52,7 @@ class ReleaseSummary:
 
 
 def summarize(releases: Path, name: str) -> ReleaseSummary:
-    """Summarize a release; a manifest that cannot be read leaves all but the id and the time empty.
-
-    Args:
-        releases: The releases directory.
-        name: The release's id, which holds the time.
-    """
+    """Summarize a release; if its manifest cannot be read, only the id and the time, which is part of it, are set."""
     manifest = unverified_manifest(releases, name)
     heldout = _number(manifest, "metrics", "heldout", "accuracy", "mean")
     return ReleaseSummary(
@@ -75,7 +69,7 @@ def summarize(releases: Path, name: str) -> ReleaseSummary:
 
 
 def _created(name: str) -> datetime | None:
-    """Return the time in a release's id; None where it is no date."""
+    """Return the time in a release's id, None if it is not a date."""
     try:
         return datetime.strptime(name.partition("-")[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError:
@@ -83,17 +77,17 @@ def _created(name: str) -> datetime | None:
 
 
 def _text(manifest: object, *keys: str) -> str | None:
-    found = _dig(manifest, *keys)
-    return found if isinstance(found, str) else None
+    value = _dig(manifest, *keys)
+    return value if isinstance(value, str) else None
 
 
 def _number(manifest: object, *keys: str) -> float | None:
-    found = _dig(manifest, *keys)
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+    value = _dig(manifest, *keys)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _dig(found: Any, *keys: str) -> Any:  # noqa: ANN401 (JSON that nobody has checked)
-    """Follow keys into nested objects; None where one of them is not there."""
+def _dig(value: Any, *keys: str) -> Any:  # noqa: ANN401 (unverified JSON)
+    """Follow keys into nested objects; None if one is missing."""
     for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

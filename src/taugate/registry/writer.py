@@ -1,4 +1,4 @@
-"""Writing a release: the files made of its documents, and the folder that appears complete or not at all."""
+"""Writes releases: the files that depend on documents, and the folder, which appears complete or not at all."""
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -50,14 +50,14 @@ def write(
     The release is staged beside the others, synced, then renamed.
 
     Args:
-        releases: The releases directory, which is made where needed.
-        facts: The manifest less schema_version, release_id, created_at, parent and files.
-        fill: Writes every file of the release into the empty folder that it is given.
-        now: Returns the time of creation, UTC; by default the clock's, in whole seconds.
-        parent: Id of the release that it comes after; by default the current one.
+        releases: The releases directory, created if needed.
+        facts: The manifest without schema_version, release_id, created_at, parent and files.
+        fill: Writes every file of the release into the empty folder passed to it.
+        now: Returns the time of creation, UTC; by default the current time in whole seconds.
+        parent: Id of the previous release; by default the current one.
 
     Raises:
-        OSError: ; nothing is left behind then.
+        OSError: If the release cannot be written; partial files are removed.
     """
     try:
         with staging_folder(releases, STAGING_PREFIX) as staging:
@@ -68,23 +68,23 @@ def write(
             publish(staging, releases / manifest.release_id)
             sync_folder(releases)
     except OSError as error:
-        raise OSError(f"{releases}: no release could be written there ({error}); nothing of it is left") from error
+        raise OSError(f"{releases}: cannot write a release there ({error}); partial files were removed") from error
     return manifest
 
 
 @dataclass(frozen=True)
 class CorpusContents:
-    """The files of a release that are made of its documents, less their texts.
+    """The files of a release that depend on its documents, except the documents' texts.
 
-    A calibration and an erasure write them alike.
+    Calibration and erasure both write them.
 
     Attributes:
-        index: Of the documents' vectors; None where they are in an engine.
-        metadata: Of the documents; without columns it has no file.
-        relevance: The model behind the probability that a result is relevant; None for no model.
-        answer_score: By which queries are refused as a whole; None where none are.
+        index: Index of the documents' vectors, None if they are in an engine.
+        metadata: Metadata of the documents; without columns it has no file.
+        relevance: Model of the probability that a result is relevant, None without one.
+        answer_score: Score by which queries are refused as a whole, None if none are.
         golden: The golden queries.
-        report: The HTML page for people.
+        report: The HTML report.
     """
 
     index: Index | None
@@ -98,7 +98,7 @@ class CorpusContents:
         """Write the files into the folder of a release.
 
         Raises:
-            OSError: .
+            OSError: If a file cannot be written.
         """
         if self.index is not None:
             files.save(_built(self.index), release)
@@ -113,21 +113,17 @@ class CorpusContents:
 
 
 def _built(index: Index) -> AnyIndex:
-    """Return an index as what it is: only those that Taugate built have files."""
+    """Return an index with its type: only an index that Taugate built has files."""
     if not isinstance(index, AnyIndex):
         raise TypeError(f"{type(index).__name__} has no files")
     return index
 
 
 def copy_encoder(source: Path, target: Path) -> None:
-    """Copy the files of an exported encoder, and nothing else.
-
-    Args:
-        source: The encoder's folder.
-        target: The folder to make.
+    """Copy the files of an exported encoder from `source` into `target`, a new folder, and no others.
 
     Raises:
-        OSError: .
+        OSError: If a file cannot be copied.
     """
     target.mkdir()
     for name in encoder.FILES:
@@ -145,7 +141,7 @@ def _manifest(staging: Path, facts: Mapping[str, Any], parent: str | None, creat
 
 
 def _current_or_none(releases: Path) -> str | None:
-    """Return the current release's id, or None: a broken pointer must not keep a new release from being written."""
+    """Return the current release's id, or None, so that a broken pointer does not prevent writing a release."""
     try:
         return current_id(releases)
     except ReleaseError:
@@ -157,7 +153,7 @@ def _utc_now() -> datetime:
 
 
 def _make_readable_and_sync(folder: Path) -> None:
-    """Let whoever serves it read the folder, and wait for the disk: a library that wrote a file did neither."""
+    """Make the folder readable for the service's user, and sync it: libraries that wrote files did neither."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             set_mode(path, 0o644)

@@ -17,11 +17,11 @@ from taugate.retrieval.policy.policy import PolicyKind, decision_scores
 from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
 
-# What became of the document: it is kept, or the first rule that drops it.
+# The outcome for the document: it is kept, or dropped by this rule first.
 Rule = Literal[
     "kept", "min_results", "threshold", "unanswerable", "unreadable", "rank", "chunk", "index", "filter", "key_filter"
 ]
-# What a policy compares with τ, in words.
+# The name of the score that a policy compares with τ.
 _COMPARED: Mapping[PolicyKind, str] = {
     "similarity": "similarity",
     "relative": "share of the best similarity",
@@ -38,26 +38,26 @@ class UnknownDocument(InputError):
 class Explanation:
     """What a search does with one document.
 
-    If the key's filter hides the document, the explanation says that and nothing else. If the request's own filter
-    leaves it out, it has no rank and no score.
+    If the key's filter hides the document, the explanation says only that. If the request's own filter excludes it, the
+    explanation has no rank and no score.
 
     Attributes:
-        document_id: Of the document.
-        rule: What became of it.
-        why: The same in a sentence, with how near it was.
-        kept: Whether the search returns it.
-        filtered: Whether a filter leaves it out.
-        id: Of the passage that is explained: the first of the document that the search returns, else its most similar
-            one.
-        rank: Its place among all passages that the filters leave, from 1, or where results are grouped that of its
-            document; exact, whatever the kind of index, but where the passages are in an engine its place in the list
-            of the search.
-        ranked: How many passages or documents have a rank; None where an engine evaluates a filter.
-        score: Its similarity.
-        relevance: The probability that it is relevant; None where the release has no model of it.
-        compared: What the policy compares with `threshold`.
-        threshold: In force for this query; None where none is.
-        truncated: Whether its text is longer than the encoder's window, so that the end of it cannot be found.
+        document_id: Id of the document.
+        rule: Outcome for the document.
+        why: The outcome as a sentence, with the margin by which the document passed or missed.
+        kept: Whether the search returns the document.
+        filtered: Whether a filter excludes it.
+        id: Id of the explained passage: the first passage of the document that the search returns, else its most
+            similar one.
+        rank: Rank of the passage among all that pass the filters, from 1, or the rank of its document if results are
+            grouped. It is exact for every kind of index in the process; with an engine it is the place in the search's
+            list.
+        ranked: Number of passages or documents with a rank; None if an engine evaluates a filter.
+        score: Similarity.
+        relevance: Probability that it is relevant; None if the release has no relevance model.
+        compared: Score that the policy compares with `threshold`.
+        threshold: Threshold in force for this query; None if there is none.
+        truncated: Whether its text is longer than the encoder's window, so that the end cannot be found.
         query_truncated: Whether the encoder reads only the beginning of the query.
     """
 
@@ -77,7 +77,7 @@ class Explanation:
     query_truncated: bool = False
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of its JSON; `query_truncated` is there if it is true."""
+        """Return the fields of the JSON form, with `query_truncated` only if it is true."""
         fields = asdict(self)
         if not self.query_truncated:
             del fields["query_truncated"]
@@ -87,17 +87,18 @@ class Explanation:
 def explain(retriever: Retriever, documents: Documents, query: Query, document_id: str) -> Explanation:
     """Explain what a search does with a document.
 
-    It runs the search, and then compares the query with every document to find the rank.
+    This runs the search, then compares the query with every document to find the rank.
 
     Args:
-        retriever: Of the release.
-        documents: Of the release, by position.
+        retriever: Retriever of the release.
+        documents: Documents of the release, by position.
         query: The search.
-        document_id: Id of a passage, or of a document, which stands for its passages.
+        document_id: Id of a passage, or of a document, which stands for all its passages.
 
     Raises:
-        UnknownDocument: Where there is none, and InputError for a filter on a field that no document has, and for a
-            document in an engine that the search does not list.
+        UnknownDocument: If the release has no such document.
+        InputError: If the filter names a field that no document has, or if the documents are in an engine and the
+            search does not list this one.
     """
     passages = documents.positions(document_id)
     if not len(passages):
@@ -111,17 +112,13 @@ def explain(retriever: Retriever, documents: Documents, query: Query, document_i
     return _Search(retriever, documents, query).explain(visible)
 
 
-def _within(retriever: Retriever, wanted: Filter, passages: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return those of the passages that meet a filter, which may be empty."""
-    return passages[retriever.passages.meets(wanted, passages)] if wanted else passages
+def _within(retriever: Retriever, query_filter: Filter, passages: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the passages that meet a filter; an empty filter keeps all."""
+    return passages[retriever.passages.meets(query_filter, passages)] if query_filter else passages
 
 
 def _filtered(retriever: Retriever, documents: Documents, query: Query, passages: NDArray[np.int64]) -> Explanation:
-    """Explain a document that the filter of the request leaves out.
-
-    Args:
-        passages: Of it, which the query may see.
-    """
+    """Explain a document that the filter of the request excludes, by the positions of its permitted passages."""
     document = documents[int(passages[0])]
     missed = [
         _shown_field(document, next(on_fields((condition,))).field)
@@ -129,14 +126,14 @@ def _filtered(retriever: Retriever, documents: Documents, query: Query, passages
         if not retriever.passages.meets((condition,), passages).any()
     ]
     # Each condition alone may be met by another passage of the document.
-    why = f"The filter of the request leaves it out{f': {missed[0]}' if missed else ''}."
+    why = f"The request's filter excludes it{f': {missed[0]}' if missed else ''}."
     return Explanation(
         document.document_id, "filter", why, filtered=True, truncated=_is_truncated(retriever, documents, passages[0])
     )
 
 
 def _shown_field(document: Document, name: str) -> str:
-    """Say what a document has in a metadata field."""
+    """Describe a document's value in a metadata field."""
     value = document.metadata.get(name)
     return f"it has no {name!r}" if value is None else f"{name!r} is {value!r}"
 
@@ -147,26 +144,26 @@ def _is_truncated(retriever: Retriever, documents: Documents, position: np.int64
 
 
 class _Search:
-    """A search, all that it considers, and the ranks of what it does not."""
+    """A search with everything that it considers, and the ranks of the other documents."""
 
     def __init__(self, retriever: Retriever, documents: Documents, query: Query) -> None:
-        """Run the search; the parameters are those of `explain`."""
+        """Run the search; see `explain` for the parameters."""
         tokens = retriever.tokens([query.text])
         query = query.as_read(tokens[0])
         self._retriever, self._documents, self._query = retriever, documents, query
         self._parents = retriever.parents if query.group_by else None
         self._vector = retriever.embed(tokens)
-        # The same search three times: as asked, with all that it considers, and of passages for the model of relevance.
+        # The same search three times: as requested, with all considered results, and ungrouped for the relevance model.
         everything = replace(query, min_results=query.k)
-        asked = [query, everything, replace(everything, group_by=None)]
-        self._answer, self._considered, self._passages = retriever.answer(asked, np.repeat(self._vector, 3, axis=0))
+        searches = [query, everything, replace(everything, group_by=None)]
+        self._answer, self._considered, self._passages = retriever.answer(searches, np.repeat(self._vector, 3, axis=0))
         self._scope = both(query.permitted, query.filter or ())
 
     def explain(self, passages: NDArray[np.int64]) -> Explanation:
         """Explain one document.
 
         Args:
-            passages: Its positions within the filters, (p ≥ 1,) int64 ascending.
+            passages: (p ≥ 1,) int64 ascending positions of its passages that pass the filters.
         """
         position, score = self._choose(passages)
         passage_rank, rank, ranked = self._ranks(position, score)
@@ -191,14 +188,14 @@ class _Search:
         )
 
     def _choose(self, passages: NDArray[np.int64]) -> tuple[int, np.float32]:
-        """Choose the passage that is explained: the first that the search returns, else the most similar."""
+        """Choose the passage to explain: the first that the search returns, else the most similar."""
         scores = self._retriever.index.score(self._vector, passages[None])[0]
         returned = [place for place in self._answer.positions.tolist() if place in passages]
         place = int(np.searchsorted(passages, returned[0])) if returned else int(scores.argmax())
         return int(passages[place]), scores[place]
 
     def _ranks(self, position: int, score: np.float32) -> tuple[int, int, int | None]:
-        """Return the rank of a passage, the one that a reply would give it, and how many have one."""
+        """Return the rank of a passage, its rank in a reply, and how many passages or documents are ranked."""
         if self._retriever.passages.remote:
             rank = self._listed_rank(position)
             return rank, rank, None if self._scope else len(self._documents)
@@ -216,26 +213,25 @@ class _Search:
         """Return the place of a passage in the list of the search.
 
         Raises:
-            InputError: Where it is not there.
+            InputError: If the list does not contain it.
         """
-        found = self._passages.found
-        places = [] if found is None else np.flatnonzero(found == position).tolist()
+        retrieved = self._passages.retrieved
+        places = [] if retrieved is None else np.flatnonzero(retrieved == position).tolist()
         if not places:
             raise InputError(
-                "document_id: the search does not list it, and the engine that holds the documents cannot count those "
-                "above it; ask with a larger k"
+                "document_id: the search does not list this document, and the engine cannot count the documents above "
+                "it; request a larger k"
             )
         return int(places[0]) + 1
 
     def _measure(self, position: int, score: np.float32, rank: int) -> tuple[float | None, float]:
-        """Return the relevance of a passage and what the policy compares, as the list of passages gives them.
+        """Return the relevance of a passage and its decision score, computed from the list of passages.
 
-        Args:
-            rank: Its place among all passages, for one that is further down than the list.
+        `rank`, the rank among all passages, is used if the passage is beyond the list.
         """
-        found = self._passages.found
-        assert found is not None  # noqa: S101 (for the type checker: that search is not grouped)
-        positions, ranks = found, np.arange(1, len(found) + 1)
+        retrieved = self._passages.retrieved
+        assert retrieved is not None  # noqa: S101 (for the type checker: that search is not grouped)
+        positions, ranks = retrieved, np.arange(1, len(retrieved) + 1)
         if position not in positions:
             positions, ranks = np.append(positions, position), np.append(ranks, rank)
         scores = self._retriever.index.score(self._vector, positions[None])
@@ -251,7 +247,7 @@ class _Search:
         if not len(places):
             if self._sibling(position) is not None:
                 return "chunk"
-            # An approximate index may miss a passage that stands above the last one that it found.
+            # An approximate index may miss a passage that ranks above the last one it returned.
             beyond = rank > self._query.k and score <= self._considered.scores[-1]
             return "rank" if beyond else "index"
         below = bool(self._considered.below_threshold[places[0]])
@@ -262,7 +258,7 @@ class _Search:
         return "threshold"
 
     def _sibling(self, position: int) -> int | None:
-        """Return the passage by which the same document is considered where results are grouped, None without one."""
+        """Return the considered passage of the same document if results are grouped, None if there is none."""
         if self._parents is None:
             return None
         considered = self._considered.positions
@@ -270,19 +266,19 @@ class _Search:
         return int(siblings[0]) if len(siblings) else None
 
     def _why(self, rule: Rule, position: int, rank: int, score: np.float32, compared: float) -> str:
-        """Say in a sentence what became of the document, and how near it was."""
-        what, tau = _COMPARED[self._answer.policy], self._answer.threshold
+        """Return the outcome as a sentence, with the margin."""
+        score_name, tau = _COMPARED[self._answer.policy], self._answer.threshold
         margin = "no threshold is in force"
         if tau is not None:
-            margin = f"its {what} {compared:.4f} is {_distance(compared, tau)} the threshold {tau:.4f}"
-        asked = f"min_results asks for {self._query.min_results}"
+            margin = f"its {score_name} {compared:.4f} is {_distance(compared, tau)} the threshold {tau:.4f}"
+        requested = f"min_results requests {self._query.min_results}"
         match rule:
             case "kept" if tau is not None and compared < np.float32(tau):
-                why = f"It is returned as the best result of a query that is answered, although {margin}"
+                why = f"It is returned as the best result of an answered query, although {margin}"
             case "kept":
                 why = f"It is returned: {margin}"
             case "min_results":
-                why = f"It is returned only because {asked}: {self._refusal() if self._answer.refused else margin}"
+                why = f"It is returned only because {requested}: {self._refusal() if self._answer.refused else margin}"
             case "threshold":
                 why = f"The threshold drops it: {margin}"
             case "unanswerable" | "unreadable":
@@ -301,17 +297,17 @@ class _Search:
         return f"{why}{part}."
 
     def _refusal(self) -> str:
-        """Say by how much the query misses an answer, or that the encoder cannot read it."""
+        """Return why the query is refused, with the margin if it has one."""
         if self._query.unreadable:
-            return "the encoder knows less than half of its characters, so that its similarities mean nothing"
-        rule, found = self._retriever.abstention, self._passages.found
+            return "the encoder knows less than half of its characters, so its similarities are meaningless"
+        rule, retrieved = self._retriever.abstention, self._passages.retrieved
         assert rule is not None  # noqa: S101 (for the type checker: nothing else refuses a query)
-        assert found is not None  # noqa: S101 (for the type checker: that search is not grouped)
-        top = TopK(self._retriever.index.score(self._vector, found[None]), found[None])
+        assert retrieved is not None  # noqa: S101 (for the type checker: that search is not grouped)
+        top = TopK(self._retriever.index.score(self._vector, retrieved[None]), retrieved[None])
         score = float(rule.score.of([self._query.text], self._vector, top)[0])
         return (
-            f"the corpus seems to have no answer, as the query's score {score:.4f} is {_shown(rule.tau - score)} below "
-            f"the {rule.tau:.4f} from which queries are answered"
+            f"the corpus seems to have no answer: the query's score {score:.4f} is {_shown(rule.tau - score)} below "
+            f"the {rule.tau:.4f} needed for an answer"
         )
 
 
@@ -322,5 +318,5 @@ def _distance(value: float, tau: float) -> str:
 
 
 def _shown(difference: float) -> str:
-    """Format a difference so that a small one is not shown as none."""
+    """Format a difference so that a small one is not shown as zero."""
     return f"{difference:.4f}" if difference == 0 or difference >= 1e-4 else f"{difference:.1e}"

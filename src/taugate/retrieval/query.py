@@ -1,4 +1,4 @@
-"""A search, and the answer to it: what is kept of the top-K, and why nothing else is."""
+"""A query and its answer: the results kept from the top-K, and the reason if there are none."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,18 +23,20 @@ class Query:
     """One search.
 
     Attributes:
-        text: What is asked.
-        k: How many results are considered.
-        threshold: Overrides τ, and answers a query that would be refused; None takes the policy's.
-        min_results: So many are returned even where they score below the threshold, or the query is refused.
-        filter: The documents that are searched; None, or a filter without a condition, is all.
-        permitted: The documents that whoever asks may see, within which the filter holds. No query is refused there for
-            lack of an answer, as the words of all documents have a say in that.
-        group_by: `document` counts documents, and returns the best passage of each; None counts passages.
+        text: Text of the query.
+        k: Number of results that are considered.
+        threshold: Overrides τ, and answers a query that would be refused. None uses the policy's threshold.
+        min_results: At least this many results are returned, even if they score below the threshold or the query is
+            refused.
+        filter: Documents to search. None, or a filter without conditions, searches all.
+        permitted: Documents that the caller may see; `filter` applies within them. Queries with such a limit are never
+            refused as unanswerable, because that decision uses the words of all documents.
+        group_by: `document` counts documents and returns the best passage of each; None counts passages.
         exploration: Shows a few of the results that τ drops; None shows none.
-        truncated: The encoder reads only the beginning of the text.
-        unreadable: The encoder does not know most of the text, so that the query is refused. Both are False until the
-            text is tokenized, see `as_read`.
+        truncated: Whether the encoder reads only the beginning of the text. False until the text is tokenized, see
+            `as_read`.
+        unreadable: Whether most of the text is unknown to the encoder, so that the query is refused. False until the
+            text is tokenized.
     """
 
     text: str
@@ -49,28 +51,24 @@ class Query:
     unreadable: bool = False
 
     def as_read(self, tokens: Tokens) -> Self:
-        """Return the query with what the encoder reads of it.
-
-        Args:
-            tokens: Of its text.
-        """
+        """Return the query with `truncated` and `unreadable` set from the tokens of its text."""
         if self.truncated == tokens.truncated and self.unreadable == tokens.unreadable:
             return self
         return replace(self, truncated=tokens.truncated, unreadable=tokens.unreadable)
 
     @property
     def is_comparable(self) -> bool:
-        """True if the calibration speaks of such queries: read whole, and asked of all documents."""
+        """True if the calibration covers such queries: read in full, and searching all documents."""
         return not (self.filter or self.permitted or self.truncated or self.unreadable)
 
 
 @dataclass(frozen=True, slots=True)
-class Uncut:
-    """A query's results before the cut, which drift is watched by, whatever the query's own k and threshold are.
+class UncutResults:
+    """A query's results before the cut. Drift detection uses them, independent of the query's own k and threshold.
 
     Attributes:
-        scores: (K,) float32 similarities of the first K, K that of the policy.
-        kept: How many of them the policy keeps; 0 where the query is refused.
+        scores: (K,) float32 similarities of the first K results, with the K of the policy.
+        kept: Number of these that the policy keeps; 0 if the query is refused.
     """
 
     scores: Float32
@@ -79,33 +77,32 @@ class Uncut:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The results that one query keeps of its top-K, best first, and why it keeps no other.
+    """The results that a query keeps from its top-K, best first, and the reason if it keeps none.
 
     Attributes:
         positions: (kept,) int64 positions of the documents.
         scores: (kept,) float32 similarities.
-        ranks: (kept,) int64 places in the uncut list, from 1; a cut by probability does not always keep from the top
-            down.
-        relevance: (kept,) float32 probabilities that the documents are relevant; None where the release has no model of
-            it.
-        below_threshold: (kept,) bool, True where only `min_results` or exploration keeps a document.
-        propensities: (kept,) float32 probabilities that the query shows each: the share of exploration where only that
-            does, else 1.
-        considered: How many results the index returned, at most k.
-        best_score: The highest similarity, kept or not; None without a result.
-        threshold: That was in force, None where none was.
-        policy: What was compared with it.
-        calibrated: Whether a calibrated threshold, with the evidence for it, was in force, and every result passed it.
-            Within a filter it is in a certified stratum alone, as the top-K has other documents there than those that
-            the threshold was measured on; grouped by document it is for k = 1 alone, as more documents reach further
-            down the list of passages.
-        reason: Why nothing is kept, None where something is.
+        ranks: (kept,) int64 ranks before the cut, from 1. A cut by probability may skip ranks.
+        relevance: (kept,) float32 probabilities that the documents are relevant; None if the release has no relevance
+            model.
+        below_threshold: (kept,) bool, True for documents kept only by `min_results` or exploration.
+        propensities: (kept,) float32 probabilities that the query shows the result: the share of exploration if only
+            exploration keeps it, else 1.
+        considered: Number of results that the index returned, at most k.
+        best_score: Highest similarity, kept or not; None without a result.
+        threshold: Threshold in force; None if there was none.
+        policy: Kind of score that was compared with the threshold.
+        calibrated: Whether a calibrated threshold with its evidence was in force and every result passed it. Filtered
+            searches count only in a certified stratum, because their top-K holds other documents than the threshold was
+            measured on. Grouped searches count only for k = 1, because more documents reach further down the list of
+            passages.
+        reason: Why nothing is kept; None if any result is.
         refused: Whether the query is refused as a whole.
-        uncut: For drift, of the passages, grouped or not; None if the query is not `is_comparable`.
-        found: (w,) int64 positions of all results of the search, of which this is the cut; None where they are grouped.
-        truncated: Whether the encoder read only the beginning of the query, of which nothing was measured.
-        approximate: Whether the search was within a filter and through an engine, which may miss passages there.
-        documents: Those of the results, by position, where the search brought them; empty where they are in this
+        uncut: Passages before the cut, for drift detection, grouped or not; None unless the query `is_comparable`.
+        retrieved: (w,) int64 positions of all results before the cut; None if they are grouped.
+        truncated: Whether the encoder read only the beginning of the query; no calibration covers such queries.
+        approximate: Whether the search was filtered by an engine, which may miss passages then.
+        documents: Documents of the results by position if the search returned them; empty if the corpus is in this
             process.
     """
 
@@ -122,17 +119,19 @@ class Answer:
     calibrated: bool
     reason: Reason | None
     refused: bool
-    uncut: Uncut | None
-    found: NDArray[np.int64] | None
+    uncut: UncutResults | None
+    retrieved: NDArray[np.int64] | None
     truncated: bool = False
     approximate: bool = False
     documents: Mapping[int, Document] = field(default_factory=dict)
 
     def read(self, documents: Documents) -> list[Document]:
-        """Return the documents of the results, in their order.
+        """Return the documents of the results, in order.
 
         Args:
-            documents: Of the release, by position.
+            documents: All documents of the release, by position.
         """
-        positions = self.positions.tolist()
-        return [self.documents[each] if each in self.documents else documents[each] for each in positions]
+        return [
+            self.documents[position] if position in self.documents else documents[position]
+            for position in self.positions.tolist()
+        ]

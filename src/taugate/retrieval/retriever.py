@@ -1,4 +1,4 @@
-"""The retriever: encode, search, cut. The path that calibration measures is the path that the service runs."""
+"""The retriever encodes, searches and cuts. Calibration measures the same code path that the service runs."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -13,26 +13,22 @@ from taugate.retrieval.documents.filters import Filter, both
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.encoder.encoder import Role, Tokens
 from taugate.retrieval.index.grouping import DocumentSearch, Parents, first_of_each
-from taugate.retrieval.index.passages import Found, LocalPassages, Observe, Passages, unobserved
+from taugate.retrieval.index.passages import FoundPassages, LocalPassages, Observe, Passages, unobserved
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.policy.background import ReadDocuments
 from taugate.retrieval.policy.policy import Mask, Policy, decision_scores, keep_answered
 from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.query import Answer, Query, Reason, Uncut
+from taugate.retrieval.query import Answer, Query, Reason, UncutResults
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.similarity import Float32
 
 
 class Encoder(Protocol):
-    """Encodes texts as unit vectors, in two steps."""
+    """Encodes texts as unit vectors in two steps: tokenize, then embed."""
 
     def tokenize(self, texts: Sequence[str], role: Role) -> list[Tokens]:
-        """Return the token ids of each text.
-
-        Args:
-            role: Whether these are queries or documents.
-        """
+        """Return the token ids of texts of a role, queries or documents."""
         ...
 
     def padded(self, length: int) -> int:
@@ -50,13 +46,13 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _SearchGroup:
-    """Queries that are searched together: of the same depth, in the same documents.
+    """Queries that are searched together: with the same depth, in the same documents.
 
     Attributes:
-        rows: Their places in the batch.
-        depth: How many passages to search for.
-        scope: The filter to search within.
-        documents: Of how many documents to find passages; None where results are not grouped.
+        rows: Positions of the queries in the batch.
+        depth: Number of passages to search for.
+        scope: Filter to search within.
+        documents: Number of documents to find passages of; None if results are not grouped.
     """
 
     rows: list[int]
@@ -70,13 +66,13 @@ class _Listed:
     """The passages listed for some queries of a batch.
 
     Attributes:
-        rows: Their places in the batch.
-        found: The passages, best first, a row for each query.
-        policy: That cuts them.
+        rows: Positions of the queries in the batch.
+        result: The passages, best first, a row for each query.
+        policy: The policy that cuts them.
     """
 
     rows: list[int]
-    found: Found
+    result: FoundPassages
     policy: Policy
 
 
@@ -87,9 +83,9 @@ class _Results:
     Attributes:
         positions: (w,) int64.
         scores: (w,) float32 similarities.
-        decisions: (w,) float32, what the policy compares with τ.
+        decisions: (w,) float32 scores that the policy compares with τ.
         relevance: (w,) float32 or None.
-        answered: (1,) bool, False where the query is to be refused; None where no query is.
+        answered: (1,) bool, False if the query is to be refused; None if the release refuses no query.
     """
 
     positions: NDArray[np.int64]
@@ -99,7 +95,7 @@ class _Results:
     answered: Mask | None
 
     def at(self, places: NDArray[np.int64]) -> Self:
-        """Return some of the results, by their places in the list."""
+        """Return the results at these places in the list."""
         return replace(
             self,
             positions=self.positions[places],
@@ -114,15 +110,15 @@ class Retriever:
     """An encoder, an index and a policy that were calibrated together.
 
     Attributes:
-        encoder: Of queries.
-        index: Of the documents' vectors.
+        encoder: Encodes queries.
+        index: Index of the documents' vectors.
         policy: The cut.
-        relevance: Estimates the probability that a result is relevant; None where the release has no model.
-        projection: Of vectors, before they are compared; None for none.
-        metadata: Of the documents, for filters.
-        abstention: The rule by which queries are refused; None where none is.
-        parents: (N,) int32, as in DocumentStore.parents; None where every passage is a document.
-        elsewhere: Searches passages that are in an engine; None where they are here, in index and metadata.
+        relevance: Estimates the probability that a result is relevant; None if the release has no model.
+        projection: Applied to vectors before they are compared; None if there is none.
+        metadata: Metadata of the documents, for filters.
+        abstention: Rule that refuses queries; None if none is refused.
+        parents: (N,) int32 as in DocumentStore.parents; None if every passage is a document.
+        remote_passages: Searches passages in an engine; None if they are in this process, in `index` and `metadata`.
     """
 
     encoder: Encoder
@@ -133,29 +129,29 @@ class Retriever:
     metadata: Metadata = field(default_factory=Metadata)
     abstention: AnswerRule | None = None
     parents: Parents | None = None
-    elsewhere: Passages | None = None
+    remote_passages: Passages | None = None
 
     @cached_property
     def passages(self) -> Passages:
         """The passages that are searched."""
-        return self.elsewhere or LocalPassages(self.index, self.metadata)
+        return self.remote_passages or LocalPassages(self.index, self.metadata)
 
     def single_threaded(self) -> Self:
-        """Return the same with an encoder on one thread, for callers who embed in several threads at once."""
+        """Return a copy whose encoder uses one thread, for callers that embed in several threads at once."""
         return replace(self, encoder=self.encoder.single_threaded())
 
     def search(self, queries: Sequence[Query], observe: Observe = unobserved) -> list[Answer]:
         """Answer queries together, in one pass through the encoder and one through the index.
 
         Args:
-            queries: n of them.
+            queries: n queries.
             observe: See `embed` and `answer`.
 
         Raises:
-            InputError: For a filter on a field that no document has.
+            InputError: If a filter names a field that no document has.
         """
         tokens = self.tokens([query.text for query in queries])
-        read = [query.as_read(each) for query, each in zip(queries, tokens, strict=True)]
+        read = [query.as_read(text_tokens) for query, text_tokens in zip(queries, tokens, strict=True)]
         return self.answer(read, self.embed(tokens, observe), observe)
 
     def tokens(self, texts: Sequence[str]) -> list[Tokens]:
@@ -166,8 +162,8 @@ class Retriever:
         """Encode queries as vectors that are compared with documents, (n, d') float32.
 
         Args:
-            tokens: Of n queries.
-            observe: Receives the stages "encode" and, where there is a projection, "project".
+            tokens: Tokens of n queries.
+            observe: Receives the stages "encode" and, with a projection, "project".
         """
         start = time.perf_counter()
         vectors = self.encoder.embed(tokens)
@@ -183,100 +179,94 @@ class Retriever:
         return self.embed(self.tokens(texts))
 
     def answer(self, queries: Sequence[Query], vectors: Float32, observe: Observe = unobserved) -> list[Answer]:
-        """Answer queries whose vectors are known: search, then cut.
+        """Answer queries from their vectors: search, then cut.
 
         Args:
-            queries: n of them, as the encoder read them (`Query.as_read`).
+            queries: n queries, marked by `Query.as_read`.
             vectors: (n, d') float32.
-            observe: Receives the stages "search", in which filters are looked up too, with those of an engine before
-                it, and "filter", which is the cut.
+            observe: Receives the stages of an engine, then "search", which includes filters, and "filter", which is the
+                cut.
 
         Raises:
-            InputError: For a filter on a field that no document has, EngineUnavailable if an engine does not answer.
+            InputError: If a filter names a field that no document has.
+            EngineUnavailable: If an engine does not answer.
         """
         start = time.perf_counter()
-        lists = [each for group in self._search_groups(queries) for each in self._search(vectors, group, observe)]
+        lists = [listed for group in self._search_groups(queries) for listed in self._search(vectors, group, observe)]
         searched = time.perf_counter()
         observe("search", searched - start)
         answers: dict[int, Answer] = {}
-        for each in lists:
-            members = [queries[row] for row in each.rows]
-            answers |= zip(each.rows, self._cut(members, vectors[each.rows], each), strict=True)
+        for listed in lists:
+            members = [queries[row] for row in listed.rows]
+            answers |= zip(listed.rows, self._cut(members, vectors[listed.rows], listed), strict=True)
         observe("filter", time.perf_counter() - searched)
         return [answers[row] for row in range(len(queries))]
 
     def depth(self, query: Query) -> int:
-        """Return how many passages are searched for at least; the first `query.k`, or their documents, are considered.
+        """Return how many passages to search for; the first `query.k`, or their documents, are considered.
 
-        They are at least the K of the policy: what is relative to the best result or to the list is so whatever k is.
+        This is at least the K of the policy, so that scores relative to the best result or the list do not depend on k.
         """
         return max(self.policy.k, query.k)
 
     def groups(self, query: Query) -> bool:
-        """Tell whether results are grouped by document, which makes no difference for one result, nor without chunks.
-
-        Args:
-            query: That is searched for.
-        """
+        """Return whether results are grouped by document; with one result or no chunks, grouping changes nothing."""
         return query.group_by is not None and self.parents is not None and query.k > 1
 
     def rescores(self, query: Query) -> bool:
-        """Tell whether the list of an earlier search is of use: not where it grows with k, nor where it is elsewhere.
+        """Return whether the list of an earlier search can be reused.
 
-        To read the passages of a list from an engine takes as long as to search for them again.
+        It cannot if results are grouped, because the list grows with k, or if passages are in an engine, because
+        reading them takes as long as searching again.
         """
         return not self.groups(query) and not self.passages.remote
 
     def rescore(self, query: Query, vector: Float32, positions: NDArray[np.int64]) -> Answer:
-        """Answer a query from the results of an earlier search; similarities are computed again.
+        """Answer a query from the results of an earlier search, computing similarities again.
 
         Args:
-            query: That was searched before.
+            query: The earlier query.
             vector: (d',) float32.
-            positions: (w,) int64, all that was found, as in `Answer.found`.
+            positions: (w,) int64 positions of all results, as in `Answer.retrieved`.
 
         Raises:
-            ValueError: Where no search finds these: too many or too few, one of them twice, outside the filter or out
-                of order; and for a query of which `rescores` says that no list is kept.
+            ValueError: If no search can return these positions (too many or too few, a duplicate, outside the filter or
+                out of order), or if `rescores` is false for the query.
         """
         if not self.rescores(query):
-            raise ValueError("these results are searched for again")
+            raise ValueError("results of this query cannot be reused; search again")
         scope, documents = both(query.permitted, query.filter or ()), len(self.index)
         within = self.metadata.where(scope) if scope else None
         if ((positions < 0) | (positions >= documents)).any() or not (within is None or within[positions].all()):
-            raise ValueError("documents that the search is not about")
+            raise ValueError("positions outside the index or the filter")
         if len(positions) != min(self.depth(query), documents if within is None else np.count_nonzero(within)):
-            raise ValueError("more documents, or fewer, than a search finds")
+            raise ValueError("the number of documents is not that of a search")
         scores = self.index.score(vector[None], positions[None])
         better, worse = scores[0, :-1], scores[0, 1:]
         ordered = (better > worse) | ((better == worse) & (positions[:-1] < positions[1:]))
-        if not (np.isfinite(scores).all() and ordered.all()):  # nor can one be there twice
-            raise ValueError("documents in another order than that of their similarity")
-        listed = _Listed([0], Found(TopK(scores, positions[None])), self.policy.within(scope))
+        if not (np.isfinite(scores).all() and ordered.all()):  # this also rules out duplicates
+            raise ValueError("documents are not ordered by similarity")
+        listed = _Listed([0], FoundPassages(TopK(scores, positions[None])), self.policy.within(scope))
         (answer,) = self._cut([query], vector[None], listed)
         return answer
 
     def _search_groups(self, queries: Sequence[Query]) -> list[_SearchGroup]:
-        """Put queries of the same depth and filter together, and of the same k where results are grouped.
+        """Group queries of the same depth and filter, and of the same k if results are grouped.
 
-        Each depth is searched by itself: in a longer list an approximate index finds more, which a query must not owe
-        to its company.
+        Each depth is searched separately: an approximate index finds more in a longer list, and a query's results must
+        not depend on the other queries of the batch.
         """
         rows_of: dict[tuple[int, Filter, Filter, int | None], list[int]] = {}
         for row, query in enumerate(queries):
             documents = query.k if self.groups(query) else None
             rows_of.setdefault((self.depth(query), query.permitted, query.filter or (), documents), []).append(row)
         return [
-            _SearchGroup(rows, depth, both(permitted, wanted) if wanted else permitted, documents)
-            for (depth, permitted, wanted, documents), rows in rows_of.items()
+            _SearchGroup(rows, depth, both(permitted, query_filter) if query_filter else permitted, documents)
+            for (depth, permitted, query_filter, documents), rows in rows_of.items()
         ]
 
     def _search(self, vectors: Float32, group: _SearchGroup, observe: Observe) -> Iterator[_Listed]:
-        """Search for the queries of a group.
-
-        Args:
-            vectors: Of the whole batch, (n, d') float32.
-        """
+        """Search for the queries of a group, given the vectors of the whole batch, (n, d') float32."""
         queries, policy = vectors[group.rows], self.policy.within(group.scope)
         if self.parents is None or group.documents is None:
             yield _Listed(group.rows, self.passages.find(queries, group.depth, group.scope, observe), policy)
@@ -286,17 +276,17 @@ class Retriever:
         within = DocumentSubset(self.metadata.where(group.scope)) if group.scope else None
         search = DocumentSearch(self.index, self.parents, within)
         for rows, top in search.search(queries, group.depth, group.documents):
-            yield _Listed([group.rows[row] for row in rows.tolist()], Found(top), policy)
+            yield _Listed([group.rows[row] for row in rows.tolist()], FoundPassages(top), policy)
 
     def _cut(self, queries: Sequence[Query], vectors: Float32, listed: _Listed) -> Iterator[Answer]:
         """Cut the results of queries that were searched together.
 
-        Everything is computed from the list of passages, as calibration does; grouping then takes some of them.
+        Everything is computed from the ungrouped list of passages, as in calibration; grouping then selects from it.
         """
-        found, top, policy = listed.found, listed.found.top, listed.policy
-        relevance = self.relevance.estimate(vectors, top, results=_contents(found)) if self.relevance else None
+        top, policy = listed.result.top, listed.policy
+        relevance = self.relevance.estimate(vectors, top, results=_contents(listed.result)) if self.relevance else None
         decisions = decision_scores(policy.kind, top.scores, relevance)
-        # How rare a word is, which a refusal may rest on, would tell whether any document has it.
+        # A refusal may depend on how rare a word is, which would reveal whether a hidden document contains it.
         abstention = None if queries[0].permitted else self.abstention
         answered = abstention.answered([query.text for query in queries], vectors, top) if abstention else None
         k = policy.k
@@ -309,25 +299,27 @@ class Retriever:
                 None if relevance is None else relevance[row],
                 _answered(query, None if answered is None else answered[row : row + 1]),
             )
-            uncut = Uncut(results.scores[:k], passing[row]) if query.is_comparable else None
+            uncut = UncutResults(results.scores[:k], passing[row]) if query.is_comparable else None
             if self.parents is not None and self.groups(query):
                 results = results.at(first_of_each(self.parents, results.positions))
-            yield self._cut_one(query, results, policy, uncut, found)
+            yield self._cut_one(query, results, policy, uncut, listed.result)
 
-    def _cut_one(self, query: Query, results: _Results, policy: Policy, uncut: Uncut | None, found: Found) -> Answer:
-        """Keep what passes of the first k; where that is too few, fill up with the best of the rest."""
+    def _cut_one(
+        self, query: Query, results: _Results, policy: Policy, uncut: UncutResults | None, search_result: FoundPassages
+    ) -> Answer:
+        """Keep the results among the first k that pass; if they are too few, add the best of the dropped ones."""
         overridden = query.threshold is not None
         threshold = np.float32(query.threshold) if overridden else policy.threshold
         answered = None if overridden else results.answered
         passing = keep_answered(results.decisions[None, : query.k], threshold, answered)[0]
         chosen = np.flatnonzero(passing)
         if query.min_results > len(chosen):
-            others = np.flatnonzero(~passing)[: query.min_results - len(chosen)]
-            chosen = np.sort(np.concatenate([chosen, others]))
+            dropped = np.flatnonzero(~passing)[: query.min_results - len(chosen)]
+            chosen = np.sort(np.concatenate([chosen, dropped]))
         refused = answered is not None and not answered.any()
         chosen, propensities = _explore(query, results, chosen, len(passing), refused=refused)
         below_threshold = ~passing[chosen]
-        # Within a filter, refusals are not certified. Nothing is of a query that was not read whole.
+        # Refusals are not certified within a filter, and nothing is for a query that was truncated.
         certified = self.abstention is None or not (query.filter or query.permitted)
         certified = certified and not (query.truncated or query.unreadable)
         return Answer(
@@ -345,36 +337,39 @@ class Retriever:
             reason=_reason(query, len(passing), len(chosen), refused),
             refused=refused,
             uncut=uncut,
-            found=None if self.groups(query) else results.positions,
+            retrieved=None if self.groups(query) else results.positions,
             truncated=query.truncated,
-            approximate=found.approximate,
+            approximate=search_result.approximate,
             documents={
-                position: found.candidates[position].document
+                position: search_result.candidates[position].document
                 for position in results.positions[chosen].tolist()
-                if position in found.candidates
+                if position in search_result.candidates
             },
         )
 
 
-def _contents(found: Found) -> ReadDocuments | None:
-    """Return the contents of the results, (n, w), where the search brought them."""
-    positions = found.top.positions
-    if not positions.size or not found.candidates:
+def _contents(search_result: FoundPassages) -> ReadDocuments | None:
+    """Return the contents of the results, (n, w), if the search returned them."""
+    positions = search_result.top.positions
+    if not positions.size or not search_result.candidates:
         return None
-    candidates = [found.candidates[position] for position in positions.ravel().tolist()]
-    read = ReadDocuments.of(np.stack([each.vector for each in candidates]), [each.document for each in candidates])
+    candidates = [search_result.candidates[position] for position in positions.ravel().tolist()]
+    vectors = np.stack([candidate.vector for candidate in candidates])
+    read = ReadDocuments.of(vectors, [candidate.document for candidate in candidates])
     return ReadDocuments(read.vectors.reshape(*positions.shape, -1), read.lengths.reshape(positions.shape))
 
 
 def _explore(
     query: Query, results: _Results, chosen: NDArray[np.int64], considered: int, *, refused: bool
 ) -> tuple[NDArray[np.int64], Float32]:
-    """Add the dropped results that exploration shows; returns the places of all, and their propensities.
+    """Add the dropped results that exploration shows; returns the places of all results and their propensities.
 
     Args:
-        chosen: (n,) int64 places of the results that are kept.
-        considered: How many results the cut was made of.
-        refused: Whether the query is refused as a whole, where nothing is explored.
+        query: Query with its exploration.
+        results: Results before the cut.
+        chosen: (n,) int64 places of the kept results.
+        considered: Number of results before the cut.
+        refused: Whether the query is refused as a whole; then nothing is explored.
     """
     if query.exploration is None or refused:
         return chosen, np.ones(len(chosen), dtype=np.float32)
@@ -387,16 +382,12 @@ def _explore(
 
 
 def _answered(query: Query, answered: Mask | None) -> Mask | None:
-    """Return whether a query is answered, as _Results has it.
-
-    Args:
-        answered: What the rule of abstention says.
-    """
+    """Return `_Results.answered` of a query, given the decision of the abstention rule."""
     return np.zeros(1, dtype=np.bool_) if query.unreadable else answered
 
 
 def _reason(query: Query, considered: int, kept: int, refused: bool) -> Reason | None:
-    """Return why nothing is kept; an index of documents returns no result only where the filter leaves none."""
+    """Return why nothing is kept; the index returns no result only if no document meets the filter."""
     if kept:
         return None
     if not considered:

@@ -1,1 +1,1 @@
-"""The online service: loads a release and answers searches."""
+"""The online service, which loads a release and serves searches."""

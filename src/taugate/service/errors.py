@@ -1,4 +1,4 @@
-"""Every error that a caller of the API can get, each with its HTTP status and its stable code (docs/api.md).
+"""All errors that a caller of the API can get, each with its HTTP status and its stable code (docs/api.md).
 
 ApiError
 ├── BadRequest         400 bad_request
@@ -11,16 +11,16 @@ ApiError
 ├── Overloaded         429 overloaded, with Retry-After
 ├── RateLimited        429 rate_limited, with Retry-After
 ├── HeadersTooLarge    431 headers_too_large
-├── ClientGone         499 client_gone, in the log and the metrics: nobody is there to read it
+├── ClientGone         499 client_gone, only in the log and the metrics: the client has gone
 ├── NotReady           503 not_ready, with Retry-After
 ├── EngineAway         503 engine_unavailable, with Retry-After
 └── DeadlineExceeded   504 deadline_exceeded
 
-Any room of the service raises these; service/api/replies.py turns them into replies. That file also answers what the
-framework refuses by itself (400 bad_json, 404 not_found for a path, 405 method_not_allowed), and
-service/api/request_context.py answers 500 internal for any other exception. Two refusals come before there is a
-request: 408 request_timeout and 503 overloaded (service/process/refusals.py). uvicorn answers 400 in plain text to
-what is not HTTP at all.
+Every package of the service raises these; service/api/replies.py turns them into replies. That module also replies to
+the framework's own errors (400 bad_json, 404 not_found for a path, 405 method_not_allowed), and
+service/api/request_context.py replies 500 internal to any other exception. Two refusals happen before there is a
+request: 408 request_timeout and 503 overloaded (service/process/refusals.py). uvicorn replies 400 in plain text to
+bytes that are not HTTP.
 """
 
 import math
@@ -29,12 +29,12 @@ from typing import ClassVar
 
 
 class ApiError(Exception):
-    """An error that a caller gets as a reply; `str(error)` is the message, which never repeats a query's text.
+    """An error that is sent to the caller as a reply; `str(error)` is the message, which never quotes a query.
 
     Attributes:
         status: HTTP status.
-        code: The stable name in `error.code` of the reply, which clients may rely on.
-        headers: Further headers of the reply.
+        code: Stable name in `error.code` of the reply, which clients may rely on.
+        headers: Additional headers of the reply.
     """
 
     status: ClassVar[int]
@@ -43,19 +43,19 @@ class ApiError(Exception):
 
 
 class BadRequest(ApiError):
-    """The HTTP is ambiguous: two readers could disagree about where the request ends."""
+    """The HTTP is ambiguous: two parsers could disagree about where the request ends."""
 
     status, code, headers = 400, "bad_request", {"Connection": "close"}
 
 
 class Unauthorized(ApiError):
-    """There is no API key, or an unknown or expired one. The message names both headers that can carry a key."""
+    """The API key is missing, unknown or expired. The message names both headers that can carry a key."""
 
     status, code, headers = 401, "unauthorized", {"WWW-Authenticate": "Bearer"}
 
 
 class Forbidden(ApiError):
-    """The key is valid, but it may not do this."""
+    """The key is valid, but not authorized for this request."""
 
     status, code = 403, "forbidden"
 
@@ -67,7 +67,7 @@ class NotFound(ApiError):
 
 
 class ReloadFailed(ApiError):
-    """The current release cannot replace the one in service, which stays."""
+    """The current release cannot be loaded; the previous one keeps serving."""
 
     status, code = 409, "reload_failed"
 
@@ -79,7 +79,7 @@ class TooLarge(ApiError):
 
 
 class Invalid(ApiError):
-    """The body is well-formed JSON but asks for something impossible."""
+    """The body is well-formed JSON, but the request cannot be carried out."""
 
     status, code = 422, "invalid"
 
@@ -91,28 +91,24 @@ class HeadersTooLarge(ApiError):
 
 
 class Overloaded(ApiError):
-    """The queue is full. Retry-After is one second, its smallest value: long enough to empty the queue many times."""
+    """The queue is full. Retry-After is one second, its smallest value: enough to empty the queue many times."""
 
     status, code, headers = 429, "overloaded", {"Retry-After": "1"}
 
 
 class RateLimited(ApiError):
-    """The key has exceeded its rate.
-
-    Attributes:
-        message: For the caller.
-        seconds: Until its next query may pass, rounded up in Retry-After.
-    """
+    """The key has exceeded its rate."""
 
     status, code = 429, "rate_limited"
 
     def __init__(self, message: str, seconds: float) -> None:
+        """Set Retry-After to the number of seconds until the next query may pass, rounded up."""
         super().__init__(message)
         self.headers = {"Retry-After": str(max(1, math.ceil(seconds)))}
 
 
 class ClientGone(ApiError):
-    """The caller closed the connection. 499 is nginx's status for this."""
+    """The client closed the connection; nginx uses the status 499 for this."""
 
     status, code = 499, "client_gone"
 
@@ -124,15 +120,15 @@ class NotReady(ApiError):
 
 
 class EngineAway(ApiError):
-    """The engine that holds the documents does not answer. Retry-After is two seconds: it is asked every second."""
+    """The engine that holds the documents is not responding. It is tried every second; Retry-After is two seconds."""
 
     status, code, headers = 503, "engine_unavailable", {"Retry-After": "2"}
 
     def __init__(self) -> None:
-        super().__init__("the engine that holds the documents does not answer; the service asks it every second")
+        super().__init__("the engine that holds the documents is not responding; the service retries every second")
 
 
 class DeadlineExceeded(ApiError):
-    """The answer took longer than TAUGATE_DEADLINE_MS."""
+    """The reply took longer than TAUGATE_DEADLINE_MS."""
 
     status, code = 504, "deadline_exceeded"

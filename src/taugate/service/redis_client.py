@@ -1,6 +1,6 @@
-"""Redis as the service uses it: clients that never wait or read for long, and a circuit breaker for when it is ill.
+"""Redis clients with limits on the time and size of replies, and a circuit breaker for when Redis is failing.
 
-redis-py has no option that bounds the size of an answer, so its connections are subclassed here (docs/dependencies.md).
+redis-py has no option that limits the size of a reply, so its connections are subclassed here (docs/dependencies.md).
 """
 
 import asyncio
@@ -18,38 +18,39 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.connection import AbstractConnection
 
-_log = logging.getLogger("taugate.redis")
-# Of the answer to one command, or to a pipeline. The state of the drift alarms has 70 kB; 770 kB with blocks of 10,000.
+_log = logging.getLogger(__name__)
+# Size of the reply to a command or a pipeline. The state of the drift alarms has 70 kB; 770 kB with blocks of 10,000.
 MAX_STATE_BYTES = 1 << 20
-# Of the cache: positions and a vector, 4 bytes a number, are some 2 kB. Parsed, bytes take thirty times as much memory.
+# The same for the cache. Positions and a vector, 4 bytes per number, have some 2 kB. Parsed bytes take thirty times as
+# much memory.
 MAX_CACHED_BYTES = 128 << 10
-# Connections of one process. A round trip on the loopback takes .2 ms, so that 16 carry far more than an encoder needs.
+# Per process. A round trip on the loopback takes 0.2 ms, so 16 connections carry far more than an encoder needs.
 _CONNECTIONS = 16
-# After a failure: long enough that a Redis which is down costs one query in hundreds its timeout, short enough that
-# one which came back is in use within seconds.
+# Seconds after a failure: long enough that only one query in hundreds waits for a Redis that is down, short enough that
+# a Redis that has recovered is used again within seconds.
 _FIRST_PAUSE, _MAX_PAUSE = 0.5, 8.0
 
 
 class _ReadBudget:
-    """Bytes of an answer that may still be read; raises redis.ConnectionError when more are."""
+    """Number of bytes of a reply that may still be read; raises redis.ConnectionError if it is exceeded."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.renew()
 
     def renew(self) -> None:
-        """Begin the next answer."""
-        self._left = self._limit
+        """Start with the next reply."""
+        self._remaining = self._limit
 
     def spend(self, size: int) -> None:
-        """Count bytes that are read, or are about to be."""
-        self._left -= max(size, 0)
-        if self._left < 0:
-            raise redis.ConnectionError(f"it answers more than {self._limit:,} bytes")
+        """Count bytes that were read, or are about to be read."""
+        self._remaining -= max(size, 0)
+        if self._remaining < 0:
+            raise redis.ConnectionError(f"the reply is longer than {self._limit:,} bytes")
 
 
 class _LimitedSocket:
-    """A socket that reads no answer beyond the budget, nor for longer than twice the timeout."""
+    """A socket that does not read a reply beyond its budget, nor for longer than twice the timeout."""
 
     def __init__(self, inner: socket.socket, timeout: float | None) -> None:
         self._inner, self._timeout = inner, timeout
@@ -57,7 +58,7 @@ class _LimitedSocket:
         self._began = time.monotonic()
 
     def sendall(self, data: bytes) -> None:
-        """Send a command; what is read after it is another answer."""
+        """Send a command, whose reply has a new budget."""
         self._budget.renew()
         self._began = time.monotonic()
         self._inner.sendall(data)
@@ -69,7 +70,7 @@ class _LimitedSocket:
         self._budget.spend(len(data))
         return data
 
-    def recv_into(self, buffer: Any, *arguments: int) -> int:  # noqa: ANN401 (whatever takes bytes; hiredis reads so)
+    def recv_into(self, buffer: Any, *arguments: int) -> int:  # noqa: ANN401 (any buffer; hiredis reads this way)
         """Read into a buffer."""
         self._check_time()
         size = self._inner.recv_into(buffer, *arguments)
@@ -77,35 +78,35 @@ class _LimitedSocket:
         return size
 
     def _check_time(self) -> None:
-        """Raise TimeoutError for an answer that takes too long as a whole: the socket's timeout is for each read.
+        """Raise TimeoutError if the whole reply takes too long; the socket's own timeout applies to each read.
 
-        A read that does not wait only checks whether the connection is alive, perhaps long after the answer.
+        A non-blocking read only checks whether the connection is alive, perhaps long after the reply.
         """
         waits = self._inner.gettimeout() != 0
         if waits and self._timeout is not None and time.monotonic() - self._began > self._timeout:
             raise TimeoutError
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (all else is the socket's own)
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (any attribute of the socket)
         return getattr(self._inner, name)
 
 
 class _LimitedReader:
-    """A stream reader that reads no answer beyond the budget; its callers have timeouts of their own."""
+    """A stream reader that does not read a reply beyond its budget; its callers have their own timeouts."""
 
     def __init__(self, inner: asyncio.StreamReader) -> None:
         self._inner, self._budget = inner, _ReadBudget(MAX_CACHED_BYTES)
 
     def renew(self) -> None:
-        """Begin the next answer."""
+        """Start with the next reply."""
         self._budget.renew()
 
     async def readexactly(self, size: int) -> bytes:
         """Read exactly `size` bytes."""
-        self._budget.spend(size)  # before they are waited for: the stream keeps them until all are there
+        self._budget.spend(size)  # before waiting, because the stream buffers the bytes until all have arrived
         return await self._inner.readexactly(size)
 
     async def readline(self) -> bytes:
-        """Read a line; the stream limits one to 64 KiB by itself."""
+        """Read a line, which the stream itself limits to 64 KiB."""
         line = await self._inner.readline()
         self._budget.spend(len(line))
         return line
@@ -116,20 +117,16 @@ class _LimitedReader:
         self._budget.spend(len(data))
         return data
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (all else is the stream's own)
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (any attribute of the stream)
         return getattr(self._inner, name)
 
 
-def limit_answers(pool: redis.ConnectionPool) -> redis.ConnectionPool:
-    """Bound what the connections of a pool read, and return the pool.
-
-    Args:
-        pool: Of connections by TCP, with TLS, or by a Unix socket; those that it opens from now on are bounded.
-    """
+def limit_replies(pool: redis.ConnectionPool) -> redis.ConnectionPool:
+    """Limit the size of replies on all connections that a pool opens from now on, and return the pool."""
     base: type[AbstractConnection] = pool.connection_class
 
     class LimitedConnection(base):  # type: ignore[misc,valid-type]
-        """redis-py has no limit of its own to set; `_connect` is where it opens the socket, since 3.0."""
+        """A connection with a `_LimitedSocket`. redis-py opens the socket in `_connect`, since version 3.0."""
 
         def _connect(self) -> Any:  # noqa: ANN401
             return _LimitedSocket(super()._connect(), self.socket_timeout)
@@ -138,20 +135,20 @@ def limit_answers(pool: redis.ConnectionPool) -> redis.ConnectionPool:
     return pool
 
 
-def _limit_async_answers(pool: AsyncConnectionPool) -> AsyncConnectionPool:
-    """Do as `limit_answers` for asyncio."""
+def _limit_async_replies(pool: AsyncConnectionPool) -> AsyncConnectionPool:
+    """Do the same as `limit_replies` for asyncio."""
     base: type[AsyncConnection] = pool.connection_class
 
     class LimitedAsyncConnection(base):  # type: ignore[misc,valid-type]
-        """redis-py's parsers read from `_reader`.
+        """A connection with a `_LimitedReader` as `_reader`, from which redis-py's parsers read.
 
-        A property, because a connection by a Unix socket begins to talk to Redis inside `_connect`, right after it has
-        set `_reader`; one by TCP does so later.
+        `_reader` is a property, because a connection over a Unix socket sends its first commands within `_connect`,
+        right after setting `_reader`. A TCP connection does so later.
         """
 
         @property
         def _reader(self) -> Any:  # noqa: ANN401
-            """The stream reader with its limit, None while there is no connection."""
+            """The limited stream reader, None if not connected."""
             return self._limited_reader
 
         @_reader.setter
@@ -163,12 +160,12 @@ def _limit_async_answers(pool: AsyncConnectionPool) -> AsyncConnectionPool:
         async def _connect(self) -> None:
             try:
                 await super()._connect()
-            except redis.RedisError:  # else one by a Unix socket stays open, in database 0 or without its user
+            except redis.RedisError:  # else a Unix socket would remain open, with database 0 or the wrong user
                 await self.disconnect()
                 raise
 
         async def send_packed_command(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401
-            """Send a command; what is read after it is another answer."""
+            """Send a command, whose reply has a new budget."""
             if self.is_connected:
                 self._reader.renew()
             await super().send_packed_command(*arguments, **options)
@@ -178,14 +175,14 @@ def _limit_async_answers(pool: AsyncConnectionPool) -> AsyncConnectionPool:
 
 
 def connect(url: str, timeout: float) -> Redis:
-    """Make a client for asyncio, which connects when it is first used.
+    """Make a client for asyncio, which connects on first use.
 
     Args:
-        url: Redis://, rediss:// or unix://.
-        timeout: Seconds for connecting, for an answer, and for a free connection.
+        url: URL with the scheme redis, rediss or unix.
+        timeout: Longest wait for a connection, for a reply, and for a free connection, in seconds.
 
     Raises:
-        ValueError: For what is no URL.
+        ValueError: If the URL is malformed.
     """
     pool = BlockingConnectionPool.from_url(
         url,
@@ -195,21 +192,21 @@ def connect(url: str, timeout: float) -> Redis:
         socket_connect_timeout=timeout,
         retry=Retry(NoBackoff(), 0),
     )
-    return Redis.from_pool(_limit_async_answers(pool))
+    return Redis.from_pool(_limit_async_replies(pool))
 
 
-# Is told when Redis begins to answer (None) and when it stops (with the error).
+# Called with None when Redis starts to respond, and with the error when it stops.
 OnChange = Callable[[Exception | None], None]
 
 
 class CircuitBreaker:
-    """Keeps callers from waiting for a Redis that is ill: after a failure nobody asks it for a while.
+    """Keeps callers from waiting for a failing Redis: after a failure, it is not used for a while.
 
-    The pause doubles with each further failure; after it a single caller asks for all. A caller does this:
+    The pause doubles with each further failure. After the pause, a single caller tries on behalf of all. Usage:
 
         if breaker.allows():
             failures = breaker.failures
-            ... ask, and then either breaker.succeeded() or breaker.failed(error, failures)
+            ... send a command, then call breaker.succeeded() or breaker.failed(error, failures)
     """
 
     def __init__(
@@ -220,42 +217,42 @@ class CircuitBreaker:
         first_pause: float = _FIRST_PAUSE,
         longest_pause: float = _MAX_PAUSE,
     ) -> None:
-        """Begin closed, so that anybody may ask.
+        """Start closed, so that every caller may use Redis.
 
         Args:
-            on_change: Is told when Redis begins or stops to answer.
-            up: Whether it is taken to answer already, None where the first answer or failure is a change.
-            first_pause: Seconds.
-            longest_pause: Seconds.
+            on_change: Function that is called when Redis starts or stops responding.
+            up: Whether Redis is assumed to be responding; if None, the first reply or failure counts as a change.
+            first_pause: Pause after the first failure, in seconds.
+            longest_pause: Longest pause, in seconds.
         """
         self._on_change, self._up = on_change, up
         self._first_pause, self._longest_pause = first_pause, longest_pause
         self._open_until = 0.0
-        self.failures = 0  # since it answered last
+        self.failures = 0  # since the last reply
 
     def allows(self) -> bool:
-        """Tell whether a caller may ask, which then has to say how that went."""
+        """Return whether a caller may use Redis. If so, it must report the outcome."""
         now = time.monotonic()
         if now < self._open_until:
             return False
-        if self.failures:  # this caller asks for all: the next one only after another pause, unless it is answered
+        if self.failures:  # this caller tries on behalf of all; unless it succeeds, the next one is after another pause
             self._open_until = now + self._pause()
         return True
 
     def succeeded(self) -> None:
-        """Note that Redis answered."""
+        """Record that Redis replied."""
         self.failures, self._open_until = 0, 0.0
         if not self._up:
             self._up = True
             self._on_change(None)
 
     def failed(self, error: Exception, failures: int) -> None:
-        """Note that Redis did not answer as it should.
+        """Record that Redis did not reply as expected.
 
         Args:
-            error: What was raised.
-            failures: The number of them when it was asked. Where that has changed since, another caller has found out
-                already.
+            error: The exception.
+            failures: Number of failures when the command was sent. If it has changed since, another caller has already
+                reported the failure.
         """
         if failures != self.failures:
             return
@@ -273,18 +270,17 @@ def log_changes(purpose: str, timeout: float, on_change: Callable[[bool], None] 
     """Return a function for CircuitBreaker that logs each change.
 
     Args:
-        purpose: What Redis is used for.
-        timeout: Seconds after which an answer is given up.
-        on_change: Is told as well whether Redis answers.
+        purpose: Use of Redis, for the log.
+        timeout: Longest wait for a reply, in seconds, for the log.
+        on_change: Function that is also called, with whether Redis is responding.
     """
 
     def changed(error: Exception | None) -> None:
         on_change(error is None)
         if error is None:
-            _log.info("Redis answers", extra={"fields": {"for": purpose}})
+            _log.info("Redis is responding", extra={"fields": {"for": purpose}})
         else:
-            reason = str(error) or f"no answer within {timeout * 1000:.0f} ms"
-            fields = {"for": purpose, "reason": reason}
-            _log.warning("Redis does not answer and is left alone for a while", extra={"fields": fields})
+            fields = {"for": purpose, "reason": str(error) or f"no reply within {timeout * 1000:.0f} ms"}
+            _log.warning(f"Redis is not responding; retrying within {_MAX_PAUSE:g} s", extra={"fields": fields})
 
     return changed

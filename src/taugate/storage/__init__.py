@@ -1,1 +1,1 @@
-"""Files replaced atomically, locks, digests and object stores: what stands on the operating system alone."""
+"""Atomic file replacement, locks, digests and object stores, which depend on the operating system only."""

@@ -1,4 +1,4 @@
-"""Regular files: opened without surprises, read up to a limit, replaced in one step, appended to, and digested."""
+"""Regular files: opened safely, read up to a limit, replaced atomically, appended to, and digested."""
 
 import errno
 import hashlib
@@ -14,32 +14,30 @@ from typing import Any
 import orjson
 from safetensors import SafetensorError
 
-# A link is not followed, and a pipe that nobody writes to does not block whoever opens it. Windows has neither.
+# Links are not followed, and opening a pipe without a writer does not block. Windows has neither flag.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
-# What a volume answers that lacks a call: SMB, FUSE, vfat, 9p and mounts of object storage lack some.
+# Error codes of volumes that lack a call: SMB, FUSE, vfat, 9p and mounts of object storage lack some.
 UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY})
 
-_QUOTED = re.compile(r"(?:^|: )([^:]+) \(os error \d+\)")  # how Rust writes an error of the system
+_QUOTED = re.compile(r"(?:^|: )([^:]+) \(os error \d+\)")  # Rust's format of system errors
 
 
 @contextmanager
 def open_regular(path: Path) -> Iterator[tuple[BufferedReader, int]]:
     """Open a regular file for reading; yields it with its size in bytes.
 
-    Args:
-        path: The file. A symbolic link, a pipe, a device or a folder is refused.
-
     Raises:
-        OSError: , which is FileNotFoundError where there is no such file.
+        OSError: If the path is a symbolic link, a pipe, a device or a folder, or cannot be opened; FileNotFoundError
+            if there is no such file.
     """
     descriptor = os.open(path, _FLAGS)
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a plain file", str(path))
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            yield file, found.st_size
+            yield file, status.st_size
     finally:
         os.close(descriptor)
 
@@ -48,11 +46,11 @@ def read_bounded(path: Path, max_bytes: int) -> bytes:
     """Read a whole regular file of at most `max_bytes` bytes.
 
     Args:
-        path: The file, as in `open_regular`.
-        max_bytes: A longer file is an error, and never read to its end.
+        path: File to read; see `open_regular`.
+        max_bytes: Size limit; a longer file is an error and never read to its end.
 
     Raises:
-        OSError: .
+        OSError: If the file is too long or cannot be read.
     """
     with open_regular(path) as (file, _):
         content = file.read(max_bytes + 1)
@@ -62,24 +60,24 @@ def read_bounded(path: Path, max_bytes: int) -> bytes:
 
 
 def atomic_write(path: Path, content: bytes, *, mode: int = 0o644, folder: Path | None = None) -> None:
-    """Replace a file in one step: a reader, or a machine that loses power, sees the old content or the new one.
+    """Replace a file atomically: readers, also after a power failure, see the old content or the new one.
 
-    Two processes must not write the same path at once; callers hold a lock or a staging folder of their own.
+    Two processes must not write the same path at once; callers hold a lock or use their own staging folder.
 
     Args:
-        path: The file, which need not exist.
-        content: All of its new bytes.
-        mode: Its permission bits, whatever the umask, if the volume has any (`set_mode`); by default everybody may read
-            it, as whoever serves may be another user.
-        folder: Where it is written before it gets its name, on the same file system; by default beside `path`.
+        path: File to write, which need not exist.
+        content: New content.
+        mode: Permission bits, independent of the umask, if the volume has any (`set_mode`). By default every user may
+            read the file, because the service may run as another user.
+        folder: Folder for the temporary file, on the same file system; by default that of `path`.
 
     Raises:
-        OSError: ; `path` is then as it was.
+        OSError: If writing fails; `path` is unchanged then.
     """
     partial = (folder or path.parent) / f".{path.name}.new"
-    partial.unlink(missing_ok=True)  # of a writer that was killed, who may be another user
+    partial.unlink(missing_ok=True)  # left by a killed writer, which may be another user
     try:
-        # Created with no more than its bits, as a volume may not let them be changed.
+        # Created with the final bits at most, because a volume may not allow changing them.
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -93,15 +91,7 @@ def atomic_write(path: Path, content: bytes, *, mode: int = 0o644, folder: Path 
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Write a file that nobody reads yet, and wait until it is on the disk.
-
-    Args:
-        path: The file, replaced where it exists.
-        content: All of its bytes.
-
-    Raises:
-        OSError: .
-    """
+    """Write a file that has no readers yet, and wait until it is on the disk."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()
@@ -109,14 +99,10 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def set_mode(target: int | Path, mode: int) -> None:
-    """Set permission bits, if the volume has any and this user may change them; else those of the mount hold.
-
-    Args:
-        target: A descriptor or a path.
-        mode: The bits.
+    """Set permission bits if the volume has any and this user may change them; otherwise those of the mount apply.
 
     Raises:
-        OSError: For any other failure.
+        OSError: If it fails for another reason.
     """
     try:
         os.chmod(target, mode)  # noqa: PTH101 (a descriptor has no path)
@@ -126,13 +112,10 @@ def set_mode(target: int | Path, mode: int) -> None:
 
 
 def sync(descriptor: int) -> None:
-    """Wait until a file, or the names in a folder, are on the disk, if the volume can do that.
-
-    Args:
-        descriptor: Of the open file or folder.
+    """Wait until an open file, or the names in an open folder, are on the disk, if the volume supports it.
 
     Raises:
-        OSError: , as when the disk is full.
+        OSError: If it fails for another reason, such as a full disk.
     """
     try:
         os.fsync(descriptor)
@@ -142,13 +125,10 @@ def sync(descriptor: int) -> None:
 
 
 def disk_failure(error: Exception) -> str | None:
-    """Return what went wrong with a file, in the system's words; None for an error of another kind.
+    """Return the system's message for a failure to write files; None for an error of another kind.
 
-    Only Python's own code raises OSError: safetensors and tokenizers quote the system in errors of theirs, and PyTorch
-    raises a RuntimeError when it cannot finish a file.
-
-    Args:
-        error: Whatever was raised while files were written.
+    Only Python's own code raises OSError: safetensors and tokenizers quote the system in their own errors, and PyTorch
+    raises a RuntimeError if it cannot finish a file.
     """
     if isinstance(error, OSError):
         return error.strerror or str(error)
@@ -156,23 +136,23 @@ def disk_failure(error: Exception) -> str | None:
         return quoted[1]
     if isinstance(error, SafetensorError):
         return str(error)
-    if "inline_container.cc" in str(error):  # where torch.save writes; it counts bytes, and knows no system
-        return "a file cannot be written whole, as on a full disk"
+    if "inline_container.cc" in str(error):  # raised by torch.save, without a system error
+        return "a file cannot be written completely; the disk may be full"
     return None
 
 
 def append_lines(descriptor: int, lines: bytes) -> None:
-    """Append lines to a log that several processes share, all of them or none.
+    """Append all lines or none to a log that several processes share.
 
-    Where the last writer was killed in the middle of a line, its torn line is ended first, so that it spoils no other.
-    The caller has the log locked, and calls fsync where the lines must survive a power cut.
+    If the last writer was killed within a line, the torn line is ended first. The caller holds a lock on the log, and
+    calls fsync if the lines must survive a power failure.
 
     Args:
-        descriptor: Of the log, open for reading and for appending (O_RDWR | O_APPEND).
-        lines: Whole lines, each with its line break.
+        descriptor: Descriptor of the log, open for reading and appending (O_RDWR | O_APPEND).
+        lines: Complete lines with line breaks.
 
     Raises:
-        OSError: , as where the disk is full.
+        OSError: If writing fails, for instance on a full disk.
     """
     size = os.fstat(descriptor).st_size
     if size and os.pread(descriptor, 1, size - 1) != b"\n":
@@ -181,19 +161,13 @@ def append_lines(descriptor: int, lines: bytes) -> None:
         while lines:
             lines = lines[os.write(descriptor, lines) :]
     except OSError:
-        with suppress(OSError):  # a pipe, for one, cannot be truncated
+        with suppress(OSError):  # pipes cannot be truncated
             os.ftruncate(descriptor, size)
         raise
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power cut: those of new, renamed and removed files.
-
-    Not every volume can do that (`sync`).
-
-    Raises:
-        OSError: .
-    """
+    """Make new, renamed and removed files of a folder survive a power failure, if the volume supports it (`sync`)."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         sync(descriptor)
@@ -208,15 +182,10 @@ def sha256_file(path: Path) -> str:
 
 
 def sha256_files(folder: Path, names: Iterable[str]) -> str:
-    """Return one SHA-256 of several files of a folder and of their names, in hexadecimal.
-
-    Args:
-        folder: Where the files are.
-        names: Of the files, relative to it; their order does not matter.
-    """
+    """Return one hexadecimal SHA-256 of several files of a folder and of their relative names, in any order."""
     return sha256_json({name: sha256_file(folder / name) for name in names})
 
 
 def sha256_json(value: Any) -> str:  # noqa: ANN401 (any JSON value)
-    """Return the SHA-256 of a JSON value in canonical form, in hexadecimal: compact, keys sorted, shortest numbers."""
+    """Return the hexadecimal SHA-256 of a JSON value in canonical form: compact, sorted keys, shortest numbers."""
     return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()

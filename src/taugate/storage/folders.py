@@ -1,4 +1,4 @@
-"""Folders that are filled under a temporary name and published in one step, and the cache that holds some of them."""
+"""Folders that are filled under a temporary name and published atomically, and the cache folder."""
 
 import logging
 import os
@@ -15,31 +15,28 @@ from taugate.errors import InputError
 from taugate.storage.locks import EXCLUSIVE, SHARED, acquire
 
 _LOG = logging.getLogger(__name__)
-# A writer locks its folder right after making it; one that has been without a lock for this long has no living writer.
+# A writer locks its folder right after creating it, so a folder unlocked for this long has no living writer.
 _UNLOCKED_SECONDS = 60
-# Where nothing can be locked, age has to do: the longest fill, an export or a copy of a release, takes minutes.
+# Without locks, age decides: the longest fill, an export or a copy of a release, takes minutes.
 _STALE_SECONDS = 24 * 3600
 
 
 @contextmanager
 def staging_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """Make an empty folder to fill, and remove it afterwards unless it was published.
+    """Create an empty folder to fill, and remove it afterwards unless it was published.
 
-    Folders of the same prefix that killed writers left behind are removed first.
+    Abandoned folders with the same prefix are removed first.
 
     Args:
-        parent: The folder to make it in, which is made where needed.
-        prefix: The start of its name.
-
-    Raises:
-        OSError: .
+        parent: Folder to create it in, which is created if needed.
+        prefix: Start of its name.
     """
     parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(parent, prefix)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # a file system without locks
+        with suppress(OSError):  # the file system has no locks
             acquire(descriptor, SHARED)
         yield folder
     finally:
@@ -48,14 +45,9 @@ def staging_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def remove_abandoned(parent: Path, prefix: str) -> None:
-    """Remove the staging folders whose writers were killed.
-
-    Args:
-        parent: The folder they are in.
-        prefix: The start of their names.
-    """
+    """Remove staging folders of killed writers, whose names start with `prefix`, from a folder."""
     for folder in parent.glob(f"{prefix}*"):
-        with suppress(OSError):  # its writer may be publishing it right now, or it is another user's
+        with suppress(OSError):  # it may be being published, or belong to another user
             if _is_abandoned(folder):
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -65,36 +57,28 @@ def _is_abandoned(folder: Path) -> bool:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         return age > _UNLOCKED_SECONDS and acquire(descriptor, EXCLUSIVE)
-    except OSError:  # NFS locks no folder exclusively
+    except OSError:  # NFS cannot lock folders exclusively
         return age > _STALE_SECONDS
     finally:
         os.close(descriptor)
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that a user has named, and those above it.
+    """Create a folder that the user has named, and its parents.
 
     Raises:
-        InputError: If that is not possible there.
+        InputError: If it cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(
-            f"{folder}: cannot be made ({error.strerror}); name a folder that can be written to"
-        ) from error
+        raise InputError(f"{folder}: cannot be created ({error.strerror}); name a writable folder") from error
 
 
 def publish(folder: Path, target: Path) -> None:
-    """Rename a staging folder to its final name.
+    """Rename a staging folder to its final path on the same file system.
 
-    Args:
-        folder: The staging folder.
-        target: Its final path, on the same file system; where another writer has published the same there already, that
-            one stays.
-
-    Raises:
-        OSError: .
+    If another writer has published the folder already, that one is kept.
     """
     try:
         folder.rename(target)
@@ -104,31 +88,32 @@ def publish(folder: Path, target: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Return the folder for what can be made again, which need not exist.
+    """Return the cache folder, which need not exist.
 
     It is TAUGATE_CACHE, else `taugate` in the user's cache directory: XDG_CACHE_HOME, else `.cache` in the home
-    directory (XDG Base Directory specification). If that is not known or cannot be written to, as for a container's
-    user without a name, it is a private folder among the temporary files, and a warning says so once per process.
+    directory (XDG Base Directory specification). If that is unknown or not writable, as for a container's user without
+    a name, it is a private folder among the temporary files, with one warning per process.
 
     Raises:
-        InputError: If others can write to that private folder, OSError if there is none for temporary files.
+        InputError: If others can write to that private folder.
+        OSError: If there is no folder for temporary files.
     """
     if chosen := os.environ.get("TAUGATE_CACHE"):
         return Path(chosen)
     folder = _user_cache()
-    if folder is not None and _can_be_written(folder):
+    if folder is not None and _is_writable(folder):
         return folder / "taugate"
-    return _temporary_cache("this user has no home directory" if folder is None else f"{folder} cannot be written to")
+    return _temporary_cache("this user has no home directory" if folder is None else f"{folder} is not writable")
 
 
 def set_missing_home() -> None:
-    """Give a user without a home directory a private one among the temporary files, for libraries that write to `~`.
+    """Set HOME to a private folder among the temporary files if the user has no home directory.
 
-    Without HOME and without an entry in the user database, they write to a folder named `~` in the working directory,
-    or end in an error. A HOME that is set is left alone.
+    Without HOME and an entry in the user database, libraries that write to `~` write to a folder of that name in the
+    working directory, or fail. A HOME that is set is not changed.
     """
     if _home() is None:
-        with suppress(OSError, InputError):  # said by `cache_folder`, if a cache is needed at all
+        with suppress(OSError, InputError):  # `cache_folder` reports it if a cache is needed
             os.environ["HOME"] = str(_private_folder())
 
 
@@ -142,7 +127,7 @@ def _home() -> Path | None:
 
 
 def _user_cache() -> Path | None:
-    """Return the user's cache directory, None if it is not known; a relative XDG_CACHE_HOME is to be ignored."""
+    """Return the user's cache directory, None if it is unknown; a relative XDG_CACHE_HOME is ignored."""
     chosen = Path(os.environ.get("XDG_CACHE_HOME") or ".")
     if chosen.is_absolute():
         return chosen
@@ -150,8 +135,8 @@ def _user_cache() -> Path | None:
     return None if home is None else home / ".cache"
 
 
-def _can_be_written(folder: Path) -> bool:
-    """Tell whether files can be made in a folder, or the folder can be made. Nothing is made."""
+def _is_writable(folder: Path) -> bool:
+    """Return whether files can be created in a folder, or the folder itself, without creating anything."""
     for path in (folder, *folder.parents):
         try:
             path.stat()
@@ -168,23 +153,23 @@ def _private_name() -> str:
 
 
 def _private_folder() -> Path:
-    """Make a folder among the temporary files that this user alone can write to.
+    """Create a folder among the temporary files that only this user can write to.
 
     Raises:
-        InputError: .
-        OSError: .
+        InputError: If others can write to it.
+        OSError: If it cannot be created.
     """
     folder = Path(tempfile.gettempdir()) / _private_name()
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise InputError(f"{folder}: others can write to it; name a folder for the cache in TAUGATE_CACHE")
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise InputError(f"{folder}: others can write to it; set TAUGATE_CACHE to a private folder")
     return folder
 
 
 @cache
-def _temporary_cache(why: str) -> Path:
+def _temporary_cache(reason: str) -> Path:
     folder = _private_folder() / "cache"
-    _LOG.warning("%s, so the cache is %s; to keep it longer, name a folder in TAUGATE_CACHE", why, folder)
+    _LOG.warning("%s; using the temporary cache %s; set TAUGATE_CACHE to keep the cache", reason, folder)
     return folder

@@ -1,4 +1,4 @@
-"""Locks on files (flock): shared or exclusive, with a deadline, and with the name of whoever has the lock."""
+"""File locks (flock): shared or exclusive, with a deadline and the name of the holder."""
 
 import errno
 import fcntl
@@ -17,21 +17,21 @@ from taugate.storage.files import UNSUPPORTED, set_mode
 _LOG = logging.getLogger(__name__)
 _NO_LOCKS = UNSUPPORTED | {errno.ENOLCK}  # ENOLCK: NFS without lockd
 SHARED, EXCLUSIVE = fcntl.LOCK_SH, fcntl.LOCK_EX
-_POLL_SECONDS = 0.02  # flock has no deadline of its own; nobody notices a fiftieth of a second
+_POLL_SECONDS = 0.02  # flock has no timeout, so it is polled
 
 
 def acquire(descriptor: int, mode: int, seconds: float = 0) -> bool:
-    """Lock an open file; returns False where another descriptor still has it locked at the deadline.
+    """Lock an open file; returns False if another descriptor still holds the lock at the deadline.
 
-    Two descriptors exclude each other also within one process, and closing one releases its lock.
+    Two descriptors also exclude each other within one process. Closing a descriptor releases its lock.
 
     Args:
-        descriptor: Of the open file; on NFS, an exclusive lock takes one that can write.
+        descriptor: Descriptor of the file; on NFS, an exclusive lock requires a writable one.
         mode: SHARED or EXCLUSIVE.
-        seconds: How long to wait.
+        seconds: Timeout.
 
     Raises:
-        OSError: Where the file system has no locks.
+        OSError: If the file system has no locks.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -45,12 +45,7 @@ def acquire(descriptor: int, mode: int, seconds: float = 0) -> bool:
 
 
 def is_at(descriptor: int, path: Path) -> bool:
-    """Tell whether an open file still has this path: by the time a lock is granted, the file may have been removed.
-
-    Args:
-        descriptor: Of the open file.
-        path: Where it was opened.
-    """
+    """Return whether an open file is still at its path; it may have been removed before a lock was granted."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -58,19 +53,16 @@ def is_at(descriptor: int, path: Path) -> bool:
 
 
 def open_or_create(path: Path, flags: int) -> int:
-    """Open a file, or create it with its directory's own read and write permissions, whatever the umask.
+    """Open a file, or create it with its directory's read and write permissions, and return the descriptor.
 
-    So all users who may change the directory may open the file.
+    All users who may change the directory may then open the file, whatever the umask.
 
     Args:
-        path: The file; a symbolic link is refused.
-        flags: As of `os.open`.
-
-    Returns:
-        A descriptor.
+        path: File to open; a symbolic link is refused.
+        flags: Flags of `os.open`.
 
     Raises:
-        ReleaseError: Where the directory cannot be written to.
+        ReleaseError: If the directory is not writable.
     """
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW
     try:
@@ -79,7 +71,7 @@ def open_or_create(path: Path, flags: int) -> int:
         descriptor = os.open(path, flags | os.O_CREAT, 0o600)
     except OSError as error:
         raise ReleaseError(
-            f"{path.parent}: cannot be changed from here ({error.strerror}: {path.name}); run this where it is writable"
+            f"{path.parent}: is not writable ({error.strerror}: {path.name}); run the command where it is"
         ) from error
     if os.fstat(descriptor).st_uid == os.geteuid():
         set_mode(descriptor, path.parent.stat().st_mode & 0o666)
@@ -88,16 +80,16 @@ def open_or_create(path: Path, flags: int) -> int:
 
 @contextmanager
 def exclusive_lock(path: Path, seconds: float) -> Iterator[str | None]:
-    """Lock a file exclusively; yields None with the lock, or, past the deadline, the name of the process that has it.
+    """Lock a file exclusively; yields None with the lock, or the name of the holder after the deadline.
 
-    On a volume without locks it yields None as well, and a warning says that nothing keeps two commands apart.
+    On a volume without locks it also yields None, and logs a warning that commands are not kept apart.
 
     Args:
-        path: The lock file, created where needed; whoever has the lock may remove it.
-        seconds: How long to wait.
+        path: Lock file, created if needed; its holder may remove it.
+        seconds: Timeout.
 
     Raises:
-        ReleaseError: Where the directory cannot be written to.
+        ReleaseError: If the directory is not writable.
     """
     while True:
         descriptor = open_or_create(path, os.O_RDWR)
@@ -105,9 +97,9 @@ def exclusive_lock(path: Path, seconds: float) -> Iterator[str | None]:
             if not acquire_if_possible(descriptor, path.parent, seconds):
                 yield os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
                 return
-            if not is_at(descriptor, path):  # removed by its last holder, and perhaps created again
+            if not is_at(descriptor, path):  # its last holder removed it, and it may exist again
                 continue
-            with suppress(OSError):  # the name only helps others; a full disk must not keep anyone from pruning
+            with suppress(OSError):  # the name is only informative; pruning must work on a full disk
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
             yield None
@@ -117,15 +109,15 @@ def exclusive_lock(path: Path, seconds: float) -> Iterator[str | None]:
 
 
 def acquire_if_possible(descriptor: int, folder: Path, seconds: float = 0) -> bool:
-    """Lock an open file exclusively, as `acquire` does; on a volume without locks, warn and return True.
+    """Lock an open file exclusively like `acquire`, but on a volume without locks, warn and return True.
 
     Args:
-        descriptor: Of the open file.
-        folder: That the warning names.
-        seconds: How long to wait.
+        descriptor: Descriptor of the file.
+        folder: Folder for the warning.
+        seconds: Timeout.
 
     Raises:
-        OSError: For any other failure.
+        OSError: If locking fails for another reason.
     """
     try:
         return acquire(descriptor, EXCLUSIVE, seconds)
@@ -139,8 +131,8 @@ def acquire_if_possible(descriptor: int, folder: Path, seconds: float = 0) -> bo
 @cache
 def _warn_of_missing_locks(folder: Path, reason: str) -> None:
     _LOG.warning(
-        "%s: its file system has no locks (flock: %s), so run one command at a time there: nothing keeps a second one "
-        "from writing to it",
+        "%s: the file system has no locks (flock: %s); run one command at a time there, because simultaneous ones can "
+        "overwrite each other's files",
         folder,
         reason,
     )

@@ -1,6 +1,6 @@
-"""Object storage below a URL (fsspec): small objects whole, large ones in blocks, and few errors in place of many.
+"""Object storage below a URL (fsspec): small objects at once, large ones in blocks, with two kinds of errors.
 
-Nothing is ever listed: a listing may be late, and names are known from the layout of a release or of a data set.
+Objects are never listed, because listings may be stale; names follow from the layout of a release or a data set.
 """
 
 import errno
@@ -15,14 +15,14 @@ from urllib.parse import urlsplit
 from taugate.errors import InputError, ReleaseError, StoreError
 from taugate.storage.files import open_regular
 
-_BLOCK = 8 << 20  # bytes: S3's own clients ask for as much at a time
-# Seconds: a store answers in less than one, and a service that starts has a copy to fall back on. s3fs asks five times
-# by itself, with pauses.
+_BLOCK = 8 << 20  # bytes, as S3's own clients request at a time
+# Seconds. A store responds within one, and a starting service can fall back on its copy. s3fs itself makes five
+# attempts with pauses.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 10, "retries": {"max_attempts": 0}}},
     "file": {"auto_mkdir": True},
 }
-# Error codes of an object that can never be read: a folder, no regular file, a socket, a link to itself.
+# Error codes of objects that can never be read: a folder, an irregular file, a socket, a link to itself.
 _NOT_A_FILE = {errno.EINVAL, errno.ENXIO, errno.ELOOP}
 _FRESH = {"skip_instance_cache": True, "use_listings_cache": False}  # credentials and objects may have changed
 
@@ -30,19 +30,20 @@ _FRESH = {"skip_instance_cache": True, "use_listings_cache": False}  # credentia
 class Store:
     """The objects below a URL, by names with forward slashes.
 
+    The constructor and all methods raise StoreError if the store does not respond, and ReleaseError if it refuses.
+    Methods that read raise FileNotFoundError if there is no such object.
+
     Attributes:
-        url: Such as s3://bucket/prefix, without credentials. The constructor and every method raise StoreError where
-            the store does not answer, and ReleaseError where it refuses; methods that read raise FileNotFoundError
-            where there is no such object.
+        url: URL such as s3://bucket/prefix, without credentials.
 
     Raises:
-        InputError: For a URL that cannot be used.
+        InputError: If the URL cannot be used.
     """
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         if "@" in urlsplit(url).netloc:
-            raise InputError("the URL holds credentials; leave them to the environment (docs/storage.md)")
+            raise InputError("the URL holds credentials; pass them by the environment (docs/storage.md)")
         try:
             from fsspec.core import url_to_fs
             from fsspec.implementations.local import LocalFileSystem
@@ -56,24 +57,24 @@ class Store:
             raise InputError(f"{url}: the package for {protocol}:// is missing; {extra}") from error
         except ValueError as error:
             raise InputError(f"{url}: {error}; give a URL such as s3://bucket/prefix") from error
-        except OSError as error:  # some connect at once
-            raise StoreError(f"{url}: the store does not answer ({error}); check that it is reachable") from error
+        except OSError as error:  # some file systems connect at once
+            raise StoreError(f"{url}: the store does not respond ({error}); check that it is reachable") from error
         self._local = isinstance(self._files, LocalFileSystem)
 
-    def read(self, name: str, most: int) -> bytes:
-        """Read a whole object of at most `most` bytes.
+    def read(self, name: str, max_bytes: int) -> bytes:
+        """Read an object of at most `max_bytes` bytes.
 
         Raises:
-            ReleaseError: Where it has more.
+            ReleaseError: If it is larger.
         """
         with self._translated_errors(name), self._opened(name) as source:
-            content: bytes = source.read(most + 1)
-        if len(content) > most:
-            raise ReleaseError(f"{self.url}/{name}: more than {most} bytes; remove it, and push the release again")
+            content: bytes = source.read(max_bytes + 1)
+        if len(content) > max_bytes:
+            raise ReleaseError(f"{self.url}/{name}: more than {max_bytes} bytes; remove it, and push the release again")
         return content
 
     def size(self, name: str) -> int | None:
-        """Return the size of an object in bytes, None where there is no such object."""
+        """Return the size of an object in bytes, None if there is no such object."""
         try:
             with self._translated_errors(name):
                 return int(self._files.info(self._path(name))["size"])
@@ -81,16 +82,16 @@ class Store:
             return None
 
     def folder_names(self) -> list[str]:
-        """Return the names of the folders at the URL; none where there is nothing yet."""
+        """Return the names of the folders at the URL; empty if there is nothing yet."""
         try:
             with self._translated_errors(""):
                 entries = self._files.ls(self._root, detail=True)
         except FileNotFoundError:
             return []
-        return [str(each["name"]).rstrip("/").rpartition("/")[2] for each in entries if each["type"] == "directory"]
+        return [str(entry["name"]).rstrip("/").rpartition("/")[2] for entry in entries if entry["type"] == "directory"]
 
-    def download(self, name: str, target: BinaryIO | None, most: int) -> tuple[int, str]:
-        """Download at most `most` + 1 bytes of an object, into `target` where given; returns its size and SHA-256."""
+    def download(self, name: str, target: BinaryIO | None, max_bytes: int) -> tuple[int, str]:
+        """Download at most `max_bytes` + 1 bytes of an object into `target`, if any; returns size and SHA-256."""
         with self._opened(name) as source:
 
             def read(size: int) -> bytes:
@@ -98,24 +99,24 @@ class Store:
                     block: bytes = source.read(size)
                     return block
 
-            return copy_bounded(read, target, most)
+            return copy_bounded(read, target, max_bytes)
 
     def upload(self, path: Path, name: str) -> None:
-        """Upload a file, in parts where it is large."""
+        """Upload a file, in parts if it is large."""
         with self._translated_errors(name, missing=True):
             self._files.put_file(str(path), self._path(name))
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a small object in one step."""
+        """Write a small object atomically."""
         with self._translated_errors(name, missing=True):
-            if self._local:  # without a transaction, only a folder would show the object half written
+            if self._local:  # without a transaction, a folder would show a half-written object
                 with self._files.transaction:
                     self._files.pipe_file(self._path(name), content)
             else:
                 self._files.pipe_file(self._path(name), content)
 
     def remove(self, name: str) -> None:
-        """Remove an object; there need be none."""
+        """Remove an object if it exists."""
         with suppress(FileNotFoundError), self._translated_errors(name):
             self._files.rm_file(self._path(name))
 
@@ -129,15 +130,15 @@ class Store:
                 if self._local:
                     source: Any = opened.enter_context(open_regular(self._local_path(name)))[0]
                 else:
-                    found = self._files.open(self._path(name), "rb", block_size=_BLOCK, cache_type="readahead")
-                    source = opened.enter_context(found)
+                    remote_file = self._files.open(self._path(name), "rb", block_size=_BLOCK, cache_type="readahead")
+                    source = opened.enter_context(remote_file)
             yield source
 
     def _local_path(self, name: str) -> Path:
         """Return the path of an object in a local folder.
 
         Raises:
-            ReleaseError: For a link out of the folder.
+            ReleaseError: If it is a link out of the folder.
         """
         path = Path(os.path.realpath(self._path(name)))
         if not path.is_relative_to(os.path.realpath(self._root)):
@@ -146,11 +147,12 @@ class Store:
 
     @contextmanager
     def _translated_errors(self, name: str, *, missing: bool = False) -> Iterator[None]:
-        """Raise whatever the store raises as ReleaseError or StoreError.
+        """Raise exceptions of the store as ReleaseError or StoreError.
 
-        Each file system of fsspec has exceptions of its own, and of its HTTP client, with no common base.
+        Every file system of fsspec has its own exceptions, and those of its HTTP client, without a common base.
 
         Args:
+            name: Object for the message.
             missing: Whether FileNotFoundError is translated, too.
         """
         try:
@@ -162,21 +164,21 @@ class Store:
                 raise
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise (ReleaseError if _is_refusal(error) else StoreError)(
-                f"{self.url}/{name}: the store does not answer or refuses ({reason}); check that it is reachable, and "
+                f"{self.url}/{name}: the store does not respond or refuses ({reason}); check that it is reachable, and "
                 "that the environment has credentials for it"
             ) from error
 
 
-def copy_bounded(read: Callable[[int], bytes], target: BinaryIO | None, most: int) -> tuple[int, str]:
-    """Copy a stream in blocks, at most `most` + 1 bytes; returns how many were copied, and their SHA-256.
+def copy_bounded(read: Callable[[int], bytes], target: BinaryIO | None, max_bytes: int) -> tuple[int, str]:
+    """Copy at most `max_bytes` + 1 bytes of a stream in blocks; returns the number of bytes and their SHA-256.
 
     Args:
-        read: Returns the next bytes, at most as many as it is asked for, and none at the end.
-        target: Where they are written, None for nowhere.
-        most: Bytes that are expected at most.
+        read: Returns the next bytes, at most the given number, and none at the end.
+        target: File to write to; None to discard the bytes.
+        max_bytes: Largest expected size.
     """
     digest, size = hashlib.sha256(), 0
-    while size <= most and (block := read(min(_BLOCK, most + 1 - size))):
+    while size <= max_bytes and (block := read(min(_BLOCK, max_bytes + 1 - size))):
         digest.update(block)
         size += len(block)
         if target is not None:
@@ -185,12 +187,14 @@ def copy_bounded(read: Callable[[int], bytes], target: BinaryIO | None, most: in
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Tell whether an error is an answer of the store that would be the same again.
+    """Return whether an error is a reply of the store that a retry would not change.
 
-    Missing credentials are none: those of a machine's role come from a service that may be down as well.
+    Missing credentials are not, because a machine's role gets them from a service that may be down.
     """
     if isinstance(error, OSError) and error.errno in _NOT_A_FILE:
         return True
-    if type(error).__name__ == "ParamValidationError":  # a bucket's name; botocore is not there for other stores
+    if (
+        type(error).__name__ == "ParamValidationError"
+    ):  # invalid bucket name; botocore is not installed for other stores
         return True
     return isinstance(error, FileNotFoundError | PermissionError | ValueError)

@@ -1,4 +1,4 @@
-"""Where a command puts a result of many files: a folder of this machine, or object storage below a URL."""
+"""Places for results of many files: a local folder, or object storage below a URL."""
 
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -13,84 +13,84 @@ _STAGING = ".writing-"
 class Place(Protocol):
     """Files by names with forward slashes.
 
-    Methods raise OSError in a folder; StoreError and ReleaseError, as `Store` does, below a URL. Those that read raise
-    FileNotFoundError where there is no such file.
+    Methods raise OSError for a folder, and StoreError and ReleaseError, like `Store`, for a URL. Methods that read
+    raise FileNotFoundError if there is no such file.
     """
 
     url: str
 
-    def read(self, name: str, most: int) -> bytes:
-        """Read a whole file of at most `most` bytes; more is an error."""
+    def read(self, name: str, max_bytes: int) -> bytes:
+        """Read a file of at most `max_bytes` bytes; a larger file is an error."""
         ...
 
     def size(self, name: str) -> int | None:
-        """Return the size of a file in bytes, None where there is no such file."""
+        """Return the size of a file in bytes, None if there is no such file."""
         ...
 
-    def download(self, name: str, target: BinaryIO | None, most: int) -> tuple[int, str]:
-        """Copy at most `most` + 1 bytes of a file, into `target` where given; returns its size and SHA-256."""
+    def download(self, name: str, target: BinaryIO | None, max_bytes: int) -> tuple[int, str]:
+        """Copy at most `max_bytes` + 1 bytes of a file into `target`, if any; returns its size and SHA-256."""
         ...
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file in one step, replacing what is there: readers see the old one or the new one, never a part."""
+        """Write or replace a file atomically: readers see the old or the new content, never a part."""
         ...
 
     def remove(self, name: str) -> None:
-        """Remove a file; there need be none."""
+        """Remove a file if it exists."""
         ...
 
 
 class Folder:
-    """A folder as a place; several processes may write the same file at once, and the last one wins.
+    """A local folder; several processes may write the same file at once, and the last one wins.
 
-    Attributes:
-        path: Of the folder, which is made with the first file that is written.
+    Args:
+        path: Path of the folder, which is created with the first file.
     """
 
     def __init__(self, path: Path) -> None:
         self.url = str(path)
         self._path = path
 
-    def read(self, name: str, most: int) -> bytes:
-        """Read a whole file of at most `most` bytes.
+    def read(self, name: str, max_bytes: int) -> bytes:
+        """Read a file of at most `max_bytes` bytes.
 
         Raises:
-            OSError: Where it has more.
+            OSError: If it is larger.
         """
         with open_regular(self._path / name) as (file, size):
-            if size > most:
-                raise OSError(f"{self._path / name}: more than {most} bytes")
-            return file.read(most)
+            if size > max_bytes:
+                raise OSError(f"{self._path / name}: more than {max_bytes} bytes")
+            return file.read(max_bytes)
 
     def size(self, name: str) -> int | None:
-        """Return the size of a file in bytes, None where there is no such file."""
+        """Return the size of a file in bytes, None if there is no such file."""
         try:
             return (self._path / name).stat().st_size
         except FileNotFoundError:
             return None
 
-    def download(self, name: str, target: BinaryIO | None, most: int) -> tuple[int, str]:
-        """Copy at most `most` + 1 bytes of a file, into `target` where given; returns its size and SHA-256."""
+    def download(self, name: str, target: BinaryIO | None, max_bytes: int) -> tuple[int, str]:
+        """Copy at most `max_bytes` + 1 bytes of a file into `target`, if any; returns its size and SHA-256."""
         with open_regular(self._path / name) as (file, _):
-            return copy_bounded(file.read, target, most)
+            return copy_bounded(file.read, target, max_bytes)
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file under a name of its own, then rename it; what killed writers left is removed."""
+        """Write a file under a temporary name, then rename it; files of killed writers are removed."""
         path = self._path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with staging_folder(self._path, _STAGING) as staging:
             atomic_write(path, content, folder=staging)
 
     def remove(self, name: str) -> None:
-        """Remove a file; there need be none."""
+        """Remove a file if it exists."""
         (self._path / name).unlink(missing_ok=True)
 
 
 def open_place(location: str) -> Place:
-    """Return the place that a folder or a URL names; nothing is written yet.
+    """Return the place that a path or a URL names; nothing is written yet.
 
     Raises:
-        InputError: .
-        StoreError: .
+        InputError: If the URL cannot be used.
+        StoreError: If the store does not respond.
     """
     return Store(location) if "://" in location else Folder(Path(location))

@@ -1,4 +1,4 @@
-"""Arrays in safetensors files: nothing else goes in, and whatever a file holds by now comes out or is one error."""
+"""Reads and writes arrays in safetensors files; any unreadable file is one kind of error."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,37 +11,26 @@ from safetensors.numpy import load_file, save
 
 from taugate.errors import ReleaseError
 
-Arrays = dict[str, NDArray[Any]]  # of whatever types and shapes a file holds
+Arrays = dict[str, NDArray[Any]]  # of any types and shapes
 
 
 def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays to one safetensors file: the same bytes for the same arrays.
-
-    Args:
-        path: The file, replaced where it exists.
-        arrays: By name, of any shape and of a dtype that safetensors has.
-
-    Raises:
-        OSError: .
-    """
+    """Write named arrays of any shape to one safetensors file; equal arrays give equal bytes."""
     path.write_bytes(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
 
 
 def read_tensors(path: Path) -> Arrays:
-    """Read all arrays of a safetensors file, by name; nobody has checked their names, shapes or values.
-
-    Args:
-        path: The file.
+    """Read all arrays of a safetensors file by name; names, shapes and values are unchecked.
 
     Raises:
-        ReleaseError: Where it cannot be read as safetensors.
+        ReleaseError: If it cannot be read as safetensors.
     """
     try:
         return load_file(path)
     except (
         OSError,
         SafetensorError,
-        KeyError,  # this one and the next two: a dtype that NumPy does not have
+        KeyError,  # raised, like the next two, for a dtype that NumPy lacks
         TypeError,
         AttributeError,
     ) as error:

@@ -37,37 +37,37 @@ def first_ranks(weight: np.ndarray, seed: int) -> float:
     return float(((queries @ documents.T).argmax(axis=1) == np.arange(60)).mean())
 
 
-def test_noise_that_pairs_do_not_share_is_damped_for_other_pairs_too() -> None:
+def test_adapter_damps_unshared_noise() -> None:
     learned = list(fit(drawn(0), 64))[-1].weight
     assert first_ranks(learned, seed=1) > first_ranks(np.eye(16), seed=1) + 0.2
 
 
-def test_checkpoints_are_powers_of_two_and_the_loss_falls() -> None:
-    found = list(fit(drawn(), 20))
-    assert [each.step for each in found] == [1, 2, 4, 8, 16]
-    assert [each.loss for each in found] == sorted((each.loss for each in found), reverse=True)
+def test_checkpoints_are_powers_of_two() -> None:
+    result = list(fit(drawn(), 20))
+    assert [item.step for item in result] == [1, 2, 4, 8, 16]
+    assert [item.loss for item in result] == sorted((item.loss for item in result), reverse=True)
 
 
-def test_the_same_pairs_and_steps_give_the_same_bytes_whatever_the_threads() -> None:
-    once = [each.weight.tobytes() for each in fit(drawn(), 8)]
+def test_adapter_is_independent_of_threads() -> None:
+    once = [item.weight.tobytes() for item in fit(drawn(), 8)]
     threads = torch.get_num_threads()
     torch.set_num_threads(3 if threads != 3 else 2)
     try:
-        assert [each.weight.tobytes() for each in fit(drawn(), 8)] == once
+        assert [item.weight.tobytes() for item in fit(drawn(), 8)] == once
     finally:
         torch.set_num_threads(threads)
 
 
-def test_a_second_answer_counts_neither_for_nor_against_a_query() -> None:
+def test_second_answers_are_ignored() -> None:
     queries, documents = noisy_pairs()
     relevant = [np.array([row]) for row in range(59)] + [np.array([58, 59])]
     pairs = draw(queries, documents, relevant)
-    (query, document), *others = pairs.ignored.nonzero().tolist()
-    assert (query, others) == (59, [])
+    (query, document), *remaining = pairs.ignored.nonzero().tolist()
+    assert (query, remaining) == (59, [])
     assert document in {58, 59} - {int(pairs.answers[59])}
 
 
-def test_a_loss_that_is_no_number_ends_the_descent() -> None:
+def test_infinite_loss_stops_descent() -> None:
     queries, documents = noisy_pairs()
     queries[0] = np.nan
     relevant = [np.array([row]) for row in range(60)]
@@ -75,5 +75,5 @@ def test_a_loss_that_is_no_number_ends_the_descent() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "steps"), [(-1.0, 0), (0.0, 0), (3600.0, MAX_STEPS)])
-def test_the_time_that_is_left_decides_the_steps(seconds: float, steps: int) -> None:
+def test_remaining_time_decides_steps(seconds: float, steps: int) -> None:
     assert steps_within(drawn(), seconds) == steps

@@ -20,7 +20,7 @@ def vectors(count: int = 400, dimension: int = 6) -> np.ndarray:
     return units(RNG.standard_normal((count, dimension)) * scales + np.ones(dimension))
 
 
-def test_a_map_is_affine_and_ends_in_unit_vectors() -> None:
+def test_map_is_affine_and_normalised() -> None:
     weight, bias = RNG.standard_normal((4, 4)), RNG.standard_normal(4)
     rows = RNG.standard_normal((5, 4)).astype(np.float32)
     expected = rows @ weight.T + bias
@@ -28,7 +28,7 @@ def test_a_map_is_affine_and_ends_in_unit_vectors() -> None:
     assert LinearMap.from_float64(weight, bias).apply(rows) == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_map_after_another_is_one_map() -> None:
+def test_composed_maps_are_one_map() -> None:
     first = LinearMap.from_float64(RNG.standard_normal((4, 4)), RNG.standard_normal(4))
     second = RNG.standard_normal((4, 4)).astype(np.float32)
     rows = RNG.standard_normal((5, 4)).astype(np.float32)
@@ -36,22 +36,22 @@ def test_a_map_after_another_is_one_map() -> None:
     assert first.then(second).apply(rows) == pytest.approx(both, abs=1e-5)
 
 
-def test_full_whitening_leaves_no_mean_and_equal_variances() -> None:
+def test_full_whitening_equalises_variances() -> None:
     rows = vectors(20_000)
-    whole = PrincipalComponents.fit(rows).whitening(WhiteningRecord(centring=1, exponent=0.5))
-    images = rows @ whole.weight.T + whole.bias
+    complete = PrincipalComponents.fit(rows).whitening(WhiteningRecord(centring=1, exponent=0.5))
+    images = rows @ complete.weight.T + complete.bias
     variances = np.linalg.eigvalsh(np.cov(images.T))
     assert images.mean(axis=0) == pytest.approx(0, abs=1e-4)
     assert variances.max() / variances.min() < 1.1
 
 
-def test_whitening_by_nothing_changes_nothing() -> None:
+def test_zero_whitening_changes_nothing() -> None:
     rows = vectors()
     nothing = PrincipalComponents.fit(rows).whitening(WhiteningRecord(centring=0, exponent=0))
     assert nothing.apply(rows) == pytest.approx(rows, abs=1e-6)
 
 
-def test_a_component_without_variance_stays_finite() -> None:
+def test_constant_component_stays_finite() -> None:
     rows = vectors()
     rows[:, 0] = 0
     learned = PrincipalComponents.fit(rows).whitening(WhiteningRecord(centring=1, exponent=0.5))

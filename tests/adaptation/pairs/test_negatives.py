@@ -25,7 +25,7 @@ def units(rows: np.ndarray) -> np.ndarray:
 
 def vectors(*similarities: float) -> np.ndarray:
     """Documents with these similarities to the query, which is the first axis."""
-    return np.array([[each, (1 - each**2) ** 0.5] for each in similarities], dtype=np.float32)
+    return np.array([[item, (1 - item**2) ** 0.5] for item in similarities], dtype=np.float32)
 
 
 def mined(similarities: tuple[float, ...], relevant: list[int], count: int = 2) -> HardNegatives:
@@ -34,40 +34,38 @@ def mined(similarities: tuple[float, ...], relevant: list[int], count: int = 2) 
     return PairedTexts(query, [QUERY], [np.array(relevant)], documents, TEXTS).mine(count, np.random.default_rng(0))
 
 
-def test_an_answer_that_nobody_labelled_is_set_aside() -> None:
-    found = mined((0.7, 0.72, 0.6, 0.5, 0.4, 0.3), [0])
-    assert [each.tolist() for each in found.suspects] == [[]], "it is longer, so that BM25 has it below the answer"
-    found = mined((0.7, 0.72, 0.6, 0.5, 0.4, 0.3), [1])
-    assert [each.tolist() for each in found.suspects] == [[0]]
-    assert found.positions.tolist() == [[2, 3]]
+def test_unlabelled_answer_is_excluded() -> None:
+    result = mined((0.7, 0.72, 0.6, 0.5, 0.4, 0.3), [0])
+    assert [item.tolist() for item in result.suspects] == [[]], "it is longer, so that BM25 has it below the answer"
+    result = mined((0.7, 0.72, 0.6, 0.5, 0.4, 0.3), [1])
+    assert [item.tolist() for item in result.suspects] == [[0]]
+    assert result.positions.tolist() == [[2, 3]]
 
 
-def test_what_the_encoder_alone_takes_for_the_answer_is_the_hardest_negative() -> None:
-    found = mined((0.5, 0.48, 0.9, 0.8, 0.4, 0.3), [1])
-    assert found.positions.tolist() == [[2, 3]]
-    assert [each.tolist() for each in found.suspects] == [[0]]
+def test_encoder_only_match_is_hardest_negative() -> None:
+    result = mined((0.5, 0.48, 0.9, 0.8, 0.4, 0.3), [1])
+    assert result.positions.tolist() == [[2, 3]]
+    assert [item.tolist() for item in result.suspects] == [[0]]
 
 
-def test_what_bm25_alone_takes_for_the_answer_is_a_negative_too() -> None:
-    found = mined((0.5, 0.9, 0.3, 0.2, 0.1, 0.0), [1])
-    assert found.positions.tolist() == [[0, 2]]
-    assert [each.tolist() for each in found.suspects] == [[]]
+def test_bm25_only_match_is_negative() -> None:
+    result = mined((0.5, 0.9, 0.3, 0.2, 0.1, 0.0), [1])
+    assert result.positions.tolist() == [[0, 2]]
+    assert [item.tolist() for item in result.suspects] == [[]]
 
 
-def test_where_every_document_answers_there_is_none() -> None:
+def test_no_negatives_if_all_documents_answer() -> None:
     assert mined((0.9, 0.8, 0.7, 0.6, 0.5, 0.4), [0, 1, 2, 3, 4, 5]).positions.tolist() == [[-1, -1]]
 
 
-def test_random_documents_fill_up_where_few_are_similar() -> None:
-    found = mined((0.9, 0.8, 0.7, 0.6, 0.5, 0.4), [0, 1, 2, 3], count=5)
-    assert found.positions[0, :2].tolist() == [4, 5]
-    assert set(found.positions[0].tolist()) == {4, 5}
+def test_random_documents_fill_negatives() -> None:
+    result = mined((0.9, 0.8, 0.7, 0.6, 0.5, 0.4), [0, 1, 2, 3], count=5)
+    assert result.positions[0, :2].tolist() == [4, 5]
+    assert set(result.positions[0].tolist()) == {4, 5}
 
 
 @given(st.integers(1, 60), st.integers(1, 6), st.integers(0, 1000))
-def test_answers_and_suspects_are_never_negatives_and_the_same_seed_gives_the_same(
-    size: int, count: int, seed: int
-) -> None:
+def test_answers_and_suspects_are_no_negatives(size: int, count: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     documents, queries = units(rng.standard_normal((size, 4))), units(rng.standard_normal((5, 4)))
     texts = [" ".join(rng.choice(["roof", "tile", "bill", "water"], 4)) for _ in range(size + 5)]

@@ -33,7 +33,7 @@ def dataset(folder: Path, origins: list[str], split: str = "test") -> Dataset:
     return read_dataset(data, split, folder / "spool")
 
 
-def test_crops_fill_up_where_labels_are_few_and_people_still_choose(tmp_path: Path) -> None:
+def test_few_labels_are_filled_with_crops(tmp_path: Path) -> None:
     data = dataset(tmp_path, ["human"] * 200)
     queries = AdaptationQueries.collect(data, data, seed=0)
     record = queries.record
@@ -46,13 +46,13 @@ def test_crops_fill_up_where_labels_are_few_and_people_still_choose(tmp_path: Pa
     assert not learned & held_back
 
 
-def test_many_labels_teach_alone(tmp_path: Path) -> None:
+def test_many_labels_need_no_crops(tmp_path: Path) -> None:
     data = dataset(tmp_path, ["human"] * 520)
     record = AdaptationQueries.collect(data, data, seed=0).record
     assert (record.source, record.origins, record.lost) == ("labels", {"human": 260}, None)
 
 
-def test_generated_queries_are_named_and_decide_only_where_nobody_asked(tmp_path: Path) -> None:
+def test_generated_queries_decide_without_human(tmp_path: Path) -> None:
     data = dataset(tmp_path, ["llm", "crop"] * 100)
     queries = AdaptationQueries.collect(data, data, 0, {"round_trip": 7})
     assert queries.evidence == "generated"
@@ -62,14 +62,14 @@ def test_generated_queries_are_named_and_decide_only_where_nobody_asked(tmp_path
     assert queries.record.lost == {"round_trip": 7}
 
 
-def test_crops_made_here_count_the_documents_that_are_too_short(tmp_path: Path) -> None:
+def test_crops_count_short_documents(tmp_path: Path) -> None:
     data = dataset(tmp_path, ["human"] * 200)
     record = AdaptationQueries.collect(data, None, seed=0).record
     assert (record.source, record.split) == ("crops", None)
     assert set(record.lost or {}) == {"empty"}
 
 
-def test_crops_made_here_are_as_long_as_questions(tmp_path: Path) -> None:
+def test_crops_have_question_length(tmp_path: Path) -> None:
     data = tmp_path / "data"
     (data / "qrels").mkdir(parents=True)
     rows = range(200)
@@ -87,14 +87,14 @@ def test_crops_made_here_are_as_long_as_questions(tmp_path: Path) -> None:
     assert sum(lengths) / len(lengths) == pytest.approx(12.5 * 0.9, abs=1.5)
 
 
-def test_making_crops_leaves_an_account(tmp_path: Path) -> None:
+def test_crops_write_an_account(tmp_path: Path) -> None:
     dataset(tmp_path, ["human"] * 3)
     generate_crops(tmp_path / "data", 10, 0)
     account = read_accounting(tmp_path / "data")["crop"]
     assert (account.kept, account.lost["empty"], account.model) == (3, 1, None)
 
 
-def test_a_damaged_account_is_named(tmp_path: Path) -> None:
+def test_damaged_account_is_refused(tmp_path: Path) -> None:
     assert read_accounting(tmp_path) == {}
     (tmp_path / FILE).write_text("[]")
     with pytest.raises(InputError, match=r"generated\.json: not the account that taugate queries wrote; remove it"):

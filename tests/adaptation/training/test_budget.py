@@ -6,10 +6,10 @@ import pytest
 
 from taugate.adaptation import budget
 from taugate.adaptation.budget import plan_within
+from taugate.adaptation.encoder_trainer import EncoderTrainer
 from taugate.adaptation.recipes import LearnedRecipes
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.adaptation.training.plan import StagePlan, TextSeconds, TrainingPlan
-from taugate.adaptation.workshop import Workshop
 from taugate.calibration.progress import Stopwatch
 from taugate.errors import EncoderError
 
@@ -53,51 +53,51 @@ def shop(monkeypatch: pytest.MonkeyPatch) -> Shop:
 
 def plan(shop: Shop, given: str, recipe: str = "auto", untrainable: str | None = None) -> TrainingPlan:
     settings = AdaptationSettings(recipe=recipe, budget=given)
-    return plan_within(settings, cast("Workshop", shop), cast("LearnedRecipes", Linear), 10.0, "work", untrainable)
+    return plan_within(
+        settings, cast("EncoderTrainer", shop), cast("LearnedRecipes", Linear), 10.0, "work", untrainable
+    )
 
 
-def test_a_minute_is_left_to_the_linear_recipes_and_nothing_is_timed(shop: Shop) -> None:
-    found = plan(shop, "1m")
-    assert (found.stages, found.merge_weights, shop.timed) == ({}, [], [])
-    assert set(found.left_out) == {"layers", "ft", "pt-ft"}
-    assert found.left_out["ft"] == "29 seconds of the budget are left, and encoding the corpus again takes 56"
+def test_one_minute_plans_linear_recipes(shop: Shop) -> None:
+    result = plan(shop, "1m")
+    assert (result.stages, result.merge_weights, shop.timed) == ({}, [], [])
+    assert set(result.left_out) == {"layers", "ft", "pt-ft"}
+    assert result.left_out["ft"] == "29 seconds of the budget are left, and encoding the corpus again takes 56"
 
 
-def test_ten_minutes_pay_for_layers_and_merging_before_the_whole_encoder(shop: Shop) -> None:
-    found = plan(shop, "10m")
-    assert found.bfloat16
-    assert found.stages["layers"].steps == 33, "three epochs of 700 pairs"
-    assert found.merge_weights[0] == 0.5
-    assert found.stages["ft"].steps >= 16
-    assert "pt-ft" in found.left_out
+def test_ten_minutes_plan_layers_and_merging(shop: Shop) -> None:
+    result = plan(shop, "10m")
+    assert result.bfloat16
+    assert result.stages["layers"].steps == 33, "three epochs of 700 pairs"
+    assert result.merge_weights[0] == 0.5
+    assert result.stages["ft"].steps >= 16
+    assert "pt-ft" in result.left_out
 
 
-def test_all_that_is_planned_fits_into_the_budget(shop: Shop) -> None:
+def test_plan_fits_into_budget(shop: Shop) -> None:
     seconds = {"layers": 0.07 / 8, "ft": 0.7 / 8, "pt-ft": 1.4 / 8}
     for minutes in (3, 5, 10, 20, 60):
-        found = plan(shop, f"{minutes}m")
+        result = plan(shop, f"{minutes}m")
         again = 15 + 10 + 31
-        spent = sum(each.steps * each.batch * seconds[name] + again for name, each in found.stages.items())
-        assert spent + again * len(found.merge_weights) <= 60 * minutes - 20, minutes
+        spent = sum(item.steps * item.batch * seconds[name] + again for name, item in result.stages.items())
+        assert spent + again * len(result.merge_weights) <= 60 * minutes - 20, minutes
 
 
-def test_queries_are_paid_for_as_the_short_texts_that_they_are(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_time_is_counted_separately(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "_text_seconds", lambda _: TextSeconds(document=0.05, query=0.002))
-    found = plan(shop, "5m")  # 155 seconds of encoding the corpus again would leave nothing for steps
-    assert found.stages["layers"].steps == 3 * 700 // 64 + 1
+    result = plan(shop, "5m")  # 155 seconds of encoding the corpus again would leave nothing for steps
+    assert result.stages["layers"].steps == 3 * 700 // 64 + 1
 
 
-def test_a_number_of_steps_is_the_same_plan_everywhere(shop: Shop) -> None:
-    found = plan(shop, "200steps")
+def test_step_budget_needs_no_timing(shop: Shop) -> None:
+    result = plan(shop, "200steps")
     assert shop.timed == []
-    assert {each.steps for each in found.stages.values()} == {200}
-    assert list(found.stages) == ["layers", "ft", "pt-ft"]
-    assert (found.bfloat16, found.merge_weights) == (False, [0.5, 0.75, 0.25])
+    assert {item.steps for item in result.stages.values()} == {200}
+    assert list(result.stages) == ["layers", "ft", "pt-ft"]
+    assert (result.bfloat16, result.merge_weights) == (False, [0.5, 0.75, 0.25])
 
 
-def test_a_recipe_that_cannot_be_timed_is_left_out_of_auto_and_an_error_where_it_is_asked_for(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_untimeable_recipe_is_left_out(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     timed = Shop.step_seconds
 
     def without_mask_token(self: Shop, recipe: str, *rest: Any, bfloat16: bool) -> float:
@@ -106,14 +106,14 @@ def test_a_recipe_that_cannot_be_timed_is_left_out_of_auto_and_an_error_where_it
         return timed(self, recipe, *rest, bfloat16=bfloat16)
 
     monkeypatch.setattr(Shop, "step_seconds", without_mask_token)
-    found = plan(shop, "1h")
-    assert list(found.stages) == ["layers", "ft"]
-    assert found.left_out["pt-ft"] == "has no mask token"
+    result = plan(shop, "1h")
+    assert list(result.stages) == ["layers", "ft"]
+    assert result.left_out["pt-ft"] == "has no mask token"
     with pytest.raises(EncoderError, match="no mask token"):
         plan(shop, "1h", recipe="pt-ft")
 
 
-def test_a_base_that_cannot_be_trained_has_a_plan_without_training(shop: Shop) -> None:
-    found = plan(shop, "10m", untrainable="has no transformer")
-    assert found.stages == {}
-    assert list(found.left_out.values()) == ["has no transformer"]
+def test_untrainable_base_plans_no_training(shop: Shop) -> None:
+    result = plan(shop, "10m", untrainable="has no transformer")
+    assert result.stages == {}
+    assert list(result.left_out.values()) == ["has no transformer"]

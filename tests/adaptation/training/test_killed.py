@@ -13,8 +13,8 @@ pytest.importorskip("accelerate")
 pytest.importorskip("datasets")
 
 from taugate.adaptation import budget
+from taugate.adaptation.encoder_trainer import EncoderTrainer
 from taugate.adaptation.training import run
-from taugate.adaptation.workshop import Workshop
 from taugate.cli import main as cli
 from tests.adaptation.training.encoders import write_small_bert
 from tests.calibration.commands import refusal
@@ -28,8 +28,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def arguments(sample: Path, model: Path, target: Path) -> list[str]:
-    asked = ["--split", "test", "--recipe", "merge", "--budget", "6steps"]
-    return ["adapt", str(sample), "--encoder", str(model), "--to", str(target), *asked]
+    requested = ["--split", "test", "--recipe", "merge", "--budget", "6steps"]
+    return ["adapt", str(sample), "--encoder", str(model), "--to", str(target), *requested]
 
 
 def start_and_kill(command: list[str], moment: Callable[[], bool]) -> None:
@@ -47,50 +47,50 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_kill_9_in_the_middle_of_training_and_ctrl_c_after_it(
+def test_killed_training_resumes_to_same_bytes(
     sample: Path, small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, killed, work = tmp_path / "whole", tmp_path / "killed", tmp_path / ".killed.work"
+    complete, killed, work = tmp_path / "whole", tmp_path / "killed", tmp_path / ".killed.work"
     command = arguments(sample, small, killed)
     monkeypatch.setattr(budget, "MERGE_WEIGHTS", (0.5,))
-    cli.main(arguments(sample, small, whole))
+    cli.main(arguments(sample, small, complete))
     start_and_kill(command, lambda: any((work / "layers" / "layers").glob("checkpoint-*/whole")))
     assert not killed.exists()
-    said = refusal([*command, "--seed", "1"], killed, capfd)
-    assert said.endswith(
+    message = refusal([*command, "--seed", "1"], killed, capfd)
+    assert message.endswith(
         f"{work}: has unfinished work of another command, base encoder, data set or version; repeat that command, or "
-        "remove the folder to begin anew"
+        "remove the folder to start again"
     )
-    with_best_map = Workshop.with_best_map
+    with_best_map = EncoderTrainer.with_best_map
 
-    def interrupted(shop: Workshop, name: Any, *rest: Any) -> object:
-        found = with_best_map(shop, name, *rest)
+    def interrupted(shop: EncoderTrainer, name: Any, *rest: Any) -> object:
+        result = with_best_map(shop, name, *rest)
         if name == "merge":
             raise KeyboardInterrupt
-        return found
+        return result
 
     with monkeypatch.context() as patched:
-        patched.setattr(Workshop, "with_best_map", interrupted)
+        patched.setattr(EncoderTrainer, "with_best_map", interrupted)
         patched.setattr(run, "SAVE_SECONDS", 0.0)
         assert cli.main(command) == 130
     assert capfd.readouterr().err.splitlines()[-2:] == [
-        f"the unfinished work is kept in {work}: the same command goes on with it",
+        f"the unfinished work is kept in {work}; run the same command to resume",
         "taugate: interrupted",
     ]
     assert not killed.exists()
     cli.main(command)
-    assert "going on with the unfinished work" in capfd.readouterr().err
-    assert files(killed) == files(whole)
+    assert "resuming the unfinished work" in capfd.readouterr().err
+    assert files(killed) == files(complete)
     assert not work.exists()
 
 
-def test_ctrl_c_before_anything_is_trained_leaves_nothing(
+def test_early_interrupt_leaves_nothing(
     sample: Path, small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Workshop, "train", interrupted)
+    monkeypatch.setattr(EncoderTrainer, "train", interrupted)
     assert cli.main(arguments(sample, small, tmp_path / "encoder")) == 130
     assert capfd.readouterr().err.splitlines()[-1] == "taugate: interrupted"
     assert list(tmp_path.iterdir()) == []

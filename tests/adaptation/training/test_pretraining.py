@@ -82,11 +82,11 @@ def pretrained(folder: Path, steps: int, *, killed_at: int | None = None) -> tup
     class KillError(Exception):
         pass
 
-    made: list[float] = []
+    created: list[float] = []
 
     def told(seconds: float) -> None:
-        made.append(seconds)
-        if len(made) == killed_at:
+        created.append(seconds)
+        if len(created) == killed_at:
             raise KillError
 
     (folder / "base").mkdir(parents=True, exist_ok=True)
@@ -98,14 +98,14 @@ def pretrained(folder: Path, steps: int, *, killed_at: int | None = None) -> tup
     return [], None
 
 
-def test_the_encoders_own_transformer_learns_to_name_hidden_words(tmp_path: Path) -> None:
+def test_pretraining_lowers_the_loss(tmp_path: Path) -> None:
     losses, after = pretrained(tmp_path, 60)
     assert len(losses) == 60
     assert np.mean(losses[-10:]) < np.mean(losses[:10]) - 0.5
     assert np.abs(after - encoder(tmp_path / "base").encode(SENTENCES[:3])).max() > 0.01
 
 
-def test_a_killed_run_goes_on_to_the_same_losses_and_bytes(tmp_path: Path) -> None:
+def test_killed_run_resumes_to_same_bytes(tmp_path: Path) -> None:
     losses, after = pretrained(tmp_path / "whole", 12)
     pretrained(tmp_path / "killed", 12, killed_at=7)
     again, resumed = pretrained(tmp_path / "killed", 12)
@@ -114,12 +114,12 @@ def test_a_killed_run_goes_on_to_the_same_losses_and_bytes(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("texts", [[], [""]])
-def test_a_corpus_without_a_word_is_refused(tmp_path: Path, texts: list[str]) -> None:
+def test_corpus_without_words_is_refused(tmp_path: Path, texts: list[str]) -> None:
     with pytest.raises(InputError, match="no sentence to pre-train on; add documents with text"):
         pretrain(encoder(tmp_path), "tiny", texts, TrainingRun(tmp_path / "work", 0, Stopwatch()), Schedule(1, 8, 0.01))
 
 
-def test_of_the_shortest_sentences_a_word_is_always_hidden() -> None:
+def test_shortest_sentences_are_masked() -> None:
     words = tokenizer()
     shown, collate = MaskedSentences(words, ["w1", ""], 32, steps=40, batch=1, seed=0), MaskingCollator(words, 0)
     for place in range(40):
@@ -127,7 +127,7 @@ def test_of_the_shortest_sentences_a_word_is_always_hidden() -> None:
         assert batch["labels"].tolist() == [[-100, words.convert_tokens_to_ids("w1"), -100]]
 
 
-def test_a_new_head_depends_on_the_seed_alone_and_shares_the_embeddings(tmp_path: Path) -> None:
+def test_new_head_depends_on_seed(tmp_path: Path) -> None:
     model: Any = encoder(tmp_path)
     heads: list[Any] = []
     for noise, seed in ((1, 0), (2, 0), (3, 1)):
@@ -140,13 +140,13 @@ def test_a_new_head_depends_on_the_seed_alone_and_shares_the_embeddings(tmp_path
 
 
 @pytest.mark.parametrize("below", ["", "0_Transformer"])
-def test_a_head_in_the_folder_is_the_one_that_learns(tmp_path: Path, below: str) -> None:
+def test_existing_head_is_used(tmp_path: Path, below: str) -> None:
     source, folder = tmp_path / "source", tmp_path / "model"
     encoder(source, "head").save(str(folder), create_model_card=False)
     (folder / below).mkdir(exist_ok=True)
-    for each in source.iterdir():
-        (folder / each.name).unlink(missing_ok=True)
-        shutil.copy(each, folder / below / each.name)
+    for item in source.iterdir():
+        (folder / item.name).unlink(missing_ok=True)
+        shutil.copy(item, folder / below / item.name)
     modules = json.loads((folder / "modules.json").read_text())
     modules[0]["path"] = below
     (folder / "modules.json").write_text(json.dumps(modules))
@@ -155,7 +155,7 @@ def test_a_head_in_the_folder_is_the_one_that_learns(tmp_path: Path, below: str)
     assert torch.equal(masked.cls.predictions.transform.dense.weight, kept.cls.predictions.transform.dense.weight)
 
 
-def test_a_model_that_was_read_from_no_folder_has_a_new_head(tmp_path: Path) -> None:
+def test_missing_folder_gives_new_head(tmp_path: Path) -> None:
     model: Any = encoder(tmp_path / "gone")
     before = model[0].auto_model.embeddings.word_embeddings.weight.clone()
     shutil.rmtree(tmp_path / "gone")
@@ -163,38 +163,38 @@ def test_a_model_that_was_read_from_no_folder_has_a_new_head(tmp_path: Path) -> 
     assert torch.equal(masked.bert.embeddings.word_embeddings.weight, before)
 
 
-def test_the_global_generator_is_left_as_it_was(tmp_path: Path) -> None:
+def test_global_generator_is_unchanged(tmp_path: Path) -> None:
     model = encoder(tmp_path)
     state = torch.get_rng_state()
     masked_language_model(model, "tiny", seed=0)
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_what_is_masked_depends_on_seed_and_place_and_not_on_what_came_before() -> None:
+def test_masking_depends_on_seed_and_place() -> None:
     words = tokenizer()
     shown = MaskedSentences(words, SENTENCES, 32, steps=4, batch=8, seed=0)
     batches = [[shown[8 * step + row] for row in range(8)] for step in range(4)]
-    whole, resumed, other = MaskingCollator(words, 0), MaskingCollator(words, 0), MaskingCollator(words, 1)
-    first = [whole(batch) for batch in batches]
+    complete, resumed, other = MaskingCollator(words, 0), MaskingCollator(words, 0), MaskingCollator(words, 1)
+    first = [complete(batch) for batch in batches]
     again = [resumed(batch) for batch in batches[2:]]
     for one, two in zip(first[2:], again, strict=True):
         assert all(torch.equal(one[name], two[name]) for name in ("input_ids", "labels", "attention_mask"))
     assert not torch.equal(other(batches[2])["labels"], first[2]["labels"])
-    twice = [{**each, "place": each["place"] + 8} for each in batches[2]]
-    assert not torch.equal(whole(twice)["labels"], first[2]["labels"])
+    twice = [{**item, "place": item["place"] + 8} for item in batches[2]]
+    assert not torch.equal(complete(twice)["labels"], first[2]["labels"])
 
 
-def test_fifteen_percent_of_the_words_are_hidden_and_no_special_token() -> None:
+def test_fifteen_percent_of_words_are_masked() -> None:
     words = tokenizer()
     shown = MaskedSentences(words, SENTENCES * 50, 32, steps=1, batch=2000, seed=0)
     batch = MaskingCollator(words, 0)([shown[row] for row in range(2000)])
     hidden, text = batch["labels"] != -100, batch["input_ids"] != 0
-    asked = batch["labels"][hidden]
-    assert not torch.isin(asked, torch.tensor([0, 1, 2, 3, 4])).any()
+    requested = batch["labels"][hidden]
+    assert not torch.isin(requested, torch.tensor([0, 1, 2, 3, 4])).any()
     assert float(hidden.sum()) / float(text.sum() - 2 * 2000) == pytest.approx(0.15, abs=0.01)
 
 
-def test_an_epoch_shows_each_sentence_once_and_a_step_sentences_of_about_one_length() -> None:
+def test_epoch_shows_sentences_once() -> None:
     many = [f"{first} {second}" for first in SENTENCES for second in SENTENCES[:9]]
     shown, other = (MaskedSentences(tokenizer(), many, 32, steps=90, batch=8, seed=seed) for seed in (0, 1))
     rows = [tuple(shown[place]["input_ids"]) for place in range(len(shown))]
@@ -214,7 +214,7 @@ def test_an_epoch_shows_each_sentence_once_and_a_step_sentences_of_about_one_len
         ("static", "encoder 'tiny': has no transformer that could be pre-trained; choose another recipe"),
     ],
 )
-def test_what_cannot_be_pretrained_is_refused_in_one_sentence(tmp_path: Path, kind: str, words: str) -> None:
+def test_unsuitable_model_is_refused(tmp_path: Path, kind: str, words: str) -> None:
     if kind == "static":
         static = StaticEmbedding(tokenizer().backend_tokenizer, embedding_weights=np.eye(len(WORDS), dtype=np.float32))
         model = SentenceTransformer(modules=[static], device="cpu")
@@ -224,7 +224,7 @@ def test_what_cannot_be_pretrained_is_refused_in_one_sentence(tmp_path: Path, ki
         masked_language_model(model, "tiny", seed=0)
 
 
-def test_sentences_are_those_of_the_passages_each_once_and_in_order(tmp_path: Path) -> None:
+def test_corpus_sentences_are_distinct_and_ordered(tmp_path: Path) -> None:
     data, spool = tmp_path / "data", tmp_path / "spool"
     (data / "qrels").mkdir(parents=True)
     spool.mkdir()
@@ -234,5 +234,5 @@ def test_sentences_are_those_of_the_passages_each_once_and_in_order(tmp_path: Pa
     (data / "queries.jsonl").write_text('{"_id": "q", "text": "what"}\n')
     (data / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td0\t1\n")
     documents = read_dataset(data, "test", spool).documents
-    found = list(corpus_sentences(documents, np.array([0, 2])))
-    assert found == ["One is here.", "Two is there!", "And three?"]
+    result = list(corpus_sentences(documents, np.array([0, 2])))
+    assert result == ["One is here.", "Two is there!", "And three?"]

@@ -46,118 +46,114 @@ def model(folder: Path) -> SentenceTransformer:
 
 
 def weights(model: SentenceTransformer) -> dict[str, torch.Tensor]:
-    return {name: each.detach().clone() for name, each in model.named_parameters()}
+    return {name: item.detach().clone() for name, item in model.named_parameters()}
 
 
-def test_every_query_is_drawn_as_often_with_an_answer_and_a_negative_of_its_own() -> None:
-    found = triplets()
-    assert len(found.queries) == len(found.positives) == len(found.negatives) == 40
-    assert sorted(found.queries[:24]) == sorted(QUERIES)
-    for query, positive, negative in zip(found.queries, found.positives, found.negatives, strict=True):
+def test_triplets_draw_queries_equally() -> None:
+    result = triplets()
+    assert len(result.queries) == len(result.positives) == len(result.negatives) == 40
+    assert sorted(result.queries[:24]) == sorted(QUERIES)
+    for query, positive, negative in zip(result.queries, result.positives, result.negatives, strict=True):
         row = QUERIES.index(query)
         assert positive == DOCUMENTS[row]
         assert DOCUMENTS.index(negative) in NEGATIVES[row]
 
 
-def test_queries_drawn_together_share_a_document_and_a_negative_that_answers_none_of_them() -> None:
+def test_grouped_queries_share_document_and_negative() -> None:
     relevant = [np.array([row // 4]) for row in range(24)]
     negatives = np.array([[(row // 4 + 1) % 6, (row // 4 + 2) % 6] for row in range(24)])
-    found = Triplets.draw(QUERIES, DOCUMENTS, relevant, negatives, 24, seed=0, together=4)
-    assert sorted(found.queries) == sorted(QUERIES)
+    result = Triplets.draw(QUERIES, DOCUMENTS, relevant, negatives, 24, seed=0, together=4)
+    assert sorted(result.queries) == sorted(QUERIES)
     for start in range(0, 24, 4):
-        (positive,), (negative,) = (set(each[start : start + 4]) for each in (found.positives, found.negatives))
-        assert {QUERIES.index(query) // 4 for query in found.queries[start : start + 4]} == {DOCUMENTS.index(positive)}
+        (positive,), (negative,) = (set(item[start : start + 4]) for item in (result.positives, result.negatives))
+        assert {QUERIES.index(query) // 4 for query in result.queries[start : start + 4]} == {DOCUMENTS.index(positive)}
         assert (DOCUMENTS.index(negative) - DOCUMENTS.index(positive)) % 6 in {1, 2}
 
 
-def test_a_negative_that_answers_another_query_of_the_document_is_not_drawn_for_both() -> None:
+def test_answering_negative_separates_queries() -> None:
     relevant = [np.array([0]), np.array([0, 1])]
-    found = Triplets.draw(QUERIES[:2], DOCUMENTS[:3], relevant, np.array([[1], [2]]), 40, seed=0, together=2)
+    result = Triplets.draw(QUERIES[:2], DOCUMENTS[:3], relevant, np.array([[1], [2]]), 40, seed=0, together=2)
     assert all(
         DOCUMENTS.index(negative) not in relevant[QUERIES.index(query)]
-        for query, negative in zip(found.queries, found.negatives, strict=True)
+        for query, negative in zip(result.queries, result.negatives, strict=True)
     )
 
 
-def test_the_loss_of_repeated_documents_is_that_of_a_softmax_over_different_ones(
-    model: SentenceTransformer, tmp_path: Path
-) -> None:
+def test_repeated_documents_loss_equals_softmax(model: SentenceTransformer, tmp_path: Path) -> None:
     queries, positives, negatives = QUERIES[:3], [DOCUMENTS[0], DOCUMENTS[0], DOCUMENTS[2]], [DOCUMENTS[5]] * 3
     texts = [*dict.fromkeys(queries + positives + negatives)]
     states = LowerStates.compute(model, "small", 2, texts, tmp_path / "states.safetensors", Stopwatch())
     with upper_model(model, "small", 2, states) as view, torch.no_grad():
-        columns = [view.preprocess(each) for each in (queries, positives, negatives)]
+        columns = [view.preprocess(item) for item in (queries, positives, negatives)]
         loss = float(RepeatedTextsLoss(view, scale=20.0)(columns, torch.zeros(3)))
-    asked, answers = (torch.from_numpy(model.encode(each)) for each in (queries, positives + negatives))
-    scores = 20 * torch.nn.functional.cosine_similarity(asked[:, None], answers[None], dim=2)
+    requested, answers = (torch.from_numpy(model.encode(item)) for item in (queries, positives + negatives))
+    scores = 20 * torch.nn.functional.cosine_similarity(requested[:, None], answers[None], dim=2)
     scores[0, 1] = scores[1, 0] = -torch.inf
     expected = float(torch.nn.functional.cross_entropy(scores, torch.arange(3)))
     assert loss == pytest.approx(expected, abs=2e-2)  # the states are kept in float16
     assert columns[1]["input_ids"].shape[0] == 2, "each document is encoded once"
 
 
-def test_upper_layers_over_kept_states_say_what_the_whole_model_says(
-    model: SentenceTransformer, tmp_path: Path
-) -> None:
+def test_upper_layers_equal_complete_model(model: SentenceTransformer, tmp_path: Path) -> None:
     expected = model.encode(QUERIES)
     kept = tmp_path / "states.safetensors"
     for _ in range(2):  # computed, and read from the file
         states = LowerStates.compute(model, "small", 2, QUERIES, kept, Stopwatch())
         with upper_model(model, "small", 2, states) as view, torch.no_grad():
-            found = view(view.preprocess(QUERIES))["sentence_embedding"].numpy()
-        assert found == pytest.approx(expected, abs=2e-3)  # the states are kept in float16
+            result = view(view.preprocess(QUERIES))["sentence_embedding"].numpy()
+        assert result == pytest.approx(expected, abs=2e-3)  # the states are kept in float16
     assert model.encode(QUERIES) == pytest.approx(expected, abs=1e-6), "the lower layers are back"
 
 
-def test_layers_change_the_last_two_alone(model: SentenceTransformer, tmp_path: Path) -> None:
+def test_training_changes_last_layers_only(model: SentenceTransformer, tmp_path: Path) -> None:
     before = weights(model)
     losses = fine_tune_layers(model, "small", 2, triplets(), SCHEDULE, TrainingRun(tmp_path, 0, Stopwatch()))
-    changed = {name for name, each in weights(model).items() if not torch.equal(each, before[name])}
+    changed = {name for name, item in weights(model).items() if not torch.equal(item, before[name])}
     assert len(losses) == SCHEDULE.steps
     assert changed
     assert all("layer.1." in name or "layer.2." in name for name in changed)
 
 
-def test_the_whole_encoder_learns_under_a_map_that_stays(model: SentenceTransformer, tmp_path: Path) -> None:
+def test_full_training_freezes_map(model: SentenceTransformer, tmp_path: Path) -> None:
     before = weights(model)
     learned = LinearMap(2 * np.eye(32, dtype=np.float32), np.full(32, 0.1, dtype=np.float32))
-    whole = with_map(model, learned)
+    complete = with_map(model, learned)
     long = Schedule(steps=30, batch=8, rate=1e-3)
-    losses = fine_tune(whole, triplets(), long, TrainingRun(tmp_path, 0, Stopwatch()))
+    losses = fine_tune(complete, triplets(), long, TrainingRun(tmp_path, 0, Stopwatch()))
     assert np.mean(losses[-5:]) < np.mean(losses[:5])
-    assert any(not torch.equal(each, before[name]) for name, each in weights(model).items() if "embeddings" in name)
-    assert np.array_equal(whole[-2].linear.weight.detach().numpy(), learned.weight)
+    assert any(not torch.equal(item, before[name]) for name, item in weights(model).items() if "embeddings" in name)
+    assert np.array_equal(complete[-2].linear.weight.detach().numpy(), learned.weight)
     assert len(model) == 3, "the map belongs to the other view of the model"
 
 
-def test_a_finished_stage_is_read_and_not_made_again(folder: Path, tmp_path: Path) -> None:
-    found = []
+def test_finished_stage_is_read(folder: Path, tmp_path: Path) -> None:
+    result = []
     for _ in range(2):
         model = SentenceTransformer(str(folder), device="cpu")
         losses = fine_tune(model, triplets(), SCHEDULE, TrainingRun(tmp_path, 0, Stopwatch()))
-        found.append((losses, weights(model)))
-    assert found[0][0] == found[1][0]
-    assert all(torch.equal(found[0][1][name], found[1][1][name]) for name in found[0][1])
+        result.append((losses, weights(model)))
+    assert result[0][0] == result[1][0]
+    assert all(torch.equal(result[0][1][name], result[1][1][name]) for name in result[0][1])
 
 
-def test_a_loss_that_is_no_number_ends_the_run_in_one_sentence(model: SentenceTransformer, tmp_path: Path) -> None:
+def test_infinite_loss_stops_run(model: SentenceTransformer, tmp_path: Path) -> None:
     with torch.no_grad():
         next(model.parameters()).fill_(torch.nan)
-    with pytest.raises(LossError, match="ft: the loss of step 1 is no number; choose another recipe"):
+    with pytest.raises(LossError, match="ft: the loss of step 1 is not a finite number; choose another recipe"):
         fine_tune(model, triplets(), SCHEDULE, TrainingRun(tmp_path, 0, Stopwatch()))
 
 
-def test_merging_moves_every_weight_by_the_same_share(folder: Path) -> None:
+def test_merging_interpolates_weights(folder: Path) -> None:
     base, trained = (SentenceTransformer(str(folder), device="cpu") for _ in range(2))
     with torch.no_grad():
-        for each in trained.parameters():
-            each.add_(1)
+        for item in trained.parameters():
+            item.add_(1)
     merge(base, trained, 0.25)
-    for name, each in weights(trained).items():
-        assert each.numpy() == pytest.approx(weights(base)[name].numpy() + 0.25, abs=1e-6)
+    for name, item in weights(trained).items():
+        assert item.numpy() == pytest.approx(weights(base)[name].numpy() + 0.25, abs=1e-6)
 
 
-def test_what_a_loss_that_is_no_number_left_is_removed(model: SentenceTransformer, tmp_path: Path) -> None:
+def test_infinite_loss_removes_folder(model: SentenceTransformer, tmp_path: Path) -> None:
     with torch.no_grad():
         next(model.parameters()).fill_(torch.nan)
     with pytest.raises(LossError):
@@ -165,7 +161,7 @@ def test_what_a_loss_that_is_no_number_left_is_removed(model: SentenceTransforme
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_query_that_every_document_may_answer_makes_no_triplet() -> None:
+def test_query_without_negatives_is_refused() -> None:
     with pytest.raises(NothingToLearn, match="every document may answer every query"):
         Triplets.draw(QUERIES, DOCUMENTS, RELEVANT, np.full((24, 2), -1), 40, seed=0)
     one = np.full((24, 2), -1)
@@ -174,7 +170,7 @@ def test_a_query_that_every_document_may_answer_makes_no_triplet() -> None:
 
 
 @pytest.mark.parametrize("recipe", ["layers", "ft"])
-def test_a_full_disk_under_the_training_is_one_sentence(recipe: str, folder: Path, tmp_path: Path) -> None:
+def test_full_disk_during_training_is_refused(recipe: str, folder: Path, tmp_path: Path) -> None:
     """No file may grow beyond 4 KiB; with room again the same training goes on, to what it would have been."""
 
     def losses(work: Path) -> list[float]:
@@ -195,7 +191,7 @@ def test_a_full_disk_under_the_training_is_one_sentence(recipe: str, folder: Pat
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_a_gpu_is_used(model: SentenceTransformer, tmp_path: Path) -> None:
+def test_training_uses_gpu(model: SentenceTransformer, tmp_path: Path) -> None:
     run = TrainingRun(tmp_path, 0, Stopwatch(), bfloat16=True)
     torch.cuda.reset_peak_memory_stats()
     losses = fine_tune(model, triplets(), SCHEDULE, run)

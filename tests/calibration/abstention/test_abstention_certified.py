@@ -6,7 +6,7 @@ from scipy import stats
 
 from taugate.calibration.abstention import certify
 from taugate.calibration.abstention.certify import CertifyingScores, certify_both
-from taugate.calibration.abstention.words import most_percent, remedy
+from taugate.calibration.abstention.words import percent_at_most, remedy
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule, ThresholdRule
 from taugate.errors import InputError
@@ -16,7 +16,7 @@ from taugate.retrieval.release.records import AbstentionRecord
 
 def alone(scores: np.ndarray) -> CertifyingScores:
     """Each query about a document of its own."""
-    return CertifyingScores(scores.astype(np.float32), SamplingUnits.from_labels(np.arange(len(scores))))
+    return CertifyingScores(scores.astype(np.float32), SamplingUnits.from_clusters(np.arange(len(scores))))
 
 
 def normal(rng: np.random.Generator, mean: float, count: int, digits: int = 6) -> np.ndarray:
@@ -36,7 +36,7 @@ def every_threshold(answerable: np.ndarray, unanswerable: np.ndarray) -> np.ndar
 def passing(rule: AbstentionRule, answerable: np.ndarray, unanswerable: np.ndarray) -> list[tuple[int, int]]:
     """(refused, answered) of every threshold at which both binomial tests pass, each at half of the error."""
     alpha = (1 - rule.confidence) / 2
-    found = []
+    result = []
     for tau in every_threshold(answerable, unanswerable):
         refused = sum(score < tau for score in answerable.astype(np.float32))
         answered = sum(score >= tau for score in unanswerable.astype(np.float32))
@@ -44,16 +44,14 @@ def passing(rule: AbstentionRule, answerable: np.ndarray, unanswerable: np.ndarr
         if rule.max_empty is not None:
             safe &= stats.binom.cdf(refused, len(answerable), rule.max_empty) <= alpha
         if safe:
-            found.append((int(refused), int(answered)))
-    return found
+            result.append((int(refused), int(answered)))
+    return result
 
 
 @pytest.mark.parametrize("digits", [1, 6])
 @pytest.mark.parametrize("limits", [(0.5, 0.2), (0.3, 0.3), (0.6, 0.02), (0.4, None), (0.05, None)])
 @pytest.mark.parametrize("seed", range(3))
-def test_of_every_threshold_that_passes_the_one_that_refuses_the_fewest(
-    seed: int, limits: tuple[float, float | None], digits: int
-) -> None:
+def test_smallest_passing_threshold_is_chosen(seed: int, limits: tuple[float, float | None], digits: int) -> None:
     """With one digit many scores are equal, among them those of the two kinds."""
     rng = np.random.default_rng(seed)
     answerable, unanswerable = normal(rng, 1.5, 150, digits), normal(rng, 0, 90, digits)
@@ -62,14 +60,14 @@ def test_of_every_threshold_that_passes_the_one_that_refuses_the_fewest(
     record = certified(rule, alone(answerable), alone(unanswerable))
     assert record.certified == bool(expected)
     if expected:
-        found = (record.empty_answerable.found * 150, record.answered_unanswerable.found * 90)
-        assert found == pytest.approx(min(expected, key=lambda each: each[0]))
+        result = (record.empty_answerable.found * 150, record.answered_unanswerable.found * 90)
+        assert result == pytest.approx(min(expected, key=lambda item: item[0]))
         assert record.answered_unanswerable.upper == limits[0]
-        upper = stats.beta.ppf(0.975, round(found[0]) + 1, 150 - round(found[0]))
+        upper = stats.beta.ppf(0.975, round(result[0]) + 1, 150 - round(result[0]))
         assert record.empty_answerable.upper == pytest.approx(upper)
 
 
-def test_what_cannot_be_had_is_answered_at_the_refusals_asked_for() -> None:
+def test_impossible_limits_keep_refusal_limit() -> None:
     """Two kinds that nothing tells apart: β is the Clopper–Pearson limit where γ is just certified."""
     rng = np.random.default_rng(0)
     answerable, unanswerable = normal(rng, 0, 400), normal(rng, 0, 300)
@@ -80,9 +78,9 @@ def test_what_cannot_be_had_is_answered_at_the_refusals_asked_for() -> None:
     assert record.empty_answerable.upper == 0.10
     answered = round(record.answered_unanswerable.found * 300)
     assert record.answered_unanswerable.upper == pytest.approx(stats.beta.ppf(0.975, answered + 1, 300 - answered))
-    assert [each.empty for each in record.tradeoff] == [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5]  # 367 certify 1 %
-    assert next(each.answered for each in record.tradeoff if each.empty == 0.1) == record.answered_unanswerable.upper
-    answers = [each.answered for each in record.tradeoff]
+    assert [item.empty for item in record.tradeoff] == [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5]  # 367 certify 1 %
+    assert next(item.answered for item in record.tradeoff if item.empty == 0.1) == record.answered_unanswerable.upper
+    answers = [item.answered for item in record.tradeoff]
     assert answers == sorted(answers, reverse=True)
 
 
@@ -99,15 +97,15 @@ def data_of(answerable: int, unanswerable: int) -> DataRecord:
     )
 
 
-def test_the_way_out_that_is_named_is_one() -> None:
+def test_named_remedy_certifies() -> None:
     rng = np.random.default_rng(0)
     answerable, unanswerable = alone(normal(rng, 0, 400)), alone(normal(rng, 0, 300))
     record = certified(AbstentionRule(0.5, 0.10), answerable, unanswerable)
-    said = remedy(record, data_of(400, 300))
-    for each in record.tradeoff:
-        assert f"{100 * each.empty:g} % → {most_percent(each.answered)}" in said
+    message = remedy(record, data_of(400, 300))
+    for item in record.tradeoff:
+        assert f"{100 * item.empty:g} % → {percent_at_most(item.answered)}" in message
     larger, other = (
-        float(part.split()[0].rstrip(",")) for part in said.split("--max-")[1:] for part in [part.split(" ", 1)[1]]
+        float(part.split()[0].rstrip(",")) for part in message.split("--max-")[1:] for part in [part.split(" ", 1)[1]]
     )
     assert certified(AbstentionRule(larger, 0.10), answerable, unanswerable).certified
     assert not certified(AbstentionRule(larger - 0.01, 0.10), answerable, unanswerable).certified
@@ -115,71 +113,73 @@ def test_the_way_out_that_is_named_is_one() -> None:
     assert not certified(AbstentionRule(0.5, other - 0.01), answerable, unanswerable).certified
 
 
-def test_where_labels_are_missing_it_says_how_many() -> None:
+def test_remedy_counts_missing_labels() -> None:
     """(1 − .05)ⁿ ≤ .025 takes 72 queries, (1 − .10)ⁿ 36."""
     answerable, unanswerable = alone(np.linspace(2, 3, 35)), alone(np.linspace(0, 1, 40))
     record = certified(AbstentionRule(0.05, 0.10), answerable, unanswerable)
     assert not record.certified
     assert record.answered_unanswerable.queries_needed == 72
     assert record.empty_answerable.queries_needed == 36
-    said = remedy(record, data_of(70, 80))
-    assert "with 40 certifying unanswerable queries --max-answered 0.05 cannot be certified" in said
-    assert "72 are needed, so label about 144" in said
-    assert "with 35 certifying answerable queries --max-empty 0.1 cannot be certified" in said
+    message = remedy(record, data_of(70, 80))
+    assert "with 40 certifying unanswerable queries --max-answered 0.05 cannot be certified" in message
+    assert "72 are needed, so label about 144" in message
+    assert "with 35 certifying answerable queries --max-empty 0.1 cannot be certified" in message
     assert record.empty_answerable.found == 0  # what refuses none of those asked is all that is left
     enough = certified(AbstentionRule(0.05, 0.10), alone(np.linspace(2, 3, 36)), alone(np.linspace(0, 1, 72)))
     assert enough.certified
 
 
-def test_without_a_limit_on_refusals_what_is_refused_is_found_and_said() -> None:
+def test_unlimited_refusals_are_measured() -> None:
     rng = np.random.default_rng(1)
     record = certified(AbstentionRule(0.2), alone(normal(rng, 1, 500)), alone(normal(rng, 0, 500)))
     assert record.certified
     assert (record.empty_answerable.asked, record.empty_answerable.queries_needed) == (None, None)
     assert "at most 20 % of unanswerable queries are answered" in record.guarantee
-    assert f"at most {most_percent(record.empty_answerable.upper)} of answerable ones are refused" in record.guarantee
+    assert (
+        f"at most {percent_at_most(record.empty_answerable.upper)} of answerable ones are refused" in record.guarantee
+    )
     assert record.empty_answerable.upper > record.empty_answerable.found > 0.3
 
 
 @pytest.mark.parametrize("limits", [(0.5, 0.35), (0.3, None), (0.2, 0.2)])
-def test_both_claims_hold_in_nineteen_of_twenty_samples(limits: tuple[float, float | None]) -> None:
+def test_joint_limits_hold_confidence(limits: tuple[float, float | None]) -> None:
     """Scores N(1, 1) and N(0, 1), so that both errors at τ are known. What is claimed is `upper`, of both at once.
 
     The three pairs are at what can be had, half asked for, and out of reach.
     """
-    rng, wrong, trials = np.random.default_rng(2), 0, 400
+    rng, incorrect, trials = np.random.default_rng(2), 0, 400
     for _ in range(trials):
         sample = alone(rng.normal(1, 1, 150)), alone(rng.normal(0, 1, 100))
         record = certified(AbstentionRule(*limits), *sample)
         refused, answered = stats.norm.cdf(record.tau - 1), stats.norm.sf(record.tau)
-        wrong += refused > record.empty_answerable.upper or answered > record.answered_unanswerable.upper
-    assert wrong / trials <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / trials)
+        incorrect += refused > record.empty_answerable.upper or answered > record.answered_unanswerable.upper
+    assert incorrect / trials <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / trials)
 
 
-def test_queries_on_one_document_do_not_count_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_documents_limit_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve queries that share a document share its score. Taken one by one both claims fail far too often."""
     monkeypatch.setattr(certify, "_REFUSED", ())  # the trade-off is most of the time, and is not looked at
     rng, trials = np.random.default_rng(3), 40
-    wrong = {"document": 0, "query": 0}
+    errors = {"document": 0, "query": 0}
     for _ in range(trials):
         labels = np.repeat(np.arange(60), 12)
         answerable, unanswerable = (np.repeat(rng.normal(mean, 1, 60), 12) for mean in (1.5, 0))
         for unit, count in (("document", labels), ("query", np.arange(720))):
-            units = SamplingUnits.from_labels(count)
+            units = SamplingUnits.from_clusters(count)
             assert units.unit == unit
             sample = (CertifyingScores(scores.astype(np.float32), units) for scores in (answerable, unanswerable))
             record = certified(AbstentionRule(0.4, 0.4), *sample)
             refused, answered = stats.norm.cdf(record.tau - 1.5), stats.norm.sf(record.tau)
-            wrong[unit] += refused > record.empty_answerable.upper or answered > record.answered_unanswerable.upper
-    assert wrong["document"] / trials <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / trials)
-    assert wrong["query"] / trials > 0.15
+            errors[unit] += refused > record.empty_answerable.upper or answered > record.answered_unanswerable.upper
+    assert errors["document"] / trials <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / trials)
+    assert errors["query"] / trials > 0.15
     assert record.answered_unanswerable.evidence.unit == "query"
 
 
 # What is asked for.
 
 
-def test_the_options_of_the_cut_and_those_of_refusals() -> None:
+def test_options_divide_cut_and_refusals() -> None:
     rule, cut = AbstentionRule.from_options(
         {"max_answered": 0.4, "max_empty": 0.1, "metric": "accuracy", "confidence": 0.9}
     )
@@ -194,17 +194,17 @@ def test_the_options_of_the_cut_and_those_of_refusals() -> None:
         "risk-control",
         0.9,
     )
-    for asked in ({"strata": "metadata.lang"}, {"policy": "relative"}, {"method": "non-inferiority"}):
+    for requested in ({"strata": "metadata.lang"}, {"policy": "relative"}, {"method": "non-inferiority"}):
         assert (
             ThresholdRule.from_options(
-                **AbstentionRule.from_options({"max_answered": 0.4, "confidence": 0.9, **asked})[1]
+                **AbstentionRule.from_options({"max_answered": 0.4, "confidence": 0.9, **requested})[1]
             ).confidence
             == 0.9
         )
-    for asked in ({"policy": "similarity"}, {"method": "bootstrap"}):
+    for requested in ({"policy": "similarity"}, {"method": "bootstrap"}):
         assert (
             ThresholdRule.from_options(
-                **AbstentionRule.from_options({"max_answered": 0.4, "confidence": 0.9, **asked})[1]
+                **AbstentionRule.from_options({"max_answered": 0.4, "confidence": 0.9, **requested})[1]
             ).method
             == "bootstrap"
         )
@@ -221,6 +221,6 @@ def test_the_options_of_the_cut_and_those_of_refusals() -> None:
     [((0.0,), "--max-answered 0"), ((1.0,), "--max-answered 1"), ((float("nan"),), "--max-answered nan"),
      ((0.5, 1.5), "--max-empty 1.5"), ((0.5, 0.0), "--max-empty 0"), ((0.5, 0.1, 0.3), "--confidence 0.3")],
 )  # fmt: skip
-def test_shares_that_are_none(values: tuple[float, ...], named: str) -> None:
+def test_invalid_shares_are_refused(values: tuple[float, ...], named: str) -> None:
     with pytest.raises(InputError, match=named):
         AbstentionRule(*values)

@@ -34,8 +34,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("plain")
     data, _ = small(folder, 120, texts=120)
     documents = [json.loads(line)["text"] for line in (data / "corpus.jsonl").open(encoding="utf-8")]
-    others = [*off_topic_questions(), "unknown things", "nothing of the kind", *(f"word{row}" for row in range(400))]
-    return data, write_fake_encoder(folder / "knowing", [*documents, *others])
+    remaining = [*off_topic_questions(), "unknown things", "nothing of the kind", *(f"word{row}" for row in range(400))]
+    return data, write_fake_encoder(folder / "knowing", [*documents, *remaining])
 
 
 def with_unanswerable(plain: Path, folder: Path, texts: list[str]) -> Path:
@@ -62,12 +62,10 @@ def near(plain: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def texts_of(known: int) -> list[str]:
-    return [" ".join([*(f"word{row + each}" for each in range(known)), "unknown things"]) for row in range(80)]
+    return [" ".join([*(f"word{row + item}" for item in range(known)), "unknown things"]) for row in range(80)]
 
 
-def test_both_limits_are_certified_served_and_measured(
-    plain: tuple[Path, Path], far: Path, tmp_path: Path, calibrate: Capture
-) -> None:
+def test_certified_limits_are_served(plain: tuple[Path, Path], far: Path, tmp_path: Path, calibrate: Capture) -> None:
     code, manifest, error = calibrate(far, tmp_path / "r", plain[1], *ASKED)
     assert code == 0
     assert current_id(tmp_path / "r") == manifest["release_id"]
@@ -77,9 +75,11 @@ def test_both_limits_are_certified_served_and_measured(
     assert (answered["asked"], answered["upper"], refused["asked"]) == (0.2, 0.2, 0.2)
     assert refused["found"] <= refused["upper"] <= 0.2
     assert (manifest["no_answer"]["asked"], manifest["no_answer"]["upper"]) == ("unanswerable", 0.2)
-    said = error.splitlines()
-    first = next(at for at, line in enumerate(said) if line.startswith("Of 100 questions that have no answer here, "))
-    assert "accuracy@5" in said[first + 2]  # before the table
+    message = error.splitlines()
+    first = next(
+        at for at, line in enumerate(message) if line.startswith("Of 100 questions that have no answer here, ")
+    )
+    assert "accuracy@5" in message[first + 2]  # before the table
     assert record["guarantee"] in error
     assert record["guarantee"] in (tmp_path / "r" / manifest["release_id"] / "report.html").read_text("utf-8")
 
@@ -96,8 +96,8 @@ def test_both_limits_are_certified_served_and_measured(
         metrics = manifest["metrics"][name]
         assert metrics["abstention"]["unanswerable_empty"] == pytest.approx(empty)
         chosen = [answers[row] for row in members.tolist()]
-        assert np.mean([not len(each.positions) for each in chosen]) == metrics["abstention"]["answerable_empty"]
-        assert np.mean([len(each.positions) / 5 for each in chosen]) == pytest.approx(metrics["kept_fraction"])
+        assert np.mean([not len(item.positions) for item in chosen]) == metrics["abstention"]["answerable_empty"]
+        assert np.mean([len(item.positions) / 5 for item in chosen]) == pytest.approx(metrics["kept_fraction"])
 
     _, again, _ = calibrate(far, tmp_path / "again", plain[1], *ASKED)
     assert content_digest(again) == content_digest(manifest)
@@ -108,7 +108,7 @@ def test_both_limits_are_certified_served_and_measured(
         assert papers["metrics"]["heldout"][name] == manifest["metrics"]["heldout"][name]
 
 
-def test_what_cannot_be_had_is_written_and_not_promoted(
+def test_impossible_limits_are_not_promoted(
     plain: tuple[Path, Path], near: Path, tmp_path: Path, calibrate: Capture
 ) -> None:
     code, manifest, error = calibrate(near, tmp_path / "r", plain[1], *ASKED)
@@ -118,15 +118,15 @@ def test_what_cannot_be_had_is_written_and_not_promoted(
     assert not record["certified"]
     assert record["empty_answerable"]["upper"] == 0.2
     assert record["answered_unanswerable"]["upper"] > 0.5
-    said = [line for line in error.splitlines() if line.startswith("taugate: ")]
-    assert len(said) == 1
+    message = [line for line in error.splitlines() if line.startswith("taugate: ")]
+    assert len(message) == 1
     for part in (
-        "cannot be had together",
+        "cannot both hold",
         "at most 20 % of answerable queries",
         "Allow --max-answered",
         "not promoted",
     ):
-        assert part in said[0]
+        assert part in message[0]
     rule = ["--if", "accuracy not lower", "--releases", str(tmp_path / "r")]
     assert cli.main(["release", "promote", manifest["release_id"], *rule]) == 4
     assert current_id(tmp_path / "r") is None
@@ -134,24 +134,22 @@ def test_what_cannot_be_had_is_written_and_not_promoted(
     assert retriever.search([Query("nothing of the kind", k=5)])[0].reason == "unanswerable"
 
 
-def test_too_few_labels_are_counted(plain: tuple[Path, Path], near: Path, tmp_path: Path, calibrate: Capture) -> None:
+def test_missing_labels_are_counted(plain: tuple[Path, Path], near: Path, tmp_path: Path, calibrate: Capture) -> None:
     code, _, error = calibrate(near, tmp_path / "r", plain[1], "--max-answered", "0.01")
     assert code == 4
     assert "cannot be certified even without an error; 368 are needed" in error
 
 
-def test_without_an_unanswerable_query_it_is_a_mistake(
+def test_no_unanswerable_queries_are_refused(
     plain: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data, encoder = plain
-    said = refusal(arguments(data, tmp_path / "r", encoder, "--max-answered", "0.2"), tmp_path / "r", capfd)
-    assert said.startswith("--max-answered 0.2: the split test has no unanswerable query")
-    assert "label some, each with a score of 0" in said
+    message = refusal(arguments(data, tmp_path / "r", encoder, "--max-answered", "0.2"), tmp_path / "r", capfd)
+    assert message.startswith("--max-answered 0.2: the split test has no unanswerable queries")
+    assert "label some, each with a score of 0" in message
 
 
-def test_off_topic_questions_give_an_estimate_that_is_named_as_one(
-    plain: tuple[Path, Path], tmp_path: Path, calibrate: Capture
-) -> None:
+def test_off_topic_estimate_is_named(plain: tuple[Path, Path], tmp_path: Path, calibrate: Capture) -> None:
     data, encoder = plain
     code, manifest, error = calibrate(data, tmp_path / "r", encoder)
     assert code == 0
@@ -161,12 +159,12 @@ def test_off_topic_questions_give_an_estimate_that_is_named_as_one(
     for part in ("20 questions about other subjects", "easy cases", "optimistic"):
         assert part in error
     (tmp_path / "spool").mkdir()
-    asked = read_dataset(data, "test", tmp_path / "spool").off_topic
-    answers = load(tmp_path / "r" / manifest["release_id"]).retriever.search([Query(text, k=5) for text in asked])
+    requested = read_dataset(data, "test", tmp_path / "spool").off_topic
+    answers = load(tmp_path / "r" / manifest["release_id"]).retriever.search([Query(text, k=5) for text in requested])
     assert record["answered"] == np.mean([len(answer.positions) > 0 for answer in answers])
 
 
-def test_queries_of_both_kinds_about_one_document_are_one_cluster(far: Path, tmp_path: Path) -> None:
+def test_both_kinds_share_clusters(far: Path, tmp_path: Path) -> None:
     dataset = read_dataset(far, "test", tmp_path)
     assert [query.judged for query in dataset.unanswerable[:3]] == [(0,), (1,), (2,)]
     assert not any(query.judged for query in dataset.answerable)
@@ -177,7 +175,7 @@ def test_queries_of_both_kinds_about_one_document_are_one_cluster(far: Path, tmp
     )  # judged against the document of the answerable query of that number
 
 
-def test_the_option_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_max_answered(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["calibrate", "--help"])
     assert "--max-answered X" in capsys.readouterr().out

@@ -47,85 +47,85 @@ def choose(answerable: QueryGroup, unanswerable: QueryGroup, corpus: EncodedCorp
     return choose_score(answerable, unanswerable, corpus, np.arange(len(answerable.texts)), GAMMA, seed)
 
 
-def test_words_that_tell_the_two_apart_are_found() -> None:
-    found = choose(*world(words=True))
-    answered = {each.name: each.answered for each in found.candidates}
-    assert found.score.name == "lexical"
+def test_separating_words_choose_lexical_score() -> None:
+    result = choose(*world(words=True))
+    answered = {item.name: item.answered for item in result.candidates}
+    assert result.score.name == "lexical"
     assert answered["lexical"] == 0
     assert answered["best_similarity"] == pytest.approx(1 - GAMMA, abs=0.1)
-    assert next(each for each in found.candidates if each.name == "lexical").auroc == 1
+    assert next(item for item in result.candidates if item.name == "lexical").auroc == 1
 
 
-def test_where_nothing_helps_the_simplest_is_taken() -> None:
+def test_useless_scores_keep_simplest() -> None:
     """Both kinds are drawn alike: all scores are guesses, and a more complicated one wins now and then by luck."""
     taken = [choose(*world(seed), seed=seed).score.name for seed in range(8)]
     assert max({*taken}, key=taken.count) == "best_similarity"
 
 
-def test_similarities_alone_are_not_beaten_by_more_than_luck() -> None:
-    found = choose(*world(spread=4))
-    best = next(each for each in found.candidates if each.name == "best_similarity")
+def test_best_similarity_is_hard_to_beat() -> None:
+    result = choose(*world(spread=4))
+    best = next(item for item in result.candidates if item.name == "best_similarity")
     assert best.auroc > 0.9
-    assert best.answered - min(each.answered for each in found.candidates) <= 2 * best.standard_error
-    assert [each.name for each in found.candidates] == ["best_similarity", "margin", "z", "lexical", "model"]
+    assert best.answered - min(item.answered for item in result.candidates) <= 2 * best.standard_error
+    assert [item.name for item in result.candidates] == ["best_similarity", "margin", "z", "lexical", "model"]
 
 
-def test_no_document_has_a_say_in_what_it_certifies() -> None:
+def test_learning_and_certifying_documents_differ() -> None:
     answerable, unanswerable, corpus = world(spread=2)
-    found = choose(answerable, unanswerable, corpus)
-    certify = {*answerable.labels[found.certify_answerable]} | {*unanswerable.labels[found.certify_unanswerable]}
-    learn = {*np.delete(answerable.labels, found.certify_answerable)}
-    learn |= {*np.delete(unanswerable.labels, found.certify_unanswerable)}
+    result = choose(answerable, unanswerable, corpus)
+    certify = {*answerable.clusters[result.certify_answerable]} | {*unanswerable.clusters[result.certify_unanswerable]}
+    learn = {*np.delete(answerable.clusters, result.certify_answerable)}
+    learn |= {*np.delete(unanswerable.clusters, result.certify_unanswerable)}
     assert not certify & learn
     assert len(certify) + len(learn) == DOCUMENTS
-    assert len(found.certify_answerable) == len(found.certify_unanswerable) == round(0.6 * DOCUMENTS) * EACH
-    assert (np.diff(found.certify_answerable) > 0).all()
+    assert len(result.certify_answerable) == len(result.certify_unanswerable) == round(0.6 * DOCUMENTS) * EACH
+    assert (np.diff(result.certify_answerable) > 0).all()
 
 
-def test_labels_of_those_that_certify_change_nothing() -> None:
+def test_certifying_queries_change_no_score() -> None:
     """Their vectors may be anything: the score is the same."""
     answerable, unanswerable, corpus = world(spread=2, words=True)
-    found = choose(answerable, unanswerable, corpus)
+    result = choose(answerable, unanswerable, corpus)
     vectors = unanswerable.vectors.copy()
-    vectors[found.certify_unanswerable] = answerable.vectors[found.certify_unanswerable]
+    vectors[result.certify_unanswerable] = answerable.vectors[result.certify_unanswerable]
     moved = QueryGroup(
-        unanswerable.texts, vectors, FlatIndex.build(corpus.vectors).search(vectors, K), unanswerable.labels
+        unanswerable.texts, vectors, FlatIndex.build(corpus.vectors).search(vectors, K), unanswerable.clusters
     )
     again = choose(answerable, moved, corpus)
-    assert (again.score.name, again.candidates) == (found.score.name, found.candidates)
-    assert again.answerable.tolist() == found.answerable.tolist()
+    assert (again.score.name, again.candidates) == (result.score.name, result.candidates)
+    assert again.answerable.tolist() == result.answerable.tolist()
 
 
-def test_queries_held_out_neither_learn_nor_certify() -> None:
+def test_held_out_queries_are_unused() -> None:
     answerable, unanswerable, corpus = world(spread=2)
     calibration = np.flatnonzero(np.arange(len(answerable.texts)) % EACH < 4)
-    found = choose_score(answerable, unanswerable, corpus, calibration, GAMMA, 0)
-    assert {*found.certify_answerable} < {*calibration}
-    assert len(found.answerable) == len(answerable.texts)
+    result = choose_score(answerable, unanswerable, corpus, calibration, GAMMA, 0)
+    assert {*result.certify_answerable} < {*calibration}
+    assert len(result.answerable) == len(answerable.texts)
 
 
 @pytest.mark.parametrize("documents", [1, 10])
-def test_with_too_few_to_learn_from_nobody_chooses(documents: int) -> None:
+def test_too_few_queries_skip_choice(documents: int) -> None:
     """Of 60 queries of a kind four tenths are 24; of one document nobody is left where it learns."""
     answerable, unanswerable, corpus = world(documents=documents, words=True)
-    found = choose(answerable, unanswerable, corpus)
-    assert (found.score.name, [each.name for each in found.candidates]) == ("best_similarity", ["best_similarity"])
-    assert len(found.certify_answerable) == len(answerable.texts)
-    assert len(found.certify_unanswerable) == len(unanswerable.texts)
-    assert found.answerable.tolist() == answerable.top.scores[:, 0].tolist()
+    result = choose(answerable, unanswerable, corpus)
+    assert (result.score.name, [item.name for item in result.candidates]) == ("best_similarity", ["best_similarity"])
+    assert len(result.certify_answerable) == len(answerable.texts)
+    assert len(result.certify_unanswerable) == len(unanswerable.texts)
+    assert result.answerable.tolist() == answerable.top.scores[:, 0].tolist()
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize(("spread", "words"), [(1.0, False), (1.5, True)])
-def test_what_is_served_is_what_was_calibrated_to_the_bit(seed: int, spread: float, words: bool) -> None:
+def test_served_scores_equal_calibrated_bits(seed: int, spread: float, words: bool) -> None:
     answerable, unanswerable, corpus = world(seed, spread=spread, words=words)
-    found = choose(answerable, unanswerable, corpus, seed)
-    for side, scores in ((answerable, found.answerable), (unanswerable, found.unanswerable)):
-        assert found.score.of(side.texts, side.vectors, side.top).tolist() == scores.tolist()
-        assert found.curves[found.score.name][0].tolist() == found.answerable.tolist()
+    result = choose(answerable, unanswerable, corpus, seed)
+    for side, scores in ((answerable, result.answerable), (unanswerable, result.unanswerable)):
+        assert result.score.of(side.texts, side.vectors, side.top).tolist() == scores.tolist()
+        assert result.curves[result.score.name][0].tolist() == result.answerable.tolist()
 
 
-def test_the_same_seed_gives_the_same_score_and_another_one_other_parts() -> None:
+def test_seed_determines_the_parts() -> None:
     data = world(spread=2)
     one, same, other = choose(*data), choose(*data), choose(*data, seed=1)
     assert one.candidates == same.candidates
@@ -133,7 +133,7 @@ def test_the_same_seed_gives_the_same_score_and_another_one_other_parts() -> Non
     assert one.certify_answerable.tolist() != other.certify_answerable.tolist()
 
 
-def test_the_share_answered_is_what_a_loop_counts() -> None:
+def test_answered_share_equals_plain_loop() -> None:
     rng = np.random.default_rng(5)
     scores = np.round(rng.normal(size=80), 1)  # with ties
     has_answer = rng.random(80) < 0.5
@@ -141,11 +141,11 @@ def test_the_share_answered_is_what_a_loop_counts() -> None:
     for refused, shares in zip((GAMMA, 0.3), _answered(scores, has_answer, counts, (GAMMA, 0.3)), strict=True):
         for row, share in zip(counts, shares, strict=True):
             drawn, kind = np.repeat(scores, row.astype(int)), np.repeat(has_answer, row.astype(int))
-            most = max(tau for tau in scores[has_answer] if (drawn[kind] < tau).mean() <= refused)
-            assert share == pytest.approx((drawn[~kind] >= most).mean())
+            limit = max(tau for tau in scores[has_answer] if (drawn[kind] < tau).mean() <= refused)
+            assert share == pytest.approx((drawn[~kind] >= limit).mean())
 
 
-def test_the_model_finds_what_orders_the_two_kinds() -> None:
+def test_model_finds_separating_direction() -> None:
     """Log-odds 2·x₀ − x₁ by construction, with eight in nine unanswerable: the order is all that is wanted."""
     rng = np.random.default_rng(0)
     values = rng.normal(size=(20_000, len(SIGNALS)))
@@ -158,7 +158,7 @@ def test_the_model_finds_what_orders_the_two_kinds() -> None:
     assert np.corrcoef(model.log_odds(values), truth)[0, 1] > 0.995
 
 
-def test_a_model_has_not_seen_the_documents_it_judges() -> None:
+def test_out_of_fold_excludes_own_documents() -> None:
     """Each document's queries are all answerable or all not, by chance, and alike: a model that has seen them knows."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(40), 10)
@@ -171,7 +171,7 @@ def test_a_model_has_not_seen_the_documents_it_judges() -> None:
     assert unseen[answerable].mean() - unseen[~answerable].mean() < 0.5
 
 
-def test_a_fold_that_leaves_one_kind_gives_no_odds() -> None:
+def test_single_kind_fold_gives_nan() -> None:
     labels = np.array([0, 0, 1, 2, 3, 4])
     answerable = np.array([False, False, True, True, True, True])
     assert np.isnan(out_of_fold(np.random.default_rng(0).normal(size=(6, 2)), answerable, labels)[:2]).all()

@@ -22,7 +22,7 @@ from taugate.calibration.charts.numbers import brief, fixed, percent, signed
 from taugate.calibration.charts.standalone import standalone
 
 
-def test_a_known_point_lands_at_its_pixel() -> None:
+def test_chart_places_points_and_labels() -> None:
     chart = Chart("c", "title", "words", Axis(0, 10, "x"), Axis(0, 1, "y", "percent"))
     assert chart.at(0, 0) == (LEFT, BOTTOM) and chart.at(10, 1) == (RIGHT, TOP)
     chart.line([0, 5, 10], [0, 0.5, 1], "s")
@@ -38,7 +38,7 @@ def test_a_known_point_lands_at_its_pixel() -> None:
     assert second.find("title").text == "there"  # type: ignore[union-attr]
 
 
-def test_ticks_are_round_and_axes_never_collapse() -> None:
+def test_axis_ticks_are_round() -> None:
     assert [text for _, text in Axis(0, 0.1, "loss", "percent").ticks()] == ["0 %", "2 %", "4 %", "6 %", "8 %", "10 %"]
     assert [text for _, text in Axis(-0.25, 0.31, "x").ticks()] == ["-0.2", "-0.1", "0.0", "0.1", "0.2", "0.3"]
     assert [text for _, text in Axis(0.0005, 0.97, "p", odds=True).ticks()] == ["0.001", "0.01", "0.1", "0.5", "0.9"]
@@ -49,14 +49,14 @@ def test_ticks_are_round_and_axes_never_collapse() -> None:
         assert axis.low < value < axis.high and 0 < axis.place(value, 0, 100) < 100 and axis.ticks()
 
 
-def test_numbers_as_they_are_written() -> None:
+def test_number_formats() -> None:
     assert (fixed(-0.00001), fixed(None), signed(0.0), signed(-0.00001)) == ("0.0000", "–", "0.0000", "0.0000")
     assert (signed(0.5, 1), signed(-2, 0), percent(0.12345), brief(9999), brief(12345)) == (
         "+0.5", "-2", "12.3\u00a0%", "9,999", "12k"
     )  # fmt: skip
 
 
-def test_a_file_of_its_own_holds_drawing_legend_and_colours() -> None:
+def test_standalone_svg_includes_legend_and_colours() -> None:
     chart = Chart("c", "Title & more", "words", Axis(0, 10, "x"), Axis(0, 1, "y", "percent"))
     chart.line([0, 5, 10], [0, 0.5, 1], "s-topk")
     figure = Figure.from_chart(chart, [LegendEntry("line", "s-topk", "one <line>"), LegendEntry("dot", "", "a dot")])

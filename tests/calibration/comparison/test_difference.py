@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.comparison.judge import MeanDifference, mean_difference
 from taugate.calibration.comparison.rule import QuantitySample
+from taugate.calibration.comparison.verdicts import MeanDifference, mean_difference
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.risk.paired import paired_losses
 
@@ -23,18 +23,18 @@ def sample(values: np.ndarray, first: int = 0, labels: np.ndarray | None = None)
 
 
 @cache
-def most(old: int, new: int, queries: int, others: int) -> float:
+def upper_limit(old: int, new: int, queries: int, others: int) -> float:
     """The limit of the loss where so many of two samples are hits."""
     before, after = np.arange(queries) < old, np.arange(others) < new
-    return mean_difference(sample(before), sample(after, first=queries), CONFIDENCE).most
+    return mean_difference(sample(before), sample(after, first=queries), CONFIDENCE).upper
 
 
 @pytest.mark.parametrize(("queries", "others"), [(40, 40), (40, 25)])
 @pytest.mark.parametrize("margin", [0.05, 0.1])
-def test_two_samples_of_hits_at_the_margin(queries: int, others: int, margin: float) -> None:
+def test_two_sample_error_rate_at_margin(queries: int, others: int, margin: float) -> None:
     """By enumeration: every outcome of both, with its probability."""
     held = np.array(
-        [[most(old, new, queries, others) <= margin for new in range(others + 1)] for old in range(queries + 1)]
+        [[upper_limit(old, new, queries, others) <= margin for new in range(others + 1)] for old in range(queries + 1)]
     )
     for accuracy in (1.0, 0.99, 0.95, 0.8, 0.5, 0.2, margin + 0.01, margin):
         before = stats.binom.pmf(np.arange(queries + 1), queries, accuracy)
@@ -42,7 +42,7 @@ def test_two_samples_of_hits_at_the_margin(queries: int, others: int, margin: fl
         assert before @ held @ after <= 1 - CONFIDENCE
 
 
-def test_two_samples_have_newcombe_s_interval_but_for_the_limits_of_each() -> None:
+def test_two_sample_limit_matches_newcombe() -> None:
     """Two thirds and a half of many: Newcombe's tenth method with Wilson's limits, one-sided."""
     old, new, n = 2000, 1500, 3000
 
@@ -51,7 +51,7 @@ def test_two_samples_have_newcombe_s_interval_but_for_the_limits_of_each() -> No
         return (p + z * z / 2 / n + sign * z * np.sqrt(p * (1 - p) / n + z * z / 4 / n / n)) / (1 + z * z / n)
 
     expected = (old - new) / n + np.hypot(wilson(old, 1) - old / n, new / n - wilson(new, -1))
-    assert most(old, new, n, n) == pytest.approx(expected, abs=3e-4)
+    assert upper_limit(old, new, n, n) == pytest.approx(expected, abs=3e-4)
 
 
 Draw = Callable[[np.random.Generator], tuple[QuantitySample, QuantitySample]]
@@ -61,18 +61,18 @@ Draw = Callable[[np.random.Generator], tuple[QuantitySample, QuantitySample]]
     ("documents", "each", "margin"),
     [(100, 10, 0.02), (100, 10, 0.05), (100, 3, 0.05), (60, 5, 0.05), (300, 5, 0.01), (400, 20, 0.01)],
 )
-def test_queries_that_are_lost_with_their_document(documents: int, each: int, margin: float) -> None:
+def test_clustered_losses_error_rate_at_margin(documents: int, each: int, margin: float) -> None:
     """As when it is no longer in the corpus; by enumeration of how many are."""
     labels = np.repeat(np.arange(documents), each)
     size = 0.0
     for lost in range(round(2 * documents * margin)):
         found = mean_difference(sample(np.ones(len(labels))), sample(labels >= lost, labels=labels), CONFIDENCE)
-        size += stats.binom.pmf(lost, documents, margin) * (found.most <= margin)
+        size += stats.binom.pmf(lost, documents, margin) * (found.upper <= margin)
     assert size <= 1 - CONFIDENCE
 
 
 @pytest.mark.parametrize("each", [2, 10])
-def test_documents_that_lose_nothing_do_not_hide_those_that_are_lost_whole(each: int) -> None:
+def test_limit_ignores_size_of_lost_documents(each: int) -> None:
     """More of them are more evidence, and how many queries each has is none."""
     labels = np.repeat(np.arange(400), each)
     few, many = (
@@ -81,9 +81,9 @@ def test_documents_that_lose_nothing_do_not_hide_those_that_are_lost_whole(each:
     )
     assert (few.units.unit, few.mean, many.mean) == ("document", 1 / 400, 4 / 400)
     exact = stats.beta.ppf(CONFIDENCE, 5, 396)  # of 400 draws: 4 lost
-    assert exact < many.most < 1.5 * exact
-    assert few.most < many.most
-    assert few.most == pytest.approx(many_queries(400, 2).most, abs=1e-6)
+    assert exact < many.upper < 1.5 * exact
+    assert few.upper < many.upper
+    assert few.upper == pytest.approx(many_queries(400, 2).upper, abs=1e-6)
 
 
 def many_queries(documents: int, each: int) -> MeanDifference:
@@ -91,30 +91,30 @@ def many_queries(documents: int, each: int) -> MeanDifference:
     return mean_difference(sample(np.ones(len(labels))), sample(labels >= 1, labels=labels), CONFIDENCE)
 
 
-def test_both_of_two_samples_are_taken_by_document_where_one_is() -> None:
+def test_one_clustered_sample_makes_both_clustered() -> None:
     """So that the two means, whose difference it is, are of the same thing."""
     alone, shared = np.arange(300), np.repeat(np.arange(100), 3)
     old, new = sample(np.ones(300), labels=alone), sample(np.ones(300), first=300, labels=shared)
     for before, after in ((old, new), (new, old), (new, replace(new, query=old.query))):
         found = mean_difference(before, after, CONFIDENCE)
-        assert (found.test, found.units.unit, found.most_of_queries, found.least) == (
+        assert (found.test, found.units.unit, found.query_upper, found.detectable) == (
             "two samples",
             "document",
             None,
             None,
         )
     both_by_document = sample(np.ones(200), labels=np.repeat(np.arange(100), 2))
-    assert mean_difference(old, new, CONFIDENCE).most == pytest.approx(
+    assert mean_difference(old, new, CONFIDENCE).upper == pytest.approx(
         math.hypot(
             paired_losses(np.ones(300), SamplingUnits(alone, 9.0)).upper_limit(CONFIDENCE) - 1,
-            mean_difference(both_by_document, both_by_document, CONFIDENCE).most,
+            mean_difference(both_by_document, both_by_document, CONFIDENCE).upper,
         )
     )
 
 
 def promoted(draw: Draw, rounds: int, margin: float, seed: int) -> int:
     rng = np.random.default_rng(seed)
-    return sum(mean_difference(*draw(rng), CONFIDENCE).most <= margin for _ in range(rounds))
+    return sum(mean_difference(*draw(rng), CONFIDENCE).upper <= margin for _ in range(rounds))
 
 
 def hits_of_documents(rng: np.random.Generator) -> tuple[QuantitySample, QuantitySample]:
@@ -141,28 +141,28 @@ def kept(rng: np.random.Generator) -> tuple[QuantitySample, QuantitySample]:
 
 
 @pytest.mark.parametrize("draw", [hits_of_documents, gains, kept])
-def test_other_quantities_at_a_margin_of_five_points(draw: Draw) -> None:
+def test_simulated_error_rate_at_margin(draw: Draw) -> None:
     """By simulation; of 500 rounds, 25 are expected at the level, and 37 are exceeded once in a hundred."""
     assert promoted(draw, 500, 0.05, seed=0) <= stats.binom.ppf(0.99, 500, 1 - CONFIDENCE)
 
 
-def test_what_is_no_worse_is_found_to_be_so_given_enough_queries() -> None:
+def test_enough_queries_show_no_difference() -> None:
     hits = np.arange(2000) % 10 > 0
     moved = hits.copy()
     moved[0:100:10], moved[1:101:10] = True, False  # ten won, ten lost
-    assert mean_difference(sample(hits), sample(moved), CONFIDENCE).most < 0.01, "paired"
-    assert mean_difference(sample(hits), sample(moved, first=9), CONFIDENCE).most > 0.01, "two samples know less"
-    assert mean_difference(sample(hits), sample(moved, first=9), CONFIDENCE).most < 0.025
+    assert mean_difference(sample(hits), sample(moved), CONFIDENCE).upper < 0.01, "paired"
+    assert mean_difference(sample(hits), sample(moved, first=9), CONFIDENCE).upper > 0.01, "two samples know less"
+    assert mean_difference(sample(hits), sample(moved, first=9), CONFIDENCE).upper < 0.025
 
 
 @pytest.mark.parametrize(("queries", "enough"), [(298, False), (299, True)])
-def test_one_point_takes_299_paired_queries(queries: int, enough: bool) -> None:
+def test_one_point_margin_needs_299_queries(queries: int, enough: bool) -> None:
     """(1 − 0.01)ⁿ ≤ 0.05, as for a certified cut."""
     all_hit = sample(np.ones(queries))
-    assert (mean_difference(all_hit, all_hit, CONFIDENCE).most <= 0.01) is enough
+    assert (mean_difference(all_hit, all_hit, CONFIDENCE).upper <= 0.01) is enough
 
 
-def test_labels_may_have_gaps_and_any_size() -> None:
+def test_cluster_numbers_are_arbitrary() -> None:
     values = np.array([1.0, 0.0, 1.0, 1.0])
     gaps = sample(values, labels=np.array([7, 10**15, 7, 3]))
     plain = sample(values, labels=np.array([1, 2, 1, 0]))

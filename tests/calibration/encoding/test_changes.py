@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges, CorpusDigests, KnownVectors
+from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges, CorpusDigests, ReusableVectors
 from taugate.retrieval.documents.store import Document
 
 
@@ -21,7 +21,7 @@ def drawn(seed: int) -> list[Document]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_changes_are_those_of_comparing_one_by_one(seed: int) -> None:
+def test_changes_match_pairwise_comparison(seed: int) -> None:
     old, new = drawn(seed), drawn(seed // 2 + 1000) if seed % 3 else drawn(seed)
     found = CorpusChanges.between(CorpusDigests.of(old), CorpusDigests.of(new))
     before, after = {each.id: each for each in old}, {each.id: each for each in new}
@@ -30,17 +30,17 @@ def test_changes_are_those_of_comparing_one_by_one(seed: int) -> None:
     assert found.removed == len({*before} - {*after})
     assert found.changed == sum(before[name] != after[name] for name in stay)
     assert found.reordered == (stay != [each.id for each in new if each.id in before])
-    assert found.nothing == (old == new)
+    assert found.is_empty == (old == new)
     texts, later = [each.text for each in old], [each.text for each in new]
     assert found.sources.tolist() == [texts.index(each) if each in texts else UNKNOWN for each in later]
     surplus = Counter(later)
     surplus.subtract(Counter(texts))
-    assert found.more == {later.index(text): count for text, count in surplus.items() if count > 0}
-    assert found.fewer == {texts.index(text): -count for text, count in surplus.items() if count < 0}
+    assert found.extra_copies == {later.index(text): count for text, count in surplus.items() if count > 0}
+    assert found.missing_copies == {texts.index(text): -count for text, count in surplus.items() if count < 0}
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_ids_are_found_of_passages_and_of_documents(seed: int) -> None:
+def test_positions_by_passage_and_document_id(seed: int) -> None:
     passages = drawn(seed)
     digests = CorpusDigests.of(iter(passages))
     asked = [f"d{number}" for number in range(41)] + [f"p{number}" for number in range(11)]
@@ -53,9 +53,9 @@ def test_ids_are_found_of_passages_and_of_documents(seed: int) -> None:
     assert len(digests) == len(passages)
 
 
-def test_known_vectors_of_a_shard_are_those_at_their_sources() -> None:
+def test_reusable_vectors_come_from_sources() -> None:
     vectors = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
-    known = KnownVectors(np.array([UNKNOWN, 4, 4, UNKNOWN, UNKNOWN, 0]), vectors)
+    known = ReusableVectors(np.array([UNKNOWN, 4, 4, UNKNOWN, UNKNOWN, 0]), vectors)
     assert len(known) == 3
     rows = known.rows(1, 3)
     assert rows is not None

@@ -11,7 +11,7 @@ from taugate.retrieval.encoder.encoder import OnnxEncoder
 from tests.fake_encoder import write_fake_encoder
 
 
-def test_the_length_of_a_document_is_that_of_its_text_alone(tmp_path: Path) -> None:
+def test_document_length_excludes_metadata(tmp_path: Path) -> None:
     """Metadata and escapes must not move what a model makes of the length: first, and again from the cache."""
     corpus = [
         {"_id": "a", "text": "plain words"},

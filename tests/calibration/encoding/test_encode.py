@@ -42,7 +42,7 @@ def _digest(folder: Path) -> str:
     return json.loads((folder / RECORD).read_bytes())["digest"]
 
 
-def test_shards_hold_what_a_calibration_encodes(whole: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
+def test_shards_match_in_memory_vectors(whole: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
     loaded = OnnxEncoder.load(encoder)
     dataset = read_dataset(sample, "test", tmp_path)
     expected = loaded.encode([each.encoded_text for each in dataset.documents], "document")
@@ -51,9 +51,7 @@ def test_shards_hold_what_a_calibration_encodes(whole: Path, sample: Path, encod
     assert vectors[np.arange(len(expected))].tobytes() == expected.tobytes()
 
 
-def test_one_worker_two_workers_and_none_make_the_same_bytes_also_when_they_are_killed(
-    whole: Path, sample: Path, encoder: Path, tmp_path: Path
-) -> None:
+def test_killed_workers_leave_resumable_shards(whole: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     first = EncodingProcess(sample, folder, str(encoder), 2, ROWS)
     first.wait_for_shards(3)
@@ -73,9 +71,7 @@ def test_one_worker_two_workers_and_none_make_the_same_bytes_also_when_they_are_
     assert SHARDS - len(done) - 1 <= result["encoded"] <= SHARDS - len(done)
 
 
-def test_what_is_done_is_not_done_again_and_what_is_damaged_is(
-    whole: Path, sample: Path, encoder: Path, tmp_path: Path
-) -> None:
+def test_only_damaged_shards_are_encoded_again(whole: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(whole, tmp_path / "copy"))
     assert _encode(sample, folder, encoder).encoded == 0
     shards = sorted((folder / "shards").iterdir())
@@ -91,7 +87,7 @@ def test_what_is_done_is_not_done_again_and_what_is_damaged_is(
     assert _digest(folder) == _digest(whole)
 
 
-def test_object_storage_holds_the_same(
+def test_object_storage_matches_local_encoding(
     whole: Path, sample: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with object_storage() as (bucket, _):
@@ -107,7 +103,7 @@ def test_object_storage_holds_the_same(
         assert vectors[np.arange(503)].tobytes() == kept[np.arange(503)].tobytes()
 
 
-def test_workers_elsewhere_find_all_they_need_beside_the_encoding(
+def test_remote_workers_read_shared_copies(
     whole: Path, sample: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The path of a cluster, with Ray replaced by a worker that knows only what travels."""
@@ -130,7 +126,7 @@ def test_workers_elsewhere_find_all_they_need_beside_the_encoding(
     assert {each.relative_to(folder).parts[0] for each in folder.rglob("*") if each.is_file()} == {"shards", RECORD}
 
 
-def test_a_worker_with_other_packages_is_refused(
+def test_worker_with_other_packages_is_rejected(
     sample: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from taugate.calibration.encoding import ray_workers, work
@@ -144,7 +140,7 @@ def test_a_worker_with_other_packages_is_refused(
         _encode(sample, tmp_path, encoder, Workers(1, "auto"))
 
 
-def test_a_place_that_holds_something_else_is_refused(whole: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
+def test_conflicting_location_or_options_are_rejected(whole: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
     other = write_fake_encoder(tmp_path / "other", ["roof"], seed=1)
     with pytest.raises(InputError, match="holds vectors of another encoder"):
         _encode(sample, whole, other)
@@ -157,11 +153,11 @@ def test_a_place_that_holds_something_else_is_refused(whole: Path, sample: Path,
         _encode(tmp_path / "nowhere", tmp_path / "to", encoder)
     with pytest.raises(InputError, match="--workers 0: give 1 or more"):
         Workers(0)
-    with pytest.raises(InputError, match="--ray-address: say with --workers"):
+    with pytest.raises(InputError, match="--ray-address: give --workers too"):
         Workers(None, "auto")
 
 
-def test_a_full_disk_leaves_whole_shards_only(
+def test_full_disk_leaves_complete_shards(
     whole: Path, sample: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, written = os.fsync, 0
@@ -184,7 +180,7 @@ def test_a_full_disk_leaves_whole_shards_only(
     assert (tmp_path / "to" / RECORD).read_bytes() == (whole / RECORD).read_bytes()
 
 
-def test_the_command_prints_the_digest(
+def test_encode_command_prints_digest(
     sample: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["encode", str(sample), "--to", str(tmp_path / "to"), "--encoder", str(encoder)]
@@ -203,7 +199,7 @@ def test_the_command_prints_the_digest(
     assert capsys.readouterr().out == f"{value['digest']}\n"
 
 
-def test_an_interrupt_leaves_what_is_finished(
+def test_interrupt_keeps_finished_shards(
     sample: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real, calls = Worker.encode, 0
@@ -224,7 +220,7 @@ def test_an_interrupt_leaves_what_is_finished(
     assert not (tmp_path / "to" / RECORD).exists()
 
 
-def test_without_ray_one_sentence_says_what_to_install(
+def test_missing_ray_names_package(
     sample: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import sys
@@ -234,4 +230,4 @@ def test_without_ray_one_sentence_says_what_to_install(
     monkeypatch.setitem(sys.modules, "ray", None)
     words = ["encode", str(sample), "--to", str(tmp_path), "--encoder", str(encoder), "--workers", "2"]
     assert main(words) == 2
-    assert "ray is not installed, and --workers needs it: pip install 'taugate[ray]'" in capsys.readouterr().err
+    assert "ray is not installed; --workers needs it: pip install 'taugate[ray]'" in capsys.readouterr().err

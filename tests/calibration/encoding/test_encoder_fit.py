@@ -41,11 +41,11 @@ def fit_of(folder: Path, tmp_path: Path, documents: list[str], queries: list[str
     return encoder_fit(dataset, loaded, loaded, trained)
 
 
-def test_encoder_fit_every_text_is_read_is_none(folder: Path, tmp_path: Path) -> None:
+def test_encoder_fit_without_problems_is_none(folder: Path, tmp_path: Path) -> None:
     assert fit_of(folder, tmp_path, KNOWN, KNOWN[:30]) is None
 
 
-def test_encoder_fit_counts_what_is_not_read(folder: Path, tmp_path: Path) -> None:
+def test_encoder_fit_counts_unread_texts(folder: Path, tmp_path: Path) -> None:
     long = " ".join(["pump"] * (MAX_LENGTH + 1))
     half_known = [f"pump hall stands {word}" for word in ("กขค", "งจฉ")]  # one vector, most of the characters read
     fit = fit_of(folder, tmp_path, [*KNOWN, *THAI, *half_known], [*KNOWN[:30], THAI[0], long])
@@ -54,23 +54,21 @@ def test_encoder_fit_counts_what_is_not_read(folder: Path, tmp_path: Path) -> No
     said = encoder_fit_warnings(fit, "fake", MAX_LENGTH)
     assert [each.split(":")[0].replace("\xa0", " ") for each in said] == [
         "the encoder cannot read 3 of 45 documents (6.7 %)",
-        "5 of 45 documents (11.1 %) have the same vector as another text, as they differ only in words that the "
+        "5 of 45 documents (11.1 %) have the same vector as another text, because they differ only in words that the "
         "encoder does not know; choose an encoder for their language",
         "the encoder cannot read 1 of 32 labelled queries (3.1 %)",
-        "1 of 32 labelled queries (3.1 %) are longer than the encoder's 64 tokens, and what comes after is not read; "
-        "replies to such queries say `truncated`",
+        "1 of 32 labelled queries (3.1 %) are longer than the encoder's 64 tokens; the rest of the query is ignored, "
+        "and the reply says `truncated`",
     ]
 
 
-def test_encoder_fit_other_similarity_is_named(folder: Path, tmp_path: Path) -> None:
+def test_encoder_fit_names_trained_similarity(folder: Path, tmp_path: Path) -> None:
     fit = fit_of(folder, tmp_path, KNOWN, KNOWN[:30], "dot")
     (said,) = encoder_fit_warnings(fit, "fake", MAX_LENGTH)
     assert said.startswith("the encoder fake was trained for the dot product and does not normalize its vectors")
 
 
-def test_calibrate_writes_and_says_what_is_not_read(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_calibrate_records_unread_texts(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_data(tmp_path / "data", [*KNOWN, *THAI], KNOWN[:35])
     assert cli.main(["calibrate", str(data), "--releases", str(tmp_path / "r"), "--encoder", str(folder)]) == 0
     assert "warning: the encoder cannot read 3 of 43 documents" in capsys.readouterr().err
@@ -89,7 +87,7 @@ def test_calibrate_writes_and_says_what_is_not_read(
     assert cli.main(["release", "verify", release.name, "--releases", str(tmp_path / "r")]) == 0
 
 
-def test_calibrate_encoder_suits_the_texts_writes_no_record(releases: Path) -> None:
+def test_calibrate_suitable_encoder_has_no_record(releases: Path) -> None:
     assert "encoder_fit" not in json.loads((find(releases) / "manifest.json").read_bytes())
 
 
@@ -109,7 +107,7 @@ MODELS: list[tuple[str, str | None, list[str], str | None]] = [
 
 
 @pytest.mark.parametrize(("name", "written", "modules", "trained"), MODELS)
-def test_trained_similarity_is_that_of_the_model_unless_it_normalizes(
+def test_trained_similarity_of_models(
     tmp_path: Path, name: str, written: str | None, modules: list[str], trained: str | None
 ) -> None:
     model = tmp_path / name
@@ -121,13 +119,13 @@ def test_trained_similarity_is_that_of_the_model_unless_it_normalizes(
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"[{}]", b"\xff"])
-def test_trained_similarity_folder_that_says_nothing_is_none(tmp_path: Path, content: bytes) -> None:
+def test_trained_similarity_invalid_folder_is_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "modules.json").write_bytes(content)
     assert trained_similarity(str(tmp_path)) is None
     assert trained_similarity(str(tmp_path / "nowhere" / "model")) is None
 
 
-def test_trained_similarity_encoder_of_a_release_is_that_of_its_manifest(folder: Path, tmp_path: Path) -> None:
+def test_trained_similarity_from_release_manifest(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "encoder")
     assert trained_similarity(str(tmp_path / "encoder")) is None
     (tmp_path / "manifest.json").write_text(json.dumps({"encoder_fit": {"trained_similarity": "dot"}}))

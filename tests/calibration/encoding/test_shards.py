@@ -9,7 +9,7 @@ import orjson
 import pytest
 from safetensors.numpy import load
 
-from taugate.calibration.encoding.changes import KnownRows
+from taugate.calibration.encoding.changes import ReusableRows
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.encoding.shards import (
     RECORD,
@@ -82,7 +82,7 @@ def _write(folder: Path, spool: Path, encoder: OnnxEncoder) -> EncodingRecord:
     return write_record(place, encoder, shards, ROWS)
 
 
-def test_vectors_are_those_of_the_encoder_by_any_positions(
+def test_vectors_by_position_match_encoder(
     written: Path, encoder: OnnxEncoder, documents: list[Document], tmp_path: Path
 ) -> None:
     vectors = ShardedVectors.open(str(written), encoder.sha256, tmp_path)
@@ -98,7 +98,7 @@ def test_vectors_are_those_of_the_encoder_by_any_positions(
         vectors[np.array([-1])]
 
 
-def test_blocks_are_the_shards_in_order(
+def test_blocks_are_shards_in_order(
     written: Path, encoder: OnnxEncoder, documents: list[Document], tmp_path: Path
 ) -> None:
     vectors = ShardedVectors.open(str(written), encoder.sha256, tmp_path)
@@ -112,7 +112,7 @@ def test_blocks_are_the_shards_in_order(
     assert vectors.truncated == sum(len(each.text.split()) > 64 for each in documents)
 
 
-def test_a_read_holds_one_shard_at_a_time(
+def test_single_row_reads_few_bytes(
     written: Path, encoder: OnnxEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One row reads one row, not a shard: a search for k documents would read k shards."""
@@ -126,9 +126,7 @@ def test_a_read_holds_one_shard_at_a_time(
     assert max(sizes) < 4096 + 1
 
 
-def test_the_record_is_the_same_for_any_order_of_work(
-    written: Path, spool: Path, encoder: OnnxEncoder, tmp_path: Path
-) -> None:
+def test_record_ignores_encoding_order(written: Path, spool: Path, encoder: OnnxEncoder, tmp_path: Path) -> None:
     place, texts = Folder(tmp_path), (spool / TEXTS).read_bytes()
     shards = list(corpus_shards(spool, encoder.sha256, ROWS))
     made = {
@@ -139,7 +137,7 @@ def test_the_record_is_the_same_for_any_order_of_work(
     assert (tmp_path / RECORD).read_bytes() == (written / RECORD).read_bytes()
 
 
-def test_a_shard_is_done_when_it_is_there_and_whole(copy: Path, spool: Path, encoder: OnnxEncoder) -> None:
+def test_finished_shard_requires_complete_file(copy: Path, spool: Path, encoder: OnnxEncoder) -> None:
     place, shards = Folder(copy), list(corpus_shards(spool, encoder.sha256, ROWS))
     recorded = EncodingRecord.model_validate_json((copy / RECORD).read_bytes()).shards
     dimension = encoder.config.dimension
@@ -154,7 +152,7 @@ def test_a_shard_is_done_when_it_is_there_and_whole(copy: Path, spool: Path, enc
     assert finished_shard(place, shards[1], dimension) is None
 
 
-def test_keys_depend_on_encoder_and_documents(spool: Path, documents: list[Document], tmp_path: Path) -> None:
+def test_shard_keys_depend_on_contents(spool: Path, documents: list[Document], tmp_path: Path) -> None:
     def keys(folder: Path, encoder: str) -> list[str]:
         return [each.key for each in corpus_shards(folder, encoder, ROWS)]
 
@@ -185,7 +183,7 @@ def _flip(folder: Path, shard: CorpusShard) -> None:
     path.write_bytes(bytes(content))
 
 
-def test_each_difference_has_its_own_message(copy: Path, spool: Path, encoder: OnnxEncoder, tmp_path: Path) -> None:
+def test_invalid_encoding_names_cause(copy: Path, spool: Path, encoder: OnnxEncoder, tmp_path: Path) -> None:
     def refused(message: str, sha256: str = encoder.sha256) -> None:
         with pytest.raises(InputError, match=message):
             ShardedVectors.open(str(copy), sha256, tmp_path)
@@ -194,17 +192,17 @@ def test_each_difference_has_its_own_message(copy: Path, spool: Path, encoder: O
     shards = list(corpus_shards(spool, encoder.sha256, ROWS))
     refused("of another encoder", "0" * 64)
     _edit_record(copy, lambda record: record.update(version=2))
-    refused("is of version 2")
+    refused("has version 2")
     (copy / RECORD).write_bytes(sound)
     _edit_record(copy, lambda record: record["shards"].reverse(), digest=False)
-    refused("digest is not that of its shards")
+    refused("digest does not match its shards")
     (copy / RECORD).write_bytes(b"{}")
     refused("not the record of an encoding")
     (copy / RECORD).unlink()
     refused("no finished encoding")
     (copy / RECORD).write_bytes(sound)
     _edit_record(copy, lambda record: record.update(dimension=256))
-    refused("vectors has another shape")
+    refused("the shape of vectors differs")
     (copy / RECORD).write_bytes(sound)
     _flip(copy, shards[2])
     refused("is damaged")
@@ -212,13 +210,13 @@ def test_each_difference_has_its_own_message(copy: Path, spool: Path, encoder: O
     refused("is missing")
 
 
-def test_another_corpus_is_refused_from_the_first_document_that_differs(
+def test_different_corpus_names_first_difference(
     written: Path, spool: Path, documents: list[Document], encoder: OnnxEncoder, tmp_path: Path
 ) -> None:
     vectors = ShardedVectors.open(str(written), encoder.sha256, tmp_path)
     vectors.check_corpus(str(written), spool)
     for name, other, message in (
-        ("changed", [*documents[:20], Document("20", "x"), *documents[21:]], "documents from number 17 on differ"),
+        ("changed", [*documents[:20], Document("20", "x"), *documents[21:]], "documents differ from number 17 on"),
         ("shorter", documents[:32], "the corpus has other documents"),
         ("longer", [*documents, *(Document(f"new {each}", "x") for each in range(7 + ROWS))], "from number 33 on"),
     ):
@@ -227,7 +225,7 @@ def test_another_corpus_is_refused_from_the_first_document_that_differs(
             vectors.check_corpus(str(written), _spooled(tmp_path / name, other))
 
 
-def test_shards_of_a_url_are_copied_first(
+def test_shards_from_url_are_copied(
     written: Path, encoder: OnnxEncoder, documents: list[Document], tmp_path: Path
 ) -> None:
     vectors = ShardedVectors.open(f"file://{written}", encoder.sha256, tmp_path)
@@ -238,11 +236,11 @@ def test_shards_of_a_url_are_copied_first(
 
 
 @pytest.mark.parametrize("places", [[0, 3, 15], [*range(ROWS)]], ids=["some", "all"])
-def test_a_shard_is_the_same_where_vectors_were_known(places: list[int], spool: Path, encoder: OnnxEncoder) -> None:
+def test_reused_vectors_give_same_shard(places: list[int], spool: Path, encoder: OnnxEncoder) -> None:
     shard = next(corpus_shards(spool, encoder.sha256, ROWS))
     documents = (spool / TEXTS).read_bytes()[: shard.size]
     whole = encode_shard(encoder, documents)
-    known = KnownRows(np.array(places), load(whole)["vectors"][places])
+    known = ReusableRows(np.array(places), load(whole)["vectors"][places])
     encoded: list[int] = []
     assert encode_shard(encoder, documents, encoded.append, known) == whole
     assert sum(encoded) == ROWS - len(places)

@@ -36,7 +36,7 @@ from tests.retrieval.engines.corpus import soon
 OPTIONS = (*LOSS, "--no-promote")
 
 
-def test_an_engine_gives_the_release_of_the_process(
+def test_engine_release_matches_in_process(
     data: tuple[Path, Path],
     kind: EngineKind,
     engine: Engine,
@@ -92,18 +92,18 @@ def test_an_engine_gives_the_release_of_the_process(
     other.close()
 
 
-def test_another_threshold_shares_the_collection(
+def test_new_threshold_reuses_collection(
     data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, run: Capture
 ) -> None:
     _, first, _ = run(data[0], tmp_path / "r", data[1], *OPTIONS, "--engine", kind)
     code, second, said = run(data[0], tmp_path / "r", data[1], "--k", "3", "--no-promote", "--engine", kind)
     assert code == 0
-    assert "already; nothing is uploaded" in said
+    assert "; nothing to upload" in said
     assert first["engine"]["shards"] == second["engine"]["shards"]
     assert len(engine.names(soon())) == 1
 
 
-def test_what_a_stopped_upload_left_is_written_again(
+def test_interrupted_upload_is_repeated(
     data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, run: Capture
 ) -> None:
     _, first, _ = run(data[0], tmp_path / "r", data[1], *OPTIONS, "--engine", kind)
@@ -112,7 +112,7 @@ def test_what_a_stopped_upload_left_is_written_again(
     engine.create(name, 128, soon())  # and nothing more
     code, second, said = run(data[0], tmp_path / "r", data[1], *OPTIONS, "--engine", kind)
     assert code == 0
-    assert "an upload was stopped before it was finished" in said
+    assert "an earlier upload was interrupted" in said
     assert second["policy"] == first["policy"]
 
 
@@ -126,35 +126,35 @@ def test_what_a_stopped_upload_left_is_written_again(
         ("--max-loss", "0.1", "--max-answered", "0.2"),
     ],
 )
-def test_what_an_engine_cannot_do_yet_is_refused_before_any_work(
+def test_unsupported_engine_options_are_rejected(
     data: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], options: tuple[str, ...]
 ) -> None:
     command = arguments(data[0], tmp_path / "r", data[1], "--engine", "pgvector", *options)
     said = refusal(command, tmp_path / "r", capfd)
-    assert "does not go with --engine pgvector yet" in said
+    assert "cannot be combined with --engine pgvector yet" in said
     assert any(option in said for option in options if option.startswith("--"))
 
 
-def test_an_engine_without_a_url_is_refused_before_any_work(
+def test_engine_without_url_is_rejected(
     data: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TAUGATE_ENGINE_URL", raising=False)
     command = arguments(data[0], tmp_path / "r", data[1], "--engine", "milvus")
     assert "TAUGATE_ENGINE_URL is not set" in refusal(command, tmp_path / "r", capfd)
     command = arguments(data[0], tmp_path / "r", data[1], "--embeddings", "somewhere")
-    assert "goes with --engine milvus or pgvector" in refusal(command, tmp_path / "r", capfd)
+    assert "needs --engine milvus or pgvector" in refusal(command, tmp_path / "r", capfd)
 
 
-def test_an_engine_that_is_away_leaves_nothing(
+def test_unreachable_engine_writes_no_release(
     data: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TAUGATE_ENGINE_URL", "postgresql://nobody@127.0.0.1:1/none")
     command = arguments(data[0], tmp_path / "r", data[1], "--engine", "pgvector")
-    assert "does not answer in time" in refusal(command, tmp_path / "r", capfd, code=1)
+    assert "does not respond in time" in refusal(command, tmp_path / "r", capfd, code=1)
     assert not (tmp_path / "r").exists() or not release_ids(tmp_path / "r")
 
 
-def test_a_release_is_promoted_only_with_its_collection(
+def test_promotion_requires_collection(
     data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, run: Capture
 ) -> None:
     releases = tmp_path / "r"
@@ -179,7 +179,7 @@ def test_a_release_is_promoted_only_with_its_collection(
     assert f"drop their collections with taugate release prune --engine {kind}" in said
 
 
-def test_collections_that_no_release_names_are_dropped_once_they_are_old(
+def test_prune_drops_old_unused_collections(
     data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, run: Capture
 ) -> None:
     releases, other = tmp_path / "r", tmp_path / "other"
@@ -195,24 +195,24 @@ def test_collections_that_no_release_names_are_dropped_once_they_are_old(
     if engine.created(lone, soon()) is None:  # milvus-lite keeps no descriptions
         assert kind == "milvus"
         decided = {each.name: each.kept for each in prune_collections(engine, [releases], now=tomorrow)}
-        assert decided[lone] == "nobody knows when it was made"
+        assert decided[lone] == "of unknown age"
         return
     decided = {each.name: each.kept for each in prune_collections(engine, [releases], dry_run=True, now=tomorrow)}
-    assert decided == {lone: None, named: f"of release {manifest['release_id']}"}
+    assert decided == {lone: None, named: f"used by release {manifest['release_id']}"}
     assert lone in engine.names(soon())
     left = {each.name for each in prune_collections(engine, [other], dry_run=True, now=tomorrow) if each.kept is None}
     assert left == {lone, named}  # of a directory that nobody named
     with calibration_lock(releases), pytest.raises(ReleaseError, match="is calibrating into it"):
         [*prune_collections(engine, [other, releases], now=tomorrow)]
     (releases / manifest["release_id"] / "manifest.json").write_text("{")
-    with pytest.raises(ReleaseError, match="nobody knows which collection it needs"):
+    with pytest.raises(ReleaseError, match="the collection that it needs is unknown"):
         [*prune_collections(engine, [releases], now=tomorrow)]
     assert lone in engine.names(soon())
     assert [each.kept for each in prune_collections(engine, [other], now=tomorrow)] == [None, None]
     assert engine.names(soon()) == []
 
 
-def test_vectors_that_were_encoded_before_give_the_same_release(
+def test_embeddings_option_gives_same_release(
     data: tuple[Path, Path], kind: EngineKind, tmp_path: Path, run: Capture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     releases, encoded = tmp_path / "r", tmp_path / "encoded"
@@ -223,7 +223,7 @@ def test_vectors_that_were_encoded_before_give_the_same_release(
     given = ("--engine", kind, "--embeddings", str(encoded))
     code, there, said = run(data[0], releases, data[1], *OPTIONS, *given)
     assert code == 0
-    assert "already; nothing is uploaded" in said
+    assert "; nothing to upload" in said
     assert there["engine"] == here["engine"]
     assert there["policy"] == here["policy"]
     other = small(tmp_path / "other", 40, texts=50)[0]
@@ -231,7 +231,7 @@ def test_vectors_that_were_encoded_before_give_the_same_release(
     assert "its vectors are of another corpus" in refusal(command, tmp_path / "none", capfd)
 
 
-def test_an_upload_that_fails_leaves_nothing(
+def test_failed_upload_leaves_no_collection(
     data: tuple[Path, Path],
     kind: EngineKind,
     engine: Engine,
@@ -251,7 +251,7 @@ def test_an_upload_that_fails_leaves_nothing(
     assert engine.names(soon()) == []
 
 
-def test_an_engine_that_finds_too_little_is_not_admitted(
+def test_inaccurate_engine_is_not_accepted(
     data: tuple[Path, Path],
     kind: EngineKind,
     tmp_path: Path,
@@ -267,5 +267,5 @@ def test_an_engine_that_finds_too_little_is_not_admitted(
     monkeypatch.setattr(ProposedIndex, "search", shuffled)
     command = arguments(data[0], tmp_path / "r", data[1], "--engine", kind)
     said = refusal(command, tmp_path / "r", capfd)
-    assert f"{kind}, breadth 1024: the engine is not admitted" in said
-    assert "its search is not good enough" in said
+    assert f"{kind}, breadth 1024: the gate does not accept the engine" in said
+    assert "that is not enough" in said

@@ -14,7 +14,7 @@ from taugate.calibration.engines.search import ShardedIndex
 from taugate.calibration.engines.upload import corpus_rows, engine_record
 from taugate.calibration.metrics.isotropy import isotropy
 from taugate.calibration.progress import Stopwatch
-from taugate.calibration.query_set.measure import _distance_of, _one_each
+from taugate.calibration.query_set.measure import _distance_of, _first_passages
 from taugate.retrieval.documents.store import Document, DocumentWriter
 from taugate.storage.places import open_place
 from tests.vectors import unit
@@ -29,7 +29,7 @@ READS: dict[str, Callable[[Corpus], object]] = {
     "upload": lambda corpus: [len(rows.documents) for _, rows in corpus_rows(*corpus)],
     "exact search": lambda corpus: ShardedIndex(corpus[1]).search(unit(np.ones((20, D))), 10),
     "isotropy": lambda corpus: isotropy(corpus[1]),
-    "distances": lambda corpus: _distance_of(_one_each(corpus[1], None)),
+    "distances": lambda corpus: _distance_of(_first_passages(corpus[1], None)),
 }
 
 
@@ -66,7 +66,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> list[Corpus]:
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_peak_memory_does_not_grow_with_the_corpus(corpora: list[Corpus], read: Callable[[Corpus], object]) -> None:
+def test_peak_memory_is_independent_of_corpus(corpora: list[Corpus], read: Callable[[Corpus], object]) -> None:
     small, large = (peak(lambda corpus=corpus: read(corpus)) for corpus in corpora)
     assert large - small <= MOST * 4 * D * (LARGE - SMALL)
 

@@ -24,7 +24,7 @@ def changed(documents: list[Record]) -> list[Record]:
     return [documents[0] | {"text": "word1 word2 corrected"}, *documents[1:], {"_id": "new", "text": "word5 word9"}]
 
 
-def test_newer_data_are_calibrated_over_the_same_engine(
+def test_recalibration_stays_on_engine(
     data: tuple[Path, Path],
     kind: EngineKind,
     engine: Engine,
@@ -62,7 +62,7 @@ def test_newer_data_are_calibrated_over_the_same_engine(
     assert again["release"] != found["release"]
     assert again["changed"] == {"added": 0, "changed": 0, "removed": 0}
     assert f"encoded 0 of {TEXTS + 1} documents" in said
-    assert "already; nothing is uploaded" in said
+    assert "; nothing to upload" in said
     assert engine.names(soon()) == names
     assert EngineRecord.model_validate(manifest_of(releases)["engine"]).collection == record.collection
     same, said = recalibrate(later)

@@ -7,9 +7,9 @@ import pytest
 
 from taugate.calibration.engines.search import ShardedIndex
 from taugate.calibration.metrics.isotropy import isotropy
-from taugate.calibration.query_set.measure import _distance_of, _one_each, cosine_distance
+from taugate.calibration.query_set.measure import _distance_of, _first_passages, cosine_distance
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.vectors.similarity import Float32, moments, whole
+from taugate.retrieval.vectors.similarity import Float32, moments, require_in_memory
 from tests.vectors import unit
 
 N, D, SHARD = 1000, 24, 128
@@ -36,7 +36,7 @@ def vectors() -> Float32:
     return found
 
 
-def test_exact_search_of_shards_equals_that_of_all_vectors(vectors: Float32) -> None:
+def test_sharded_search_matches_flat_search(vectors: Float32) -> None:
     queries = np.concatenate([vectors[5:6], unit(np.random.default_rng(4).standard_normal((20, D)))])
     exact, sharded = FlatIndex.build(vectors), ShardedIndex(Shards(vectors))
     for k in (1, 10, 200, N + 1):  # fewer than a shard has, and more
@@ -48,7 +48,7 @@ def test_exact_search_of_shards_equals_that_of_all_vectors(vectors: Float32) -> 
     assert sharded.score(queries, pairs).tobytes() == exact.score(queries, pairs).tobytes()
 
 
-def test_figures_of_shards_equal_those_of_all_vectors(vectors: Float32) -> None:
+def test_sharded_measures_match_in_memory(vectors: Float32) -> None:
     for one, other in zip(moments(Shards(vectors)), moments(vectors), strict=True):
         assert np.allclose(one, other, rtol=1e-12, atol=1e-12)
     spread, of_all = isotropy(Shards(vectors)), isotropy(vectors)
@@ -56,15 +56,17 @@ def test_figures_of_shards_equal_those_of_all_vectors(vectors: Float32) -> None:
     parents = np.arange(N, dtype=np.int32) // 3 * 3
     for divided in (None, parents):
         kept = vectors if divided is None else vectors[::3]
-        assert _distance_of(_one_each(Shards(vectors), divided)) == pytest.approx(cosine_distance(kept), rel=1e-12)
+        assert _distance_of(_first_passages(Shards(vectors), divided)) == pytest.approx(
+            cosine_distance(kept), rel=1e-12
+        )
 
 
-def test_the_moments_of_an_array_keep_their_bits(vectors: Float32) -> None:
+def test_moments_of_array_are_exact(vectors: Float32) -> None:
     mean, _ = moments(vectors)
     assert mean.tobytes() == vectors.mean(axis=0, dtype=np.float64).tobytes()
 
 
-def test_what_needs_all_vectors_in_memory_says_so(vectors: Float32) -> None:
-    assert whole(vectors) is vectors
+def test_sharded_vectors_cannot_be_materialized(vectors: Float32) -> None:
+    assert require_in_memory(vectors) is vectors
     with pytest.raises(TypeError, match="read in blocks"):
-        whole(Shards(vectors))
+        require_in_memory(Shards(vectors))

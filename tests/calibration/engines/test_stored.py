@@ -56,13 +56,13 @@ def read_back(engine: Engine, record: EngineRecord, held: Rows) -> list[Document
     return list(stored_documents(index, record, Stopwatch()))
 
 
-def test_a_corpus_is_read_back(engine: Engine, record: EngineRecord) -> None:
+def test_corpus_is_read_back(engine: Engine, record: EngineRecord) -> None:
     assert read_back(engine, record, rows()) == rows().documents
 
 
-def test_an_altered_row_outside_of_the_sample_is_found(engine: Engine, record: EngineRecord) -> None:
+def test_altered_row_outside_sample_is_detected(engine: Engine, record: EngineRecord) -> None:
     held = rows()
     altered = np.setdiff1d(np.arange(SHARD_ROWS, COUNT), sampled_positions(COUNT))[0]
     held.vectors[altered] = -held.vectors[altered]
-    with pytest.raises(ReleaseError, match=f"rows from {SHARD_ROWS} on are not those that the release was made of"):
+    with pytest.raises(ReleaseError, match=f"rows from {SHARD_ROWS} on differ from those of the release"):
         read_back(engine, record, held)

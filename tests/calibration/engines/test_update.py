@@ -29,7 +29,7 @@ def record_of(releases: Path, name: str | None = None) -> EngineRecord:
     return EngineRecord.model_validate(manifest_of(releases, name)["engine"])
 
 
-def test_an_update_over_an_engine_gives_that_of_the_process(
+def test_engine_update_matches_in_process(
     data: tuple[Path, Path],
     calibrated: dict[str, Path],
     kind: EngineKind,
@@ -87,7 +87,7 @@ def test_an_update_over_an_engine_gives_that_of_the_process(
         each.close()
 
 
-def test_only_what_is_new_is_encoded(
+def test_only_new_texts_are_encoded(
     data: tuple[Path, Path], there: Path, tmp_path: Path, update: Updating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoded: list[int] = []
@@ -101,11 +101,11 @@ def test_only_what_is_new_is_encoded(
     monkeypatch.setattr(OnnxEncoder, "embed", counted)
     code, _, said = update(newer(data[0], tmp_path / "later", changed), there, "--no-promote", "--margin", "0.2")
     assert code == 0, said
-    assert f"encoded {ADDED + CHANGED} of {TEXTS - 1} documents, and encoded 0 of " in said
+    assert f"encoded {ADDED + CHANGED} of {TEXTS - 1} documents and encoded 0 of " in said
     assert sum(encoded) == golden + ADDED + CHANGED  # the queries are in the cache of embeddings
 
 
-def test_documents_that_stay_are_not_uploaded_again(
+def test_unchanged_documents_are_not_uploaded(
     data: tuple[Path, Path], there: Path, engine: Engine, tmp_path: Path, update: Updating
 ) -> None:
     names, first = engine.names(soon()), current_id(there)
@@ -121,7 +121,7 @@ def test_documents_that_stay_are_not_uploaded_again(
     assert engine.names(soon()) == names
 
 
-def test_the_second_update_and_the_collections_of_releases_that_are_gone(
+def test_repeated_update_allows_pruning_old_collections(
     data: tuple[Path, Path],
     calibrated: dict[str, Path],
     kind: EngineKind,
@@ -145,19 +145,19 @@ def test_the_second_update_and_the_collections_of_releases_that_are_gone(
         directories, now = [there, calibrated["there"]], time.time() + 24.1 * 3600
         return {each.name: each.kept for each in prune_collections(engine, directories, dry_run=dry_run, now=now)}
 
-    assert decided(dry_run=True)[before.collection] == f"of release {first}"
+    assert decided(dry_run=True)[before.collection] == f"used by release {first}"
     shutil.rmtree(there / first)
     kept = decided(dry_run=False)
-    assert kept[record_of(there).collection] == f"of release {current_id(there)}"
+    assert kept[record_of(there).collection] == f"used by release {current_id(there)}"
     if engine.created(before.collection, soon()) is None and before.collection in engine.names(soon()):
-        assert kept[before.collection] == "nobody knows when it was made"  # as milvus-lite keeps no descriptions
+        assert kept[before.collection] == "of unknown age"  # as milvus-lite keeps no descriptions
         return
     assert kept[before.collection] is None
     assert before.collection not in engine.names(soon())
     assert load(there / str(current_id(there))).manifest.engine is not None
 
 
-def test_vectors_that_were_encoded_before_give_the_same_release(
+def test_embeddings_option_gives_same_update(
     data: tuple[Path, Path],
     there: Path,
     calibrated: dict[str, Path],
@@ -170,14 +170,14 @@ def test_vectors_that_were_encoded_before_give_the_same_release(
     _, one, _ = update(later, there, "--no-promote", "--margin", "0.2")
     code, other, said = update(later, there, "--no-promote", "--margin", "0.2", "--embeddings", encoded)
     assert code == 0, said
-    assert f"read the vectors of {encoded}" in said
-    assert "already; nothing is uploaded" in said
+    assert f"read the vectors in {encoded}" in said
+    assert "; nothing to upload" in said
     assert other["release"][-12:] == one["release"][-12:]
     command = ["update", str(later), "--releases", str(calibrated["here"]), "--embeddings", encoded]
-    assert "goes with a release whose vectors are in an engine" in failure(command, capfd)
+    assert "only for a release whose vectors are in an engine" in failure(command, capfd)
 
 
-def test_a_calibration_takes_the_vectors_of_the_current_release(
+def test_calibration_reuses_current_vectors(
     data: tuple[Path, Path], kind: EngineKind, there: Path, engine: Engine, tmp_path: Path, run: Capture
 ) -> None:
     later = newer(
@@ -195,6 +195,6 @@ def test_a_calibration_takes_the_vectors_of_the_current_release(
     engine.drop(name, soon())
     code, _, said = run(data[0], there, data[1], *more)
     assert code == 0
-    assert f"warning: all documents are encoded again, as the vectors of {current_id(there)} cannot be read: " in said
+    assert f"warning: encoding all documents again, because the vectors of {current_id(there)} cannot be read: " in said
     assert f"the engine has no collection {name}" in said
     assert f"encoded {TEXTS} of {TEXTS} documents" in said

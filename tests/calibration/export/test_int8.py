@@ -61,7 +61,7 @@ def literal(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return out.astype(np.float32)
 
 
-def test_it_is_the_product_of_integers_with_a_scale_for_each_token_and_channel(tmp_path: Path) -> None:
+def test_int8_product_matches_reference(tmp_path: Path) -> None:
     embeddings, w1, w2, w3 = two_layers(tmp_path / "float32.onnx")
     assert quantize(tmp_path / "float32.onnx", tmp_path / "int8.onnx") == 3
     ids = np.random.default_rng(1).integers(0, 50, size=(4, 7))
@@ -74,7 +74,7 @@ def test_it_is_the_product_of_integers_with_a_scale_for_each_token_and_channel(t
     assert np.abs(found - whole).max() < 0.05 * np.abs(whole).max(), "and near the one in float32"
 
 
-def test_pairs_of_products_fit_in_16_bits(tmp_path: Path) -> None:
+def test_int8_products_fit_16_bits(tmp_path: Path) -> None:
     """Processors without VNNI add them there and saturate: the largest activation is 255, of the least weights -64."""
     two_layers(tmp_path / "float32.onnx")
     quantize(tmp_path / "float32.onnx", tmp_path / "int8.onnx")
@@ -96,7 +96,7 @@ TEXTS = ["who pays for hidden defects", "a building permit", "roof", "", "is a f
 
 
 @pytest.mark.model
-def test_a_vector_depends_on_its_text_alone(both: tuple[OnnxEncoder, OnnxEncoder]) -> None:
+def test_int8_vector_depends_on_text_alone(both: tuple[OnnxEncoder, OnnxEncoder]) -> None:
     """To the last bit: in company, alone, on one thread or two."""
     _, int8 = both
     batch = int8.encode(TEXTS * 9, "query")
@@ -106,7 +106,7 @@ def test_a_vector_depends_on_its_text_alone(both: tuple[OnnxEncoder, OnnxEncoder
 
 
 @pytest.mark.model
-def test_int8_is_near_float32_and_another_encoder(both: tuple[OnnxEncoder, OnnxEncoder]) -> None:
+def test_int8_vectors_are_near_float32(both: tuple[OnnxEncoder, OnnxEncoder]) -> None:
     float32, int8 = both
     texts = [text for text in TEXTS if text]
     cosines = (float32.encode(texts, "query") * int8.encode(texts, "query")).sum(axis=1)
@@ -117,10 +117,10 @@ def test_int8_is_near_float32_and_another_encoder(both: tuple[OnnxEncoder, OnnxE
 
 
 @pytest.mark.model
-def test_it_is_made_once_and_of_float32_only(both: tuple[OnnxEncoder, OnnxEncoder]) -> None:
+def test_int8_encoder_is_cached(both: tuple[OnnxEncoder, OnnxEncoder]) -> None:
     float32, int8 = both
     assert int8_encoder(float32.folder) == int8.folder
-    with pytest.raises(EncoderError, match="nothing in it can be quantised"):
+    with pytest.raises(EncoderError, match="nothing to quantise"):
         int8_encoder(int8.folder)
 
 
@@ -129,9 +129,7 @@ def calibrate(data: Path, releases: Path, *more: str) -> int:
 
 
 @pytest.mark.model
-def test_admitted_int8_is_what_the_release_serves(
-    sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_accepted_int8_is_served(sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Here with a margin of 10 points: 352 queries cannot show half a point."""
     assert calibrate(sample, tmp_path, "--precision", "int8", "--projection", "query-pca", "--margin", "0.1") == 0
     manifest = json.loads((tmp_path / current_id(tmp_path) / "manifest.json").read_bytes())
@@ -181,7 +179,7 @@ def _two_encoders(release: Path, manifest: dict) -> None:
 
 
 @pytest.mark.model
-def test_refused_int8_leaves_float32_and_the_digest_knows_no_times(sample: Path, tmp_path: Path) -> None:
+def test_rejected_int8_keeps_float32(sample: Path, tmp_path: Path) -> None:
     digests = set()
     for _ in range(2):
         assert calibrate(sample, tmp_path, "--precision", "int8", "--margin", "0.0001") == 0
@@ -192,10 +190,10 @@ def test_refused_int8_leaves_float32_and_the_digest_knows_no_times(sample: Path,
     assert len(digests) == 1
 
 
-def test_an_encoder_without_layers_cannot_be_had_in_int8(
+def test_encoder_without_layers_has_no_int8(
     sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert calibrate(sample, tmp_path / "r", "--encoder", str(encoder), "--precision", "int8") == 2
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("taugate: ")]
-    assert "nothing in it can be quantised to int8; leave --precision out" in line
+    assert "nothing to quantise to int8; leave out --precision" in line
     assert not (tmp_path / "r").exists()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from taugate.calibration.gate.baseline import GateBaseline, GateState, SearchTrial
-from taugate.calibration.gate.indexes import kinds_asked, recall, set_breadth, try_indexes
+from taugate.calibration.gate.indexes import recall, requested_kinds, set_breadth, try_indexes
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.settings.settings import GateSettings
 from taugate.cli import main as cli
@@ -42,7 +42,7 @@ def trial() -> SearchTrial:
 def started(trial: SearchTrial) -> tuple[GateBaseline, GateState]:
     """The baseline of a trial, and what serves before anything is tried; no encoder is asked for anything here."""
     baseline = GateBaseline.judge(
-        np.arange(len(trial.queries)), SamplingUnits.from_labels(clusters(trial.queries)), trial
+        np.arange(len(trial.queries)), SamplingUnits.from_clusters(clusters(trial.queries)), trial
     )
     return baseline, GateState.exact(None, None, trial)
 
@@ -51,16 +51,16 @@ def started(trial: SearchTrial) -> tuple[GateBaseline, GateState]:
     ("documents", "first"),
     [(10_000, None), (10_001, "flat-int8"), (100_000, "flat-int8"), (100_001, "hnsw"), (1_000_001, "ivf-pq")],
 )
-def test_auto_depends_on_the_size_of_the_corpus(documents: int, first: str | None) -> None:
-    assert next(iter(kinds_asked("auto", documents)), None) == first
+def test_auto_kind_depends_on_corpus_size(documents: int, first: str | None) -> None:
+    assert next(iter(requested_kinds("auto", documents)), None) == first
 
 
-def test_a_kind_that_is_named_is_tried_alone() -> None:
-    assert kinds_asked("hnsw", 10) == ("hnsw",)
-    assert kinds_asked("flat", 10**7) == ()
-    assert kinds_asked("ivf-pq", MIN_FOR_CODES) == ("ivf-pq",)
+def test_named_kind_is_tried_alone() -> None:
+    assert requested_kinds("hnsw", 10) == ("hnsw",)
+    assert requested_kinds("flat", 10**7) == ()
+    assert requested_kinds("ivf-pq", MIN_FOR_CODES) == ("ivf-pq",)
     with pytest.raises(InputError, match=f"--index ivf-pq.*{MIN_FOR_CODES}.*{MIN_FOR_CODES - 1}"):
-        kinds_asked("ivf-pq", MIN_FOR_CODES - 1)
+        requested_kinds("ivf-pq", MIN_FOR_CODES - 1)
 
 
 class Half:
@@ -87,14 +87,14 @@ class Copies:
         return TopK(exact.scores, np.where(np.arange(k) >= 8, exact.positions + 2, exact.positions))
 
 
-def test_recall_is_the_share_of_the_exact_results_found(trial: SearchTrial) -> None:
+def test_recall_is_share_of_exact_results(trial: SearchTrial) -> None:
     flat = FlatIndex.build(trial.documents)
     exact = flat.search(trial.vectors, 10)
     assert recall(flat, flat, trial.vectors, exact) == 1
     assert recall(Half(flat), flat, trial.vectors, exact) == pytest.approx(0.5, abs=0.005)
 
 
-def test_a_copy_of_a_document_will_do_as_well(trial: SearchTrial) -> None:
+def test_recall_accepts_equal_documents(trial: SearchTrial) -> None:
     """Four copies of every document: the last two of ten are two of four, and it does not matter which."""
     documents = np.repeat(trial.documents[:1000], 4, axis=0)
     flat = FlatIndex.build(documents)
@@ -102,7 +102,7 @@ def test_a_copy_of_a_document_will_do_as_well(trial: SearchTrial) -> None:
     assert recall(Copies(flat), flat, trial.vectors, exact) == 1
 
 
-def test_breadth_is_the_least_with_the_recall_that_the_margin_wants(trial: SearchTrial) -> None:
+def test_breadth_is_smallest_with_recall(trial: SearchTrial) -> None:
     flat = FlatIndex.build(trial.documents)
     exact = flat.search(trial.vectors, 10)
     index = build("ivf-flat", trial.documents)
@@ -117,7 +117,7 @@ def test_breadth_is_the_least_with_the_recall_that_the_margin_wants(trial: Searc
     assert breadths == sorted(set(breadths))
 
 
-def test_the_breadth_of_a_graph_is_one_that_runs(trial: SearchTrial) -> None:
+def test_graph_breadth_exceeds_results(trial: SearchTrial) -> None:
     """The list of candidates is never shorter than the results and some to spare."""
     flat, index = FlatIndex.build(trial.documents), build("hnsw", trial.documents)
     assert isinstance(index, ApproximateIndex)
@@ -125,7 +125,7 @@ def test_the_breadth_of_a_graph_is_one_that_runs(trial: SearchTrial) -> None:
     assert index.breadth == 48, "the first of the steps above 20 + 16"
 
 
-def test_an_index_behind_a_projection_is_judged_by_queries_that_this_had_not_seen(trial: SearchTrial) -> None:
+def test_index_adds_projection_loss(trial: SearchTrial) -> None:
     """What exact search lost out of fold is lost by the index as well, whatever it finds in sample."""
     unseen = trial.outcomes()
     unseen.accuracy[:100], unseen.ndcg[:100] = 0, 0
@@ -135,18 +135,18 @@ def test_an_index_behind_a_projection_is_judged_by_queries_that_this_had_not_see
     )
     assert records[0].accuracy.candidate == pytest.approx(unseen.accuracy.mean())
     assert not records[0].admitted
-    assert isinstance(indexed.admitted.index, FaissIndex)
-    assert indexed.admitted.index.kind == "flat"
+    assert isinstance(indexed.accepted.index, FaissIndex)
+    assert indexed.accepted.index.kind == "flat"
 
 
 @pytest.mark.parametrize("kind", ["flat-float16", "flat-int8", "hnsw", "ivf-flat"])
-def test_what_loses_nothing_is_admitted(trial: SearchTrial, kind: str) -> None:
+def test_lossless_index_is_accepted(trial: SearchTrial, kind: str) -> None:
     (record,), indexed = try_indexes(*started(trial), (kind,), GateSettings(0.005, 0.95))
     assert record.admitted
-    assert isinstance(indexed.admitted.index, FaissIndex)
-    assert indexed.admitted.index.kind == indexed.admitted.index_record.kind == kind
-    assert indexed.admitted.index_record.depth == 10
-    assert indexed.admitted.index_record.recall >= (0.99875 if kind in {"hnsw", "ivf-flat"} else 0.95)
+    assert isinstance(indexed.accepted.index, FaissIndex)
+    assert indexed.accepted.index.kind == indexed.accepted.index_record.kind == kind
+    assert indexed.accepted.index_record.depth == 10
+    assert indexed.accepted.index_record.recall >= (0.99875 if kind in {"hnsw", "ivf-flat"} else 0.95)
     assert set(record.gain) == {
         f"{prefix}{name}"
         for prefix in ("", "baseline_")
@@ -155,25 +155,25 @@ def test_what_loses_nothing_is_admitted(trial: SearchTrial, kind: str) -> None:
     assert all(value > 0 for value in record.gain.values())
 
 
-def test_what_is_refused_leaves_exact_search(trial: SearchTrial) -> None:
+def test_rejected_index_keeps_exact_search(trial: SearchTrial) -> None:
     """598 queries without a loss are needed at 95 %, and twice as much evidence for two candidates."""
     few = SearchTrial.build(trial.queries[:600], trial.vectors[:600], trial.documents, 5)
     records, indexed = try_indexes(*started(few), ("flat-float16", "flat-int8"), GateSettings(0.005, 0.95))
     assert [record.admitted for record in records] == [False, False]
-    assert isinstance(indexed.admitted.index, FaissIndex)
-    assert indexed.admitted.index.kind == indexed.admitted.index_record.kind == "flat"
+    assert isinstance(indexed.accepted.index, FaissIndex)
+    assert indexed.accepted.index.kind == indexed.accepted.index_record.kind == "flat"
     assert (
-        indexed.admitted.index_record.recall,
-        indexed.admitted.index_record.depth,
-        indexed.admitted.index_record.breadth,
+        indexed.accepted.index_record.recall,
+        indexed.accepted.index_record.depth,
+        indexed.accepted.index_record.breadth,
     ) == (None, None, None)
 
 
-def test_the_first_that_is_admitted_is_taken(trial: SearchTrial) -> None:
+def test_first_accepted_index_is_used(trial: SearchTrial) -> None:
     """Lists that are all but never looked at lose too much."""
     records, indexed = try_indexes(*started(trial), ("flat-float16", "flat-int8"), GateSettings(0.005, 0.95))
-    assert isinstance(indexed.admitted.index, FaissIndex)
-    assert indexed.admitted.index.kind == "flat-float16"
+    assert isinstance(indexed.accepted.index, FaissIndex)
+    assert indexed.accepted.index.kind == "flat-float16"
     assert [record.candidate for record in records] == ["flat-float16", "flat-int8"]
 
 
@@ -193,7 +193,7 @@ def indexed(
     return folder / current_id(folder)
 
 
-def test_what_is_measured_is_what_serves(indexed: Path) -> None:
+def test_served_scores_equal_measured(indexed: Path) -> None:
     """The golden queries are checked at load; here the scores of what is served, by what the index stores."""
     manifest = json.loads((indexed / "manifest.json").read_bytes())
     (record,) = manifest["gate"]
@@ -207,36 +207,36 @@ def test_what_is_measured_is_what_serves(indexed: Path) -> None:
     np.testing.assert_array_equal(answer.scores, retriever.index.score(vectors, answer.positions[None])[0])
 
 
-def test_a_query_owes_nothing_to_its_company(indexed: Path, sample: Path) -> None:
+def test_results_are_independent_of_batch(indexed: Path, sample: Path) -> None:
     """Alone, among others, and beside one that asks for more: an approximate index finds more in a longer list."""
     retriever = load(indexed).retriever
     texts = [json.loads(line)["text"] for line in (sample / "queries.jsonl").open(encoding="utf-8")][:100]
     alone = [retriever.search([Query(text, k=5)])[0] for text in texts]
-    mixed = retriever.search([each for text in texts for each in (Query(text, k=5), Query(text, k=100))])
+    mixed = retriever.search([item for text in texts for item in (Query(text, k=5), Query(text, k=100))])
     for first, beside, longer in zip(alone, mixed[::2], mixed[1::2], strict=True):
         np.testing.assert_array_equal(first.positions, beside.positions)
         np.testing.assert_array_equal(first.scores, beside.scores)
         assert longer.considered == 100
 
 
-def test_the_page_shows_the_candidate(indexed: Path) -> None:
+def test_report_shows_accepted_index(indexed: Path) -> None:
     page = (indexed / "report.html").read_text(encoding="utf-8")
     section = page[page.index('id="gate"') : page.index('id="comparison"')]
     manifest = json.loads((indexed / "manifest.json").read_bytes())
-    assert "admitted, in use" in section
+    assert "accepted, in use" in section
     assert manifest["gate"][0]["candidate"] in section
     (row,) = re.findall(r"<tr class=\"now\">.*?</tr>", section)
     assert row.count('class="interval"') == 2
-    assert "bytes a document" in row
+    assert "bytes per document" in row
 
 
-def test_the_same_command_gives_the_same_release(indexed: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
+def test_same_command_gives_same_digest(indexed: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
     kind = json.loads((indexed / "manifest.json").read_bytes())["index"]["kind"]
     assert calibrate(sample, tmp_path, encoder, "--index", kind, *LENIENT) == 0
     assert current_id(tmp_path)[-12:] == indexed.name[-12:]
 
 
-def test_a_refused_index_is_recorded_and_not_used(sample: Path, encoder: Path, tmp_path: Path) -> None:
+def test_rejected_index_is_recorded(sample: Path, encoder: Path, tmp_path: Path) -> None:
     """352 queries cannot show that half a point is not lost, and the page says that nothing of it serves."""
     assert calibrate(sample, tmp_path, encoder, "--index", "flat-int8", "--margin", "0.005") == 0
     release = tmp_path / current_id(tmp_path)
@@ -251,11 +251,11 @@ def test_a_refused_index_is_recorded_and_not_used(sample: Path, encoder: Path, t
     }
     assert [record["admitted"] for record in manifest["gate"]] == [False]
     page = (release / "report.html").read_text(encoding="utf-8")
-    assert "refused" in page
+    assert "rejected" in page
     assert "in use" not in page[page.index('id="gate"') : page.index('id="comparison"')].split("</table>")[0]
 
 
-def test_an_index_that_cannot_be_trained_is_refused_before_the_work(
+def test_untrainable_index_is_refused_early(
     sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert calibrate(sample, tmp_path, encoder, "--index", "ivf-pq") == 2

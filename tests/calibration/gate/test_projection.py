@@ -53,7 +53,7 @@ def literal_ndcg(ranked: np.ndarray, relevant: dict[int, int]) -> float:
 
 
 @pytest.mark.parametrize("retention", [1.0, 0.9, 0.5, 0.1])
-def test_it_is_algorithm_1(trial: SearchTrial, retention: float) -> None:
+def test_query_pca_equals_algorithm_1(trial: SearchTrial, retention: float) -> None:
     fitted = fit_pca(trial.vectors)
     size = retained(retention, D, fitted.rank)
     assert size == max(1, int(retention * D))
@@ -64,14 +64,14 @@ def test_it_is_algorithm_1(trial: SearchTrial, retention: float) -> None:
     np.testing.assert_allclose(projection.components, w * signs, atol=1e-6)
     moved = (trial.vectors - mu) @ (w * signs)
     np.testing.assert_allclose(projection.apply(trial.vectors), unit(moved), atol=1e-6)
-    found = SearchTrial.build(
+    result = SearchTrial.build(
         trial.queries, projection.apply(trial.vectors), projection.apply(trial.documents), 5
     ).outcomes()
     expected = [literal_ndcg(row, query.relevant) for row, query in zip(ranked, trial.queries, strict=True)]
-    np.testing.assert_allclose(found.ndcg, expected, atol=1e-6)
+    np.testing.assert_allclose(result.ndcg, expected, atol=1e-6)
 
 
-def test_fewer_queries_than_dimensions_have_fewer_components(trial: SearchTrial) -> None:
+def test_few_queries_limit_components(trial: SearchTrial) -> None:
     """n vectors around their mean span n − 1 directions (Appendix E): what is asked for above cannot be kept."""
     fitted = fit_pca(trial.vectors[:10])
     assert fitted.rank == 9
@@ -79,16 +79,16 @@ def test_fewer_queries_than_dimensions_have_fewer_components(trial: SearchTrial)
     assert fitted.explained.sum() == pytest.approx(1)
 
 
-def test_every_query_is_judged_by_a_projection_that_has_not_seen_it(trial: SearchTrial) -> None:
+def test_cross_validation_excludes_own_fold(trial: SearchTrial) -> None:
     """Folds are drawn here as they are there; the fold's own queries may be anything and change no other's outcome."""
-    (found,) = cross_validated(trial, [0.5], np.random.default_rng(1), folds=3)
+    (result,) = cross_validated(trial, [0.5], np.random.default_rng(1), folds=3)
     order = np.random.default_rng(1).permutation(QUERIES)
     for fold in range(3):
         rows = np.sort(order[fold::3])
-        rest = np.setdiff1d(np.arange(QUERIES), rows)
-        _, _, ranked = algorithm_1(trial.vectors[rows], trial.documents, trial.vectors[rest], D // 2)
-        expected = [literal_ndcg(each, trial.queries[row].relevant) for each, row in zip(ranked, rows, strict=True)]
-        np.testing.assert_allclose(found.ndcg[rows], expected, atol=1e-6)
+        remaining = np.setdiff1d(np.arange(QUERIES), rows)
+        _, _, ranked = algorithm_1(trial.vectors[rows], trial.documents, trial.vectors[remaining], D // 2)
+        expected = [literal_ndcg(item, trial.queries[row].relevant) for item, row in zip(ranked, rows, strict=True)]
+        np.testing.assert_allclose(result.ndcg[rows], expected, atol=1e-6)
 
 
 def calibrate(data: Path, releases: Path, encoder: Path, *more: str) -> int:
@@ -107,7 +107,7 @@ def projected(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: P
     return folder
 
 
-def test_what_is_admitted_is_in_the_release_and_served(projected: Path, sample: Path) -> None:
+def test_accepted_projection_is_served(projected: Path, sample: Path) -> None:
     manifest = manifest_of(projected)
     (record,) = manifest["gate"]
     assert record["admitted"]
@@ -132,7 +132,7 @@ def test_what_is_admitted_is_in_the_release_and_served(projected: Path, sample: 
     assert list(stages) == ["encode", "project", "search", "filter"]
 
 
-def test_a_release_without_its_projection_does_not_load(projected: Path, tmp_path: Path) -> None:
+def test_missing_projection_fails_to_load(projected: Path, tmp_path: Path) -> None:
     release = projected / current_id(projected)
     copy = tmp_path / release.name
     copy.mkdir()
@@ -145,16 +145,16 @@ def test_a_release_without_its_projection_does_not_load(projected: Path, tmp_pat
         load(copy)
 
 
-def test_what_is_refused_is_recorded_and_not_used(
+def test_rejected_projections_are_recorded(
     sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert calibrate(sample, tmp_path, encoder, "--projection", "auto") == 0
     manifest = manifest_of(tmp_path)
     assert len(manifest["gate"]) == 6
-    said = capfd.readouterr().err.splitlines()
-    assert len([line for line in said if line.startswith("gate: ")]) == 6
-    (warning,) = [line for line in said if line.startswith("warning: the gate's margin is ")]
-    assert "is 0.014 in place of 0.005: 352 queries cannot show that less is lost" in warning
+    message = capfd.readouterr().err.splitlines()
+    assert len([line for line in message if line.startswith("gate: ")]) == 6
+    (warning,) = [line for line in message if line.startswith("warning: the gate's margin is ")]
+    assert "is 0.014 in place of 0.005, because 352 queries cannot show a smaller loss" in warning
     if not any(record["admitted"] for record in manifest["gate"]):
         assert manifest["projection"] is None
         assert PROJECTION not in manifest["files"]
@@ -164,7 +164,7 @@ def test_what_is_refused_is_recorded_and_not_used(
         assert 0.013 < record["least"] <= 0.014, "352 queries, and Holm's method for six: (1 − m)³⁵² ≤ 0.05 / 6"
 
 
-def test_the_same_command_gives_the_same_release(projected: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
+def test_same_command_gives_same_digest(projected: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
     options = ("--projection", "query-pca", "--retention", "0.8", "--margin", "0.2")
     assert calibrate(sample, tmp_path, encoder, *options) == 0
     assert current_id(tmp_path).rsplit("-", 1)[1] == current_id(projected).rsplit("-", 1)[1]
@@ -174,14 +174,14 @@ def test_the_same_command_gives_the_same_release(projected: Path, sample: Path, 
     ("options", "said"),
     [
         (["--projection", "query-pca", "--retention", "0"], "--retention 0.0"),
-        (["--retention", "0.8"], "--retention 0.8: goes with --projection query-pca"),
+        (["--retention", "0.8"], "--retention 0.8: needs --projection query-pca"),
         (["--projection", "query-pca", "--retention", "1.1"], "--retention 1.1"),
         (["--projection", "auto", "--margin", "0"], "--margin 0.0"),
         (["--projection", "auto", "--gate-confidence", "1"], "--gate-confidence 1.0"),
         (["--projection", "auto", "--holdout", "0.95"], "--projection auto: needs at least 30"),
     ],
 )
-def test_settings_that_cannot_be_used(
+def test_invalid_projection_options_are_refused(
     sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str], said: str
 ) -> None:
     assert calibrate(sample, tmp_path / "r", encoder, *options) == 2
@@ -209,7 +209,7 @@ def record(accuracy: float, ndcg: float, *, admitted: bool = True) -> GateRecord
     )
 
 
-def test_of_the_admitted_the_smallest_near_the_best_ischosen_row() -> None:
+def test_smallest_projection_near_best_is_chosen() -> None:
     refused = record(0.9, 0.9, admitted=False)
     assert chosen_row([refused, refused], [4, 2]) is None
     assert chosen_row([record(0.5, 0.5), record(0.5, 0.496), refused], [4, 3, 2]) == 1, "within the margin"

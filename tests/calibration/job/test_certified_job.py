@@ -53,7 +53,7 @@ def relevant_of(data: Path) -> list[set[int]]:
     return [found[json.loads(line)["_id"]] for line in (data / "queries.jsonl").open(encoding="utf-8")]
 
 
-def test_the_manifest_says_what_was_certified_and_by_whom(certified: Path) -> None:
+def test_manifest_records_certificates(certified: Path) -> None:
     manifest = manifest_of(certified)
     policy, choice = manifest["policy"], manifest["policy"]["choice"]
     assert policy["kind"] in {"probability", "relative", "similarity"}
@@ -83,7 +83,7 @@ def test_the_manifest_says_what_was_certified_and_by_whom(certified: Path) -> No
     assert RELEVANCE in manifest["files"]
 
 
-def test_the_queries_are_measured_as_under_the_papers_rule(certified: Path, releases: Path) -> None:
+def test_metrics_match_papers_rule(certified: Path, releases: Path) -> None:
     """What does not depend on the cut is the same number: the model draws nothing from the contract's generator."""
     papers, ours = manifest_of(releases)["metrics"], manifest_of(certified)["metrics"]
     for part in ("calibration", "heldout"):
@@ -92,7 +92,7 @@ def test_the_queries_are_measured_as_under_the_papers_rule(certified: Path, rele
     assert manifest_of(releases)["relevance"] == manifest_of(certified)["relevance"]
 
 
-def test_what_is_served_is_what_was_measured(certified: Path, sample: Path) -> None:
+def test_served_results_match_metrics(certified: Path, sample: Path) -> None:
     """Every calibration and held-out query, asked of the release: its kept share and loss are the manifest's."""
     manifest, release = manifest_of(certified), load(certified / current_id(certified))
     answers = release.retriever.search([Query(text, k=5) for text in queries_of(sample)])
@@ -113,11 +113,11 @@ def test_what_is_served_is_what_was_measured(certified: Path, sample: Path) -> N
     assert sum(each["results"] * each["relevance"] for each in record["bins"]) == pytest.approx(float(said.sum()))
 
 
-def test_the_certified_loss_is_that_of_the_certifying_queries_as_served(certified: Path, sample: Path) -> None:
+def test_served_loss_matches_certificate(certified: Path, sample: Path) -> None:
     manifest, release = manifest_of(certified), load(certified / current_id(certified))
     kept = 503 - round(0.3 * 503)
     calibration = np.sort(np.random.default_rng(0).permutation(503)[:kept])
-    members = QueryRoles.draw(calibration, SamplingUnits.from_labels(np.arange(503)), 0).certify.tolist()
+    members = QueryRoles.draw(calibration, SamplingUnits.from_clusters(np.arange(503)), 0).certify.tolist()
     texts, relevant = queries_of(sample), relevant_of(sample)
     cut = release.retriever.search([Query(texts[row], k=5) for row in members])
     whole = release.retriever.search([Query(texts[row], k=5, min_results=5) for row in members])
@@ -130,7 +130,7 @@ def test_the_certified_loss_is_that_of_the_certifying_queries_as_served(certifie
     assert certificate["loss"] == pytest.approx(np.mean(lost))
 
 
-def test_auto_twice_is_the_same_release(
+def test_auto_policy_is_reproducible(
     certified: Path, sample: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrate: Capture
 ) -> None:
     """With an empty cache as well, and beside another parent."""
@@ -144,7 +144,7 @@ def test_auto_twice_is_the_same_release(
     assert again["files"][RELEVANCE] == first["files"][RELEVANCE]
 
 
-def test_what_cannot_be_certified_is_written_and_not_promoted(
+def test_uncertified_release_is_not_promoted(
     releases: Path, sample: Path, encoder: Path, tmp_path: Path, calibrate: Capture
 ) -> None:
     shutil.copytree(releases, tmp_path / "r")
@@ -182,7 +182,7 @@ NAMED = [
 @pytest.mark.parametrize(
     ("options", "certifying"), NAMED, ids=lambda value: " ".join(value[1::2]) if isinstance(value, list) else None
 )
-def test_each_policy_can_be_named(
+def test_named_policy_is_certified(
     sample: Path, encoder: Path, tmp_path: Path, calibrate: Capture, options: list[str], certifying: int
 ) -> None:
     code, manifest, _ = calibrate(sample, tmp_path, encoder, *options)
@@ -203,9 +203,7 @@ def test_each_policy_can_be_named(
     assert point.loss == pytest.approx(curve[-1].loss - reference.correct_kept.mean(), abs=1e-12)
 
 
-def test_empty_replies_are_limited_and_the_unanswerable_measured(
-    sample: Path, encoder: Path, tmp_path: Path, calibrate: Capture
-) -> None:
+def test_max_empty_limits_empty_replies(sample: Path, encoder: Path, tmp_path: Path, calibrate: Capture) -> None:
     data = shutil.copytree(sample, tmp_path / "data")
     nonsense = [f"z y {number} house" for number in range(20)]  # most of its letters are in words that are read
     with (data / "queries.jsonl").open("a", encoding="utf-8") as queries:
@@ -229,9 +227,7 @@ def test_empty_replies_are_limited_and_the_unanswerable_measured(
     assert 0 <= abstention["aurc"] <= 1
 
 
-def test_auto_regards_the_limit_on_empty_replies_as_well(
-    sample: Path, encoder: Path, tmp_path: Path, calibrate: Capture
-) -> None:
+def test_auto_policy_respects_max_empty(sample: Path, encoder: Path, tmp_path: Path, calibrate: Capture) -> None:
     """A share of the best score never leaves a query without a result: where that is what binds, it keeps the least.
 
     By --max-loss alone another policy is the best. What counts is what is kept under both limits.
@@ -246,7 +242,7 @@ def test_auto_regards_the_limit_on_empty_replies_as_well(
     assert kept["auto"] <= kept["relative"] + 0.05
 
 
-def test_thirty_queries_are_enough(tmp_path: Path, calibrate: Capture) -> None:
+def test_thirty_queries_suffice(tmp_path: Path, calibrate: Capture) -> None:
     data, encoder = small(tmp_path, 30)
     code, manifest, _ = calibrate(data, tmp_path / "r", encoder, "--max-loss", "0.2", "--holdout", "0")
     assert code == 0
@@ -256,7 +252,7 @@ def test_thirty_queries_are_enough(tmp_path: Path, calibrate: Capture) -> None:
 # What a certificate must not say.
 
 
-def test_copies_of_one_query_are_not_independent_where_every_query_is_a_hit(tmp_path: Path, calibrate: Capture) -> None:
+def test_duplicate_hits_count_once(tmp_path: Path, calibrate: Capture) -> None:
     """Six copies of each of 60 queries are lost together, and count as 60 whatever their accuracy has in common.
 
     Accuracy is 1 for all of them, so that its intra-cluster correlation cannot be known; the loss is what is certified,
@@ -278,9 +274,7 @@ def test_copies_of_one_query_are_not_independent_where_every_query_is_a_hit(tmp_
         assert set(manifest["metrics"]["calibration"][metric]["by_document"]) == {"mean", "lower", "upper"}
 
 
-def test_a_loss_of_ndcg_certified_at_k_says_nothing_of_a_smaller_k(
-    sample: Path, encoder: Path, tmp_path: Path, calibrate: Capture
-) -> None:
+def test_ndcg_certificate_is_limited_to_k(sample: Path, encoder: Path, tmp_path: Path, calibrate: Capture) -> None:
     """Five relevant documents of which ranks 1 and 2 are found, and rank 2 is cut: a fifth of NDCG@5, 39 % of NDCG@2.
 
     The ideal DCG shrinks with K, so a cut that loses little at K = 5 may lose much at K = 2, prefix or not.
@@ -300,7 +294,7 @@ def test_a_loss_of_ndcg_certified_at_k_says_nothing_of_a_smaller_k(
 # Two releases beside each other.
 
 
-def test_what_differs_between_two_releases(
+def test_diff_of_policies_has_no_difference(
     releases: Path, certified: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder, old, new = tmp_path / "r", current_id(releases), current_id(certified)

@@ -51,7 +51,7 @@ def judged(data: Path, to: Path, count: int) -> Path:
     return copy
 
 
-def test_fifty_labels_say_what_all_labels_say(
+def test_fifty_labels_agree_with_all_labels(
     tmp_path: Path, cropped: Path, sample: Path, encoder: Path, calibrate: Capture
 ) -> None:
     _, everything, _ = calibrate(sample, tmp_path / "all", encoder, "--max-loss", "0.1", "--policy", "similarity")
@@ -74,7 +74,7 @@ def test_fifty_labels_say_what_all_labels_say(
     assert policy["tau"] == tau["safe"] <= tau["value"] <= tau["upper"]
     assert policy["certificates"][0]["bound"] <= 0.2
     assert manifest["calibration"]["state"] == "calibrated"
-    assert "50 judged queries, and 453 others that people asked." in error
+    assert "50 judged queries, and 453 unjudged queries from people." in error
     for source in ("labels alone", "machine alone", "both"):
         assert any(line.startswith(source) for line in error.splitlines())
     report = (tmp_path / "r" / manifest["release_id"] / "report.html").read_text(encoding="utf-8")
@@ -83,7 +83,7 @@ def test_fifty_labels_say_what_all_labels_say(
 
 
 @pytest.mark.parametrize(("count", "state"), [(29, "provisional"), (30, "calibrated")])
-def test_thirty_judged_queries_make_a_release_calibrated(
+def test_thirty_judged_queries_make_release_calibrated(
     tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture, count: int, state: str
 ) -> None:
     code, manifest, _ = calibrate(judged(cropped, tmp_path, count), tmp_path / "r", encoder, "--labels", "human")
@@ -94,9 +94,7 @@ def test_thirty_judged_queries_make_a_release_calibrated(
     assert manifest["bootstrap"]["holdout"] == 0
 
 
-def test_without_unjudged_queries_the_labels_decide_alone(
-    tmp_path: Path, sample: Path, encoder: Path, calibrate: Capture
-) -> None:
+def test_no_unjudged_queries_uses_labels_alone(tmp_path: Path, sample: Path, encoder: Path, calibrate: Capture) -> None:
     data = judged(sample, tmp_path, 40)
     asked = rows_of(data, "human").keys()
     lines = (data / "queries.jsonl").read_text(encoding="utf-8").splitlines()
@@ -108,12 +106,10 @@ def test_without_unjudged_queries_the_labels_decide_alone(
     hits = round(40 * found["alone"]["accuracy"]["mean"])
     exact = stats.binomtest(hits, 40).proportion_ci(confidence_level=0.95, method="exact")
     np.testing.assert_allclose([found["both"]["accuracy"][end] for end in ("lower", "upper")], [exact.low, exact.high])
-    assert "so the labels decide alone" in error
+    assert "so only the labels are used" in error
 
 
-def test_fewer_than_five_misses_leave_it_to_the_labels(
-    tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture
-) -> None:
+def test_few_misses_use_labels_alone(tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture) -> None:
     data, own = small(tmp_path, 60)
     rows = rows_of(data)
     write_qrels(data, "human", [*rows.values()][:40])
@@ -123,7 +119,7 @@ def test_fewer_than_five_misses_leave_it_to_the_labels(
     assert (found["both"]["accuracy"], found["accuracy"]["weight"]) == (found["alone"]["accuracy"], 0)
 
 
-def test_weights_count(
+def test_query_weights_change_estimates(
     tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data = judged(cropped, tmp_path, 50)
@@ -143,9 +139,7 @@ def test_weights_count(
     assert same["labels"]["both"]["accuracy"] == pytest.approx(plain["labels"]["both"]["accuracy"], rel=1e-12)
 
 
-def test_traffic_counts_for_the_loss_and_never_for_accuracy(
-    tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture
-) -> None:
+def test_traffic_counts_for_loss_only(tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture) -> None:
     data = judged(cropped, tmp_path, 40)
     _, human, _ = calibrate(data, tmp_path / "human", encoder, "--labels", "human")
     rows, people = rows_of(data), rows_of(data, "human")
@@ -165,7 +159,7 @@ def test_traffic_counts_for_the_loss_and_never_for_accuracy(
     assert manifest["data"]["sha256"]["qrels"] != human["data"]["sha256"]["qrels"]
 
 
-def test_traffic_without_a_relevant_result_shows_nothing(
+def test_traffic_without_relevant_result_is_ignored(
     tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture
 ) -> None:
     """Users did not see the other documents. What is there because users judged it is no random query."""
@@ -184,7 +178,7 @@ def test_traffic_without_a_relevant_result_shows_nothing(
     assert (human["labels"]["judged"], human["labels"]["unjudged"]) == (40, 443)
 
 
-def test_generated_queries_are_left_out_whoever_judged_them(
+def test_judged_generated_queries_are_left_out(
     tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture
 ) -> None:
     data = judged(cropped, tmp_path, 40)
@@ -192,10 +186,10 @@ def test_generated_queries_are_left_out_whoever_judged_them(
     write_qrels(data, "human", [*rows_of(data, "human").values(), *crops])
     _, manifest, error = calibrate(data, tmp_path / "r", encoder, "--labels", "human")
     assert (manifest["labels"]["judged"], manifest["labels"]["unjudged"]) == (40, 463)
-    assert "left out of the judged queries, as generated: 10;" in error
+    assert "left out judged queries that were generated: 10;" in error
 
 
-def test_unanswerable_queries_are_in_no_share(tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture) -> None:
+def test_unanswerable_queries_are_left_out(tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture) -> None:
     data = judged(cropped, tmp_path, 50)
     rows = [*rows_of(data, "human").values()]
     write_qrels(data, "human", [*rows[:40], *(row.removesuffix("1") + "0" for row in rows[40:])])
@@ -207,7 +201,7 @@ def test_unanswerable_queries_are_in_no_share(tmp_path: Path, cropped: Path, enc
     assert "50 judged queries, 40 of them with an answer" in error
 
 
-def test_queries_that_nobody_judged_are_searched_as_the_service_searches(
+def test_unjudged_queries_use_accepted_projection(
     tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture
 ) -> None:
     """Through the projection, which the gate admits here whatever it loses."""
@@ -221,9 +215,7 @@ def test_queries_that_nobody_judged_are_searched_as_the_service_searches(
     assert manifest["labels"]["machine_only"] != plain["labels"]["machine_only"]
 
 
-def test_an_update_keeps_what_its_threshold_rests_on(
-    tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture
-) -> None:
+def test_update_keeps_label_record(tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture) -> None:
     """A recalibration reads from it that weights count."""
     data = judged(cropped, tmp_path, 40)
     lines = [f"{row}\t{2 + number % 2}" for number, row in enumerate(rows_of(data, "human").values())]
@@ -238,9 +230,7 @@ def test_an_update_keeps_what_its_threshold_rests_on(
     assert inherited_settings(updated).labels == ("human",)
 
 
-def test_too_few_labels_for_the_loss_write_a_release_without_a_threshold(
-    tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture
-) -> None:
+def test_too_few_labels_give_no_threshold(tmp_path: Path, cropped: Path, encoder: Path, calibrate: Capture) -> None:
     data = judged(cropped, tmp_path, 50)
     code, manifest, error = calibrate(data, tmp_path / "r", encoder, "--labels", "human", "--max-loss", "0.02")
     assert (code, manifest["policy"]["kind"], manifest["labels"]["both"]["tau"]["safe"]) == (3, "none", None)
@@ -248,7 +238,7 @@ def test_too_few_labels_for_the_loss_write_a_release_without_a_threshold(
     assert "labels alone need 149 or more" in error.splitlines()[-1]
 
 
-def test_other_releases_have_no_such_record(releases: Path) -> None:
+def test_ordinary_release_has_no_label_record(releases: Path) -> None:
     manifests = [*releases.glob("*/manifest.json")]
     assert manifests
     for path in manifests:
@@ -262,23 +252,26 @@ def test_other_releases_have_no_such_record(releases: Path) -> None:
     [
         (["--labels", "test"], "--labels test: give human, or human,traffic"),
         (["--labels", "traffic"], "give human, or human,traffic"),
-        (["--labels", "human", "--holdout", "0.3"], "--holdout 0.3: does not go with --labels human"),
-        (["--labels", "human", "--policy", "probability"], "--policy probability: does not go with --labels human"),
-        (["--labels", "human", "--max-loss", "0.1,0.2"], "--max-loss with several: does not go with"),
-        (["--labels", "human", "--guarantee", "expected-loss"], "--guarantee expected-loss: does not go with"),
+        (["--labels", "human", "--holdout", "0.3"], "--holdout 0.3: cannot be combined with --labels human"),
+        (
+            ["--labels", "human", "--policy", "probability"],
+            "--policy probability: cannot be combined with --labels human",
+        ),
+        (["--labels", "human", "--max-loss", "0.1,0.2"], "--max-loss with several: cannot be combined with"),
+        (["--labels", "human", "--guarantee", "expected-loss"], "--guarantee expected-loss: cannot be combined with"),
         (["--labels", "human"], "human.tsv: no such file"),
     ],
 )
-def test_what_few_labels_cannot_have_is_refused(
+def test_incompatible_label_options_are_rejected(
     tmp_path: Path, sample: Path, encoder: Path, capfd: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
     assert message in refusal(arguments(sample, tmp_path / "r", encoder, *options), tmp_path / "r", capfd)
 
 
-def test_only_generated_judgements_are_refused(
+def test_generated_judgements_alone_are_rejected(
     tmp_path: Path, cropped: Path, encoder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data = judged(cropped, tmp_path, 1)
     write_qrels(data, "human", [*rows_of(data, "generated").values()][:10])
     message = refusal(arguments(data, tmp_path / "r", encoder, "--labels", "human"), tmp_path / "r", capfd)
-    assert "no query that people asked has a document with score 1 or more" in message
+    assert "no query by people has a document with score 1 or more" in message

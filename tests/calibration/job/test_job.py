@@ -33,9 +33,7 @@ def digests(releases: Path) -> set[str]:
     }
 
 
-def test_the_same_command_gives_the_same_digest_with_and_without_a_cache(
-    sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path
-) -> None:
+def test_digest_ignores_cache(sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path) -> None:
     assert calibrate(sample, tmp_path / "a", encoder) == 0
     assert calibrate(sample, tmp_path / "b", encoder) == 0
     shutil.rmtree(fresh_cache)
@@ -45,7 +43,7 @@ def test_the_same_command_gives_the_same_digest_with_and_without_a_cache(
     assert len(digests(tmp_path / "a")) == 2
 
 
-def test_a_changed_corpus_encodes_only_what_is_new(
+def test_changed_corpus_encodes_new_texts(
     sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     changed = shutil.copytree(sample, tmp_path / "changed")
@@ -63,7 +61,7 @@ def test_a_changed_corpus_encodes_only_what_is_new(
     assert digests(tmp_path / "s") < digests(tmp_path / "r")
 
 
-def test_a_broken_cache_is_as_good_as_none(
+def test_broken_cache_is_ignored(
     sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert calibrate(sample, tmp_path / "r", encoder) == 0
@@ -74,7 +72,7 @@ def test_a_broken_cache_is_as_good_as_none(
     assert digests(tmp_path / "s") == digests(tmp_path / "r")
 
 
-def test_a_poisoned_cache_is_not_believed(
+def test_invalid_cached_vectors_are_ignored(
     sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert calibrate(sample, tmp_path / "r", encoder) == 0
@@ -89,7 +87,7 @@ def test_a_poisoned_cache_is_not_believed(
     assert digests(tmp_path / "s") == digests(tmp_path / "r")
 
 
-def test_what_the_encoder_cuts_off_is_counted(
+def test_truncated_documents_are_counted(
     sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert calibrate(sample, tmp_path, encoder, "--json") == 0
@@ -105,7 +103,7 @@ def test_what_the_encoder_cuts_off_is_counted(
     assert "; cut them with: taugate import DATA --to NEW" in said
 
 
-def test_promotion_can_be_left_out(sample: Path, encoder: Path, tmp_path: Path) -> None:
+def test_no_promote_keeps_current_release(sample: Path, encoder: Path, tmp_path: Path) -> None:
     assert calibrate(sample, tmp_path, encoder, "--no-promote") == 0
     assert current_id(tmp_path) is None
     assert calibrate(sample, tmp_path, encoder) == 0
@@ -116,7 +114,7 @@ def test_promotion_can_be_left_out(sample: Path, encoder: Path, tmp_path: Path) 
     assert verify(tmp_path / other).parent == first
 
 
-def test_unanswerable_queries_measure_abstention_only(
+def test_unanswerable_queries_measure_abstention(
     sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     asked = shutil.copytree(sample, tmp_path / "data")

@@ -21,8 +21,10 @@ def start(sample: Path, releases: Path, encoder: Path, seed: int) -> subprocess.
     return subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-@pytest.mark.parametrize("number", [8, pytest.param(20, marks=pytest.mark.long)])
-def test_many_moments(number: int, sample: Path, encoder: Path, releases: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [8, pytest.param(20, marks=pytest.mark.exhaustive)])
+def test_killed_calibration_leaves_releases_intact(
+    number: int, sample: Path, encoder: Path, releases: Path, tmp_path: Path
+) -> None:
     """Half of the moments are spread over the run, half over its last part, where the release is written."""
     copy = shutil.copytree(releases, tmp_path / "releases")
     began = time.monotonic()
@@ -43,7 +45,7 @@ def test_many_moments(number: int, sample: Path, encoder: Path, releases: Path, 
     assert visible == {*release_ids(copy), "current", "history.jsonl"}
 
 
-def test_a_calibration_that_is_told_to_end_clears_away(
+def test_terminated_calibration_removes_temporary_files(
     sample: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tmp").mkdir()
@@ -58,7 +60,7 @@ def test_a_calibration_that_is_told_to_end_clears_away(
     assert list((tmp_path / "tmp").glob("taugate-*")) == []
 
 
-def test_a_full_disk_leaves_nothing(
+def test_full_disk_writes_no_release(
     sample: Path, encoder: Path, releases: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Files may not grow beyond a limit, as on a full disk; what was current still is."""

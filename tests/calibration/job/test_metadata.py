@@ -41,7 +41,7 @@ def run(capfd: pytest.CaptureFixture[str]) -> Capture:
     return Capture(capfd)
 
 
-def test_it_is_in_the_release_and_the_digest_stays(tmp_path: Path, run: Capture) -> None:
+def test_metadata_is_stored_reproducibly(tmp_path: Path, run: Capture) -> None:
     data, encoder = small(tmp_path, 150)
     _, plain, _ = run(data, tmp_path / "r", encoder)
     assert METADATA not in plain["files"]
@@ -64,7 +64,7 @@ def test_it_is_in_the_release_and_the_digest_stays(tmp_path: Path, run: Capture)
         assert np.flatnonzero(release.metadata.where(wanted)).tolist() == expected
 
 
-def test_a_changed_byte_of_it_is_found(tmp_path: Path, run: Capture) -> None:
+def test_damaged_metadata_is_detected(tmp_path: Path, run: Capture) -> None:
     data, encoder = small(tmp_path, 150)
     with_metadata(data, RECORDS)
     _, manifest, _ = run(data, tmp_path / "a", encoder)
@@ -79,14 +79,14 @@ def test_a_changed_byte_of_it_is_found(tmp_path: Path, run: Capture) -> None:
         verify(release)
 
 
-def test_names_that_vary_are_refused_with_their_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_too_many_field_names_are_rejected(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     data, encoder = small(tmp_path, 150)
     with_metadata(data, [{f"{row}-{name}": 1 for name in range(5)} for row in range(60)])
     said = refusal(arguments(data, tmp_path / "r", encoder), tmp_path / "r", capfd)
     assert said.startswith(f"{data / 'corpus.jsonl'}:{MAX_FIELDS // 5 + 1}: metadata has over {MAX_FIELDS} field names")
 
 
-def test_as_many_fields_as_there_may_be(tmp_path: Path, run: Capture) -> None:
+def test_maximum_number_of_fields(tmp_path: Path, run: Capture) -> None:
     data, encoder = small(tmp_path, 150)
     with_metadata(data, [{f"f{name}": row for name in range(MAX_FIELDS)} | {"none": None} for row in range(60)])
     _, manifest, _ = run(data, tmp_path / "r", encoder)

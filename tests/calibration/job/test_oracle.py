@@ -50,7 +50,7 @@ def compare(manifest: dict, oracle: Oracle) -> None:
 
 
 @pytest.mark.parametrize(("k", "seed"), [(1, 0), (5, 0), (5, 1), (20, 2)])
-def test_the_sample_equals_the_transcription(
+def test_sample_matches_reference_implementation(
     sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], k: int, seed: int
 ) -> None:
     settings = ["--k", str(k), "--seed", str(seed), "--bootstraps", "60", "--sample-size", "50", "--holdout", "0"]
@@ -59,7 +59,7 @@ def test_the_sample_equals_the_transcription(
     compare(result["manifest"], transcribe(questions, documents, correct, k=k, m=60, l=50, seed=seed))
 
 
-def test_a_holdout_changes_who_calibrates_as_the_contract_says(
+def test_holdout_matches_reference_implementation(
     sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     result = calibrate(capfd, str(sample), "--releases", str(tmp_path), "--encoder", str(encoder), "--bootstraps", "40")

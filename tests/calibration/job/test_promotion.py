@@ -43,9 +43,7 @@ def failure(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
     return said
 
 
-def test_an_encoder_that_is_named_is_promoted_whatever_was_before(
-    sample: Path, encoder: Path, another: Path, copy: Path
-) -> None:
+def test_named_encoder_may_replace_another(sample: Path, encoder: Path, another: Path, copy: Path) -> None:
     for named in (another, encoder):
         before = set(release_ids(copy))
         assert cli.main(arguments(sample, copy, named)) == 0
@@ -53,7 +51,7 @@ def test_an_encoder_that_is_named_is_promoted_whatever_was_before(
     assert [event.forced for event in history.read(copy).events] == [(), ("new encoder",), ("new encoder",)]
 
 
-def test_the_default_does_not_take_the_place_of_another_encoder(
+def test_default_encoder_cannot_replace_another(
     sample: Path, copy: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is said before any work: nothing is exported, read or written."""
@@ -76,14 +74,14 @@ def default(another: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return another
 
 
-def test_without_a_promotion_any_encoder_will_do(sample: Path, copy: Path, default: Path) -> None:
+def test_no_promote_accepts_any_encoder(sample: Path, copy: Path, default: Path) -> None:
     before = current_id(copy)
     assert cli.main(["calibrate", str(sample), "--releases", str(copy), "--no-promote"]) == 0
     assert len(release_ids(copy)) == 2
     assert current_id(copy) == before
 
 
-def test_another_export_of_the_default_is_another_encoder(
+def test_different_export_is_rejected(
     sample: Path, tmp_path: Path, default: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     plain = ["calibrate", str(sample), "--releases", str(tmp_path / "r")]
@@ -100,7 +98,7 @@ def test_another_export_of_the_default_is_another_encoder(
     assert cli.main([*plain, "--encoder", DEFAULT_ENCODER]) == 0
 
 
-def test_what_is_refused_at_the_end_is_not_lost(
+def test_refused_promotion_keeps_release(
     sample: Path, encoder: Path, copy: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The work took long; its release is there, and named."""
@@ -114,7 +112,7 @@ def test_what_is_refused_at_the_end_is_not_lost(
     (name,) = set(release_ids(copy)) - {before}
     error = capfd.readouterr().err.splitlines()
     assert error[-2:] == [
-        f"{copy / name} is written, and is not promoted:",
+        f"{copy / name} is written but not promoted:",
         "taugate: history.jsonl: cannot be written",
     ]
     assert current_id(copy) == before
@@ -122,7 +120,7 @@ def test_what_is_refused_at_the_end_is_not_lost(
     assert cli.main(["release", "promote", "--releases", str(copy), name]) == 0
 
 
-def test_one_calibration_at_a_time(
+def test_concurrent_calibration_is_rejected(
     sample: Path, encoder: Path, copy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(path.name for path in copy.iterdir())
@@ -143,7 +141,7 @@ def holder(copy: Path) -> str:
         return ""
 
 
-def test_a_calibration_shows_that_it_runs_and_leaves_no_lock_when_killed(
+def test_killed_calibration_releases_lock(
     sample: Path, encoder: Path, copy: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     command = [sys.executable, "-m", "taugate", *arguments(sample, copy, encoder, "--seed", "1")]

@@ -16,13 +16,13 @@ from tests.calibration.commands import arguments, refusal, small
 SETTINGS = [
     (["--k", "504", "--max-loss", "0.05"], "--k 504", "only 503 documents"),
     (["--confidence", "1"], "--confidence 1.0", "below 1"),
-    (["--confidence", "0.3"], "--confidence 0.3", "from 0.5"),
+    (["--confidence", "0.3"], "--confidence 0.3", "0.5 or more"),
     (["--max-loss", "-0.1"], "--max-loss -0.1", "above 0 and below 1"),
     (["--max-loss", "0"], "--max-loss 0.0", "above 0 and below 1"),
     (["--max-loss", "1"], "--max-loss 1.0", "above 0 and below 1"),
     (["--max-loss", "nan"], "--max-loss nan", "above 0 and below 1"),
     (["--max-loss", "0.01,2"], "--max-loss 2.0", "above 0 and below 1"),
-    (["--max-loss", "0.01,0.02,0.01"], "--max-loss 0.01,0.02,0.01", "names one loss twice"),
+    (["--max-loss", "0.01,0.02,0.01"], "--max-loss 0.01,0.02,0.01", "the same loss is given twice"),
     (["--max-loss", "0.05", "--max-empty", "0"], "--max-empty 0.0", "above 0 and below 1"),
     (["--method", "bootstrap", "--max-loss", "0.05"], "--max-loss", "certifies nothing"),
     (["--method", "bootstrap", "--policy", "relative"], "--policy relative", "certifies nothing"),
@@ -31,7 +31,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("row", SETTINGS, ids=lambda row: " ".join(row[0]))
-def test_a_setting_that_cannot_be_used(
+def test_invalid_setting_is_rejected(
     row: tuple, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     more, named, says = row
@@ -41,7 +41,7 @@ def test_a_setting_that_cannot_be_used(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_too_few_queries_to_fit_a_model(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_too_few_queries_for_relevance_model(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     data, encoder = small(tmp_path, 29)
     asked = arguments(data, tmp_path / "r", encoder, "--policy", "probability", "--max-loss", "0.2", "--holdout", "0")
     message = refusal(asked, tmp_path / "r", capfd)
@@ -50,7 +50,9 @@ def test_too_few_queries_to_fit_a_model(tmp_path: Path, capfd: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("more", [[], ["--max-loss", "0.05"]], ids=["papers", "certified"])
-def test_every_query_unanswerable(more: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_only_unanswerable_queries_are_rejected(
+    more: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     data, encoder = small(tmp_path, 40, grade=lambda row: 0)
     message = refusal(arguments(data, tmp_path / "r", encoder, *more), tmp_path / "r", capfd)
     assert message.startswith(f"{data / 'qrels' / 'test.tsv'}: ")
@@ -58,7 +60,7 @@ def test_every_query_unanswerable(more: list[str], tmp_path: Path, capfd: pytest
 
 
 @pytest.mark.parametrize("policy", ["auto", "similarity"])
-def test_no_query_finds_what_answers_it(policy: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_queries_without_hits(policy: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     data, encoder = small(tmp_path, 60)
     path = data / "qrels" / "test.tsv"
     header, *rows = path.read_text(encoding="utf-8").splitlines()
@@ -99,7 +101,7 @@ RULES = pytest.mark.parametrize("more", [[], ["--max-loss", "0.05"]], ids=["pape
 
 @RULES
 @pytest.mark.parametrize("weights", [one_direction, one_vector])
-def test_all_scores_equal(
+def test_equal_scores_are_handled(
     weights: Callable, more: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data, encoder = small(tmp_path, 100)
@@ -110,11 +112,11 @@ def test_all_scores_equal(
     asked = arguments(data, tmp_path / "r", with_weights(encoder, weights), *more)
     message = refusal(asked, tmp_path / "r", capfd)
     assert "every similarity is 1" in message
-    assert "no threshold can tell documents apart" in message
+    assert "no threshold can separate documents" in message
 
 
 @RULES
-def test_embeddings_that_are_not_numbers(more: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nan_embeddings_are_rejected(more: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     data, encoder = small(tmp_path, 60)
 
     def one_word_is_nan(weights: np.ndarray) -> np.ndarray:

@@ -48,7 +48,7 @@ CASES = [
     (29, (), 0, "provisional", "label 1 more", ""),
     (30, (), 0, "calibrated", "accuracy 1.00 may be anything from 0.88 to 1.00 (95 % interval)", ""),
     (50, (), 0, "calibrated", "may be anything from 0.93 to 1.00 (95 % interval); the papers' rule draws", ""),
-    (50, CERTIFIED, 3, "calibrated", "59 are needed", "With 59 in all --holdout 0 is enough"),
+    (50, CERTIFIED, 3, "calibrated", "59 are needed", "With 59 in all, --holdout 0 is enough"),
     (150, (), 0, "calibrated", "too easy", ""),
     (150, CERTIFIED, 0, "calibrated", "at most 5 %", ""),
     (300, ("--max-loss", "0.01"), 3, "calibrated", "299 are needed", "can be certified: --holdout 0; "),
@@ -57,7 +57,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(map(str, (case[0], *case[1]))))
-def test_the_number_of_labels(case: tuple, tmp_path: Path, calibrate: Capture) -> None:
+def test_label_count_decides_outcome(case: tuple, tmp_path: Path, calibrate: Capture) -> None:
     labels, options, expected, state, said, last = case
     data, encoder = small(tmp_path, labels, texts=max(60, labels))
     code, manifest, error = calibrate(data, tmp_path / "r", encoder, *options)
@@ -80,8 +80,8 @@ def test_the_number_of_labels(case: tuple, tmp_path: Path, calibrate: Capture) -
         assert any("95 % interval" in warning for warning in manifest["query_set"]["warnings"])
 
 
-def test_no_hits(tmp_path: Path, calibrate: Capture) -> None:
-    """Issue 18's worthless release: exit code 4, whatever is current, unless somebody forces it."""
+def test_one_label_without_hit_is_not_promoted(tmp_path: Path, calibrate: Capture) -> None:
+    """A release no better than chance: exit code 4, whatever release is current, unless --force is given."""
     data, encoder = small(tmp_path, 1, texts=40)
     code, manifest, error = calibrate(not_found(data), tmp_path / "r", encoder, "--k", "3")
     assert (code, manifest["metrics"]["calibration"]["accuracy"]["mean"]) == (4, 0)
@@ -98,7 +98,7 @@ def test_no_hits(tmp_path: Path, calibrate: Capture) -> None:
     assert history.read(tmp_path / "r").events[-1].forced == ("accuracy not above chance",)
 
 
-def test_many_labels_and_no_hits(tmp_path: Path, calibrate: Capture) -> None:
+def test_many_labels_without_hits_are_not_promoted(tmp_path: Path, calibrate: Capture) -> None:
     data, encoder = small(tmp_path, 60)
     code, manifest, error = calibrate(not_found(data), tmp_path / "r", encoder, "--k", "3")
     assert (code, manifest["calibration"]["state"]) == (4, "calibrated")
@@ -106,13 +106,13 @@ def test_many_labels_and_no_hits(tmp_path: Path, calibrate: Capture) -> None:
 
 
 @pytest.mark.parametrize("more", [(), CERTIFIED], ids=["papers", "certified"])
-def test_all_unanswerable(more: tuple, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unanswerable_labels_alone_are_rejected(more: tuple, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     data, encoder = small(tmp_path, 40, grade=lambda row: 0)
     said = refusal(arguments(data, tmp_path / "r", encoder, *more), tmp_path / "r", capfd)
     assert "no query has a document with score 1 or more" in said
 
 
-def test_one_document(tmp_path: Path, calibrate: Capture) -> None:
+def test_single_document_corpus(tmp_path: Path, calibrate: Capture) -> None:
     """However many queries there are, each of them finds it."""
     data, encoder = small(tmp_path, 40, texts=1)
     code, manifest, error = calibrate(data, tmp_path / "r", encoder, "--k", "1")
@@ -122,13 +122,13 @@ def test_one_document(tmp_path: Path, calibrate: Capture) -> None:
     assert current_id(tmp_path / "r") == manifest["release_id"]
 
 
-def test_one_document_and_the_default_k(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_single_document_needs_smaller_k(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     data, encoder = small(tmp_path, 40, texts=1)
     said = refusal(arguments(data, tmp_path / "r", encoder), tmp_path / "r", capfd)
     assert said == "--k 5: the corpus has only 1 documents; give a smaller K"
 
 
-def test_a_provisional_release_leaves_a_calibrated_one_in_force(
+def test_provisional_release_does_not_replace_calibrated(
     tmp_path: Path, calibrate: Capture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "few").mkdir()
@@ -136,7 +136,7 @@ def test_a_provisional_release_leaves_a_calibrated_one_in_force(
     enough, encoder = small(tmp_path, 60)
     code, _, error = calibrate(few, tmp_path / "r", encoder)
     assert code == 0
-    assert any(line.startswith("promotion: the current release is provisional now") for line in error.splitlines())
+    assert any(line.startswith("promotion: the current release is now provisional") for line in error.splitlines())
     code, second, _ = calibrate(few, tmp_path / "r", encoder, "--seed", "1")
     assert (code, current_id(tmp_path / "r")) == (0, second["release_id"]), "one provisional release follows another"
     code, calibrated, _ = calibrate(enough, tmp_path / "r", encoder)
@@ -164,7 +164,7 @@ CONTRADICTIONS = [
 
 
 @pytest.mark.parametrize(("more", "says"), CONTRADICTIONS)
-def test_what_force_cannot_go_with(more: list, says: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_force_conflicts_are_rejected(more: list, says: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     asked = arguments(tmp_path / "none", tmp_path / "r", tmp_path / "none", *more)
     assert refusal(asked, tmp_path / "r", capfd).startswith(says)
 
@@ -172,18 +172,18 @@ def test_what_force_cannot_go_with(more: list, says: str, tmp_path: Path, capfd:
 # The fewest labels with which δ can be certified: all of them certify, or those that a choice and the holdout leave.
 FEWEST = [
     ((*NOTHING_HELD_OUT, *CERTIFIED), 59),
-    (CERTIFIED, RuleVariant(0.3, ThresholdRule.from_options(max_loss=[0.05])).labels(59)),
+    (CERTIFIED, RuleVariant(0.3, ThresholdRule.from_options(max_loss=[0.05])).labels_needed(59)),
     ((*NOTHING_HELD_OUT, "--max-loss", "0.01"), 299),
 ]
 
 
 @pytest.mark.parametrize(("options", "fewest"), FEWEST)
 @pytest.mark.parametrize("missing", [0, 1])
-def test_the_fewest_labels_that_certify(
+def test_minimum_labels_to_certify(
     options: tuple, fewest: int, missing: int, tmp_path: Path, calibrate: Capture
 ) -> None:
     data, encoder = small(tmp_path, fewest - missing, texts=fewest)
     code, _, error = calibrate(data, tmp_path / "r", encoder, *options)
     assert code == (3 if missing else 0)
     if missing:
-        assert f"takes about {fewest:,}" in message(error)
+        assert f"needs about {fewest:,}" in message(error)

@@ -31,21 +31,21 @@ def risk_by_coverage(best: list[float], right: list[float]) -> tuple[list[float]
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_every_number_is_its_definition(seed: int) -> None:
+def test_figures_equal_plain_loop_definitions(seed: int) -> None:
     rng = np.random.default_rng(seed)
     answerable, unanswerable = decisions(rng, 60, 4), decisions(rng, 25, 2)
     hits = (rng.uniform(size=60) < 0.7).astype(np.float64)
-    found = abstention(answerable, hits, unanswerable, np.float32(0.4))
-    assert found.auroc == pytest.approx(pairs(answerable, unanswerable))
-    assert found.answerable_empty == sum(max(row) < np.float32(0.4) for row in answerable) / 60
-    assert found.unanswerable_empty == sum(max(row) < np.float32(0.4) for row in unanswerable) / 25
+    result = abstention(answerable, hits, unanswerable, np.float32(0.4))
+    assert result.auroc == pytest.approx(pairs(answerable, unanswerable))
+    assert result.answerable_empty == sum(max(row) < np.float32(0.4) for row in answerable) / 60
+    assert result.unanswerable_empty == sum(max(row) < np.float32(0.4) for row in unanswerable) / 25
     best = [float(max(row)) for row in (*answerable, *unanswerable)]
     _, risk = risk_by_coverage(best, [*hits.tolist(), *[0.0] * 25])
-    assert found.aurc == pytest.approx(np.mean(risk))
+    assert result.aurc == pytest.approx(np.mean(risk))
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_curve_is_a_loop_over_the_surest_queries(seed: int) -> None:
+def test_risk_curve_equals_plain_loop(seed: int) -> None:
     rng = np.random.default_rng(seed)
     best = decisions(rng, 80, 0).max(axis=1)
     right = (rng.uniform(size=80) < 0.6).astype(np.float64)
@@ -58,7 +58,7 @@ def test_the_curve_is_a_loop_over_the_surest_queries(seed: int) -> None:
     np.testing.assert_allclose(shuffled[1], risk, atol=1e-12)  # queries of equal score have no order among them
 
 
-def test_perfect_and_useless_scores() -> None:
+def test_perfect_and_useless_scores_give_extremes() -> None:
     high, low = np.full((10, 2), 0.9, dtype=np.float32), np.full((30, 2), 0.1, dtype=np.float32)
     perfect = abstention(high, np.ones(10), low, np.float32(0.5))
     assert (perfect.auroc, perfect.answerable_empty, perfect.unanswerable_empty) == (1.0, 0.0, 1.0)
@@ -68,17 +68,17 @@ def test_perfect_and_useless_scores() -> None:
     assert abstention(low, np.ones(30), high, None).auroc == 0.0
 
 
-def test_without_an_unanswerable_query_nothing_is_claimed_of_them() -> None:
-    found = abstention(
+def test_no_unanswerable_queries_give_none() -> None:
+    result = abstention(
         np.full((4, 2), 0.3, dtype=np.float32), np.ones(4), np.empty((0, 2), np.float32), np.float32(0.5)
     )
-    assert found.answerable_empty == 1.0
-    assert (found.unanswerable_empty, found.auroc, found.aurc) == (None, None, None)
+    assert result.answerable_empty == 1.0
+    assert (result.unanswerable_empty, result.auroc, result.aurc) == (None, None, None)
 
 
-def test_the_best_decision_score_counts_wherever_it_stands_in_the_list() -> None:
+def test_best_score_counts_at_any_rank() -> None:
     """A probability need not fall with the rank."""
     answerable = np.array([[0.1, 0.8], [0.2, 0.3]], dtype=np.float32)
     unanswerable = np.array([[0.5, 0.1]], dtype=np.float32)
-    found = abstention(answerable, np.ones(2), unanswerable, np.float32(0.4))
-    assert (found.auroc, found.answerable_empty, found.unanswerable_empty) == (0.5, 0.5, 0.0)
+    result = abstention(answerable, np.ones(2), unanswerable, np.float32(0.4))
+    assert (result.auroc, result.answerable_empty, result.unanswerable_empty) == (0.5, 0.5, 0.0)

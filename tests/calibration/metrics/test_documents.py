@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from taugate.calibration.gate.baseline import DEPTH, SearchTrial
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.metrics.documents import chance_of_a_hit, grades_of, one_passage_each, relevant_passages
+from taugate.calibration.metrics.documents import chance_of_a_hit, grades_of, relevant_passages
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import HoldoutSplit
 from taugate.calibration.risk.steps import LossSteps
@@ -74,8 +74,8 @@ def write(folder: Path, corpus: Corpus, qrels: Judgements) -> None:
     ]
     (folder / "qrels").mkdir(parents=True)
     (folder / "corpus.jsonl").write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
-    asked = [json.dumps({"_id": name, "text": f"{name}?"}) for name in qrels]
-    (folder / "queries.jsonl").write_text("\n".join(asked), encoding="utf-8")
+    requested = [json.dumps({"_id": name, "text": f"{name}?"}) for name in qrels]
+    (folder / "queries.jsonl").write_text("\n".join(requested), encoding="utf-8")
     rows = [f"{query}\t{name}\t{grade}" for query, judged in qrels.items() for name, grade in judged.items()]
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(rows), encoding="utf-8")
 
@@ -108,21 +108,21 @@ def relevant_of(corpus: Corpus, judged: dict[str, int]) -> set[int]:
 
 
 def grades_by_document(corpus: Corpus, judged: dict[str, int]) -> dict[object, int]:
-    found: dict[object, int] = {}
+    result: dict[object, int] = {}
     for name, grade in judged.items():
         for position in named_by(corpus, name):
             document = document_of(corpus, position)
-            found[document] = max(grade, found.get(document, 0))
-    return {document: grade for document, grade in found.items() if grade >= 1}
+            result[document] = max(grade, result.get(document, 0))
+    return {document: grade for document, grade in result.items() if grade >= 1}
 
 
 def ndcg_of(corpus: Corpus, judged: dict[str, int], shown: list[int | None], k: int) -> float:
     """shown: the passage at each rank, None where it is dropped."""
     relevant, grades = relevant_of(corpus, judged), grades_by_document(corpus, judged)
-    gained, found = 0.0, set()
+    gained, result = 0.0, set()
     for rank, position in enumerate(shown[:k], start=1):
-        if position in relevant and (document := document_of(corpus, position)) not in found:
-            found.add(document)
+        if position in relevant and (document := document_of(corpus, position)) not in result:
+            result.add(document)
             gained += grades[document] / math.log2(rank + 1)
     best = sorted(grades.values(), reverse=True)[:k]
     return gained / sum(grade / math.log2(rank + 1) for rank, grade in enumerate(best, start=1))
@@ -146,7 +146,7 @@ def cluster_numbers(corpus: Corpus, qrels: list[dict[str, int]]) -> list[int]:
 
 @given(worlds())
 @settings(max_examples=150, deadline=None)
-def test_every_figure_is_as_defined(world: World) -> None:
+def test_figures_equal_their_definitions(world: World) -> None:
     answerable, unanswerable, parents = read(world.corpus, world.qrels)
     judged_against = [world.qrels[query.id] for query in answerable]
     rows = [int(query.id[1:]) for query in answerable]
@@ -178,49 +178,49 @@ def test_every_figure_is_as_defined(world: World) -> None:
 
 @given(worlds())
 @settings(max_examples=50, deadline=None)
-def test_the_gate_judges_by_the_same_definitions(world: World) -> None:
+def test_gate_outcomes_equal_definitions(world: World) -> None:
     answerable, _, parents = read(world.corpus, world.qrels)
     rows = [int(query.id[1:]) for query in answerable]
-    found = SearchTrial.build(answerable, world.queries[rows], world.vectors, world.k, parents).outcomes()
+    result = SearchTrial.build(answerable, world.queries[rows], world.vectors, world.k, parents).outcomes()
     for place, row in enumerate(rows):
         grades, ranking = world.qrels[f"q{row}"], world.ranking(row, max(world.k, DEPTH))
         hit = any(position in relevant_of(world.corpus, grades) for position in ranking[: world.k])
-        assert found.accuracy[place] == hit
-        assert found.ndcg[place] == pytest.approx(ndcg_of(world.corpus, grades, [*ranking], DEPTH), abs=1e-12)
+        assert result.accuracy[place] == hit
+        assert result.ndcg[place] == pytest.approx(ndcg_of(world.corpus, grades, [*ranking], DEPTH), abs=1e-12)
 
 
 @given(worlds())
 @settings(max_examples=50, deadline=None)
-def test_only_further_chunks_of_a_document_named_as_a_whole_have_no_label(world: World) -> None:
+def test_further_chunks_of_document_are_unlabelled(world: World) -> None:
     answerable, _, parents = read(world.corpus, world.qrels)
     rows = [int(query.id[1:]) for query in answerable]
     judged = JudgedQueries.judge(answerable, world.queries[rows], FlatIndex.build(world.vectors), world.k, parents)
     passages = {name for name, _ in world.corpus}
     for place, row in enumerate(rows):
         grades, seen = world.qrels[f"q{row}"], set()
-        whole = {name for name, grade in grades.items() if grade >= 1 and name not in passages}
+        complete = {name for name, grade in grades.items() if grade >= 1 and name not in passages}
         for rank, position in enumerate(world.ranking(row, world.k)):
             parent = world.corpus[position][1]
-            assert judged.labelled[place, rank] == (parent not in whole or parent not in seen)
+            assert judged.labelled[place, rank] == (parent not in complete or parent not in seen)
             assert judged.relevant[place, rank] == (position in relevant_of(world.corpus, grades))
             seen.add(parent)
 
 
 @given(worlds())
 @settings(max_examples=50, deadline=None)
-def test_passages_that_are_documents_are_measured_alike_whether_or_not_the_corpus_has_chunks(world: World) -> None:
+def test_trivial_parents_change_no_figure(world: World) -> None:
     """`parents` that make every passage its own document change nothing, to the last bit."""
     plain = [(name, None) for name, _ in world.corpus]
     known = {name for name, _ in plain}
     qrels = {
-        query: {name: grade for name, grade in each.items() if name in known} for query, each in world.qrels.items()
+        query: {name: grade for name, grade in item.items() if name in known} for query, item in world.qrels.items()
     }
     qrels["q0"] = qrels["q0"] | {"p0": 2}
-    qrels = {query: each for query, each in qrels.items() if each}
+    qrels = {query: item for query, item in qrels.items() if item}
     answerable, _, parents = read(plain, qrels)
     assert parents is None
     own = np.arange(len(plain), dtype=np.int32)
-    in_chunks = [LabelledQuery(each.id, each.text, each.relevant, chunks={}) for each in answerable]
+    in_chunks = [LabelledQuery(item.id, item.text, item.relevant, chunks={}) for item in answerable]
     vectors = world.queries[[int(query.id[1:]) for query in answerable]]
     index = FlatIndex.build(world.vectors)
     one = JudgedQueries.judge(answerable, vectors, index, world.k)
@@ -257,48 +257,43 @@ CHUNKED: Corpus = [("A#0", "A"), ("A#1", "A"), ("B#0", "B"), ("A#2", "A"), ("B#1
     ],
     ids=["document", "chunk", "both", "only the chunk", "not that chunk", "two chunks", "another document"],
 )
-def test_what_is_relevant(judged: dict[str, int], relevant: dict[int, int], passages: list[int]) -> None:
+def test_relevant_passages_of_judgements(judged: dict[str, int], relevant: dict[int, int], passages: list[int]) -> None:
     query, parents = labelled({"q0": judged})
     assert query.relevant == relevant
     assert sorted(relevant_passages([query], parents)[0].tolist()) == sorted(passages)
 
 
-def test_queries_on_different_chunks_of_a_document_are_held_out_together() -> None:
+def test_queries_sharing_document_are_held_out_together() -> None:
     """Forty queries about ten documents, each naming another chunk of its document."""
     corpus = [(f"{document}#{chunk}", f"{document}") for chunk in range(4) for document in range(10)]
     qrels = {f"q{row}": {f"{row % 10}#{row // 10}": 1} for row in range(40)}
     queries, _, _ = read(corpus, qrels)
-    units = SamplingUnits.from_labels(clusters(queries))
+    units = SamplingUnits.from_clusters(clusters(queries))
     assert (units.unit, units.count, units.design_effect) == ("document", 10, 4)
-    split = HoldoutSplit.by_document(np.random.default_rng(0), units.labels, 0.3)
+    split = HoldoutSplit.by_document(np.random.default_rng(0), units.clusters, 0.3)
     documents = [{row % 10 for row in part.tolist()} for part in (split.calibration, split.heldout)]
     assert documents[0] | documents[1] == set(range(10))
     assert not documents[0] & documents[1]
 
 
-def test_labels_of_documents_are_never_read_as_labels_of_passages() -> None:
+def test_document_labels_need_parents() -> None:
     query, parents = labelled({"q0": {"A": 1}})
     with pytest.raises(AssertionError, match="without its `parents`"):
         grades_of([query], np.array([[0, 1]]), None)
     assert grades_of([query], np.array([[1, 2]]), parents).tolist() == [[1, 0]]
 
 
-def test_chance_counts_the_chunks_of_a_document() -> None:
+def test_chance_of_hit_counts_chunks() -> None:
     """Against every draw of K passages that there is."""
     corpus: Corpus = [*CHUNKED, ("c2", None), ("c3", None)]
     qrels = {"q0": {"A": 1}, "q1": {"c": 2}, "q2": {"A#1": 1, "B": 1}}
     queries, _, parents = read(corpus, qrels)
     for k in (1, 2, 3, 6, 8):
         draws = list(itertools.combinations(range(8), k))
-        each = [[0, 1, 3]], [[5]], [[1], [2, 4]]  # the relevant passages of each document, by query
+        item = [[0, 1, 3]], [[5]], [[1], [2, 4]]  # the relevant passages of each document, by query
         expected = np.mean(
-            [np.mean([np.mean([not {*d}.isdisjoint(one) for d in draws]) for one in query]) for query in each]
+            [np.mean([np.mean([not {*d}.isdisjoint(one) for d in draws]) for one in query]) for query in item]
         )
         assert chance_of_a_hit(queries, parents, 8, k) == pytest.approx(expected)
     plain, _, none = read([(name, None) for name, _ in corpus], {"q0": {"c": 1}, "q1": {"c": 1, "c2": 1}})
     assert chance_of_a_hit(plain, none, 8, 5) == 5 / 8
-
-
-def test_a_document_stands_for_its_chunks() -> None:
-    _, parents = labelled({"q0": {"A": 1}})
-    assert one_passage_each(parents).tolist() == [0, 2, 5]

@@ -13,7 +13,7 @@ def similarity(x: list[float], y: list[float]) -> float:
     return dot / math.sqrt(sum(a * a for a in x)) / math.sqrt(sum(b * b for b in y))
 
 
-def test_it_is_the_paper_s_definition() -> None:
+def test_familiarity_equals_paper_definition() -> None:
     rng = np.random.default_rng(0)
     texts = rng.standard_normal((QUERIES, 12)).astype(np.float32)  # of any length: sim is the cosine
     paraphrases = (texts[:, None] + rng.standard_normal((QUERIES, PARAPHRASES, 12))).astype(np.float32)
@@ -26,7 +26,7 @@ def test_it_is_the_paper_s_definition() -> None:
     assert domain_familiarity(texts, paraphrases) == pytest.approx(sum(tf) / m, abs=1e-6)  # eq. 6
 
 
-def test_an_encoder_that_sees_through_words_knows_the_domain_best() -> None:
+def test_familiarity_of_equal_and_orthogonal_paraphrases() -> None:
     texts = np.eye(3, dtype=np.float32)
     assert domain_familiarity(texts, np.repeat(texts[:, None], 3, axis=1)) == 1
     assert domain_familiarity(texts, np.repeat(np.roll(texts, 1, axis=0)[:, None], 3, axis=1)) == 0

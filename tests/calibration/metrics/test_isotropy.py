@@ -32,13 +32,13 @@ clouds = pytest.mark.parametrize("cloud", CLOUDS.values(), ids=CLOUDS)
 
 
 @clouds
-def test_i_b_is_the_score_of_its_authors_package(cloud: np.ndarray) -> None:
+def test_i_b_equals_authors_package(cloud: np.ndarray) -> None:
     vectors = unit(cloud)
     assert isotropy(vectors).i_b == pytest.approx(authors_score(vectors), abs=1e-7)
 
 
 @clouds
-def test_i_a_is_equation_5_with_a_real_decomposition(cloud: np.ndarray) -> None:
+def test_i_a_equals_equation_5_by_svd(cloud: np.ndarray) -> None:
     vectors = unit(cloud)
     v = vectors.astype(np.float64)
     sigma = np.linalg.svd(np.pad(v, ((0, max(0, v.shape[1] - len(v))), (0, 0))), compute_uv=False)
@@ -48,26 +48,26 @@ def test_i_a_is_equation_5_with_a_real_decomposition(cloud: np.ndarray) -> None:
 
 
 @pytest.mark.model
-def test_real_embeddings() -> None:
+def test_i_b_of_real_embeddings() -> None:
     encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
     vectors = encoder.embed(encoder.tokenize(PROBES, "document"))
     assert isotropy(vectors).i_b == pytest.approx(authors_score(vectors), abs=1e-7)
 
 
-def test_an_isotropic_gaussian_is_near_1() -> None:
-    found = isotropy(unit(gaussian(60_000, 24)))
-    assert found.i_a > 0.97
-    assert found.i_b > 0.99
+def test_isotropic_gaussian_scores_near_1() -> None:
+    result = isotropy(unit(gaussian(60_000, 24)))
+    assert result.i_a > 0.97
+    assert result.i_b > 0.99
 
 
-def test_i_a_is_1_where_every_direction_is_used_alike() -> None:
+def test_i_a_of_balanced_axes_is_1() -> None:
     """The axes and their opposites: ‖1ᵀV‖ = 0 and VᵀV = 2·I, so numerator and denominator are both n + 1."""
     axes = np.vstack([np.eye(8), -np.eye(8)]).astype(np.float32)
     assert isotropy(axes).i_a == 1
     assert isotropy(axes).i_b == pytest.approx(1, abs=1e-12)
 
 
-def test_one_dominant_direction_is_near_0() -> None:
+def test_dominant_direction_scores_near_0() -> None:
     """Vectors on both sides of one axis: IsoScore sees one direction of d; I_A sees σ_max, but no common direction."""
     directed = gaussian(5000, 32) * ([10.0] + [0.01] * 31)
     assert isotropy(unit(directed)).i_b < 1e-3
@@ -76,7 +76,7 @@ def test_one_dominant_direction_is_near_0() -> None:
     assert isotropy(unit(directed)).i_a < 1e-3
 
 
-def test_equal_vectors_have_no_direction_to_vary_in() -> None:
-    found = isotropy(np.tile(unit(gaussian(1, 32)), (1000, 1)))
-    assert found.i_b == 0
-    assert found.i_a == pytest.approx(0, abs=1e-6)
+def test_equal_vectors_score_0() -> None:
+    result = isotropy(np.tile(unit(gaussian(1, 32)), (1000, 1)))
+    assert result.i_b == 0
+    assert result.i_a == pytest.approx(0, abs=1e-6)

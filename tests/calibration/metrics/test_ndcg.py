@@ -8,7 +8,7 @@ from taugate.calibration.metrics.ranking import accuracy, ideal_dcg, ndcg
 
 
 @pytest.mark.parametrize("k", [1, 5, 10])
-def test_equals_trec_eval(k: int) -> None:
+def test_ndcg_equals_trec_eval(k: int) -> None:
     rng = np.random.default_rng(k)
     queries, documents = 200, 30
     qrels, run, grades, ideal = {}, {}, [], []
@@ -24,12 +24,12 @@ def test_equals_trec_eval(k: int) -> None:
     kept = np.ones((queries, k), dtype=bool)
     expected = [evaluated[f"q{query}"] for query in range(queries)]
     np.testing.assert_allclose(
-        ndcg(np.array(grades), kept, np.array(ideal)), [each[f"ndcg_cut_{k}"] for each in expected], atol=1e-12
+        ndcg(np.array(grades), kept, np.array(ideal)), [item[f"ndcg_cut_{k}"] for item in expected], atol=1e-12
     )
-    np.testing.assert_array_equal(accuracy(np.array(grades), kept), [each[f"success_{k}"] for each in expected])
+    np.testing.assert_array_equal(accuracy(np.array(grades), kept), [item[f"success_{k}"] for item in expected])
 
 
-def test_what_is_dropped_gains_nothing() -> None:
+def test_dropped_results_gain_nothing() -> None:
     grades, ideal = np.array([[1, 0, 2]]), np.array([ideal_dcg([1, 2], 3)])
     full = ndcg(grades, np.array([[True, True, True]]), ideal)
     cut = ndcg(grades, np.array([[True, True, False]]), ideal)

@@ -44,10 +44,10 @@ class GradedData:
         for row, (_, graded) in enumerate(self.queries):
             qrels += [f"q{row}\td{document}\t{grade}" for document, grade in graded.items()]
         for name, records in (("corpus", corpus), ("queries", queries)):
-            lines = "".join(json.dumps(each) + "\n" for each in records)
+            lines = "".join(json.dumps(item) + "\n" for item in records)
             (folder / "data" / f"{name}.jsonl").write_text(lines, encoding="utf-8")
         (folder / "data" / "qrels" / "test.tsv").write_text("\n".join(qrels) + "\n", encoding="utf-8")
-        return folder / "data", write_fake_encoder(folder / "encoder", [each["text"] for each in corpus])
+        return folder / "data", write_fake_encoder(folder / "encoder", [item["text"] for item in corpus])
 
 
 def mixed() -> GradedData:
@@ -193,7 +193,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "numbers"), CASES)
-def test_the_manifest_equals_the_transcription(
+def test_manifest_equals_transcription(
     data_sets: dict, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, numbers: Numbers
 ) -> None:
     result = calibrate(data_sets[name], tmp_path, capfd, "--metric", "ndcg", *numbers.options)
@@ -209,9 +209,7 @@ def test_the_manifest_equals_the_transcription(
     assert (name == "groups") == (oracle.psi < 100), "the search over ψ has to stop early once"
 
 
-def test_the_metric_decides_where_the_cut_is(
-    data_sets: dict, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_metric_decides_the_cut(data_sets: dict, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Each query has five relevant documents: the last may go without a loss of accuracy, but not of NDCG."""
     numbers = Numbers(k=5, m=40, l=8, seed=1).options
     ndcg_rule, accuracy_rule = (
@@ -224,7 +222,7 @@ def test_the_metric_decides_where_the_cut_is(
 
 
 @pytest.mark.parametrize("k", [1, 5, 10])
-def test_the_values_agree_with_ir_measures(
+def test_ndcg_agrees_with_ir_measures(
     data_sets: dict, tmp_path: Path, capfd: pytest.CaptureFixture[str], k: int
 ) -> None:
     numbers = Numbers(k=k, m=2, l=2, seed=0)
@@ -239,7 +237,7 @@ def test_the_values_agree_with_ir_measures(
         f"q{row}": {f"d{document}": float(k - rank) for rank, document in enumerate(ranking)}
         for row, ranking in enumerate(oracle.rankings)
     }
-    measured = {each.query_id: each.value for each in ir_measures.pytrec_eval.iter_calc([nDCG @ k], qrels, run)}
+    measured = {item.query_id: item.value for item in ir_measures.pytrec_eval.iter_calc([nDCG @ k], qrels, run)}
     assert len(measured) == 80
     expected = [measured[f"q{row}"] for row in range(80)]
     assert 0 < np.mean(expected) < 1

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from taugate.calibration.gate.baseline import RankingOutcomes
-from taugate.calibration.metrics.own_documents import other_positions, others_of, search_others
+from taugate.calibration.metrics.own_documents import exclude_own, positions_excluding_own, search_excluding_own
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.registry.catalog import current_id
 from taugate.retrieval.index.flat import FlatIndex
@@ -24,21 +24,21 @@ def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
     return Capture(capfd)
 
 
-def test_own_passages_are_left_out_and_the_order_of_the_others_is_kept() -> None:
-    assert other_positions(OWN, POSITIONS).tolist() == [[1, 2, 3], [7, 1, 2], [3, 4, 5]]
-    top = others_of(OWN, TopK(-POSITIONS.astype(np.float32), POSITIONS))
+def test_own_passages_are_excluded_in_order() -> None:
+    assert positions_excluding_own(OWN, POSITIONS).tolist() == [[1, 2, 3], [7, 1, 2], [3, 4, 5]]
+    top = exclude_own(OWN, TopK(-POSITIONS.astype(np.float32), POSITIONS))
     assert top.positions.tolist() == (-top.scores).astype(int).tolist() == [[1, 2, 3], [7, 1, 2], [3, 4, 5]]
 
 
-def test_queries_without_own_passages_are_searched_as_before() -> None:
+def test_no_own_passages_leave_search_unchanged() -> None:
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((20, 8)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     index = FlatIndex.build(vectors)
-    plain, others = index.search(vectors[:3], 4), search_others(index, [(), (), ()], vectors[:3], 4)
-    assert (plain.positions == others.positions).all()
-    assert (plain.scores == others.scores).all()
-    without = search_others(index, [(0,), (1,), ()], vectors[:3], 4)
+    plain, remaining = index.search(vectors[:3], 4), search_excluding_own(index, [(), (), ()], vectors[:3], 4)
+    assert (plain.positions == remaining.positions).all()
+    assert (plain.scores == remaining.scores).all()
+    without = search_excluding_own(index, [(0,), (1,), ()], vectors[:3], 4)
     assert without.positions.shape == (3, 4)
     assert without.positions[:2].tolist() == index.search(vectors[:3], 5).positions[:2, 1:].tolist()
     assert without.positions[2].tolist() == plain.positions[2].tolist()
@@ -52,19 +52,19 @@ def asking_by_documents(folder: Path, *, other_texts: bool = False) -> tuple[Pat
     """
     data, encoder = small(folder, 40)
     documents = [json.loads(line) for line in (data / "corpus.jsonl").read_text().splitlines()]
-    more = [
-        each | {"_id": f"q{row}-0", "text": each["text"] if other_texts else " ".join(each["text"].split()[::-1])}
-        for row, each in enumerate(documents[:40])
+    extra = [
+        item | {"_id": f"q{row}-0", "text": item["text"] if other_texts else " ".join(item["text"].split()[::-1])}
+        for row, item in enumerate(documents[:40])
     ]
-    lines = [json.dumps(each) for each in documents[:40] + more]
+    lines = [json.dumps(item) for item in documents[:40] + extra]
     (data / "corpus.jsonl").write_text("\n".join(lines) + "\n")
     if not other_texts:
-        queries = [json.dumps({"_id": each["_id"], "text": each["text"]}) for each in more]
+        queries = [json.dumps({"_id": item["_id"], "text": item["text"]}) for item in extra]
         (data / "queries.jsonl").write_text("\n".join(queries) + "\n")
     return data, encoder
 
 
-def test_calibration_leaves_queries_that_are_documents_out_of_their_results(tmp_path: Path, calibrate: Capture) -> None:
+def test_calibration_excludes_own_documents(tmp_path: Path, calibrate: Capture) -> None:
     data, encoder = asking_by_documents(tmp_path)
     code, manifest, error = calibrate(data, tmp_path / "r", encoder, "--k", "1", "--holdout", "0")
     assert (code, manifest["data"]["own_documents"]) == (0, 40)
@@ -74,7 +74,7 @@ def test_calibration_leaves_queries_that_are_documents_out_of_their_results(tmp_
     assert "40; each is left out of its own results, as BEIR does" in report
 
 
-def test_release_of_such_a_data_set_is_served_with_all_documents(tmp_path: Path, calibrate: Capture) -> None:
+def test_release_serves_own_documents(tmp_path: Path, calibrate: Capture) -> None:
     data, encoder = asking_by_documents(tmp_path)
     calibrate(data, tmp_path / "r", encoder, "--k", "1", "--holdout", "0")
     release = load(tmp_path / "r" / str(current_id(tmp_path / "r")))  # its golden queries are asked
@@ -84,21 +84,21 @@ def test_release_of_such_a_data_set_is_served_with_all_documents(tmp_path: Path,
     assert len(golden[0]["documents"]) == 1
 
 
-def test_gate_leaves_queries_out_of_their_results_too() -> None:
-    queries = [LabelledQuery("d0", "a", {1: 1}, own=(0,)), LabelledQuery("q", "b", {1: 1})]
+def test_gate_excludes_own_documents() -> None:
+    queries = [LabelledQuery("d0", "a", {1: 1}, own_passages=(0,)), LabelledQuery("q", "b", {1: 1})]
     outcomes = RankingOutcomes.judge(queries, np.array([[0, 1, 2], [2, 1, 0]]), 1)
     assert outcomes.accuracy.tolist() == [1, 0]
     assert outcomes.ndcg.tolist() == [1, pytest.approx(1 / np.log2(3))]
 
 
-def test_ids_that_are_equal_by_chance_change_nothing(tmp_path: Path, calibrate: Capture) -> None:
+def test_equal_ids_with_other_texts_are_ignored(tmp_path: Path, calibrate: Capture) -> None:
     data, encoder = asking_by_documents(tmp_path, other_texts=True)
     _, manifest, error = calibrate(data, tmp_path / "r", encoder, "--k", "1", "--holdout", "0")
     assert "own_documents" not in manifest["data"]
     assert "queries that are documents" not in error
 
 
-def test_k_that_leaves_no_other_document_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_k_without_other_documents_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     data, encoder = asking_by_documents(tmp_path)
     arguments = ["calibrate", str(data), "--releases", str(tmp_path / "r"), "--encoder", str(encoder), "--k", "80"]
     assert "--k 80: the corpus has only 79 documents" in refusal(arguments, tmp_path / "r", capfd)

@@ -13,38 +13,38 @@ def gaussian(n: int, d: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((n, d))
 
 
-def test_it_is_the_paper_s_definition() -> None:
+def test_separation_equals_paper_definition() -> None:
     """{min ‖E(d), E(d′)‖₂ : d ∈ D, d′ ∈ D′}, with |Δ| = |D|."""
     domain, general = unit(gaussian(70, 24, 1) + 1), unit(gaussian(30, 24, 2))
     paper = []
     for d in domain.tolist():
         distances = [math.sqrt(sum((a - b) ** 2 for a, b in zip(d, e, strict=True))) for e in general.tolist()]
         paper.append(min(distances))
-    found = separation(domain, general)
-    assert len(found) == len(domain)
-    assert found == pytest.approx(paper, abs=1e-6)
+    result = separation(domain, general)
+    assert len(result) == len(domain)
+    assert result == pytest.approx(paper, abs=1e-6)
 
 
-def test_texts_of_both_sets_are_at_no_distance_and_opposites_at_two() -> None:
+def test_separation_of_equal_and_opposite_texts() -> None:
     axes = np.eye(4, dtype=np.float32)
     assert separation(axes[:2], axes[1:3]) == pytest.approx([math.sqrt(2), 0], abs=1e-7)
     assert separation(-axes[:1], axes[:1]) == pytest.approx([2], abs=1e-7)
 
 
-def test_a_text_is_not_its_own_neighbour() -> None:
+def test_same_set_ignores_own_distance() -> None:
     axes = np.eye(3, dtype=np.float32)
     assert separation(axes, axes, same=True) == pytest.approx([math.sqrt(2)] * 3)
 
 
-def test_blocks_do_not_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_separation_is_independent_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     domain, general = unit(gaussian(50, 8, 1)), unit(gaussian(20, 8, 2))
-    whole, alone = separation(domain, general), separation(domain, domain, same=True)
+    complete, alone = separation(domain, general), separation(domain, domain, same=True)
     monkeypatch.setattr("taugate.calibration.metrics.separation._BLOCK_NUMBERS", 150)
-    assert separation(domain, general) == pytest.approx(whole, abs=1e-12)
+    assert separation(domain, general) == pytest.approx(complete, abs=1e-12)
     assert separation(domain, domain, same=True) == pytest.approx(alone, abs=1e-12)
 
 
-def test_a_domain_that_moves_away_is_further_off() -> None:
+def test_separation_grows_with_distance() -> None:
     """Two clouds around opposite ends of an axis are further apart the tighter they are."""
     towards = np.eye(16)[0]
     near = separation(unit(gaussian(200, 16, 1) + 2 * towards), unit(gaussian(50, 16, 2)))

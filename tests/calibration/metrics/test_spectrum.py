@@ -19,7 +19,7 @@ SPECTRA = {
 spectra = pytest.mark.parametrize("eigenvalues", SPECTRA.values(), ids=SPECTRA)
 
 
-def test_eigenvalues_are_those_of_the_sample_covariance() -> None:
+def test_spectrum_equals_covariance_eigenvalues() -> None:
     vectors = unit(np.random.default_rng(0).standard_normal((90, 12)) * np.geomspace(1, 0.1, 12) + 0.5)
     x = vectors.astype(np.float64)
     centred = x - x.mean(axis=0)
@@ -27,7 +27,7 @@ def test_eigenvalues_are_those_of_the_sample_covariance() -> None:
     assert spectrum(vectors) == pytest.approx(sorted(np.linalg.eigvals(covariance).real, reverse=True), abs=1e-9)
 
 
-def test_directions_without_variance_have_no_eigenvalue() -> None:
+def test_zero_variance_directions_are_omitted() -> None:
     rng = np.random.default_rng(0)
     assert len(spectrum(unit(rng.standard_normal((7, 30))))) == 6  # n vectors vary in n − 1 directions
     flat = unit(np.pad(rng.standard_normal((200, 10)), ((0, 0), (0, 20))))
@@ -53,11 +53,11 @@ def paper(eigenvalues: list[float]) -> dict[str, float]:
 
 
 @spectra
-def test_it_is_the_paper_s_fit(eigenvalues: np.ndarray) -> None:
+def test_power_law_equals_paper_fit(eigenvalues: np.ndarray) -> None:
     law, expected = power_law(eigenvalues), paper(eigenvalues.tolist())
     assert law is not None
     interval = law.interval
-    found = {
+    result = {
         "ks": law.distance,
         "first": law.first,
         "beta": interval.mean,
@@ -65,11 +65,11 @@ def test_it_is_the_paper_s_fit(eigenvalues: np.ndarray) -> None:
         "upper": interval.upper,
         "r_squared": law.r_squared,
     }
-    assert found == pytest.approx(expected, abs=1e-6)
+    assert result == pytest.approx(expected, abs=1e-6)
 
 
 @spectra
-def test_p_is_a_parametric_bootstrap(eigenvalues: np.ndarray) -> None:
+def test_p_value_equals_parametric_bootstrap(eigenvalues: np.ndarray) -> None:
     law = power_law(eigenvalues)
     assert law is not None
     rng, ranks = np.random.default_rng(5), np.arange(law.first, law.last + 1)
@@ -80,7 +80,7 @@ def test_p_is_a_parametric_bootstrap(eigenvalues: np.ndarray) -> None:
     assert law.p_value(seed=5, bootstraps=99) == (1 + further) / 100
 
 
-def test_a_power_law_is_found_whole() -> None:
+def test_exact_power_law_keeps_all_ranks() -> None:
     law = power_law(3.0 * RANKS**-1.4)
     assert law is not None
     assert (law.first, law.last) == (1, 120)
@@ -89,14 +89,14 @@ def test_a_power_law_is_found_whole() -> None:
     assert law.p_value(seed=0, bootstraps=99) == 1
 
 
-def test_a_head_that_follows_no_law_is_left_out() -> None:
+def test_deviating_head_is_excluded() -> None:
     law = power_law(np.maximum(RANKS, 40.0) ** -2)
     assert law is not None
     assert law.first in (40, 41)
     assert law.beta == pytest.approx(2, abs=0.01)
 
 
-def test_p_is_uniform_where_the_law_holds() -> None:
+def test_p_value_is_uniform_under_law() -> None:
     """As many independent values as ranks, drawn from the law: a tenth of the p-values is below a tenth."""
     rng = np.random.default_rng(1)
     p = [
@@ -106,12 +106,12 @@ def test_p_is_uniform_where_the_law_holds() -> None:
     assert stats.kstest(p, "uniform").pvalue > 0.01
 
 
-def test_p_is_small_where_the_tail_breaks() -> None:
+def test_broken_tail_has_small_p() -> None:
     broken = np.where(RANKS <= 60, 1.0, 0.01)
     assert PowerLaw.fit(broken - 1e-6 * RANKS, 1).p_value(seed=0) < 0.01
 
 
-def test_the_last_ten_of_768_have_a_slope_like_the_paper_s() -> None:
+def test_short_tail_reaches_paper_slope() -> None:
     """Between rank 759 and 768 log k grows by .012: eigenvalues that fall to a third there give β of about 83."""
     eigenvalues = np.concatenate([np.geomspace(100, 3, 758), np.geomspace(2.7, 1, 10)])
     law = PowerLaw.fit(eigenvalues, 759)
@@ -119,6 +119,6 @@ def test_the_last_ten_of_768_have_a_slope_like_the_paper_s() -> None:
     assert 82.7 - 7.9 < law.beta < 82.7 + 7.9
 
 
-def test_fewer_than_ten_eigenvalues_are_no_tail() -> None:
+def test_nine_eigenvalues_have_no_law() -> None:
     assert power_law(np.geomspace(1, 0.1, MIN_TAIL - 1)) is None
     assert power_law(np.empty(0)) is None

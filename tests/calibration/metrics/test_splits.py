@@ -11,12 +11,12 @@ from taugate.calibration.settings.settings import CalibrationSettings
 
 def alone(queries: int) -> SamplingUnits:
     """No two queries share a document."""
-    return SamplingUnits.from_labels(np.arange(queries))
+    return SamplingUnits.from_clusters(np.arange(queries))
 
 
 @pytest.mark.parametrize("size", [MIN_CALIBRATING, 31, 100, 352, 5001])
 @pytest.mark.parametrize("seed", [0, 1, 2**63 - 1])
-def test_every_calibration_query_has_exactly_one_role(size: int, seed: int) -> None:
+def test_each_query_has_one_role(size: int, seed: int) -> None:
     calibration = np.sort(np.random.default_rng(size).choice(3 * size, size=size, replace=False))
     parts = QueryRoles.draw(calibration, alone(3 * size), seed)
     everyone = [*parts.fit.tolist(), *parts.choose.tolist(), *parts.certify.tolist()]
@@ -27,12 +27,12 @@ def test_every_calibration_query_has_exactly_one_role(size: int, seed: int) -> N
         assert (np.diff(part) > 0).all()
 
 
-def test_the_shares_are_those_of_the_docstring() -> None:
+def test_role_sizes_match_shares() -> None:
     parts = QueryRoles.draw(np.arange(1000), alone(1000), 0)
     assert (len(parts.fit), len(parts.choose), len(parts.certify)) == (250, 50, 700)
 
 
-def test_the_seed_alone_decides() -> None:
+def test_roles_depend_on_seed_alone() -> None:
     calibration = np.arange(5, 500, 3)
     first, again, other = (QueryRoles.draw(calibration, alone(500), seed) for seed in (7, 7, 8))
     assert np.array_equal(first.fit, again.fit)
@@ -40,7 +40,7 @@ def test_the_seed_alone_decides() -> None:
     assert not np.array_equal(first.certify, other.certify)
 
 
-def test_each_part_is_a_random_one() -> None:
+def test_certifying_queries_are_random() -> None:
     """Over many seeds a query certifies with the same probability wherever it stands in the file."""
     certifies = np.zeros(100)
     for seed in range(400):
@@ -48,7 +48,7 @@ def test_each_part_is_a_random_one() -> None:
     assert np.abs(certifies / 400 - 0.7).max() < 5 * np.sqrt(0.7 * 0.3 / 400)
 
 
-def test_the_roles_are_drawn_beside_the_contract_s_draws() -> None:
+def test_roles_leave_contract_draws_unchanged() -> None:
     """Contract §3: permutation, rows, random documents from default_rng(seed), and nothing in between."""
     n, documents, seed = 200, 37, 11
     settings = CalibrationSettings(bootstraps=20, sample_size=10, seed=seed)
@@ -66,26 +66,26 @@ def test_the_roles_are_drawn_beside_the_contract_s_draws() -> None:
     assert parts.fit.tolist() != np.sort(order[: len(parts.fit)]).tolist()
 
 
-def test_no_document_is_in_two_parts_and_the_shares_are_of_queries() -> None:
+def test_roles_divide_whole_documents() -> None:
     rng = np.random.default_rng(0)
-    units = SamplingUnits.from_labels(rng.integers(0, 300, size=2000))
+    units = SamplingUnits.from_clusters(rng.integers(0, 300, size=2000))
     calibration = np.sort(rng.choice(2000, size=1400, replace=False))
     parts = QueryRoles.draw(calibration, units, 3)
-    documents = [set(units.labels[part].tolist()) for part in (parts.fit, parts.choose, parts.certify)]
-    assert sum(map(len, documents)) == len(set.union(*documents)) == len(set(units.labels[calibration].tolist()))
+    documents = [set(units.clusters[part].tolist()) for part in (parts.fit, parts.choose, parts.certify)]
+    assert sum(map(len, documents)) == len(set.union(*documents)) == len(set(units.clusters[calibration].tolist()))
     assert len(parts.fit) == pytest.approx(350, abs=20)
     assert len(parts.choose) == pytest.approx(70, abs=20)
-    same = units.labels[parts.fit][:, None] == units.labels[parts.fit]
-    assert ((parts.labels[:, None] == parts.labels) == same).all()
+    same = units.clusters[parts.fit][:, None] == units.clusters[parts.fit]
+    assert ((parts.clusters[:, None] == parts.clusters) == same).all()
 
 
-def test_where_documents_are_shared_none_is_in_two_parts() -> None:
+def test_roles_follow_document_permutation() -> None:
     """The first documents of a permutation that have enough of the queries fit, the next help to choose."""
     rng = np.random.default_rng(0)
     for seed in range(30):
         labels = rng.permutation(np.repeat(np.arange(60), rng.integers(1, 9, size=60)))
         calibration = np.sort(rng.choice(len(labels), size=round(0.7 * len(labels)), replace=False))
-        parts = QueryRoles.draw(calibration, SamplingUnits.from_labels(labels), seed)
+        parts = QueryRoles.draw(calibration, SamplingUnits.from_clusters(labels), seed)
         everyone = np.concatenate([parts.fit, parts.choose, parts.certify])
         assert np.sort(everyone).tolist() == calibration.tolist()
         documents = [set(labels[part].tolist()) for part in (parts.fit, parts.choose, parts.certify)]
@@ -104,6 +104,6 @@ def test_where_documents_are_shared_none_is_in_two_parts() -> None:
 
 
 @pytest.mark.parametrize(("queries", "documents"), [(29, 29), (90, 1), (90, 2)])
-def test_what_cannot_be_divided_has_no_parts(queries: int, documents: int) -> None:
-    assert QueryRoles.assign(np.arange(queries), SamplingUnits.from_labels(np.arange(queries) % documents), 0) is None
-    assert QueryRoles.assign(np.arange(90), SamplingUnits.from_labels(np.arange(90) % 30), 0) is not None
+def test_too_few_units_have_no_roles(queries: int, documents: int) -> None:
+    assert QueryRoles.assign(np.arange(queries), SamplingUnits.from_clusters(np.arange(queries) % documents), 0) is None
+    assert QueryRoles.assign(np.arange(90), SamplingUnits.from_clusters(np.arange(90) % 30), 0) is not None

@@ -45,7 +45,7 @@ def generated(data: Path, human: int = 0) -> Path:
 
 
 @pytest.mark.usefixtures("measured")
-def test_the_bias_is_recorded_and_said_before_any_figure(tmp_path: Path, calibrate: Capture) -> None:
+def test_bias_is_recorded_and_printed(tmp_path: Path, calibrate: Capture) -> None:
     data, encoder = small(tmp_path, 60)
     code, manifest, error = calibrate(generated(data), tmp_path / "r", encoder)
     record = manifest["calibration"]
@@ -76,9 +76,7 @@ def test_the_bias_is_recorded_and_said_before_any_figure(tmp_path: Path, calibra
     )
 
 
-def test_without_a_table_nothing_is_said_of_people(
-    tmp_path: Path, calibrate: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_table_leaves_bias_unknown(tmp_path: Path, calibrate: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bias, "read_table", list)
     data, encoder = small(tmp_path, 60)
     _, manifest, error = calibrate(generated(data), tmp_path / "r", encoder)
@@ -88,7 +86,7 @@ def test_without_a_table_nothing_is_said_of_people(
 
 
 @pytest.mark.usefixtures("measured")
-def test_a_few_generated_queries_among_human_ones(tmp_path: Path, calibrate: Capture) -> None:
+def test_mixed_queries_are_provisional(tmp_path: Path, calibrate: Capture) -> None:
     data, encoder = small(tmp_path, 60)
     _, manifest, error = calibrate(generated(data, human=40), tmp_path / "r", encoder)
     record = manifest["calibration"]
@@ -98,7 +96,7 @@ def test_a_few_generated_queries_among_human_ones(tmp_path: Path, calibrate: Cap
 
 
 @pytest.mark.usefixtures("measured")
-def test_the_bias_of_crops_is_not_lent_to_the_questions_of_a_model(tmp_path: Path, calibrate: Capture) -> None:
+def test_written_queries_have_no_bias(tmp_path: Path, calibrate: Capture) -> None:
     data, encoder = small(tmp_path, 60)
     generated(data)
     queries = data / "queries.jsonl"
@@ -110,7 +108,7 @@ def test_the_bias_of_crops_is_not_lent_to_the_questions_of_a_model(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("measured")
-def test_a_calibrated_release_knows_nothing_of_the_table(tmp_path: Path, calibrate: Capture) -> None:
+def test_calibrated_release_omits_bias(tmp_path: Path, calibrate: Capture) -> None:
     """So that the digests of releases of human queries stay what they were."""
     data, encoder = small(tmp_path, 60)
     _, manifest, error = calibrate(data, tmp_path / "r", encoder)
@@ -121,7 +119,7 @@ def test_a_calibrated_release_knows_nothing_of_the_table(tmp_path: Path, calibra
 
 @pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize("rule", [(), ("--promote-if", "accuracy not lower by more than 0.5")], ids=["none", "rule"])
-def test_it_takes_the_place_of_nothing_calibrated(
+def test_provisional_release_replaces_no_calibrated(
     tmp_path: Path, calibrate: Capture, capfd: pytest.CaptureFixture[str], rule: tuple[str, ...]
 ) -> None:
     data, encoder = small(tmp_path, 60)
@@ -146,7 +144,7 @@ def test_it_takes_the_place_of_nothing_calibrated(
 
 
 @pytest.mark.usefixtures("measured")
-def test_a_guarantee_is_limited_to_generated_questions(tmp_path: Path, calibrate: Capture) -> None:
+def test_guarantee_names_generated_questions(tmp_path: Path, calibrate: Capture) -> None:
     data, encoder = small(tmp_path, 120, texts=120)
     _, manifest, error = calibrate(generated(data), tmp_path / "r", encoder, "--max-loss", "0.1")
     assert manifest["policy"]["statement"] == "high-probability"
@@ -156,7 +154,7 @@ def test_a_guarantee_is_limited_to_generated_questions(tmp_path: Path, calibrate
     release = Manifest.model_validate(manifest)
     assert release.calibration is not None
     none = release.policy.model_copy(update={"kind": "none", "tau": None})
-    said = outlook(release.calibration, none, release.metrics["heldout"])
-    assert said is not None
-    assert limit not in said
-    assert "The threshold loses" not in said
+    message = outlook(release.calibration, none, release.metrics["heldout"])
+    assert message is not None
+    assert limit not in message
+    assert "The threshold loses" not in message

@@ -47,28 +47,28 @@ sizes_and_icc = pytest.mark.parametrize(
 )
 
 
-def test_clusters_are_the_queries_that_share_documents_even_through_others() -> None:
+def test_clusters_join_shared_documents() -> None:
     queries = [query(7), query(9, 3), query(5), query(7), query(3, 5), query(10**9)]
-    found = clusters(queries)
-    assert found.tolist() == [0, 1, 1, 0, 1, 2]
-    assert found.dtype == np.int64
+    result = clusters(queries)
+    assert result.tolist() == [0, 1, 1, 0, 1, 2]
+    assert result.dtype == np.int64
 
 
 @pytest.mark.parametrize("icc", [0.0, 0.2, 0.7])
-def test_the_correlation_is_that_of_the_simulation(icc: float) -> None:
+def test_correlation_recovers_simulation(icc: float) -> None:
     rng = np.random.default_rng(1)
     values, labels = simulated(rng, rng.integers(1, 12, size=4000), icc)
     assert intra_cluster_correlation(values, labels) == pytest.approx(icc, abs=0.02)
 
 
-def test_the_correlation_of_an_example_by_hand() -> None:
+def test_correlation_equals_hand_calculation() -> None:
     """Clusters {0} and {2, 3, 4}: MSB = 6.75, MSW = 1, m₀ = 4 − 10/4 = 1.5, so (6.75 − 1) / (6.75 + 0.5) = 23/29."""
     values, labels = np.array([0.0, 2.0, 3.0, 4.0]), np.array([0, 1, 1, 1])
     assert intra_cluster_correlation(values, labels) == pytest.approx(23 / 29, abs=1e-12)
 
 
 @sizes_and_icc
-def test_the_mean_varies_as_one_of_the_effective_sample_size(sizes: np.ndarray, icc: float) -> None:
+def test_effective_size_predicts_variance(sizes: np.ndarray, icc: float) -> None:
     """Over 20,000 simulations the variance of the mean is 1 / ESS, to 1 % (one standard deviation)."""
     rng = np.random.default_rng(2)
     means = [simulated(rng, sizes, icc)[0].mean() for _ in range(20_000)]
@@ -76,7 +76,7 @@ def test_the_mean_varies_as_one_of_the_effective_sample_size(sizes: np.ndarray, 
     assert np.var(means) * effective_sample_size(labels, icc) == pytest.approx(1, abs=0.04)
 
 
-def test_the_effective_sample_size_in_the_cases_everyone_knows() -> None:
+def test_effective_size_of_known_cases() -> None:
     values = np.random.default_rng(0).random(60)
     alone, sixes = np.arange(60), np.repeat(np.arange(10), 6)
     assert effective_sample_size(alone, intra_cluster_correlation(values, alone)) == 60
@@ -91,27 +91,27 @@ def test_the_effective_sample_size_in_the_cases_everyone_knows() -> None:
 
 
 @sizes_and_icc
-def test_the_interval_by_cluster_holds_the_truth(sizes: np.ndarray, icc: float) -> None:
+def test_cluster_interval_covers_truth(sizes: np.ndarray, icc: float) -> None:
     """Near 95 % of 300 simulations; drawing single queries holds fewer (.76 and .59 where queries go together)."""
     rng = np.random.default_rng(3)
     held = alone = 0
     for _ in range(300):
         values, labels = simulated(rng, sizes, icc)
-        found = cluster_bootstrap(values, labels, rng, 200)
-        held += found.lower <= 0 <= found.upper
+        result = cluster_bootstrap(values, labels, rng, 200)
+        held += result.lower <= 0 <= result.upper
         single = cluster_bootstrap(values, np.arange(len(values)), rng, 200)
         alone += single.lower <= 0 <= single.upper
     assert held / 300 > 0.9
     assert icc == 0 or alone / 300 < 0.8
 
 
-def test_average_cosine_distance_is_that_of_all_pairs() -> None:
+def test_cosine_distance_equals_all_pairs() -> None:
     vectors = unit(np.random.default_rng(0).standard_normal((50, 8)) + 0.5)
     pairs = 1 - (vectors.astype(np.float64) @ vectors.astype(np.float64).T)[np.triu_indices(50, 1)]
     assert cosine_distance(vectors) == pytest.approx(pairs.mean(), abs=1e-12)
 
 
-def test_silhouette_is_scikit_learns() -> None:
+def test_silhouette_equals_scikit_learn() -> None:
     rng = np.random.default_rng(0)
     vectors, labels = unit(rng.standard_normal((200, 8))), rng.integers(0, 6, 200).astype(np.int32)
     labels[labels == 5] = 4
@@ -125,7 +125,7 @@ def blobs(rng: np.random.Generator, sizes: list[int]) -> Float32:
     return unit(np.repeat(centres, sizes, axis=0) + 0.05 * rng.standard_normal((sum(sizes), 16)))
 
 
-def test_topics_are_found_and_their_entropy_is_that_of_their_sizes() -> None:
+def test_topics_and_entropy_of_blobs() -> None:
     rng = np.random.default_rng(0)
     even = topic_clusters(blobs(rng, [40] * 7), seed=0)
     assert even is not None
@@ -137,33 +137,35 @@ def test_topics_are_found_and_their_entropy_is_that_of_their_sizes() -> None:
     assert uneven.topic_entropy == pytest.approx(-(0.8 * np.log(0.8) + 0.2 * np.log(0.1)) / np.log(3), abs=1e-12)
 
 
-def test_topics_are_the_same_bits_whatever_the_threads() -> None:
+def test_topics_are_independent_of_threads() -> None:
     vectors = unit(np.random.default_rng(0).standard_normal((1500, 64)))
-    found = set()
+    result = set()
     for threads in (1, 2):
         with threadpool_limits(limits=threads):
-            found |= {topic_clusters(vectors, seed=5) for _ in range(2)}
-    assert len(found) == 1
-    assert topic_clusters(vectors, seed=6) not in found  # another seed, another sample
+            result |= {topic_clusters(vectors, seed=5) for _ in range(2)}
+    assert len(result) == 1
+    assert topic_clusters(vectors, seed=6) not in result  # another seed, another sample
 
 
-def test_too_few_documents_have_no_diversity() -> None:
+def test_two_documents_have_no_diversity() -> None:
     vectors = unit(np.random.default_rng(0).standard_normal((2, 8)))
     assert cosine_distance(vectors) is None
     assert topic_clusters(vectors, seed=0) is None
     assert topic_clusters(np.repeat(vectors, 5, axis=0), seed=0) is None
 
 
-def test_duplicates_differ_in_case_and_space_only() -> None:
+def test_duplicates_ignore_case_and_space() -> None:
     assert duplicates(["Roof  tiles?", "roof tiles?", " ROOF\ttiles?\n", "roof tile?", "STRASSE", "straße"]) == 3
 
 
-GOOD = QuerySetSigns(queries=400, accuracy=0.8, clusters=300, effective=350.0, spread=1.0, duplicates=0, overtaken=4)
+GOOD = QuerySetSigns(
+    queries=400, accuracy=0.8, clusters=300, effective=350.0, relative_distance=1.0, duplicates=0, overtaken=4
+)
 
 
-def test_a_good_set_has_no_warning() -> None:
+def test_good_set_has_no_warning() -> None:
     assert query_set_warnings(GOOD) == []
-    assert query_set_warnings(dataclasses.replace(GOOD, spread=None, duplicates=3, effective=200.0)) == []
+    assert query_set_warnings(dataclasses.replace(GOOD, relative_distance=None, duplicates=3, effective=200.0)) == []
 
 
 @pytest.mark.parametrize(
@@ -173,31 +175,38 @@ def test_a_good_set_has_no_warning() -> None:
         ({"queries": 99, "effective": 99.0, "overtaken": 0}, "papers' rule draws samples of 100"),
         ({"queries": 100, "effective": 100.0, "accuracy": 0.99, "overtaken": 0}, "too easy"),
         ({"accuracy": 0.99}, "too easy: accuracy 0.990"),
-        ({"spread": 0.7}, "one topic: their documents are 0.70 times"),
+        ({"relative_distance": 0.7}, "one topic: their documents are 0.70 times"),
         ({"duplicates": 4}, "4 of 400 queries repeat"),
         ({"clusters": 90, "effective": 120.0}, "in 90 groups and are worth 120"),
         ({"overtaken": 20}, "for 20 of 400 queries"),
     ],
 )
-def test_each_fault_has_its_own_warning(change: dict[str, float], words: str) -> None:
+def test_each_defect_has_one_warning(change: dict[str, float], words: str) -> None:
     (sentence,) = query_set_warnings(dataclasses.replace(GOOD, **change))
     assert words in sentence
 
 
-def test_chance_among_few_queries_is_no_fault_of_the_labels() -> None:
-    few = QuerySetSigns(queries=30, accuracy=0.8, clusters=30, effective=30.0, spread=1.0, duplicates=0, overtaken=2)
+def test_few_overtaken_queries_are_chance() -> None:
+    few = QuerySetSigns(
+        queries=30, accuracy=0.8, clusters=30, effective=30.0, relative_distance=1.0, duplicates=0, overtaken=2
+    )
     assert not any("labels" in warning for warning in query_set_warnings(few))
     assert any("labels look wrong" in warning for warning in query_set_warnings(dataclasses.replace(few, overtaken=3)))
 
 
 @pytest.mark.parametrize(("accuracy", "queries"), [(0.9, 50), (1.0, 30), (0.0, 12), (0.8, 29)])
-def test_what_accuracy_may_be_is_clopper_and_pearson_s_interval(accuracy: float, queries: int) -> None:
+def test_accuracy_interval_equals_clopper_pearson(accuracy: float, queries: int) -> None:
     hits = round(accuracy * queries)
     few = dataclasses.replace(GOOD, queries=queries, effective=float(queries), accuracy=hits / queries)
     exact = stats.binomtest(hits, queries).proportion_ci(0.95, method="exact")
-    assert few.known == pytest.approx((exact.low, exact.high), abs=1e-12)
+    assert few.accuracy_interval == pytest.approx((exact.low, exact.high), abs=1e-12)
     halved = dataclasses.replace(few, effective=queries / 2)
-    assert halved.known[0] <= few.known[0] <= few.known[1] <= halved.known[1], "copies of a query say less"
+    assert (
+        halved.accuracy_interval[0]
+        <= few.accuracy_interval[0]
+        <= few.accuracy_interval[1]
+        <= halved.accuracy_interval[1]
+    ), "copies of a query say less"
 
 
 def measured(relevant: np.ndarray, spoiled: float = 0.0) -> QuerySetRecord:
@@ -215,7 +224,7 @@ def measured(relevant: np.ndarray, spoiled: float = 0.0) -> QuerySetRecord:
     return measure_query_set(queries, judged, random_scores, documents, seed=0)
 
 
-def test_a_clean_set_stays_quiet_and_is_measured_alike_twice() -> None:
+def test_clean_set_is_measured_repeatably() -> None:
     everything = np.arange(400)
     record = measured(everything)
     assert record.warnings == []
@@ -234,11 +243,11 @@ def test_a_clean_set_stays_quiet_and_is_measured_alike_twice() -> None:
     ],
     ids=["moved labels", "one topic", "few documents"],
 )
-def test_a_spoiled_set_is_caught(relevant: np.ndarray, spoiled: float, words: str) -> None:
+def test_spoiled_set_gets_warning(relevant: np.ndarray, spoiled: float, words: str) -> None:
     assert any(words in sentence for sentence in measured(relevant, spoiled).warnings)
 
 
-def test_chunks_make_a_query_set_neither_more_nor_less_varied() -> None:
+def test_chunks_do_not_change_diversity() -> None:
     """Each of 400 documents in three chunks that are alike: distances and topics are those of the documents."""
     rng = np.random.default_rng(0)
     documents = unit(np.repeat(rng.standard_normal((20, 24)), 20, axis=0) + 0.7 * rng.standard_normal((400, 24)))
@@ -246,13 +255,13 @@ def test_chunks_make_a_query_set_neither_more_nor_less_varied() -> None:
     passages = np.concatenate([documents, further]).astype(np.float32)
     parents = np.tile(np.arange(400, dtype=np.int32), 3)
     vectors = unit(documents[::2] + 0.1 * rng.standard_normal((200, 24)))
-    whole = [query(row, text=f"query {row}") for row in range(0, 400, 2)]
-    in_chunks = [dataclasses.replace(each, chunks={}) for each in whole]
-    one = JudgedQueries.judge(whole, vectors, FlatIndex.build(documents), 3)
+    complete = [query(row, text=f"query {row}") for row in range(0, 400, 2)]
+    in_chunks = [dataclasses.replace(item, chunks={}) for item in complete]
+    one = JudgedQueries.judge(complete, vectors, FlatIndex.build(documents), 3)
     other = JudgedQueries.judge(in_chunks, vectors, FlatIndex.build(passages), 3, parents)
     random_scores = pair_similarity(vectors, documents, rng.integers(0, 400, (200, 1)))[:, 0]
-    expected = measure_query_set(whole, one, random_scores, documents, seed=0)
-    found = measure_query_set(in_chunks, other, random_scores, passages, seed=0, parents=parents)
+    expected = measure_query_set(complete, one, random_scores, documents, seed=0)
+    result = measure_query_set(in_chunks, other, random_scores, passages, seed=0, parents=parents)
     for figure in ("cosine_distance", "topics", "silhouette", "topic_entropy", "clusters"):
-        assert getattr(found, figure) == getattr(expected, figure), figure
+        assert getattr(result, figure) == getattr(expected, figure), figure
     assert other.accuracy().tolist() == one.accuracy().tolist()

@@ -38,11 +38,11 @@ THAI = "สะพานเก่าข้ามแม่น้ำสร้าง
 
 
 @pytest.mark.parametrize("text", [ENGLISH, CHINESE, THAI], ids=["English", "Chinese", "Thai"])
-def test_crops_copy_their_document(text: str) -> None:
+def test_crops_are_detected_as_copies(text: str) -> None:
     """With one word in ten left out, in scripts with spaces and without."""
-    whole = shingles(text)
+    complete = shingles(text)
     crops = [crop(text, f"d{at}", 0) for at in range(200)]
-    shares = [containment(shingles(each), whole) for each in crops if len(shingles(each)) >= 4]
+    shares = [containment(shingles(item), complete) for item in crops if len(shingles(item)) >= 4]
     assert len(shares) > 100
     assert np.mean(np.array(shares) >= COPIED) > 0.8
 
@@ -54,26 +54,26 @@ def test_crops_copy_their_document(text: str) -> None:
         ("为什么当地人要用一座桥来代替原来的渡轮？", CHINESE),
     ],
 )
-def test_a_question_in_other_words_copies_nothing(question: str, text: str) -> None:
+def test_paraphrased_question_is_no_copy(question: str, text: str) -> None:
     assert containment(shingles(question), shingles(text)) < COPIED / 2
 
 
-def test_case_marks_and_widths_do_not_hide_a_copy() -> None:
-    asked = shingles("THE OLD BRIDGE, over the ｒｉｖｅｒ: was built!")
-    assert containment(asked, shingles(ENGLISH)) == 1.0
+def test_containment_ignores_case_and_marks() -> None:
+    requested = shingles("THE OLD BRIDGE, over the ｒｉｖｅｒ: was built!")
+    assert containment(requested, shingles(ENGLISH)) == 1.0
 
 
-def test_shares_are_those_of_sets_of_word_triples() -> None:
+def test_shares_equal_python_sets() -> None:
     """Against Python's sets, on random texts."""
     rng = np.random.default_rng(0)
     for _ in range(50):
         texts = [" ".join(rng.choice([*"abcdef"], rng.integers(0, 30))) for _ in range(2)]
-        one, other = ({*zip(each.split(), each.split()[1:], each.split()[2:], strict=False)} for each in texts)
+        one, other = ({*zip(item.split(), item.split()[1:], item.split()[2:], strict=False)} for item in texts)
         expected = (
             len(one & other) / len(one) if one else 0.0,
             len(one & other) / len(one | other) if one | other else 0.0,
         )
-        hashed = [shingles(each) for each in texts]
+        hashed = [shingles(item) for item in texts]
         assert (containment(*hashed), resemblance(*hashed)) == pytest.approx(expected)
 
 
@@ -87,8 +87,8 @@ def data(sample: Path, tmp_path: Path) -> Path:
     labels = [(at, at) for at in range(8)] + [(5, 9)]
     folder = tmp_path / "data"
     (folder / "qrels").mkdir(parents=True)
-    for name, prefix, each in (("corpus", "d", texts), ("queries", "q", queries)):
-        lines = [json.dumps({"_id": f"{prefix}{at}", "text": text}) + "\n" for at, text in enumerate(each)]
+    for name, prefix, item in (("corpus", "d", texts), ("queries", "q", queries)):
+        lines = [json.dumps({"_id": f"{prefix}{at}", "text": text}) + "\n" for at, text in enumerate(item)]
         (folder / f"{name}.jsonl").write_text("".join(lines))
     rows = "".join(f"q{query}\td{document}\t1\n" for query, document in labels)
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
@@ -103,22 +103,22 @@ def compared(data: Path, encoder_folder: Path) -> tuple[list[LabelledQuery], Wor
     return dataset.answerable, compare_wording(dataset, encoded, FlatIndex.build(encoded.documents))
 
 
-def test_a_copy_and_repeated_documents_are_found(data: Path, encoder: Path) -> None:
+def test_copies_and_repeats_are_found(data: Path, encoder: Path) -> None:
     queries, wording = compared(data, encoder)
     assert [queries[row].id for row in wording.copies] == ["q1"]
-    assert [(queries[each.row].id, {each.passage, each.copy}, each.labelled) for each in wording.repeated] == [
+    assert [(queries[item.row].id, {item.passage, item.copy}, item.labelled) for item in wording.repeated] == [
         ("q3", {3, 8}, False),
         ("q5", {5, 9}, True),
     ]
     assert wording.unlabelled == wording.repeated[:1]
 
 
-def test_chunks_of_one_document_do_not_repeat_each_other(data: Path, encoder: Path) -> None:
+def test_chunks_of_document_are_no_repeats(data: Path, encoder: Path) -> None:
     records = [json.loads(line) for line in (data / "corpus.jsonl").read_text().splitlines()]
     records[3]["parent"] = records[8]["parent"] = "p"
-    (data / "corpus.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+    (data / "corpus.jsonl").write_text("".join(json.dumps(item) + "\n" for item in records))
     queries, wording = compared(data, encoder)
-    assert [queries[each.row].id for each in wording.repeated] == ["q5"]
+    assert [queries[item.row].id for item in wording.repeated] == ["q5"]
 
 
 QUERIES = [LabelledQuery(f"q {at}", "text", {at: 1}) for at in range(100)]
@@ -138,15 +138,15 @@ def repeated(count: int, *, labelled: bool) -> Wording:
         (repeated(50, labelled=True), None),
     ],
 )
-def test_warnings_begin_at_their_limits(wording: Wording, words: str | None) -> None:
-    found = wording_warnings(wording, QUERIES, np.ones(100))
-    assert (words is None) == (found == [])
-    assert words is None or found[0].startswith(words)
+def test_wording_warnings_begin_at_limits(wording: Wording, words: str | None) -> None:
+    result = wording_warnings(wording, QUERIES, np.ones(100))
+    assert (words is None) == (result == [])
+    assert words is None or result[0].startswith(words)
 
 
-def test_the_warning_says_how_much_copies_flatter() -> None:
+def test_copy_warning_compares_accuracy() -> None:
     accuracy = np.repeat([1.0, 0.5], [20, 80])
-    (said,) = wording_warnings(Wording(np.arange(20), []), QUERIES, accuracy)
-    assert "(accuracy 1.00, others 0.50)" in said
+    (message,) = wording_warnings(Wording(np.arange(20), []), QUERIES, accuracy)
+    assert "(accuracy 1.00, others 0.50)" in message
     (all_of_them,) = wording_warnings(Wording(np.arange(100), []), QUERIES, accuracy)
     assert "others" not in all_of_them

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from taugate.calibration.encoding.source import AskedEncoder
+from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.job.job import calibrate
 from taugate.calibration.progress import Stopwatch
-from taugate.calibration.recalibration.settings import counting_traffic, inherited_encoder, inherited_settings
+from taugate.calibration.recalibration.settings import inherited_encoder, inherited_settings, with_traffic_labels
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.errors import InputError
 from taugate.retrieval.release.manifest import Manifest
@@ -53,17 +53,17 @@ def data(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def made(data: Path, releases: Path, asked: AskedEncoder, settings: CalibrationSettings) -> Manifest:
+def made(data: Path, releases: Path, asked: RequestedEncoder, settings: CalibrationSettings) -> Manifest:
     return calibrate(str(data), releases, asked, settings, lambda _: None, Stopwatch())
 
 
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
-def test_unchanged_data_give_the_same_release(
+def test_inherited_settings_reproduce_release(
     options: dict[str, Any], data: Path, encoder: Path, tmp_path: Path
 ) -> None:
     split = {} if "labels" in options else {"split": "test"}
     asked = CalibrationSettings.from_options(SMALL | split | options)
-    one = made(data, tmp_path / "one", AskedEncoder(str(encoder), new=True), asked)
+    one = made(data, tmp_path / "one", RequestedEncoder(str(encoder), new=True), asked)
     assert one.policy.tau is not None
     inherited = inherited_settings(one)
     other = made(data, tmp_path / "other", inherited_encoder(tmp_path / "one" / one.release_id, one), inherited)
@@ -79,11 +79,11 @@ def record(like: GateRecord, kind: str, candidate: str, *, admitted: bool) -> Ga
     ("precision", "admitted", "expected"),
     [("int8", True, "int8"), ("float32", True, "auto"), ("float32", False, "auto")],
 )
-def test_what_the_gate_judged_is_asked_for_again(
+def test_inherited_settings_repeat_gate_candidates(
     data: Path, encoder: Path, tmp_path: Path, precision: str, expected: str, *, admitted: bool
 ) -> None:
     asked = CalibrationSettings.from_options(SMALL | {"split": "test", "index": "flat-int8", "margin": 0.2})
-    release = made(data, tmp_path, AskedEncoder(str(encoder), new=True), asked)
+    release = made(data, tmp_path, RequestedEncoder(str(encoder), new=True), asked)
     like = release.gate[0]
     gate = [record(like, "precision", "int8", admitted=admitted), record(like, "index", "flat-int8", admitted=False)]
     encoded = release.encoder.model_copy(update={"precision": precision})
@@ -91,17 +91,17 @@ def test_what_the_gate_judged_is_asked_for_again(
     assert found == CandidateSettings(precision=expected, index="flat-int8", gate=GateSettings(0.2, 0.95))  # type: ignore[arg-type]
 
 
-def test_a_threshold_that_was_given_has_no_settings(copy: Path, first: str) -> None:
+def test_given_threshold_has_no_inherited_settings(copy: Path, first: str) -> None:
     manifest = verify(copy / first)
     given = manifest.model_copy(update={"policy": manifest.policy.model_copy(update={"method": "fixed"})})
     with pytest.raises(InputError, match="was given with --tau"):
         inherited_settings(given)
 
 
-def test_traffic_counts_beside_what_people_judged(copy: Path, first: str) -> None:
+def test_traffic_is_added_to_labelled_splits(copy: Path, first: str) -> None:
     settings = inherited_settings(verify(copy / first))
-    assert counting_traffic(settings, ["test", "traffic"]).labelled_splits == ("test", "traffic")
+    assert with_traffic_labels(settings, ["test", "traffic"]).labelled_splits == ("test", "traffic")
     generated = CalibrationSettings(split="generated")
-    assert counting_traffic(generated, ["generated", "human", "traffic"]).labelled_splits == ("human", "traffic")
+    assert with_traffic_labels(generated, ["generated", "human", "traffic"]).labelled_splits == ("human", "traffic")
     with pytest.raises(InputError, match="taugate judge"):
-        counting_traffic(generated, ["generated", "traffic"])
+        with_traffic_labels(generated, ["generated", "traffic"])

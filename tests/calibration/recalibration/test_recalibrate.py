@@ -57,7 +57,7 @@ def promotions(releases: Path) -> list[str | None]:
     return [event.release for event in history.read(releases).events if event.action == "promote"]
 
 
-def test_newer_data_are_calibrated_as_before_and_promoted(recalibrate: Recalibrating, copy: Path, first: str) -> None:
+def test_newer_data_are_calibrated_and_promoted(recalibrate: Recalibrating, copy: Path, first: str) -> None:
     code, found, said = recalibrate("--promote-if", HOLDS)
     assert code == 0
     assert (found["previous"], found["promoted"], found["refusal"], found["resumed"]) == (first, True, None, [])
@@ -73,9 +73,7 @@ def test_newer_data_are_calibrated_as_before_and_promoted(recalibrate: Recalibra
     assert not (copy / STATE).exists()
 
 
-def test_data_that_have_not_changed_are_left_alone(
-    recalibrate: Recalibrating, sample: Path, copy: Path, first: str
-) -> None:
+def test_unchanged_data_write_no_release(recalibrate: Recalibrating, sample: Path, copy: Path, first: str) -> None:
     recalibrate.data = sample
     code, found, said = recalibrate()
     assert (code, found["release"], found["promoted"], found["changed"]) == (0, first, False, None)
@@ -83,14 +81,12 @@ def test_data_that_have_not_changed_are_left_alone(
     assert release_ids(copy) == [first]
 
 
-def test_where_the_rule_does_not_hold_nothing_is_promoted_and_the_reason_is_said(
-    recalibrate: Recalibrating, copy: Path, first: str
-) -> None:
+def test_failed_rule_is_not_promoted(recalibrate: Recalibrating, copy: Path, first: str) -> None:
     rule = "accuracy not lower by more than 0.000001"
     code, found, said = recalibrate("--promote-if", rule)
     assert code == 4
     assert (found["promoted"], current_id(copy)) == (False, first)
-    assert 'the rule does not hold: "accuracy not lower by more than 1e-06"' in found["refusal"]
+    assert 'the promotion rule does not hold: "accuracy not lower by more than 1e-06"' in found["refusal"]
     assert found["refusal"] in said.splitlines()[-1]
     code, again, _ = recalibrate("--promote-if", rule)
     assert (code, again["release"], again["resumed"]) == (4, found["release"], ["calibrate"])
@@ -99,24 +95,24 @@ def test_where_the_rule_does_not_hold_nothing_is_promoted_and_the_reason_is_said
     assert (code, other["release"], other["promoted"]) == (0, found["release"], True)
 
 
-def test_without_promotion_the_release_is_written(recalibrate: Recalibrating, copy: Path, first: str) -> None:
+def test_no_promote_writes_release(recalibrate: Recalibrating, copy: Path, first: str) -> None:
     code, found, said = recalibrate("--no-promote")
     assert (code, found["promoted"], found["refusal"], current_id(copy)) == (0, False, None, first)
-    assert "as --no-promote asks" in said
+    assert "because of --no-promote" in said
 
 
 @pytest.mark.parametrize(
     ("moment", "resumed"),
     [
-        pytest.param(("before", JOB, "calibrate"), [], marks=pytest.mark.long),
+        pytest.param(("before", JOB, "calibrate"), [], marks=pytest.mark.exhaustive),
         (("before", "taugate.registry.writer", "write"), []),
         (("after", "taugate.registry.writer", "write"), ["calibrate"]),
-        pytest.param(("after", JOB, "decide"), ["calibrate"], marks=pytest.mark.long),
+        pytest.param(("after", JOB, "decide"), ["calibrate"], marks=pytest.mark.exhaustive),
         (("before", "taugate.registry.promotion", "_move_pointer"), ["calibrate"]),
         (("after", "taugate.registry.promotion", "promote"), ["calibrate", "promote"]),
     ],
 )
-def test_killed_at_any_moment_it_goes_on(
+def test_killed_recalibration_resumes(
     recalibrate: Recalibrating, copy: Path, moment: tuple[str, str, str], resumed: list[str]
 ) -> None:
     recalibrate.killed(*moment, "--promote-if", HOLDS)
@@ -132,7 +128,7 @@ def test_killed_at_any_moment_it_goes_on(
     assert recalibrate()[1]["release"] == found["release"], "and nothing is left to do"
 
 
-def test_a_changed_input_restarts_from_the_step_that_it_touches(recalibrate: Recalibrating, copy: Path) -> None:
+def test_changed_input_repeats_affected_steps(recalibrate: Recalibrating, copy: Path) -> None:
     _, before, _ = recalibrate("--promote-if", "accuracy not lower by more than 0.000001")
     with (recalibrate.data / "corpus.jsonl").open("a") as corpus:
         corpus.write('{"_id": "late", "text": "The office opens at nine on Mondays."}\n')
@@ -141,9 +137,7 @@ def test_a_changed_input_restarts_from_the_step_that_it_touches(recalibrate: Rec
     assert (after["resumed"], after["changed"]["added"], after["promoted"]) == ([], 6, True)
 
 
-def test_a_release_that_somebody_promoted_by_hand_keeps_nothing_from_being_done(
-    recalibrate: Recalibrating, copy: Path
-) -> None:
+def test_manual_promotion_does_not_block_recalibration(recalibrate: Recalibrating, copy: Path) -> None:
     _, refused, _ = recalibrate("--promote-if", "accuracy not lower by more than 0.000001")
     assert cli.main(["release", "promote", refused["release"], "--releases", str(copy)]) == 0
     with (recalibrate.data / "corpus.jsonl").open("a") as corpus:
@@ -152,9 +146,7 @@ def test_a_release_that_somebody_promoted_by_hand_keeps_nothing_from_being_done(
     assert (found["previous"], found["changed"]["added"], found["promoted"]) == (refused["release"], 1, True)
 
 
-def test_evidence_against_the_release_is_found_before_it_is_tried(
-    recalibrate: Recalibrating, copy: Path, first: str
-) -> None:
+def test_weak_evidence_is_refused_before_trial(recalibrate: Recalibrating, copy: Path, first: str) -> None:
     for name in ("queries.jsonl", "qrels/test.tsv"):  # twenty queries are too few for a calibrated release
         lines = (recalibrate.data / name).read_text().splitlines(keepends=True)
         kept = lines[:21] if name.endswith(".tsv") else lines
@@ -165,7 +157,7 @@ def test_evidence_against_the_release_is_found_before_it_is_tried(
     assert "trying" not in said
 
 
-def test_judged_traffic_is_added_first(recalibrate: Recalibrating, copy: Path, tmp_path: Path) -> None:
+def test_judged_traffic_is_added(recalibrate: Recalibrating, copy: Path, tmp_path: Path) -> None:
     path = tmp_path / "queries.log"
     documents = [json.loads(line)["_id"] for line in (recalibrate.data / "corpus.jsonl").read_text().splitlines()[:2]]
     log = TrafficLog(collection="zaragoza")
@@ -182,7 +174,7 @@ def test_judged_traffic_is_added_first(recalibrate: Recalibrating, copy: Path, t
     assert "Judged traffic: 1 query with 1 judgement." in said
 
 
-def test_a_log_without_judgements_keeps_nothing_from_being_done(recalibrate: Recalibrating, tmp_path: Path) -> None:
+def test_log_without_judgements_is_ignored(recalibrate: Recalibrating, tmp_path: Path) -> None:
     path = tmp_path / "queries.log"
     log = TrafficLog(collection="zaragoza")
     log.asked("When does the office open?", ["d1"])
@@ -201,7 +193,7 @@ def test_a_log_without_judgements_keeps_nothing_from_being_done(recalibrate: Rec
         (["--log", "nowhere.log"], "nowhere.log: no such file"),
     ],
 )
-def test_bad_input_is_refused_before_anything_is_written(
+def test_invalid_input_writes_nothing(
     recalibrate: Recalibrating, copy: Path, first: str, more: list[str], message: str
 ) -> None:
     code, _, said = recalibrate(*more)
@@ -211,14 +203,14 @@ def test_bad_input_is_refused_before_anything_is_written(
     assert not (copy / STATE).exists()
 
 
-def test_a_state_that_is_none_is_refused(recalibrate: Recalibrating, copy: Path) -> None:
+def test_invalid_state_file_is_rejected(recalibrate: Recalibrating, copy: Path) -> None:
     (copy / STATE).write_text("{}")
     code, _, said = recalibrate()
     assert code == 2
     assert "remove the file" in said
 
 
-def test_without_a_current_release_it_says_what_to_do(
+def test_missing_current_release_explains_remedy(
     sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code, _, said = Recalibrating(capfd, sample, tmp_path / "none")()
@@ -227,9 +219,9 @@ def test_without_a_current_release_it_says_what_to_do(
     assert not (tmp_path / "none").exists()
 
 
-def test_no_shadow_is_left(recalibrate: Recalibrating, copy: Path) -> None:
+def test_failed_trial_removes_shadow(recalibrate: Recalibrating, copy: Path) -> None:
     code, found, _ = recalibrate("--url", "http://127.0.0.1:9", "--shadow-seconds", "0.5")
     assert code == 4
-    assert "http://127.0.0.1:9 did not answer" in found["refusal"]
+    assert "http://127.0.0.1:9 did not respond" in found["refusal"]
     assert "on 0 of 200 queries" in found["refusal"]
     assert shadow_id(copy) is None

@@ -58,7 +58,7 @@ def service(manifest: Manifest, compared: int, status: int = 200) -> Iterator[tu
         server.server_close()
 
 
-def test_what_replicas_count_is_added_up(copy: Path, three: list[str]) -> None:
+def test_trial_adds_counts_of_replicas(copy: Path, three: list[str]) -> None:
     name, said = three[0], list[str]()
     manifest = verify(copy / name)
     with service(manifest, 30) as (one, asked), service(manifest, 20) as (other, _):
@@ -71,14 +71,14 @@ def test_what_replicas_count_is_added_up(copy: Path, three: list[str]) -> None:
     assert "50 queries of 2 services" in said[0]
 
 
-def test_what_another_shadow_counted_does_not_count(copy: Path, three: list[str]) -> None:
+def test_trial_ignores_other_shadow_releases(copy: Path, three: list[str]) -> None:
     with service(verify(copy / three[1]), 30) as (url, _):
         found = try_release(copy, three[0], TrialSettings((url,), 20, 0.1), None, lambda _: None)
     assert (found.compared, found.overlap) == (0, None)
     assert "tried it on 0 of 20 queries" in str(found.objection)
 
 
-def test_a_service_that_refuses_the_key_ends_the_trial(copy: Path, three: list[str]) -> None:
+def test_rejected_key_ends_trial(copy: Path, three: list[str]) -> None:
     with (
         service(verify(copy / three[0]), 0, status=403) as (url, _),
         pytest.raises(InputError, match="403 Forbidden; put an API key with the scope metrics into TAUGATE_KEY"),
@@ -86,7 +86,7 @@ def test_a_service_that_refuses_the_key_ends_the_trial(copy: Path, three: list[s
         try_release(copy, three[0], TrialSettings((url,), 20, 60), None, lambda _: None)
 
 
-def test_what_is_no_http_is_tried_again(copy: Path, three: list[str]) -> None:
+def test_invalid_response_is_retried(copy: Path, three: list[str]) -> None:
     said: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -121,6 +121,6 @@ def test_what_is_no_http_is_tried_again(copy: Path, three: list[str]) -> None:
         ({"compared": 150}, "on 150 of 200 queries"),
     ],
 )
-def test_what_is_held_against_a_release(changes: dict[str, int], objection: str | None) -> None:
+def test_trial_objections(changes: dict[str, int], objection: str | None) -> None:
     found = replace(GOOD, **changes).objection  # type: ignore[arg-type]  # counts, all of them
     assert found is None if objection is None else objection in str(found)

@@ -16,7 +16,7 @@ from taugate.retrieval.index.top_k import TopK
 from tests.vectors import unit
 
 K, QUERIES, DIMENSION = 5, 600, 24
-ROLES = QueryRoles.draw(np.arange(QUERIES), SamplingUnits.from_labels(np.arange(QUERIES)), 0)
+ROLES = QueryRoles.draw(np.arange(QUERIES), SamplingUnits.from_clusters(np.arange(QUERIES)), 0)
 
 
 class World:
@@ -39,36 +39,36 @@ class World:
     def estimated(self, judged: JudgedQueries | None = None) -> EstimatedRelevance:
         nothing = TopK(np.empty((0, K), np.float32), np.empty((0, K), np.int64)), self.vectors[:0]
         lengths = np.full(QUERIES, 100)
-        found = estimate_relevance(judged or self.judged, self.vectors, nothing, ROLES, self.documents, lengths)
-        assert found is not None
-        return found
+        result = estimate_relevance(judged or self.judged, self.vectors, nothing, ROLES, self.documents, lengths)
+        assert result is not None
+        return result
 
     def doubtful(self, most: int = 10) -> DoubtfulLabels:
         return doubtful_labels(cross_fitted(self.estimated(), ROLES), self.judged, most)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_moved_labels_are_found(seed: int) -> None:
+def test_moved_labels_are_detected(seed: int) -> None:
     """Both halves of a move: the label that was put, and the one that was taken away."""
     world = World(seed)
-    found = world.doubtful()
+    result = world.doubtful()
     assert 0.01 < world.wrong.mean() < 0.03, "what a draw at random would find"
-    for labels, relevant in ((found.irrelevant, True), (found.missing, False)):
+    for labels, relevant in ((result.irrelevant, True), (result.missing, False)):
         assert len(labels) == 10
-        assert len({each.row for each in labels}) == 10, "one label of a query"
-        assert sum(world.wrong[each.row, each.rank] for each in labels) >= 8
-        assert all(world.judged.relevant[each.row, each.rank] == relevant for each in labels)
-        for each in labels:
-            assert each.rival is None or world.judged.relevant[each.row, each.rival] != relevant
+        assert len({item.row for item in labels}) == 10, "one label of a query"
+        assert sum(world.wrong[item.row, item.rank] for item in labels) >= 8
+        assert all(world.judged.relevant[item.row, item.rank] == relevant for item in labels)
+        for item in labels:
+            assert item.rival is None or world.judged.relevant[item.row, item.rival] != relevant
 
 
-def test_clean_labels_are_hardly_doubted() -> None:
+def test_clean_labels_are_rarely_doubted() -> None:
     """What is left of doubt is less sure than where labels are wrong."""
-    wrong, clean = World(0).doubtful(1), World(0, moved=0.0).doubtful(1)
-    assert clean.irrelevant == [] or clean.irrelevant[0].probability > wrong.irrelevant[0].probability
+    errors, clean = World(0).doubtful(1), World(0, moved=0.0).doubtful(1)
+    assert clean.irrelevant == [] or clean.irrelevant[0].probability > errors.irrelevant[0].probability
 
 
-def test_no_model_judges_a_query_that_it_learned_from() -> None:
+def test_cross_fitting_excludes_own_query() -> None:
     """Another label of a query that fits leaves the probabilities of its own fold as they were."""
     world = World(0)
     row = int(ROLES.fit[3])
@@ -80,22 +80,22 @@ def test_no_model_judges_a_query_that_it_learned_from() -> None:
     # The recalibration, three numbers, learned from the queries that do not fit, and these through the model.
     plain = [
         replace(
-            each,
+            item,
             relevance=replace(
-                each.relevance,
-                model=replace(each.relevance.model, recalibration=type(each.relevance.model.recalibration)()),
+                item.relevance,
+                model=replace(item.relevance.model, recalibration=type(item.relevance.model.recalibration)()),
             ),
         )
-        for each in (before, after)
+        for item in (before, after)
     ]
-    one, two = (cross_fitted(each, ROLES) for each in plain)
+    one, two = (cross_fitted(item, ROLES) for item in plain)
     assert before.fit.regularization == after.fit.regularization
     np.testing.assert_array_equal(one[same], two[same])
     assert not np.array_equal(one[ROLES.fit], two[ROLES.fit])
     np.testing.assert_allclose(one[ROLES.fit], before.fit.out_of_fold, atol=1e-6)
 
 
-def test_nothing_to_compare_gives_no_doubt() -> None:
+def test_uniform_labels_give_no_doubt() -> None:
     judged = World(0).judged
     probabilities = np.full(judged.grades.shape, 0.5)
     for grade in (0, 1):
@@ -103,7 +103,7 @@ def test_nothing_to_compare_gives_no_doubt() -> None:
         assert doubtful_labels(probabilities, same, 10) == DoubtfulLabels([], [])
 
 
-def test_a_model_that_agrees_doubts_nothing() -> None:
+def test_agreeing_model_doubts_nothing() -> None:
     judged = World(0).judged
     probabilities = np.where(judged.relevant, 0.9, 0.1)
     assert doubtful_labels(probabilities, judged, 10) == DoubtfulLabels([], [])

@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from taugate.calibration.relevance.model import recalibrate
-from taugate.retrieval.policy.relevance import Logistic, Recalibration
+from taugate.retrieval.policy.relevance import BetaCalibration, Logistic
 
 FEATURES = 3
 MODEL = Logistic(np.array([0.1, 0.0, -0.2]), np.array([1.0, 2.0, 0.5]), np.array([1.5, -2.0, 0.7]), -0.4)
@@ -17,7 +17,7 @@ def paper(p: np.ndarray, a: float, b: float, c: float) -> np.ndarray:
     return 1 / (1 + 1 / (np.exp(c) * p**a / (1 - p) ** b))
 
 
-def world(queries: int, truth: Recalibration, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def world(queries: int, truth: BetaCalibration, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Features, and labels whose true probabilities are a map of the model's."""
     rng = np.random.default_rng(seed)
     values = rng.normal(size=(queries, 5, FEATURES))
@@ -36,72 +36,72 @@ def fitted(p: np.ndarray, relevant: np.ndarray) -> np.ndarray:
     return minimize(loss, [1.0, 1.0, 0.0], method="BFGS").x
 
 
-TRUTHS = [Recalibration(0.5, 0.5, 0.3), Recalibration(1.6, 0.6, -0.4), Recalibration(0.7, 2.0, 0.2)]
+TRUTHS = [BetaCalibration(0.5, 0.5, 0.3), BetaCalibration(1.6, 0.6, -0.4), BetaCalibration(0.7, 2.0, 0.2)]
 
 
 @pytest.mark.parametrize("truth", TRUTHS)
-def test_it_is_the_paper_s_map(truth: Recalibration) -> None:
+def test_recalibration_equals_paper_map(truth: BetaCalibration) -> None:
     values, relevant = world(400, truth)
-    said = MODEL.probability(values)
-    found = recalibrate(MODEL, values, relevant)
-    literal = paper(said, *fitted(said.ravel(), relevant.ravel()))
-    np.testing.assert_allclose(found.probability(values), literal, atol=1e-3)
-    assert found.recalibration.kind == "beta"
+    message = MODEL.probability(values)
+    result = recalibrate(MODEL, values, relevant)
+    literal = paper(message, *fitted(message.ravel(), relevant.ravel()))
+    np.testing.assert_allclose(result.probability(values), literal, atol=1e-3)
+    assert result.recalibration.kind == "beta"
 
 
 @pytest.mark.parametrize("truth", TRUTHS)
-def test_it_finds_the_true_probabilities(truth: Recalibration) -> None:
-    found = recalibrate(MODEL, *world(20_000, truth))
+def test_recalibration_recovers_true_probabilities(truth: BetaCalibration) -> None:
+    result = recalibrate(MODEL, *world(20_000, truth))
     values, _ = world(1000, truth, seed=1)
     true = paper(MODEL.probability(values), truth.a, truth.b, truth.c)
-    assert np.abs(found.probability(values) - true).max() < 0.03
+    assert np.abs(result.probability(values) - true).max() < 0.03
     assert np.abs(MODEL.probability(values) - true).max() > 0.1
 
 
 @pytest.mark.parametrize("truth", TRUTHS)
-def test_no_cut_keeps_other_results_than_before(truth: Recalibration) -> None:
+def test_recalibration_preserves_order(truth: BetaCalibration) -> None:
     """Sorted by the model as it was, what the map says rises; so each threshold has one that keeps the same."""
     values, relevant = world(400, truth)
     before, after = MODEL.log_odds(values).ravel(), recalibrate(MODEL, values, relevant).log_odds(values).ravel()
     assert (np.diff(after[np.argsort(before)]) > 0).all()
 
 
-def test_a_map_that_would_not_rise_is_platt_s_line() -> None:
+def test_falling_map_becomes_platt_line() -> None:
     """The likelier the model calls a result, the less it says: ln p would be given a weight below 0."""
     rng = np.random.default_rng(0)
     values = rng.normal(size=(400, 5, FEATURES))
     odds = MODEL.log_odds(values)
     relevant = rng.random(odds.shape) < expit(np.where(odds < 0, -0.4 * odds - 3, 2 * odds - 3))
-    found = recalibrate(MODEL, values, relevant).recalibration
-    assert found.kind == "platt"
-    assert found.a == found.b > 0
+    actual = recalibrate(MODEL, values, relevant).recalibration
+    assert actual.kind == "platt"
+    assert actual.a == actual.b > 0
 
 
-def test_platt_s_line_is_exact_and_no_map_changes_nothing() -> None:
+def test_platt_line_is_exact() -> None:
     odds = np.linspace(-40, 40, 1001)
-    assert (Recalibration().apply(odds) == odds).all()
-    assert Recalibration().kind == "none"
-    line = Recalibration(0.7, 0.7, -0.2)
+    assert (BetaCalibration().apply(odds) == odds).all()
+    assert BetaCalibration().kind == "none"
+    line = BetaCalibration(0.7, 0.7, -0.2)
     assert (line.apply(odds) == 0.7 * odds - 0.2).all()
-    np.testing.assert_allclose(Recalibration(0.7, 0.7 + 1e-12, -0.2).apply(odds), line.apply(odds), atol=1e-9)
+    np.testing.assert_allclose(BetaCalibration(0.7, 0.7 + 1e-12, -0.2).apply(odds), line.apply(odds), atol=1e-9)
 
 
-def test_separable_labels_have_a_finite_map() -> None:
-    values, _ = world(40, Recalibration())
-    found = recalibrate(MODEL, values, MODEL.log_odds(values) > 0)
-    said = found.probability(values)
-    assert np.isfinite(said).all()
-    assert 0 < said.min() < 0.5 < said.max() < 1
+def test_separable_labels_give_finite_map() -> None:
+    values, _ = world(40, BetaCalibration())
+    result = recalibrate(MODEL, values, MODEL.log_odds(values) > 0)
+    message = result.probability(values)
+    assert np.isfinite(message).all()
+    assert 0 < message.min() < 0.5 < message.max() < 1
 
 
 @pytest.mark.parametrize("labels", ["all", "none", "reversed"])
-def test_where_nothing_can_be_learned_the_model_stays(labels: str) -> None:
-    values, relevant = world(200, Recalibration())
+def test_uninformative_labels_keep_model(labels: str) -> None:
+    values, relevant = world(200, BetaCalibration())
     relevant = {"all": np.ones_like(relevant), "none": np.zeros_like(relevant), "reversed": ~relevant}[labels]
     assert recalibrate(MODEL, values, relevant) is MODEL
 
 
-def test_the_same_data_give_the_same_bits() -> None:
+def test_same_data_give_same_bits() -> None:
     values, relevant = world(300, TRUTHS[1])
     first, second = recalibrate(MODEL, values, relevant), recalibrate(MODEL, values.copy(), relevant)
     assert first.recalibration == second.recalibration

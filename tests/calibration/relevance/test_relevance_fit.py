@@ -25,7 +25,7 @@ from taugate.retrieval.vectors.similarity import similarity
 from tests.vectors import unit
 
 K, DOCUMENTS, QUERIES, DIMENSION = 5, 120, 90, 12
-UNITS = SamplingUnits.from_labels(np.arange(QUERIES))  # no two queries share a document
+UNITS = SamplingUnits.from_clusters(np.arange(QUERIES))  # no two queries share a document
 
 
 def logistic_world(seed: int, q: int = 4000, k: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
@@ -48,59 +48,59 @@ def raw(found: RelevanceFit) -> tuple[np.ndarray, float]:
     return weights, found.model.intercept - float(weights @ found.model.center)
 
 
-def test_known_coefficients_are_recovered() -> None:
+def test_fit_recovers_known_coefficients() -> None:
     values, relevant, weights, intercept = logistic_world(0)
-    found = fit(values, relevant)
-    assert found is not None
-    fitted, constant = raw(found)
+    result = fit(values, relevant)
+    assert result is not None
+    fitted, constant = raw(result)
     np.testing.assert_allclose(fitted * [2.0, 0.05, 40.0], weights * [2.0, 0.05, 40.0], atol=0.08)
-    at_center = intercept + weights @ found.model.center
-    assert constant + fitted @ found.model.center == pytest.approx(at_center, abs=0.08)
+    at_center = intercept + weights @ result.model.center
+    assert constant + fitted @ result.model.center == pytest.approx(at_center, abs=0.08)
     flat = values.reshape(-1, 3)
-    np.testing.assert_allclose(found.model.center, flat.mean(axis=0))
-    np.testing.assert_allclose(found.model.scale, flat.std(axis=0))
+    np.testing.assert_allclose(result.model.center, flat.mean(axis=0))
+    np.testing.assert_allclose(result.model.scale, flat.std(axis=0))
 
 
-def test_the_log_loss_is_that_of_models_that_did_not_see_the_query() -> None:
+def test_log_loss_is_out_of_fold() -> None:
     values, relevant, _, _ = logistic_world(1, q=200)
-    found = fit(values, relevant)
-    assert found is not None
-    assert found.out_of_fold.shape == relevant.shape
-    assert found.out_of_fold.dtype == np.float32
-    said, true = found.out_of_fold.ravel().tolist(), relevant.ravel().tolist()
-    literal = -sum(math.log(p if is_true else 1 - p) for p, is_true in zip(said, true, strict=True)) / len(said)
-    assert found.log_loss == pytest.approx(literal, rel=1e-5)
-    assert found.regularization in {0.03, 0.3, 3.0}
+    result = fit(values, relevant)
+    assert result is not None
+    assert result.out_of_fold.shape == relevant.shape
+    assert result.out_of_fold.dtype == np.float32
+    message, true = result.out_of_fold.ravel().tolist(), relevant.ravel().tolist()
+    literal = -sum(math.log(p if is_true else 1 - p) for p, is_true in zip(message, true, strict=True)) / len(message)
+    assert result.log_loss == pytest.approx(literal, rel=1e-5)
+    assert result.regularization in {0.03, 0.3, 3.0}
     changed = relevant.copy()
     changed[3] = ~changed[3]
     again = fit(values, changed)
     assert again is not None
-    if again.regularization == found.regularization:
-        np.testing.assert_array_equal(again.out_of_fold[3::5], found.out_of_fold[3::5])  # its own fold did not see it
-        assert not np.array_equal(again.out_of_fold[0::5], found.out_of_fold[0::5])
+    if again.regularization == result.regularization:
+        np.testing.assert_array_equal(again.out_of_fold[3::5], result.out_of_fold[3::5])  # its own fold did not see it
+        assert not np.array_equal(again.out_of_fold[0::5], result.out_of_fold[0::5])
 
 
-def test_no_fold_has_a_document_that_the_rest_has() -> None:
+def test_folds_divide_whole_documents() -> None:
     """Other labels of two documents leave what is said of the documents of their fold as it was, and of no other."""
     values, relevant, _, _ = logistic_world(1, q=200)
     labels = np.random.default_rng(0).permutation(40).repeat(5)
     changed = relevant.copy()
     changed[np.isin(labels, [2, 7])] ^= True
-    found, again = fit(values, relevant, labels), fit(values, changed, labels)
-    assert found is not None
+    result, again = fit(values, relevant, labels), fit(values, changed, labels)
+    assert result is not None
     assert again is not None
-    assert found.regularization == again.regularization
-    same = (found.out_of_fold == again.out_of_fold).all(axis=1)
+    assert result.regularization == again.regularization
+    same = (result.out_of_fold == again.out_of_fold).all(axis=1)
     assert same.tolist() == (labels % 5 == 2).tolist()
 
 
-def test_one_document_alone_gives_no_model() -> None:
+def test_single_document_gives_no_model() -> None:
     values, relevant, _, _ = logistic_world(1, q=50)
     assert fit(values, relevant, np.zeros(50, dtype=np.int64)) is None
     assert fit(values, relevant, np.arange(50) % 2) is not None
 
 
-def test_nothing_to_learn_gives_no_model() -> None:
+def test_uniform_labels_give_no_model() -> None:
     values, relevant, _, _ = logistic_world(2, q=40)
     assert fit(values, np.zeros_like(relevant)) is None
     assert fit(values, np.ones_like(relevant)) is None
@@ -112,16 +112,16 @@ def test_nothing_to_learn_gives_no_model() -> None:
     assert fit(values, ~one) is not None
 
 
-def test_a_feature_that_never_varies_does_no_harm() -> None:
+def test_constant_feature_is_harmless() -> None:
     values, relevant, _, _ = logistic_world(3, q=100)
     constant = np.concatenate([values, np.full((*relevant.shape, 1), 7.0)], axis=-1)
-    found = fit(constant, relevant)
-    assert found is not None
-    assert np.isfinite(found.out_of_fold).all()
-    assert found.model.weights[3] == pytest.approx(0, abs=1e-6)
+    result = fit(constant, relevant)
+    assert result is not None
+    assert np.isfinite(result.out_of_fold).all()
+    assert result.model.weights[3] == pytest.approx(0, abs=1e-6)
 
 
-def test_the_same_data_give_the_same_bits() -> None:
+def test_same_data_give_same_bits() -> None:
     values, relevant, _, _ = logistic_world(4, q=300)
     first, second = fit(values, relevant), fit(values.copy(), relevant.copy())
     assert first is not None
@@ -147,16 +147,16 @@ class World:
         self.index = FlatIndex.build(self.documents)
         labelled = [LabelledQuery(f"q{row}", "?", {target: 1}) for row, target in enumerate(targets.tolist())]
         self.judged = JudgedQueries.judge(labelled, self.queries, self.index, K)
-        self.parts = QueryRoles.draw(np.arange(QUERIES), SamplingUnits.from_labels(np.arange(QUERIES)), 0)
+        self.parts = QueryRoles.draw(np.arange(QUERIES), SamplingUnits.from_clusters(np.arange(QUERIES)), 0)
         unanswerable = unit(rng.standard_normal((7, DIMENSION)))
         self.unanswerable = (self.index.search(unanswerable, K), unanswerable)
 
     def estimated(self) -> EstimatedRelevance:
-        found = estimate_relevance(
+        result = estimate_relevance(
             self.judged, self.queries, self.unanswerable, self.parts, self.documents, self.lengths
         )
-        assert found is not None
-        return found
+        assert result is not None
+        return result
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +205,7 @@ def literal_features(world: World, query: np.ndarray, scores: list[float], posit
     return rows
 
 
-def test_the_relevance_equals_the_literal_transcription(world: World, estimated: EstimatedRelevance) -> None:
+def test_features_equal_literal_transcription(world: World, estimated: EstimatedRelevance) -> None:
     model = estimated.relevance.model
     for query in range(QUERIES):
         scores, positions = world.judged.top.scores[query].tolist(), world.judged.top.positions[query].tolist()
@@ -214,13 +214,11 @@ def test_the_relevance_equals_the_literal_transcription(world: World, estimated:
             pieces = zip(row, model.center, model.scale, model.weights, strict=True)
             odds = model.intercept + sum(weight * (value - at) / scale for value, at, scale, weight in pieces)
             p, curve = 1 / (1 + math.exp(-odds)), model.recalibration
-            said = 1 / (1 + (1 - p) ** curve.b / p**curve.a / math.exp(curve.c))
-            assert estimated.answerable[query, rank] == pytest.approx(said, abs=2e-5)
+            message = 1 / (1 + (1 - p) ** curve.b / p**curve.a / math.exp(curve.c))
+            assert estimated.answerable[query, rank] == pytest.approx(message, abs=2e-5)
 
 
-def test_the_model_is_the_fit_on_those_features_of_the_first_part_only(
-    world: World, estimated: EstimatedRelevance
-) -> None:
+def test_model_fits_first_part_only(world: World, estimated: EstimatedRelevance) -> None:
     fit_rows = world.parts.fit
     values = np.array(
         [
@@ -236,27 +234,25 @@ def test_the_model_is_the_fit_on_those_features_of_the_first_part_only(
     np.testing.assert_allclose(literal.out_of_fold, estimated.fit.out_of_fold, atol=1e-3)
 
 
-def test_labels_and_vectors_of_other_queries_change_only_the_recalibration(
-    world: World, estimated: EstimatedRelevance
-) -> None:
+def test_other_queries_change_recalibration_only(world: World, estimated: EstimatedRelevance) -> None:
     """In which order results come is the first part's alone."""
     rng = np.random.default_rng(1)
-    others = np.concatenate([world.parts.choose, world.parts.certify])
+    remaining = np.concatenate([world.parts.choose, world.parts.certify])
     other = World()
-    other.judged.grades[others] = rng.integers(0, 3, size=(len(others), K))
-    other.queries[others] = unit(rng.standard_normal((len(others), DIMENSION)))
+    other.judged.grades[remaining] = rng.integers(0, 3, size=(len(remaining), K))
+    other.queries[remaining] = unit(rng.standard_normal((len(remaining), DIMENSION)))
     changed = other.estimated()
     for name in ("center", "scale", "weights", "intercept"):
         of_first = np.asarray(getattr(estimated.fit.model, name)).tobytes()
-        for each in (changed.fit.model, changed.relevance.model, estimated.relevance.model):
-            assert np.asarray(getattr(each, name)).tobytes() == of_first
+        for item in (changed.fit.model, changed.relevance.model, estimated.relevance.model):
+            assert np.asarray(getattr(item, name)).tobytes() == of_first
     assert changed.relevance.model.recalibration != estimated.relevance.model.recalibration
     assert estimated.relevance.model.recalibration.kind != "none"
     assert changed.relevance.background.documents.tobytes() == estimated.relevance.background.documents.tobytes()
     assert changed.fit.out_of_fold.tobytes() == estimated.fit.out_of_fold.tobytes()
 
 
-def test_a_batch_says_what_one_by_one_says(world: World, estimated: EstimatedRelevance) -> None:
+def test_batch_equals_single_estimates(world: World, estimated: EstimatedRelevance) -> None:
     top = world.judged.top
     for row in range(QUERIES):
         alone = estimated.relevance.estimate(
@@ -266,29 +262,27 @@ def test_a_batch_says_what_one_by_one_says(world: World, estimated: EstimatedRel
 
 
 @pytest.mark.parametrize("width", [K + 1, 20, DOCUMENTS])
-def test_more_results_do_not_change_what_is_said_of_the_first(
-    world: World, estimated: EstimatedRelevance, width: int
-) -> None:
+def test_larger_k_keeps_first_estimates(world: World, estimated: EstimatedRelevance, width: int) -> None:
     wide = estimated.relevance.estimate(world.queries, world.index.search(world.queries, width))
     assert wide.shape == (QUERIES, width)
     assert wide[:, :K].tobytes() == estimated.answerable.tobytes()
     assert np.isfinite(wide).all()
 
 
-def test_unanswerable_queries_are_estimated_by_the_same_model(world: World, estimated: EstimatedRelevance) -> None:
+def test_unanswerable_queries_use_same_model(world: World, estimated: EstimatedRelevance) -> None:
     top, vectors = world.unanswerable
     assert estimated.unanswerable.tobytes() == estimated.relevance.estimate(vectors, top).tobytes()
     none = estimated.relevance.estimate(vectors[:0], TopK(top.scores[:0], top.positions[:0]))
     assert none.shape == (0, K)
 
 
-def test_calibrating_twice_gives_the_same_bits(world: World, estimated: EstimatedRelevance) -> None:
+def test_repeated_calibration_gives_same_bits(world: World, estimated: EstimatedRelevance) -> None:
     again = World().estimated()
     assert again.answerable.tobytes() == estimated.answerable.tobytes()
     assert again.relevance.background.covariance.tobytes() == estimated.relevance.background.covariance.tobytes()
 
 
-def test_queries_without_a_hit_to_fit_on_give_no_model() -> None:
+def test_fitting_without_hits_gives_no_model() -> None:
     world = World()
     world.judged.grades[world.parts.fit] = 0
     assert (
@@ -297,33 +291,33 @@ def test_queries_without_a_hit_to_fit_on_give_no_model() -> None:
     )
 
 
-def test_the_scores_are_those_of_the_index(world: World) -> None:
+def test_results_equal_brute_force_search(world: World) -> None:
     """The transcription above starts from the top-K: here that is brute force as well."""
     everything = similarity(world.queries, np.repeat(world.documents[None], QUERIES, axis=0))
     order = np.argsort(-everything, axis=1, kind="stable")[:, :K]
     assert order.tolist() == world.judged.top.positions.tolist()
 
 
-def test_results_without_a_label_have_no_say() -> None:
+def test_unlabelled_results_change_nothing() -> None:
     """Whatever is written in their place, the model, its log loss and its map are the same."""
     values, relevant, _, _ = logistic_world(5, q=300)
     rng = np.random.default_rng(5)
     labelled = rng.random(relevant.shape) < 0.8
     other = np.where(labelled, relevant, ~relevant)
-    found = [fit_by_document(values, each, np.arange(300), labelled) for each in (relevant, other)]
-    assert found[0] is not None
-    assert found[1] is not None
-    assert found[0].model.weights.tobytes() == found[1].model.weights.tobytes()
-    assert found[0].log_loss == found[1].log_loss
+    result = [fit_by_document(values, item, np.arange(300), labelled) for item in (relevant, other)]
+    assert result[0] is not None
+    assert result[1] is not None
+    assert result[0].model.weights.tobytes() == result[1].model.weights.tobytes()
+    assert result[0].log_loss == result[1].log_loss
     everything = fit_by_document(values, relevant, np.arange(300))
     assert everything is not None
-    assert everything.model.weights.tobytes() != found[0].model.weights.tobytes()
+    assert everything.model.weights.tobytes() != result[0].model.weights.tobytes()
     recalibrated = recalibrate(everything.model, values, relevant, labelled).recalibration
     assert recalibrated == recalibrate(everything.model, values, other, labelled).recalibration
     assert recalibrated != recalibrate(everything.model, values, relevant).recalibration
 
 
-def test_further_chunks_of_a_relevant_document_do_not_teach_the_model() -> None:
+def test_further_chunks_are_not_learned() -> None:
     """Documents in pairs of chunks, named as a whole: the second chunk found is neither relevant nor irrelevant."""
     rng = np.random.default_rng(6)
     world = World(6)
@@ -335,9 +329,9 @@ def test_further_chunks_of_a_relevant_document_do_not_teach_the_model() -> None:
     assert (judged.relevant.sum(axis=1) == 2).any()
     estimated = []
     for grades in (judged.grades, np.where(judged.labelled, judged.grades, 0)):
-        each = dataclasses.replace(judged, grades=grades)
-        found = estimate_relevance(each, queries, world.unanswerable, world.parts, world.documents, world.lengths)
-        assert found is not None
-        estimated.append((found.answerable.tobytes(), relevance_record(found, world.parts, each, UNITS, None, 0)))
+        item = dataclasses.replace(judged, grades=grades)
+        result = estimate_relevance(item, queries, world.unanswerable, world.parts, world.documents, world.lengths)
+        assert result is not None
+        estimated.append((result.answerable.tobytes(), relevance_record(result, world.parts, item, UNITS, None, 0)))
     assert estimated[0] == estimated[1]
-    assert sum(each.results for each in estimated[0][1].bins) == judged.labelled[world.parts.rest].sum()
+    assert sum(item.results for item in estimated[0][1].bins) == judged.labelled[world.parts.not_fitting].sum()

@@ -47,21 +47,21 @@ def learn(own: Path, capsys: pytest.CaptureFixture[str]) -> Learn:
     return run
 
 
-def test_it_is_written_where_the_service_looks_for_it(own: Path, week: Path, service: Service, learn: Learn) -> None:
+def test_baseline_is_written_beside_release(own: Path, week: Path, service: Service, learn: Learn) -> None:
     out, err = learn(week)
     path = baseline_path(own, service.release)
     assert out == f"{path}\n"
     learnt, *warnings, last = err.splitlines()
-    assert learnt == "learnt from 8,000 queries of 9 days, 40 blocks: 2001-09-09 01:46:40 to 2001-09-17 01:45:13 UTC"
-    assert last == f"put TAUGATE_DRIFT_BASELINE={path} into the service's settings"
+    assert learnt == "learned from 8,000 queries on 9 days, 40 blocks: 2001-09-09 01:46:40 to 2001-09-17 01:45:13 UTC"
+    assert last == f"to use it, set TAUGATE_DRIFT_BASELINE={path} for the service"
     assert [line.split(": ")[1] for line in warnings] == ["topk_similarity", "empty_responses", "dropped_share"]
-    assert all("is not like the calibration's" in line and "recalibrate if it lasts" in line for line in warnings)
+    assert all("differs from the calibration's" in line and "recalibrate if it persists" in line for line in warnings)
     answered = AnsweredLog.read(own, None, [week])
     found = load_baseline(path, service.release, answered.monitor(Rules()))
     assert (found.days, found.blocks, found.queries) == (9, 40, 8000)
 
 
-def test_as_json_for_scripts(own: Path, week: Path, service: Service, learn: Learn) -> None:
+def test_baseline_json_output(own: Path, week: Path, service: Service, learn: Learn) -> None:
     found = json.loads(learn(week, "--json", "--block", "100")[0])
     assert {*found} == {"release", "path", "days", "blocks", "queries", "signals"}
     assert (found["release"], found["path"]) == (service.release, str(baseline_path(own, service.release)))
@@ -70,7 +70,7 @@ def test_as_json_for_scripts(own: Path, week: Path, service: Service, learn: Lea
     assert all(len(each["lower"]) == len(each["upper"]) for each in found["signals"].values())
 
 
-def test_the_same_log_gives_the_same_bytes(own: Path, week: Path, service: Service, learn: Learn) -> None:
+def test_baseline_is_reproducible(own: Path, week: Path, service: Service, learn: Learn) -> None:
     path = baseline_path(own, service.release)
     learn(week)
     first = path.read_bytes()
@@ -78,7 +78,7 @@ def test_the_same_log_gives_the_same_bytes(own: Path, week: Path, service: Servi
     assert path.read_bytes() == first
 
 
-def test_with_it_nights_are_no_drift_and_the_page_shows_why(
+def test_baseline_suppresses_nightly_alarms(
     own: Path, week: Path, learn: Learn, replayed: Command, tmp_path: Path
 ) -> None:
     page = tmp_path / "page.html"
@@ -90,39 +90,41 @@ def test_with_it_nights_are_no_drift_and_the_page_shows_why(
         assert found["baseline"] is True
         assert found["moments"] == []
     drawn = page.read_text(encoding="utf-8")
-    assert "learnt from 9 days of ordinary traffic" in drawn
+    assert "learned from 9 days of ordinary traffic" in drawn
     assert drawn.count("no drift, with the baseline") == 4
     assert drawn.count('<path class="band ordinary"') == 8  # four drawings and their legends
 
 
-def test_too_short_a_log_writes_nothing(
-    own: Path, service: Service, tmp_path: Path, refused: Callable[..., str]
-) -> None:
+def test_short_log_writes_no_baseline(own: Path, service: Service, tmp_path: Path, refused: Callable[..., str]) -> None:
     days = service.queries((START + np.arange(6000) * DAY / 1000).tolist())[:5000]
     few = service.queries((START + np.arange(800) * DAY / 100).tolist())
     before = sorted(own.iterdir())
     said = refused("baseline", write(tmp_path / "days.log", days), releases=own)
     assert "6 days (UTC) and 25 blocks of 200 distinct queries; a baseline needs 7 days" in said
     assert "9 days (UTC) and 4 blocks" in refused("baseline", write(tmp_path / "few.log", few), releases=own)
-    assert "--block is auto" in refused("baseline", tmp_path / "few.log", "--block", "7", releases=own)
+    assert "--block must be auto" in refused("baseline", tmp_path / "few.log", "--block", "7", releases=own)
     assert sorted(own.iterdir()) == before
 
 
-def test_a_baseline_that_does_not_fit_is_refused(
+def test_incompatible_baseline_is_rejected(
     own: Path, week: Path, learn: Learn, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     path = Path(learn(week)[0].strip())
     text = path.read_text(encoding="utf-8")
     (tmp_path / "damaged.json").write_text(text.replace('"days": 9', '"days": 8'), encoding="utf-8")
     (tmp_path / "none.json").write_text("{}", encoding="utf-8")
-    for name, said in (("damaged", "its digest does not fit"), ("none", "no baseline"), ("missing", "No such file")):
+    for name, said in (
+        ("damaged", "its digest does not match"),
+        ("none", "not a baseline"),
+        ("missing", "No such file"),
+    ):
         error = refused("replay", week, "--baseline", tmp_path / f"{name}.json", releases=own)
         assert said in error
         assert "make it again with `taugate drift baseline`" in error
     assert not week.with_name("week.log.html").exists()
 
 
-def test_a_baseline_of_another_release_is_refused(
+def test_baseline_of_another_release_is_rejected(
     own: Path, week: Path, learn: Learn, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     learn(week)

@@ -10,7 +10,7 @@ from taugate.drift.observations import hashed, judgement_key, query_key
 from tests.calibration.replay.records import START, Service, write
 
 
-def test_a_query_is_the_same_whether_its_text_was_written_or_its_hash(service: Service, tmp_path: Path) -> None:
+def test_hashed_query_matches_text(service: Service, tmp_path: Path) -> None:
     texts = ["Behöver jag bygglov?", "", "  Behöver jag bygglov?", "ABCDEF0123456789", "0123", "Behöver jag bygglov?"]
     records = [service.queries([START + at])[0] for at in range(len(texts))]
     logs = []
@@ -22,7 +22,7 @@ def test_a_query_is_the_same_whether_its_text_was_written_or_its_hash(service: S
     assert len({*logs[0].key.tolist()}) == 5
 
 
-def test_a_judgement_has_the_key_that_the_service_gives_it(service: Service, tmp_path: Path) -> None:
+def test_judgement_key_matches_service(service: Service, tmp_path: Path) -> None:
     queries = service.queries([START, START + 1])
     judged = service.judged(queries)
     whole = judged[0] | {"query_id": "another", "score": 1, "at": START + 2}
@@ -31,9 +31,7 @@ def test_a_judgement_has_the_key_that_the_service_gives_it(service: Service, tmp
     assert log.judged.key.tolist() == keys
 
 
-def test_without_a_reply_the_first_relevant_result_counts_for_each_query_and_key(
-    service: Service, tmp_path: Path
-) -> None:
+def test_first_judgement_per_query_and_key_counts(service: Service, tmp_path: Path) -> None:
     queries = service.queries([START])
     named = service.judged(queries)[0] | {"query_id": None, "query": "Which?", "document_id": "first"}
     judged = [named, named | {"document_id": "second"}, named | {"key": "other"}, named | {"query": "Another?"}]
@@ -41,7 +39,7 @@ def test_without_a_reply_the_first_relevant_result_counts_for_each_query_and_key
     assert log.judged.key.tolist() == 3 * [judgement_key("first", float(named["score"]))]
 
 
-def test_lines_are_put_in_the_order_of_time(service: Service, tmp_path: Path) -> None:
+def test_log_lines_are_sorted_by_time(service: Service, tmp_path: Path) -> None:
     queries = service.queries([START + at for at in (3, 1, 2)])
     judged = service.judged(queries)
     log = read_log([write(tmp_path / "log", judged + queries)], service.release, 5)
@@ -87,7 +85,7 @@ JUDGEMENTS: dict[str, tuple[Callable[[dict], object], str]] = {
         *(pytest.param(True, *case, id=f"judgement: {name}") for name, case in JUDGEMENTS.items()),
     ],
 )
-def test_a_line_that_the_service_did_not_write(
+def test_invalid_log_line_is_rejected(
     service: Service,
     tmp_path: Path,
     refused: Callable[..., str],
@@ -104,7 +102,7 @@ def test_a_line_that_the_service_did_not_write(
     assert [path.name for path in tmp_path.iterdir()] == ["queries.log"]
 
 
-def test_no_log(tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_missing_or_empty_log_is_rejected(tmp_path: Path, refused: Callable[..., str]) -> None:
     missing = tmp_path / "nothing.log"
     assert "nothing.log: no such file; the service writes one if TAUGATE_QUERY_LOG names it" in refused(
         "replay", missing

@@ -25,7 +25,7 @@ def paths(figure: str, kind: str) -> list[list[tuple[float, float]]]:
     return [[tuple(map(float, point.split())) for point in path.split("L")] for path in found]
 
 
-def test_each_signal_has_its_evidence_and_its_means(lines: list[dict], tmp_path: Path, replayed: Command) -> None:
+def test_page_shows_evidence_and_means(lines: list[dict], tmp_path: Path, replayed: Command) -> None:
     page = drawn(replayed(write(tmp_path / "queries.log", lines)))
     figures = FIGURE.findall(page)
     assert len(figures) == 11  # the similarities, and two of each of five signals
@@ -49,7 +49,7 @@ def test_each_signal_has_its_evidence_and_its_means(lines: list[dict], tmp_path:
     assert len(blocks) == 2 * 24 + 1  # a corner before and after each step
 
 
-def test_all_times_are_in_utc_and_the_page_says_so_once(lines: list[dict], tmp_path: Path, replayed: Command) -> None:
+def test_page_names_utc_once(lines: list[dict], tmp_path: Path, replayed: Command) -> None:
     found = replayed(write(tmp_path / "queries.log", lines))
     page = drawn(found)
     assert page.count("UTC") == 1
@@ -64,7 +64,7 @@ def test_all_times_are_in_utc_and_the_page_says_so_once(lines: list[dict], tmp_p
     assert abs(hour - at % DAY / 3600) < 0.1  # the table and the axis say the same
 
 
-def test_everybody_can_read_it(browser: Browser, lines: list[dict], tmp_path: Path, replayed: Command) -> None:
+def test_page_is_accessible(browser: Browser, lines: list[dict], tmp_path: Path, replayed: Command) -> None:
     page = Path(replayed(write(tmp_path / "queries.log", lines))["page"])
     with opened(browser, page, width=400) as phone:
         assert violations(phone) == []
@@ -75,12 +75,12 @@ def test_everybody_can_read_it(browser: Browser, lines: list[dict], tmp_path: Pa
         assert cut_off(paper) == []
 
 
-def test_nothing_is_drawn_where_no_query_came_for_long(service: Service, tmp_path: Path, replayed: Command) -> None:
+def test_gap_without_queries_is_blank(service: Service, tmp_path: Path, replayed: Command) -> None:
     before, after = (START + first + np.arange(2050) * 10.0 for first in (0.0, 4 * DAY))
     queries = service.queries([*before.tolist(), *after.tolist()])
     log = write(tmp_path / "queries.log", queries + service.judged(queries[::4]))
     page = drawn(replayed(log))
-    assert "blank in 1 gap," in page
+    assert "blank during 1 gap" in page
     whole = after[-1] - START
     start, end = (LEFT + (RIGHT - LEFT) * (at - START) / whole for at in (before[-1], after[0]))
     kinds = [(figure, kind) for figure in FIGURE.findall(page) for kind in ("line", "band")]
@@ -93,13 +93,13 @@ def test_nothing_is_drawn_where_no_query_came_for_long(service: Service, tmp_pat
             assert max(xs) <= start + 0.1 or min(xs) >= end - 0.1
 
 
-def test_a_log_of_one_moment(service: Service, tmp_path: Path, replayed: Command) -> None:
+def test_log_of_one_moment_is_drawn(service: Service, tmp_path: Path, replayed: Command) -> None:
     found = replayed(write(tmp_path / "queries.log", service.queries([START] * 500)))
     assert found["blocks"] == 2
     assert "NaN" not in drawn(found)
 
 
-def test_a_gap_is_long_beside_a_block_and_to_be_seen() -> None:
+def test_present_spans_split_at_long_gaps() -> None:
     blocks = [TimeSpan(0.0, 10.0), TimeSpan(11.0, 21.0)]
     steady = np.arange(0.0, 200.0)
     assert present_spans(steady, blocks) == [TimeSpan(0, 199)]
@@ -112,7 +112,7 @@ def test_a_gap_is_long_beside_a_block_and_to_be_seen() -> None:
     assert present_spans(np.array([0.0, 5.0, 1000.0]), []) == [TimeSpan(0, 1000)]  # no block by which to tell
 
 
-def test_stairs_hold_until_the_next_and_end_at_a_gap() -> None:
+def test_step_segments_end_at_gaps() -> None:
     pieces = step_segments(
         [0.0, 10.0, 90.0], np.array([1.0, 2.0, 3.0]), 100.0, [TimeSpan(0, 40), TimeSpan(60, 100)], group_maxima
     )
@@ -123,7 +123,7 @@ def test_stairs_hold_until_the_next_and_end_at_a_gap() -> None:
     assert step_segments([], np.array([]), 1.0, [TimeSpan(0, 1)], group_maxima) == []
 
 
-def test_what_cannot_be_told_apart_is_one_step() -> None:
+def test_close_steps_are_merged() -> None:
     at = np.arange(0.0, 100.0, 0.01)
     values = np.zeros(len(at))
     values[5003] = 0.7

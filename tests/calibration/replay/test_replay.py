@@ -14,7 +14,7 @@ from tests.calibration.replay.records import START, Service, write
 from tests.service_process import ServiceProcess
 
 
-def test_it_says_when_it_would_have_alarmed_and_draws_it(
+def test_replay_prints_and_draws_alarms(
     releases: Path, lines: list[dict], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = write(tmp_path / "queries.log", lines)
@@ -28,7 +28,7 @@ def test_it_says_when_it_would_have_alarmed_and_draws_it(
     assert (tmp_path / "queries.log.html").is_file()
 
 
-def test_as_json_for_scripts(lines: list[dict], service: Service, tmp_path: Path, replayed: Command) -> None:
+def test_replay_json_output(lines: list[dict], service: Service, tmp_path: Path, replayed: Command) -> None:
     log, page = write(tmp_path / "queries.log", lines), tmp_path / "drawn.html"
     found = replayed(log, "--page", page)
     assert list(found) == ["release", "queries", "judged", "blocks", "baseline", "moments", "page"]
@@ -42,7 +42,7 @@ def test_as_json_for_scripts(lines: list[dict], service: Service, tmp_path: Path
     assert all(3000 < after <= 4200 for after in over.values())
 
 
-def test_without_the_change_there_is_nothing(
+def test_unchanged_traffic_raises_no_alarm(
     releases: Path, lines: list[dict], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start, end = (START + number * 18 for number in (2400, 3000))
@@ -54,9 +54,7 @@ def test_without_the_change_there_is_nothing(
     assert "every signal stayed within" in (tmp_path / "queries.log.html").read_text(encoding="utf-8")
 
 
-def test_one_strange_query_a_thousand_times_over_is_no_drift(
-    service: Service, tmp_path: Path, replayed: Command
-) -> None:
+def test_repeated_query_is_no_drift(service: Service, tmp_path: Path, replayed: Command) -> None:
     times = [START + second for second in range(8000)]
     queries = [
         *service.queries(times[:2000]),
@@ -71,7 +69,7 @@ def test_one_strange_query_a_thousand_times_over_is_no_drift(
     assert "3,001 <small>62.5\u00a0% are repeats" in page
 
 
-def test_files_as_logrotate_leaves_them_are_one_log(lines: list[dict], tmp_path: Path, replayed: Command) -> None:
+def test_rotated_logs_are_one_log(lines: list[dict], tmp_path: Path, replayed: Command) -> None:
     whole = replayed(write(tmp_path / "queries.log", lines))
     names = ("q.log", "q.log.1", "q.log.2")
     parts = [write(tmp_path / name, lines[2 - place :: 3]) for place, name in enumerate(names)]
@@ -80,14 +78,14 @@ def test_files_as_logrotate_leaves_them_are_one_log(lines: list[dict], tmp_path:
     assert cut | {"page": ""} == whole | {"page": ""}
 
 
-def test_what_is_no_log_beside_the_logs(lines: list[dict], tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_non_log_files_are_rejected(lines: list[dict], tmp_path: Path, refused: Callable[..., str]) -> None:
     log = write(tmp_path / "queries.log", lines[:10])
     assert "named twice" in refused("replay", log, log)
     assert "unpack it with gunzip" in refused("replay", log, log.with_name("queries.log.2.gz"))
     assert "not a log" in refused("replay", log, log.with_name("queries.log.html"))
 
 
-def test_other_settings(lines: list[dict], tmp_path: Path, replayed: Command) -> None:
+def test_replay_options_change_alarms(lines: list[dict], tmp_path: Path, replayed: Command) -> None:
     log = write(tmp_path / "queries.log", lines)
     assert replayed(log, "--block", "400")["blocks"] == 12
     assert replayed(log, "--block", "auto")["moments"]
@@ -97,16 +95,16 @@ def test_other_settings(lines: list[dict], tmp_path: Path, replayed: Command) ->
     assert replayed(log, "--average-run-length", "1e3")["moments"][0]["after"] == sooner
 
 
-def test_settings_that_there_are_not(lines: list[dict], tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_invalid_replay_options_are_rejected(lines: list[dict], tmp_path: Path, refused: Callable[..., str]) -> None:
     log = write(tmp_path / "queries.log", lines[:10])
-    assert "--average-run-length is more than 200" in refused("replay", log, "--seldom", "150")
-    assert "--average-run-length is more than 25," in refused("replay", log, "--seldom", "nan", "--block", "25")
-    assert "--smallest-effect is from 0 to 1" in refused("replay", log, "--smallest-effect", "-1")
+    assert "--average-run-length must be more than 200" in refused("replay", log, "--seldom", "150")
+    assert "--average-run-length must be more than 25," in refused("replay", log, "--seldom", "nan", "--block", "25")
+    assert "--smallest-effect must be from 0 to 1" in refused("replay", log, "--smallest-effect", "-1")
     for block in ("24", "10001", "many", "-200", "9" * 5000):
-        assert "--block is auto, or from 25 to 10000" in refused("replay", log, "--block", block)
+        assert "--block must be auto, or from 25 to 10000" in refused("replay", log, "--block", block)
 
 
-def test_lines_of_other_releases_are_left_out_and_counted(
+def test_lines_of_other_releases_are_counted(
     lines: list[dict], tmp_path: Path, replayed: Command, refused: Callable[..., str]
 ) -> None:
     others = [line | {"release": "20200101T000000Z-0123456789ab"} for line in lines[:7]]
@@ -115,10 +113,10 @@ def test_lines_of_other_releases_are_left_out_and_counted(
     page = log.with_name("queries.log.html").read_text(encoding="utf-8")
     assert "7 lines of the log belong to other releases" in page
     log = write(tmp_path / "others.log", others)
-    assert "all of its 7 lines are of other releases" in refused("replay", log)
+    assert "all 7 lines are of other releases" in refused("replay", log)
 
 
-def test_the_log_of_a_real_service(releases: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_of_real_service_is_replayed(releases: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "queries.log"
     with ServiceProcess(releases, TAUGATE_QUERY_LOG=str(log)) as service:
         service.ready()

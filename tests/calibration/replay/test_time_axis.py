@@ -24,14 +24,14 @@ DAY = 86400.0
         (8e8, "2001-09-09 to 2027-01-15", ["2005", "2010", "2015", "2020", "2025"]),
     ],
 )
-def test_ticks_are_round_times(seconds: float, label: str, ticks: list[str]) -> None:
+def test_time_ticks_are_round(seconds: float, label: str, ticks: list[str]) -> None:
     axis = TimeAxis.between(START, START + seconds)
     assert axis.label == label
     assert [text for _, text in axis.ticks()] == ticks
     assert all(axis.low <= at <= axis.high for at, _ in axis.ticks())
 
 
-def test_there_are_always_some_and_never_too_many() -> None:
+def test_time_tick_count_is_bounded() -> None:
     spans = [2.0**power for power in range(1, 38)]
     for seconds, start in itertools.product(spans, (0.0, START, 1.9e9)):
         assert 1 <= len(TimeAxis.between(start, start + seconds).ticks()) <= 7, seconds

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 _SECTIONS = ["headline", "numbers", "densities-section", "curves", "kept", "rules", "abstaining", "relevance", "lost"]
-_SECTIONS += ["labels", "query-set", "gate", "comparison"]
+_SECTIONS += ["labels", "query-set", "gate", "comparison", "papers"]
 _VOID = {"meta", "br", "link", "img", "input", "hr"}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
-from taugate.calibration.gate.admit import admit
+from taugate.calibration.gate.accept import accept_candidates
 from taugate.calibration.job.release import manifest_facts
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.measure import DrawnQueries
@@ -48,8 +48,10 @@ def studied(
     encoder = OnnxEncoder.load(encoder_folder)
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     encoded = encode_dataset(dataset, encoder, cache, lambda line: None, Stopwatch())
-    drawn = DrawnQueries.draw(SamplingUnits.from_labels(clusters(dataset.answerable)), len(dataset.documents), asked)
-    admitted = admit(dataset, encoded, encoder, drawn.parts["calibration"], asked, lambda line: None, Stopwatch())
+    drawn = DrawnQueries.draw(SamplingUnits.from_clusters(clusters(dataset.answerable)), len(dataset.documents), asked)
+    admitted = accept_candidates(
+        dataset, encoded, encoder, drawn.parts["calibration"], asked, lambda line: None, Stopwatch()
+    )
     found = study(dataset, admitted.encoded, admitted.index, drawn, asked, Stopwatch())
     return Studied(dataset, manifest_facts(dataset, admitted, found, asked), found)
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from taugate.calibration.report.adapted import AdaptedSection, change_rows, separation_figure
+from taugate.calibration.report.adapted import AdaptedSection, paper_rows, separation_figure
 from taugate.retrieval.release.adaptation import TrainingRecord
 from taugate.retrieval.release.measures import MeasuresRecord
 from tests.adaptation.records import adaptation, measures
@@ -19,7 +19,7 @@ def adapted(papers: Studied) -> Studied:
     return replace(papers, facts=papers.facts | {"adaptation": adaptation(measures())})
 
 
-def test_it_is_there_for_adapted_encoders_alone(papers: Studied, adapted: Studied) -> None:
+def test_adapted_section_requires_measures(papers: Studied, adapted: Studied) -> None:
     assert "adapted" not in check(papers.page()).text
     without = replace(papers, facts=papers.facts | {"adaptation": adaptation(None)})
     assert "adapted" not in check(without.page()).text
@@ -27,32 +27,34 @@ def test_it_is_there_for_adapted_encoders_alone(papers: Studied, adapted: Studie
     assert "base<b>model" in check(adapted.page()).text["adapted"]  # shown, not run
 
 
-def test_measures_stand_side_by_side(adapted: Studied) -> None:
-    said = check(adapted.page()).text["adapted"]
+def test_measures_are_shown_before_and_after(adapted: Studied) -> None:
+    page = check(adapted.page())
+    text = (page.text["adapted"] + page.text["papers"]).replace("\xa0", " ")
     for shown in ("0.7000", "(0.6800–0.7200)", "0.7500", "0.3100 (85)", "97.0 %", "0.9300", "0.8800", "30.50"):
-        assert shown in said.replace("\xa0", " ")
-    assert "10 queries with 3 paraphrases each, by rules" in said
-    assert "-0.0500 (-0.0600 to -0.0400)" in said
-    assert [row.after[0] for row in change_rows(adaptation(measures())) if row.name.startswith("spectrum")] == ["–"] * 4
+        assert shown in text
+    assert "10 queries with 3 paraphrases each, by rules" in page.text["papers"]
+    assert "-0.0500 (-0.0600 to -0.0400)" in page.text["adapted"]
+    rows = paper_rows(measures(), "adapter")
+    assert [row.after[0] for row in rows if row.name.startswith("spectrum")] == ["–"] * 4
 
 
-def test_every_encoder_tried_has_a_row_and_one_is_in_use(adapted: Studied) -> None:
-    table = re.findall(r"Every encoder that was tried.*?</table>", adapted.page(), re.S)[0]
+def test_encoders_tried_are_listed(adapted: Studied) -> None:
+    table = re.findall(r"All encoders that were tried.*?</table>", adapted.page(), re.S)[0]
     assert re.findall(r'<th scope="row">(\w+)', table) == ["base", "whitening", "adapter"]
     assert re.findall(r'<tr class="now"><th scope="row">(\w+)', table) == ["adapter"]
 
 
-def test_the_diversity_of_the_query_set_stands_beside_it(adapted: Studied) -> None:
-    said = check(adapted.page()).text["adapted"]
-    assert f"the silhouette {adapted.found.query_set.silhouette:.4f}" in said
-    assert "the set hides what an adapted one does better" in said
+def test_query_set_diversity_is_shown(adapted: Studied) -> None:
+    text = check(adapted.page()).text["papers"]
+    assert f"{adapted.found.query_set.silhouette:.4f}" in text
+    assert "the set hides what an adapted encoder does better" in text
 
 
 @pytest.mark.parametrize(
     ("change", "weight", "keep", "merge"),
     [(-0.05, 1.0, True, True), (-0.05, 0.5, True, False), (-0.05, None, True, False), (0.0, 1.0, False, False)],
 )
-def test_merging_is_offered_where_trained_weights_have_forgotten_something(
+def test_merging_is_suggested_after_forgetting(
     papers: Studied, change: float, weight: float | None, keep: bool, merge: bool
 ) -> None:
     training = TrainingRecord(stages=[], merge_weights=[], merge_weight=weight, left_out={})
@@ -61,12 +63,12 @@ def test_merging_is_offered_where_trained_weights_have_forgotten_something(
     assert (" keep the base encoder" in said, "--recipe merge" in said) == (keep, merge)
 
 
-def test_an_encoder_that_was_not_admitted_says_why(papers: Studied) -> None:
+def test_rejected_encoder_shows_reason(papers: Studied) -> None:
     studied = replace(papers, facts=papers.facts | {"adaptation": adaptation(measures(), admitted=False)})
-    assert "not admitted: NDCG@10 falls" in check(studied.page()).text["adapted"]
+    assert "not accepted: NDCG@10 falls" in check(studied.page()).text["adapted"]
 
 
-def test_both_histograms_hold_every_document() -> None:
+def test_histograms_include_every_document() -> None:
     found = measures().separation
     drawn = str(separation_figure(found).svg)
     assert drawn.count('class="band s-random"') == drawn.count('class="band s-topk"') == 1
@@ -74,7 +76,7 @@ def test_both_histograms_hold_every_document() -> None:
     assert heights[0] == pytest.approx(heights[1], rel=0.02)  # both hold all documents, in bars of one width
 
 
-def test_documents_that_are_all_at_one_distance_are_drawn() -> None:
+def test_equal_distances_are_drawn() -> None:
     one = [0] * 99 + [7]
     record: MeasuresRecord = measures()
     before = record.separation.before.model_copy(update={"counts": one})

@@ -43,7 +43,7 @@ def encoders(manifest: Manifest, accuracies: list[float], coes: list[float]) -> 
     return found
 
 
-def test_the_correlations_are_pearson_s(manifest: Manifest) -> None:
+def test_correlations_match_pearson(manifest: Manifest) -> None:
     accuracies, coes = [0.5, 0.7, 0.6, 0.9], [0.8, 0.85, 0.9, 0.95]
     (found,) = correlations(encoders(manifest, accuracies, coes))
     assert (found.releases, found.k, found.data) == (4, 5, manifest.data.name)
@@ -51,13 +51,13 @@ def test_the_correlations_are_pearson_s(manifest: Manifest) -> None:
     assert found.values["accuracy", "roe"] is None, "one ROE for all of them"
 
 
-def test_what_never_changes_correlates_with_nothing(manifest: Manifest) -> None:
+def test_constant_measure_has_no_correlation(manifest: Manifest) -> None:
     """Also where the mean of equal numbers is not that number, in binary."""
     (found,) = correlations(encoders(manifest, [0.95, 0.95, 0.95], [0.1, 0.2, 0.4]))
     assert found.values["accuracy", "coe"] is None
 
 
-def test_adapted_encoders_correlate_by_what_was_measured_of_them(manifest: Manifest) -> None:
+def test_adapted_encoders_use_adaptation_measures(manifest: Manifest) -> None:
     accuracies, losses = [0.5, 0.7, 0.6, 0.9], [-0.01, -0.03, -0.04, -0.02]
     plain = encoders(manifest, accuracies, [0.8, 0.85, 0.9, 0.95])
     adapted = [
@@ -79,13 +79,13 @@ def test_adapted_encoders_correlate_by_what_was_measured_of_them(manifest: Manif
 @pytest.mark.parametrize(
     "other", [{"bootstrap__seed": 1}, {"bootstrap__holdout": 0.0}, {"policy__k": 20}, {"policy__metric": "ndcg"}]
 )
-def test_releases_measured_in_another_way_are_not_mixed(manifest: Manifest, other: dict) -> None:
+def test_incomparable_releases_are_not_correlated(manifest: Manifest, other: dict) -> None:
     releases = encoders(manifest, [0.5, 0.6, 0.7], [0.1, 0.2, 0.4])
     assert correlations([*releases[:2], changed(releases[2], **other)]) == []
     assert len(correlations(releases)) == 1
 
 
-def test_another_division_of_the_queries_is_no_longer_the_same_queries(manifest: Manifest) -> None:
+def test_different_holdout_is_not_same_queries(manifest: Manifest) -> None:
     assert same_queries(manifest, manifest)
     for other in ({"bootstrap__seed": 1}, {"bootstrap__holdout": 0.0}, {"data__split": "train"}):
         assert not same_queries(manifest, changed(manifest, **other))
@@ -93,7 +93,7 @@ def test_another_division_of_the_queries_is_no_longer_the_same_queries(manifest:
     assert rows["seed"] == ("0", "1", "+1")
 
 
-def test_comparison_with_a_parent(probability: Studied, papers: Studied) -> None:
+def test_comparison_with_parent_release(probability: Studied, papers: Studied) -> None:
     parent = papers.manifest()
     rows = compare_releases(parent, probability.facts)
     assert rows == compare_releases(parent.model_dump(), probability.manifest().model_dump())

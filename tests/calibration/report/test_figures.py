@@ -7,7 +7,7 @@ from scipy.stats import gaussian_kde
 from taugate.calibration.report.figures import density, drawn, spaced
 
 
-def test_density_is_the_kernel_density_of_scipy() -> None:
+def test_density_matches_scipy() -> None:
     values = np.random.default_rng(0).normal(0.4, 0.1, 3000).astype(np.float32)
     xs, ys = density(values, -0.2, 1.0)
     assert np.abs(ys - gaussian_kde(values)(xs)).max() < 0.01 * ys.max()
@@ -15,7 +15,7 @@ def test_density_is_the_kernel_density_of_scipy() -> None:
     assert np.isfinite(density(np.full(1, 0.3, dtype=np.float32), 0.0, 1.0)[1]).all()
 
 
-def test_thresholds_span_the_scores_and_hold_tau() -> None:
+def test_thresholds_include_tau() -> None:
     scores = np.random.default_rng(0).random((100, 5), dtype=np.float32)
     for kind in ("similarity", "probability"):
         for tau in (None, np.float32(0.3), np.float32(1e-7)):

@@ -15,7 +15,7 @@ from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied, sample_texts, studied, write
 
 
-def test_every_section_is_there_and_nothing_runs(probability: Studied, papers: Studied) -> None:
+def test_page_has_all_sections_and_no_script(probability: Studied, papers: Studied) -> None:
     for each in (probability, papers):
         html = each.page()
         page = check(html)
@@ -24,15 +24,13 @@ def test_every_section_is_there_and_nothing_runs(probability: Studied, papers: S
         assert "&lt;script&gt;alert(1)" in html  # shown, not run
 
 
-def test_the_same_findings_give_the_same_bytes(
-    probability: Studied, mixed: Path, encoder: Path, tmp_path: Path
-) -> None:
+def test_page_is_reproducible(probability: Studied, mixed: Path, encoder: Path, tmp_path: Path) -> None:
     rule = ThresholdRule.from_options(max_loss=[0.1], guarantee="expected-loss", policy="probability")
     again = studied(mixed, encoder, tmp_path / "s", rule)
     assert again.page(again.manifest()) == probability.page(probability.manifest())
 
 
-def test_the_scores_of_relevance_are_the_manifests(probability: Studied) -> None:
+def test_relevance_scores_match_manifest(probability: Studied) -> None:
     record = probability.manifest().relevance
     assert record is not None
     said = check(probability.page()).text["relevance"]
@@ -46,12 +44,12 @@ def test_the_scores_of_relevance_are_the_manifests(probability: Studied) -> None
     for each in record.bins:
         assert each.interval is not None
         assert each.interval.lower <= each.relevant <= each.interval.upper
-        assert f"found {100 * each.relevant:.1f}" in said
+        assert f"observed {100 * each.relevant:.1f}" in said
 
 
-def test_what_is_said_of_shift_is_what_was_measured(probability: Studied) -> None:
+def test_shift_figures_match_benchmark(probability: Studied) -> None:
     """The extremes over the rows of the benchmark page that are of another corpus than the release's own."""
-    page = (Path(__file__).parents[3] / "docs" / "benchmarks" / "calibration.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "research" / "calibration.md").read_text(encoding="utf-8")
     (rows,) = re.findall(r"### What it says\n(.*?)\n###", page, re.S)
     cells = [row.split(" | ") for row in rows.splitlines() if row.startswith("| ") and "unseen" not in row][2:]
     assert len({row[0] for row in cells}) == 6
@@ -63,7 +61,7 @@ def test_what_is_said_of_shift_is_what_was_measured(probability: Studied) -> Non
     assert f"was {min(errors):.2f} to {max(errors):.2f}".replace("0.", ".") in text.replace("\n", " ")
 
 
-def test_numbers_are_the_manifests(probability: Studied) -> None:
+def test_page_numbers_match_manifest(probability: Studied) -> None:
     manifest = probability.manifest()
     page = check(probability.page())
     for part in manifest.metrics.values():
@@ -72,8 +70,8 @@ def test_numbers_are_the_manifests(probability: Studied) -> None:
             assert f"{value.mean:.4f} ({value.lower:.4f}–{value.upper:.4f})" in page.text["numbers"]
         for value in (part.kept_fraction, part.abstention.unanswerable_empty, part.abstention.auroc):
             assert f"{value:.4f}" in page.text["numbers"]
-    for value in (manifest.isotropy.i_a, manifest.isotropy.i_b):
-        assert f"{value:.4f}" in page.text["numbers"]
+    for value in (manifest.isotropy.i_a, manifest.isotropy.i_b, manifest.query_set.silhouette):
+        assert f"{value:.4f}" in page.text["papers"]
     for certificate in manifest.policy.certificates:
         assert f"{certificate.bound:.6f}" in page.text["rules"]
     assert manifest.relevance is not None
@@ -81,43 +79,43 @@ def test_numbers_are_the_manifests(probability: Studied) -> None:
     assert f"{manifest.query_set.effective_sample_size:,.1f}" in page.text["query-set"]
 
 
-def test_no_holdout_no_unanswerable_and_nothing_certified(sample: Path, encoder: Path, tmp_path: Path) -> None:
+def test_page_without_holdout_or_threshold(sample: Path, encoder: Path, tmp_path: Path) -> None:
     none = studied(sample, encoder, tmp_path / "s", ThresholdRule.from_options(max_loss=[0.0001]), holdout=0.0)
     assert none.found.policy.kind == "none" and none.found.roles is not None
     page = check(none.page())
     assert "No threshold" in page.text["headline"] and "no query is lost" in page.text["lost"]
-    assert "no unanswerable query" in page.text["abstaining"]
+    assert "no unanswerable queries" in page.text["abstaining"]
     assert "not fitted on" in page.text["kept"]
     assert not set(shown_queries(none.found).members.tolist()) & set(none.found.roles.fit.tolist())
     assert "held-out" not in page.text["headline"]
 
 
-def test_few_queries_and_one_result(sample: Path, encoder: Path, tmp_path: Path) -> None:
+def test_page_with_few_queries(sample: Path, encoder: Path, tmp_path: Path) -> None:
     documents, queries = sample_texts(sample)
     few = write(tmp_path / "few", documents[:40], [(text, at) for at, text in enumerate(queries[:20])])
     one = studied(few, encoder, tmp_path / "s", k=1)
     assert one.found.relevance is None
     page = check(one.page())
-    assert "no relevance in this release" in page.text["relevance"]
+    assert "no relevance model" in page.text["relevance"]
     relative = studied(few, encoder, tmp_path / "r", ThresholdRule.from_options(policy="relative", max_loss=[0.5]), k=1)
     page = check(relative.page())  # every decision score is 1
     assert "None of the 20 answerable queries" in page.text["lost"]
 
 
-def test_scores_that_are_all_equal(papers: Studied) -> None:
+def test_page_with_equal_scores(papers: Studied) -> None:
     judged = papers.found.scored.judged
     flat = replace(judged.top, scores=np.full_like(judged.top.scores, 0.5))
     scored = replace(papers.found.scored, judged=replace(judged, top=flat, correct=np.full_like(judged.correct, 0.5)))
     check(replace(papers, found=replace(papers.found, scored=scored)).page())
 
 
-def test_a_tau_of_zero_is_drawn(papers: Studied) -> None:
+def test_zero_tau_is_drawn(papers: Studied) -> None:
     policy = papers.found.policy.model_copy(update={"tau": 0.0})
     page = check(replace(papers, found=replace(papers.found, policy=policy)).page())
     assert "τ = 0.0000" in page.text["densities-section"] and "τ = 0.000000" in page.text["headline"]
 
 
-def test_doubtful_labels_are_shown_as_texts(probability: Studied, sample: Path, encoder: Path, tmp_path: Path) -> None:
+def test_doubtful_labels_are_escaped(probability: Studied, sample: Path, encoder: Path, tmp_path: Path) -> None:
     """Ten labels that were moved to another document are named, and none of the texts is taken for HTML."""
     documents, _ = sample_texts(sample)
     labelled: list[tuple[str, int | None]] = [
@@ -134,10 +132,10 @@ def test_doubtful_labels_are_shown_as_texts(probability: Studied, sample: Path, 
     assert "</blockquote><script>alert(1)" in check(html).text["labels"], "shown, not run"
 
 
-def test_labels_are_not_doubted_by_a_model_of_before(papers: Studied) -> None:
+def test_inherited_model_checks_no_labels(papers: Studied) -> None:
     """It may have learned from the same queries."""
     estimated = papers.found.estimated
     assert estimated is not None
     kept = AppliedRelevance(estimated.relevance, estimated.answerable, estimated.unanswerable)
     page = check(replace(papers, found=replace(papers.found, estimated=kept)).page())
-    assert "nothing to hold against their labels" in page.text["labels"]
+    assert "their labels cannot be checked" in page.text["labels"]

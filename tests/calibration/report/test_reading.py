@@ -22,14 +22,14 @@ def reports(papers: Studied, probability: Studied, tmp_path_factory: pytest.Temp
 
 @pytest.mark.parametrize("name", ["first", "compared"])
 @pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (1280, "light"), (1280, "dark")])
-def test_axe_finds_nothing(
+def test_page_has_no_accessibility_violations(
     browser: Browser, reports: dict[str, Path], name: str, width: int, scheme: Literal["light", "dark"]
 ) -> None:
     with opened(browser, reports[name], width=width, scheme=scheme) as page:
         assert violations(page) == []
 
 
-def test_a_phone_shows_all_of_it(browser: Browser, reports: dict[str, Path]) -> None:
+def test_phone_cuts_nothing_off(browser: Browser, reports: dict[str, Path]) -> None:
     """Only a wide table scrolls, in a region of its own that the keyboard reaches."""
     for report in reports.values():
         with opened(browser, report, width=400) as page:
@@ -37,14 +37,14 @@ def test_a_phone_shows_all_of_it(browser: Browser, reports: dict[str, Path]) -> 
             assert page.evaluate("getComputedStyle(document.querySelector('p')).fontSize") == "16px"
 
 
-def test_paper_cuts_nothing_off(browser: Browser, reports: dict[str, Path]) -> None:
+def test_print_cuts_nothing_off(browser: Browser, reports: dict[str, Path]) -> None:
     for report in reports.values():
         with opened(browser, report, width=A4_WIDTH, printed=True) as page:
             assert cut_off(page) == []
             assert not page.is_visible("nav")
 
 
-def test_the_threshold_is_what_one_sees_first(browser: Browser, reports: dict[str, Path]) -> None:
+def test_threshold_is_most_prominent(browser: Browser, reports: dict[str, Path]) -> None:
     sizes = "(name) => [...document.querySelectorAll(name)].map(each => parseFloat(getComputedStyle(each).fontSize))"
     widths = (
         "(name) => [...document.querySelectorAll(name)].map(each => parseFloat(getComputedStyle(each).strokeWidth))"

@@ -20,7 +20,7 @@ from tests.calibration.report.studies import Studied
         (1, "1 of 1,000 documents (0.1\u00a0%) is longer than the encoder's 256 tokens"),
     ],
 )
-def test_long_documents_are_warned_of_with_what_to_do(papers: Studied, long: int, said: str) -> None:
+def test_long_documents_warning_has_remedy(papers: Studied, long: int, said: str) -> None:
     data = papers.facts["data"] | {"documents": 1000, "truncated_documents": long}
     encoder = papers.facts["encoder"] | {"max_length": 256, "name": DEFAULT_ENCODER}
     facts = papers.facts | {"data": data, "encoder": encoder}
@@ -32,12 +32,12 @@ def test_long_documents_are_warned_of_with_what_to_do(papers: Studied, long: int
     assert check(html).text["headline"].index(warning.text) < html.index("τ =")
 
 
-def test_the_command_that_cuts_long_documents_names_an_encoder_other_than_the_default() -> None:
+def test_truncation_remedy_names_custom_encoder() -> None:
     assert truncation_warning(2, 10, 512, "intfloat/e5-small").endswith(" --to NEW --encoder intfloat/e5-small")
     assert truncation_warning(2, 10, 256, DEFAULT_ENCODER).endswith(" --to NEW")
 
 
-def test_every_warning_of_the_query_set_is_a_sentence(papers: Studied) -> None:
+def test_query_set_warnings_are_sentences(papers: Studied) -> None:
     record = papers.found.query_set.model_copy(
         update={"warnings": ["only 9 queries; label more", "one topic; add more"]}
     )
@@ -46,7 +46,7 @@ def test_every_warning_of_the_query_set_is_a_sentence(papers: Studied) -> None:
     assert said == ["Only 9 queries; label more.", "One topic; add more."]
 
 
-def test_without_a_threshold_the_first_warning_says_why(papers: Studied) -> None:
+def test_missing_threshold_is_first_warning(papers: Studied) -> None:
     policy = papers.found.policy.model_copy(update={"kind": "none", "tau": None, "guarantee": "Too few queries."})
     first, *_ = page_warnings(papers.facts, replace(papers.found, policy=policy))
     assert (first.title, first.text) == (
@@ -55,7 +55,7 @@ def test_without_a_threshold_the_first_warning_says_why(papers: Studied) -> None
     )
 
 
-def test_the_cost_is_what_was_measured(papers: Studied) -> None:
+def test_cost_matches_metrics(papers: Studied) -> None:
     policy, metrics = papers.found.policy, papers.found.metrics["heldout"]
     said = cost(policy, metrics, refusing=False)
     assert said == (
@@ -71,7 +71,7 @@ def test_the_cost_is_what_was_measured(papers: Studied) -> None:
     assert "in the first result;" in cost(policy.model_copy(update={"k": 1}), metrics, refusing=False)
 
 
-def test_the_promise_is_that_of_the_policy(papers: Studied, probability: Studied) -> None:
+def test_promise_matches_policy(papers: Studied, probability: Studied) -> None:
     assert promise(papers.found.policy).startswith("This loss is measured, not guaranteed")
     policy = probability.found.policy
     loses = "at most 10 % of the questions lose their answer to the threshold."
@@ -85,20 +85,23 @@ def test_the_promise_is_that_of_the_policy(papers: Studied, probability: Studied
     assert promise(none) == "No threshold could be shown to be safe with these labels."
 
 
-def test_the_table_ends_with_what_drift_is_found(papers: Studied) -> None:
+def test_table_ends_with_drift(papers: Studied) -> None:
     manifest = papers.manifest()
     *_, drift = table(manifest).splitlines()
     assert manifest.drift is not None
-    assert drift.startswith(f"drift: an alarm finds these shifts within {manifest.drift.within:,} queries, nine times")
+    assert drift.startswith("drift: nine times out of ten, an alarm detects these shifts within ")
+    assert f" within {manifest.drift.within:,} queries" in drift
     assert manifest.abstention is None
     assert f"in force: similarity, τ = {manifest.policy.tau:.6f}, ψ = {manifest.policy.psi} (bootstrap)." in table(
         manifest
     )
 
 
-def test_what_is_certified_is_said_as_it_was_recorded(papers: Studied, probability: Studied) -> None:
+def test_statement_matches_manifest(papers: Studied, probability: Studied) -> None:
     assert statement(probability.found.policy) == probability.found.policy.guarantee
-    assert statement(papers.found.policy).startswith("Nothing is certified. ")
+    assert statement(papers.found.policy).startswith(
+        "This is the highest threshold at which the metric does not measurably fall"
+    )
     bootstrap, certified = probability.found.alternatives
     assert statement(bootstrap) == statement(papers.found.policy)
     assert statement(certified) == certified.guarantee

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from taugate.calibration.report.abstaining import shown_queries
-from taugate.calibration.report.tradeoff import least_kept, lost_queries, rule_standings, shortened
+from taugate.calibration.report.tradeoff import lost_queries, min_kept, rule_standings, shortened
 from taugate.retrieval.policy.policy import keep
 from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied
 
 
-def test_rules_stand_where_the_manifest_says(probability: Studied) -> None:
+def test_rule_standings_match_manifest(probability: Studied) -> None:
     manifest, found = probability.manifest(), probability.found
     in_force, *others = rule_standings(found, shown_queries(found))
     assert in_force.kept == manifest.metrics["heldout"].kept_fraction
@@ -24,22 +24,22 @@ def test_rules_stand_where_the_manifest_says(probability: Studied) -> None:
     assert in_force.name == "Risk control, on average"
 
 
-def test_curves_pass_through_the_rules(probability: Studied) -> None:
+def test_curves_pass_through_rules(probability: Studied) -> None:
     found = probability.found
     queries = shown_queries(found)
     for rule in rule_standings(found, queries):
         kind = rule.record.kind if rule.in_force else rule.record.policy
         if rule.record.tau is None:
             continue
-        losses, kept = least_kept(queries.queries, kind, "accuracy", 1.0)
+        losses, kept = min_kept(queries.queries, kind, "accuracy", 1.0)
         at = int(np.searchsorted(losses, rule.loss + 1e-9, side="right")) - 1
         assert losses[at] == pytest.approx(rule.loss) and kept[at] <= rule.kept + 1e-9
 
 
-def test_least_kept_is_the_least_of_any_threshold(papers: Studied) -> None:
+def test_min_kept_is_minimal(papers: Studied) -> None:
     queries = shown_queries(papers.found).queries
     decisions = queries.decisions("similarity")
-    losses, kept = least_kept(queries, "similarity", "accuracy", 1.0)
+    losses, kept = min_kept(queries, "similarity", "accuracy", 1.0)
     masks = [keep(decisions, threshold) for threshold in np.unique(decisions)]
     lost_by = np.array([queries.judged.lost("accuracy", mask).mean() for mask in masks])
     share = np.array([mask.mean() for mask in masks])
@@ -47,7 +47,7 @@ def test_least_kept_is_the_least_of_any_threshold(papers: Studied) -> None:
         assert least == pytest.approx(share[lost_by <= loss + 1e-9].min())
 
 
-def test_lost_queries_are_lost(probability: Studied) -> None:
+def test_lost_queries_match_brute_force(probability: Studied) -> None:
     found, dataset = probability.found, probability.dataset
     report = lost_queries(dataset, found)
     scored, tau = found.scored, found.threshold
@@ -68,7 +68,7 @@ def test_lost_queries_are_lost(probability: Studied) -> None:
         assert each.lost.relevance is not None and each.lost.relevance < float(tau)
 
 
-def test_long_texts_are_cut_between_words() -> None:
+def test_long_texts_are_cut_at_words() -> None:
     assert shortened("one\n two\x00three ") == "one two three"
     assert shortened("word " * 100, 12) == "word word …"
     assert shortened("x" * 400) == "x" * 300 + " …"

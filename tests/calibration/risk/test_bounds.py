@@ -38,21 +38,21 @@ def hoeffding_bentkus(mean: float, n: int, delta: float) -> float:
 
 @pytest.mark.parametrize("n", [1, 2, 59, 300, 5000])
 @pytest.mark.parametrize("delta", DELTAS)
-def test_the_exact_p_value_is_the_binomial_distribution(n: int, delta: float) -> None:
+def test_exact_p_value_equals_binomial(n: int, delta: float) -> None:
     k = np.unique(np.linspace(0, n, 60).astype(int))
     np.testing.assert_allclose(
         bounds.exact_p_values(k.astype(np.float64), n, delta), stats.binom.cdf(k, n, delta), rtol=1e-9, atol=1e-300
     )
 
 
-def test_the_exact_p_value_rises_with_the_loss_between_whole_numbers_too() -> None:
+def test_exact_p_value_rises_between_integers() -> None:
     p = bounds.exact_p_values(np.linspace(0, 12, 500), 137.4, 0.05)
     assert (np.diff(p) > 0).all()
     assert bounds.exact_p_values(np.array([137.4, 200.0]), 137.4, 0.05).tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("delta", DELTAS)
-def test_hoeffding_bentkus_is_the_paper_s(delta: float) -> None:
+def test_hoeffding_bentkus_equals_paper(delta: float) -> None:
     rng = np.random.default_rng(1)
     for n in (3, 40, 211):
         losses = np.concatenate([[0.0, 1.0, float(n)], rng.uniform(0, n, 20), rng.uniform(0, 2 * delta * n, 40)])
@@ -60,7 +60,7 @@ def test_hoeffding_bentkus_is_the_paper_s(delta: float) -> None:
         np.testing.assert_allclose(bounds.bounded_p_values(losses, n, delta), expected, rtol=1e-7)
 
 
-def test_the_fewest_queries_are_the_known_ones() -> None:
+def test_queries_for_confidence_known_values() -> None:
     assert bounds.queries_for_confidence(0.01, 0.95) == 299
     assert bounds.queries_for_confidence(0.02, 0.95) == 149
     assert bounds.queries_for_confidence(0.05, 0.95) == 59
@@ -71,7 +71,7 @@ def test_the_fewest_queries_are_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize("delta", [0.001, 0.007, 0.01, 0.02, 0.03, 0.05, 0.1, 1 / 3, 0.9])
-def test_one_query_less_than_the_fewest_cannot_pass_and_the_fewest_can(delta: float) -> None:
+def test_minimum_queries_are_exact(delta: float) -> None:
     nothing = np.zeros(1)
     for confidence in (0.5, 0.9, 0.95, 0.999):
         n, alpha = bounds.queries_for_confidence(delta, confidence), 1 - confidence
@@ -83,7 +83,7 @@ def test_one_query_less_than_the_fewest_cannot_pass_and_the_fewest_can(delta: fl
     assert n == 1 or not bounds.expected(nothing, n - 1, delta)[0]
 
 
-def test_a_loss_below_what_binary_numbers_next_to_1_can_tell_has_a_number_of_queries_too() -> None:
+def test_queries_for_tiny_loss_are_finite() -> None:
     """ln(1 − 10⁻¹⁷) is no 0: −ln 0.05 / 10⁻¹⁷."""
     assert bounds.queries_for_confidence(1e-17, 0.95) == pytest.approx(-math.log(0.05) * 1e17, rel=1e-9)
     assert bounds.queries_for_confidence(1e-9, 0.95) == pytest.approx(-math.log(0.05) * 1e9, rel=1e-8)
@@ -91,7 +91,7 @@ def test_a_loss_below_what_binary_numbers_next_to_1_can_tell_has_a_number_of_que
 
 
 @pytest.mark.parametrize("decimal", ["0.001", "0.01", "0.02", "0.05", "0.07", "0.29"])
-def test_the_expected_loss_condition_is_the_definition_in_exact_arithmetic(decimal: str) -> None:
+def test_expected_loss_equals_exact_arithmetic(decimal: str) -> None:
     """n/(n+1)·R̂ + 1/(n+1) ≤ δ with δ as it was typed, not as binary rounds it."""
     delta = Fraction(decimal)
     for n in range(1, 1200, 7):
@@ -100,22 +100,22 @@ def test_the_expected_loss_condition_is_the_definition_in_exact_arithmetic(decim
         assert bounds.expected(np.array(losses, dtype=np.float64), n, float(decimal)).tolist() == passes, n
 
 
-def test_by_document_the_expected_loss_condition_is_conformal_risk_control_s() -> None:
+def test_expected_loss_by_document_equals_conformal() -> None:
     """C/(C + 1)·R̂ + B/(C + 1) ≤ 0 with the loss Σ (loss − δ) of a document, and B the largest that can be."""
     rng = np.random.default_rng(0)
     for _ in range(200):
         sizes = rng.integers(1, 6, size=rng.integers(1, 60))
         lost, delta = rng.binomial(sizes, 0.05), float(rng.choice([0.05, 0.1, 0.3]))
         of_document = lost - delta * sizes
-        count, most = len(sizes), sizes.max() * (1 - delta)
-        passes = count / (count + 1) * of_document.mean() + most / (count + 1) <= 1e-9
+        count, maximum = len(sizes), sizes.max() * (1 - delta)
+        passes = count / (count + 1) * of_document.mean() + maximum / (count + 1) <= 1e-9
         given = bounds.expected(np.array([float(lost.sum())]), int(sizes.sum()), delta, int(sizes.max()))
         assert given.tolist() == [passes]
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.999])
 @pytest.mark.parametrize("n", [5, 59, 800])
-def test_the_upper_limit_is_where_the_p_value_crosses(n: int, confidence: float) -> None:
+def test_upper_limit_inverts_p_value(n: int, confidence: float) -> None:
     for loss in (0.0, 1.0, 3.0, n / 2, n - 1.0):
         exact = bounds.upper_limit(loss, n, confidence, binary=True)
         assert bounds.exact_p_values(np.array([loss]), n, exact)[0] == pytest.approx(1 - confidence, abs=1e-9)
@@ -127,7 +127,7 @@ def test_the_upper_limit_is_where_the_p_value_crosses(n: int, confidence: float)
         assert bounds.upper_limit(float(n), n, confidence, binary=binary) == 1.0
 
 
-def test_the_upper_limit_of_fractional_sizes_inverts_too() -> None:
+def test_upper_limit_inverts_fractional_sizes() -> None:
     limit = bounds.upper_limit(2.5, 81.7, 0.95, binary=True)
     assert bounds.exact_p_values(np.array([2.5]), 81.7, limit)[0] == pytest.approx(0.05, abs=1e-9)
 
@@ -155,7 +155,7 @@ def shares(taus: list[float | None], worth: float, delta: float) -> tuple[float,
 
 
 @pytest.mark.parametrize(("n", "delta", "hits"), [(60, 0.05, 1.0), (211, 0.05, 0.6), (400, 0.02, 0.9)])
-def test_the_high_probability_statement_holds_in_95_of_100_calibrations(n: int, delta: float, hits: float) -> None:
+def test_high_probability_guarantee_holds(n: int, delta: float, hits: float) -> None:
     rng = np.random.default_rng(n)
     rule = ThresholdRule("risk-control", "similarity", max_loss=delta)
     taus = [certify([LossLimit("accuracy", uniform_steps(rng, n, hits), delta)], rule).tau for _ in range(2000)]
@@ -166,7 +166,7 @@ def test_the_high_probability_statement_holds_in_95_of_100_calibrations(n: int, 
 
 
 @pytest.mark.parametrize(("n", "delta"), [(25, 0.05), (211, 0.05), (400, 0.02)])
-def test_the_expected_loss_is_at_most_what_was_asked_and_nearly_reaches_it(n: int, delta: float) -> None:
+def test_expected_loss_is_tight(n: int, delta: float) -> None:
     rng = np.random.default_rng(n + 1)
     rule = ThresholdRule("risk-control", "similarity", guarantee="expected-loss", max_loss=delta)
     taus = [certify([LossLimit("accuracy", uniform_steps(rng, n), delta)], rule).tau for _ in range(2000)]
@@ -196,7 +196,7 @@ def worth_of_graded() -> float:
 
 
 @pytest.mark.parametrize(("guarantee", "n", "delta"), [("high-probability", 150, 0.05), ("expected-loss", 80, 0.05)])
-def test_a_loss_of_ndcg_is_bounded_as_well(guarantee: str, n: int, delta: float) -> None:
+def test_ndcg_loss_guarantee_holds(guarantee: str, n: int, delta: float) -> None:
     rng = np.random.default_rng(7)
     assert discounts(4)[3] == pytest.approx(1 / math.log2(5))
     rule = ThresholdRule("risk-control", "similarity", metric="ndcg", guarantee=guarantee, max_loss=delta)
@@ -212,14 +212,14 @@ def test_a_loss_of_ndcg_is_bounded_as_well(guarantee: str, n: int, delta: float)
 def copied_steps(rng: np.random.Generator, documents: int, copies: int) -> tuple[LossSteps, LossSteps]:
     """Every query asked `copies` times over: query by query, and by document."""
     scores = np.repeat(rng.uniform(size=(documents, 1)).astype(np.float32), copies, axis=0)
-    asked, units = (
+    requested, units = (
         queries(scores, np.ones(scores.shape, dtype=np.int64)),
-        SamplingUnits.from_labels(np.repeat(np.arange(documents), copies)),
+        SamplingUnits.from_clusters(np.repeat(np.arange(documents), copies)),
     )
-    return LossSteps.of_accuracy(asked, scores), LossSteps.of_accuracy(asked, scores, units)
+    return LossSteps.of_accuracy(requested, scores), LossSteps.of_accuracy(requested, scores, units)
 
 
-def test_copies_of_queries_deceive_only_who_does_not_count_documents() -> None:
+def test_query_copies_need_document_units() -> None:
     rng = np.random.default_rng(3)
     bold, honest = np.array(
         [
@@ -234,20 +234,20 @@ def test_copies_of_queries_deceive_only_who_does_not_count_documents() -> None:
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "ndcg"])
-def test_copies_certify_what_one_query_for_each_document_does_and_no_more(metric: str) -> None:
+def test_query_copies_certify_like_singles(metric: str) -> None:
     rng = np.random.default_rng(4)
     scores = rng.uniform(size=(150, 1)).astype(np.float32)
     hit = (rng.uniform(size=(150, 1)) < 0.7).astype(np.int64)
     rule = ThresholdRule("non-inferiority", "similarity", metric, max_loss=0.05)  # type: ignore[arg-type]
     alone = certify([LossLimit(metric, loss_steps(queries(scores, hit), scores, rule.metric), 0.05)], rule)
-    found = []
+    result = []
     for copies in (2, 7):
-        many, units = np.repeat(scores, copies, axis=0), SamplingUnits.from_labels(np.repeat(np.arange(150), copies))
+        many, units = np.repeat(scores, copies, axis=0), SamplingUnits.from_clusters(np.repeat(np.arange(150), copies))
         steps = loss_steps(queries(many, np.repeat(hit, copies, axis=0)), many, rule.metric, units)
-        found.append(certify([LossLimit(metric, steps, 0.05)], rule))
-    assert found[0].tau == found[1].tau
-    assert found[0].certificates[0].bound == pytest.approx(found[1].certificates[0].bound, abs=1e-8)
+        result.append(certify([LossLimit(metric, steps, 0.05)], rule))
+    assert result[0].tau == result[1].tau
+    assert result[0].certificates[0].bound == pytest.approx(result[1].certificates[0].bound, abs=1e-8)
     if metric == "accuracy":  # where the bound for one query each is exact
-        assert found[0].tau is not None
-        assert found[0].tau <= alone.tau
-        assert found[0].certificates[0].bound >= alone.certificates[0].loss
+        assert result[0].tau is not None
+        assert result[0].tau <= alone.tau
+        assert result[0].certificates[0].bound >= alone.certificates[0].loss

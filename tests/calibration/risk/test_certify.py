@@ -24,8 +24,8 @@ def random_queries(seed: int, n: int, hits: float = 0.8) -> tuple[JudgedQueries,
     """Three results, at most one of them relevant; scores in hundredths, so that some are equal."""
     rng = np.random.default_rng(seed)
     grades = np.zeros((n, 3), dtype=np.int64)
-    found = np.flatnonzero(rng.uniform(size=n) < hits)
-    grades[found, rng.integers(0, 3, size=len(found))] = 1
+    result = np.flatnonzero(rng.uniform(size=n) < hits)
+    grades[result, rng.integers(0, 3, size=len(result))] = 1
     scores = np.round(-np.sort(-rng.uniform(size=(n, 3)), axis=1), 2).astype(np.float32)
     top = TopK(scores, np.zeros((n, 3), dtype=np.int64))
     return JudgedQueries(top, grades, np.ones(n), scores[:, 0]), scores
@@ -67,62 +67,62 @@ def passes(rule: ThresholdRule, count: int, n: int, most: float) -> bool:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("rule", [HIGH, EXPECTED, PAIRED], ids=["exact", "expected", "paired"])
 @pytest.mark.parametrize(("n", "most"), [(70, 0.05), (400, 0.05), (400, 0.2), (600, 0.02)])
-def test_tau_is_the_largest_score_that_passes(rule: ThresholdRule, n: int, most: float, seed: int) -> None:
+def test_tau_is_largest_passing_score(rule: ThresholdRule, n: int, most: float, seed: int) -> None:
     queries, scores = random_queries(seed, n)
-    found = certify([accuracy_limit(queries, scores, most)], rule)
-    best, (certificate,) = best_relevant(queries, scores), found.certificates
-    ok = {score: passes(rule, sum(not each >= score for each in best), n, most) for score in np.unique(scores).tolist()}
+    result = certify([accuracy_limit(queries, scores, most)], rule)
+    best, (certificate,) = best_relevant(queries, scores), result.certificates
+    ok = {score: passes(rule, sum(not item >= score for item in best), n, most) for score in np.unique(scores).tolist()}
     relevant = sorted(set(scores[queries.grades >= 1].tolist()))
-    assert found.tau in relevant
-    assert certificate.loss == lost(queries, scores, found.tau) / n
-    assert lost(queries, scores, found.tau) == lost(queries, scores, max(score for score in ok if ok[score]))
-    higher = [score for score in relevant if score > found.tau]
+    assert result.tau in relevant
+    assert certificate.loss == lost(queries, scores, result.tau) / n
+    assert lost(queries, scores, result.tau) == lost(queries, scores, max(score for score in ok if ok[score]))
+    higher = [score for score in relevant if score > result.tau]
     assert higher
     assert not any(ok[score] for score in higher)
-    assert all(ok[score] for score in relevant if score <= found.tau)
+    assert all(ok[score] for score in relevant if score <= result.tau)
 
 
-def test_the_supremum_over_all_thresholds_is_no_larger() -> None:
+def test_unobserved_thresholds_gain_nothing() -> None:
     """Conformal risk control takes λ̂ = sup{λ : n/(n+1)·R̂(λ) + 1/(n+1) ≤ δ} over all λ, not over observed ones."""
     for seed in range(20):
         queries, scores = random_queries(seed, 90)
-        least, grid = best_relevant(queries, scores), np.linspace(0, 1, 2001).astype(np.float32).tolist()
-        best = max(tau for tau in grid if passes(EXPECTED, sum(not each >= tau for each in least), 90, 0.05))
-        found = certify([accuracy_limit(queries, scores, 0.05)], EXPECTED).tau
-        assert found is not None
-        assert found == pytest.approx(best, abs=1 / 2000)
+        smallest, grid = best_relevant(queries, scores), np.linspace(0, 1, 2001).astype(np.float32).tolist()
+        best = max(tau for tau in grid if passes(EXPECTED, sum(not item >= tau for item in smallest), 90, 0.05))
+        result = certify([accuracy_limit(queries, scores, 0.05)], EXPECTED).tau
+        assert result is not None
+        assert result == pytest.approx(best, abs=1 / 2000)
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("rule", [HIGH, EXPECTED], ids=["exact", "expected"])
 @pytest.mark.parametrize(("most", "most_empty"), [(0.05, 0.05), (0.2, 0.01), (0.5, 0.02)])
-def test_two_limits_take_the_smaller_of_both(rule: ThresholdRule, most: float, most_empty: float, seed: int) -> None:
+def test_two_limits_take_smaller_tau(rule: ThresholdRule, most: float, most_empty: float, seed: int) -> None:
     queries, scores = random_queries(seed, 500)
     limits = [accuracy_limit(queries, scores, most), empty_limit(scores, most_empty)]
-    found = certify(limits, rule)
+    result = certify(limits, rule)
     loss, replies = (certify([limit], rule).tau for limit in limits)
-    assert found.tau == min(loss, replies)
+    assert result.tau == min(loss, replies)
     assert (loss < replies) == (most == 0.05), "each of them has to be the smaller one once"
-    assert [each.limit for each in found.certificates] == ["accuracy", "empty"]
-    assert found.certificates[0].loss == lost(queries, scores, found.tau) / 500
-    assert found.certificates[1].loss == empty(scores, found.tau) / 500
+    assert [item.limit for item in result.certificates] == ["accuracy", "empty"]
+    assert result.certificates[0].loss == lost(queries, scores, result.tau) / 500
+    assert result.certificates[1].loss == empty(scores, result.tau) / 500
 
 
-def test_what_has_nothing_to_lose_does_not_hold_back_the_other_limit() -> None:
+def test_single_hit_leaves_empty_limit_binding() -> None:
     """One hit in 500 queries may be lost; then the empty replies alone say how far the cut goes."""
     queries, scores = random_queries(0, 500, hits=0.0)
     queries.grades[0, 0] = 1
-    found = certify([accuracy_limit(queries, scores, 0.05), empty_limit(scores, 0.05)], HIGH)
-    assert found.tau == certify([empty_limit(scores, 0.05)], HIGH).tau
-    assert found.certificates[0].loss in {0.0, 1 / 500}
+    result = certify([accuracy_limit(queries, scores, 0.05), empty_limit(scores, 0.05)], HIGH)
+    assert result.tau == certify([empty_limit(scores, 0.05)], HIGH).tau
+    assert result.certificates[0].loss in {0.0, 1 / 500}
 
 
 @pytest.mark.parametrize("n", [70, 400])
-def test_the_certificate_holds_the_numbers(n: int) -> None:
+def test_certificate_records_numbers(n: int) -> None:
     queries, scores = random_queries(1, n)
-    found = certify([accuracy_limit(queries, scores, 0.05)], HIGH)
-    (certificate,) = found.certificates
-    count = lost(queries, scores, found.tau)
+    result = certify([accuracy_limit(queries, scores, 0.05)], HIGH)
+    (certificate,) = result.certificates
+    count = lost(queries, scores, result.tau)
     assert (certificate.limit, certificate.most, certificate.queries) == ("accuracy", 0.05, n)
     assert (certificate.effective_queries, certificate.loss, certificate.queries_needed) == (n, count / n, 59)
     assert certificate.bound == pytest.approx(stats.beta.ppf(0.95, count + 1, n - count))
@@ -135,13 +135,13 @@ def test_the_certificate_holds_the_numbers(n: int) -> None:
 
 
 @pytest.mark.parametrize(("rule", "enough"), [(HIGH, 59), (EXPECTED, 19), (PAIRED, 59)], ids=["high", "exp", "paired"])
-def test_with_one_query_too_few_there_is_no_tau(rule: ThresholdRule, enough: int) -> None:
+def test_one_query_short_gives_no_tau(rule: ThresholdRule, enough: int) -> None:
     queries, scores = random_queries(2, enough)
     assert certify([accuracy_limit(queries, scores, 0.05)], rule).tau is not None
     fewer = queries.take(np.arange(enough - 1))
-    found = certify([accuracy_limit(fewer, scores[:-1], 0.05)], rule)
-    (certificate,) = found.certificates
-    assert found.tau is None
+    result = certify([accuracy_limit(fewer, scores[:-1], 0.05)], rule)
+    (certificate,) = result.certificates
+    assert result.tau is None
     assert (certificate.queries, certificate.queries_needed, certificate.loss) == (enough - 1, enough, 0.0)
     assert certificate.bound > certificate.most
 
@@ -150,12 +150,12 @@ PATTERN = (3, 1, 1, 2)  # queries of a document, over and over
 
 
 def pattern(times: int) -> SamplingUnits:
-    return SamplingUnits.from_labels(np.repeat(np.arange(len(PATTERN) * times), PATTERN * times))
+    return SamplingUnits.from_clusters(np.repeat(np.arange(len(PATTERN) * times), PATTERN * times))
 
 
 @pytest.mark.parametrize("guarantee", ["high-probability", "expected-loss"])
 @pytest.mark.parametrize("most", [0.01, 0.05])
-def test_queries_needed_is_the_fewest_that_do_with_repeated_documents_too(most: float, guarantee: str) -> None:
+def test_queries_needed_is_minimal_by_document(most: float, guarantee: str) -> None:
     rule = ThresholdRule("risk-control", "similarity", guarantee=guarantee, max_loss=most)  # type: ignore[arg-type]
 
     def limit(times: int) -> LossLimit:
@@ -169,9 +169,9 @@ def test_queries_needed_is_the_fewest_that_do_with_repeated_documents_too(most: 
     assert certify([limit(enough - 1)], rule).tau is None
 
 
-def test_repeated_documents_lower_the_threshold() -> None:
+def test_repeated_documents_lower_tau() -> None:
     queries, scores = random_queries(0, 399)
-    units = SamplingUnits.from_labels(np.arange(399) // 3)
+    units = SamplingUnits.from_clusters(np.arange(399) // 3)
     alone = accuracy_limit(queries, scores, 0.05)
     repeated = LossLimit(words.ACCURACY, LossSteps.of_accuracy(queries, scores, units), 0.05)
     for rule in (PAIRED, HIGH, EXPECTED):
@@ -183,14 +183,14 @@ def test_repeated_documents_lower_the_threshold() -> None:
     assert certificate.loss < certificate.bound <= 0.05
 
 
-def test_documents_with_one_query_each_are_certified_query_by_query() -> None:
+def test_single_query_documents_certify_by_query() -> None:
     queries, scores = random_queries(0, 400)
-    units = SamplingUnits.from_labels(np.arange(400)[::-1])
-    found = certify([LossLimit(words.ACCURACY, LossSteps.of_accuracy(queries, scores, units), 0.05)], HIGH)
-    assert found == certify([accuracy_limit(queries, scores, 0.05)], HIGH)
+    units = SamplingUnits.from_clusters(np.arange(400)[::-1])
+    result = certify([LossLimit(words.ACCURACY, LossSteps.of_accuracy(queries, scores, units), 0.05)], HIGH)
+    assert result == certify([accuracy_limit(queries, scores, 0.05)], HIGH)
 
 
-def test_a_loss_of_ndcg_is_tested_with_the_bound_for_such_losses() -> None:
+def test_ndcg_loss_uses_hoeffding_bentkus() -> None:
     """By the transcription of test_bounds.py's source: the largest candidate whose Hoeffding–Bentkus p-value passes."""
     rng = np.random.default_rng(5)
     n, delta = 300, 0.05
@@ -198,7 +198,7 @@ def test_a_loss_of_ndcg_is_tested_with_the_bound_for_such_losses() -> None:
     heights = rng.uniform(0.1, 1, size=n)
     steps = LossSteps(n, at, np.concatenate([[0.0], np.cumsum(heights)]), binary=False)
     rule = ThresholdRule("risk-control", "similarity", "ndcg", max_loss=delta)
-    found = certify([LossLimit(words.NDCG, steps, delta)], rule)
+    result = certify([LossLimit(words.NDCG, steps, delta)], rule)
 
     def p_value(total: float) -> float:
         mean = min(total / n, delta)
@@ -206,61 +206,61 @@ def test_a_loss_of_ndcg_is_tested_with_the_bound_for_such_losses() -> None:
         return min(math.exp(-n * h), math.e * float(stats.binom.cdf(math.ceil(total), n, delta)))
 
     ok = [score for score, total in zip(at.tolist(), steps.losses[:-1].tolist(), strict=True) if p_value(total) <= 0.05]
-    assert found.tau == max(ok) < at[-1]
-    assert found.certificates[0].loss < found.certificates[0].bound <= delta + 1e-9
+    assert result.tau == max(ok) < at[-1]
+    assert result.certificates[0].loss < result.certificates[0].bound <= delta + 1e-9
 
 
 def certificates(n: int, most: float, rule: ThresholdRule, each: int = 1) -> list[Certificate]:
     """Of n queries, so many on each document."""
     queries, scores = random_queries(3, n)
-    steps = LossSteps.of_accuracy(queries, scores, SamplingUnits.from_labels(np.arange(n) // each))
+    steps = LossSteps.of_accuracy(queries, scores, SamplingUnits.from_clusters(np.arange(n) // each))
     return certify([LossLimit(words.ACCURACY, steps, most)], rule).certificates
 
 
-def test_the_shortage_is_said_in_numbers() -> None:
+def test_shortage_names_query_counts() -> None:
     high = ThresholdRule("risk-control", "similarity", max_loss=0.01)
-    said = words.shortage(high, certificates(200, 0.01, high))
-    assert "with 200 queries a loss of 1 % cannot be certified at 95 %; 299 are needed" in said
+    message = words.shortage(high, certificates(200, 0.01, high))
+    assert "with 200 queries a loss of 1 % cannot be certified at 95 %; 299 are needed" in message
     expected = ThresholdRule("risk-control", "similarity", guarantee="expected-loss", max_loss=0.01)
-    said = words.shortage(expected, certificates(50, 0.01, expected))
-    assert "with 50 queries an expected loss of 1 % cannot be certified; 99 are needed" in said
-    said = words.shortage(high, certificates(200, 0.01, high, each=10))
-    assert "with 200 queries about 20 documents a loss of 1 % cannot be certified at 95 %; " in said
-    assert said.endswith(" like these are needed")
+    message = words.shortage(expected, certificates(50, 0.01, expected))
+    assert "with 50 queries an expected loss of 1 % cannot be certified; 99 are needed" in message
+    message = words.shortage(high, certificates(200, 0.01, high, each=10))
+    assert "with 200 queries about 20 documents a loss of 1 % cannot be certified at 95 %; " in message
+    assert message.endswith(" like these are needed")
     both = ThresholdRule("risk-control", "similarity", max_loss=0.05, max_empty=0.001)
     queries, scores = random_queries(0, 80)
-    found = certify([accuracy_limit(queries, scores, 0.05), empty_limit(scores, 0.001)], both)
-    assert found.tau is None
-    said = words.shortage(both, found.certificates)
-    assert "with 80 queries a share of empty replies of 0.1 % cannot be certified at 95 %; 2,995 are needed" in said
+    result = certify([accuracy_limit(queries, scores, 0.05), empty_limit(scores, 0.001)], both)
+    assert result.tau is None
+    message = words.shortage(both, result.certificates)
+    assert "with 80 queries a share of empty replies of 0.1 % cannot be certified at 95 %; 2,995 are needed" in message
 
 
-def test_the_guarantee_names_the_loss_the_confidence_the_queries_and_the_theorem() -> None:
+def test_guarantee_names_its_terms() -> None:
     high = ThresholdRule("risk-control", "similarity", max_loss=0.05, confidence=0.9)
-    said = words.guarantee(high, certificates(1234, 0.05, high), 7)
+    message = words.guarantee(high, certificates(1234, 0.05, high), 7)
     for part in ("90 % confidence", "5 %", "1,234 queries", "top 7", "Learn-then-Test", "exact binomial"):
-        assert part in said
+        assert part in message
     expected = ThresholdRule("risk-control", "similarity", guarantee="expected-loss", max_loss=0.02)
-    said = words.guarantee(expected, certificates(300, 0.02, expected), 5)
+    message = words.guarantee(expected, certificates(300, 0.02, expected), 5)
     for part in ("On average", "2 %", "300 queries", "conformal risk control", "expected loss"):
-        assert part in said
-    average, _, one_cut = said.partition(" Of this one cut, with 95 % confidence, the loss is at most ")
+        assert part in message
+    average, _, one_cut = message.partition(" Of this one cut, with 95 % confidence, the loss is at most ")
     assert "confidence" not in average, "the expected loss has none"
     assert one_cut
-    said = words.guarantee(PAIRED, certificates(600, 0.05, PAIRED, each=4), 5)
+    message = words.guarantee(PAIRED, certificates(600, 0.05, PAIRED, each=4), 5)
     for part in (
         "95 % confidence",
         "5 %",
         "600 queries about 150 documents",
         "non-inferiority",
     ):
-        assert part in said
-    assert "e-value by document" in said
+        assert part in message
+    assert "e-value by document" in message
     ndcg = ThresholdRule("risk-control", "similarity", "ndcg", max_loss=0.05)
     queries, scores = random_queries(0, 300)
     steps = LossSteps.of_ndcg(queries, scores)
-    found = certify([LossLimit(words.NDCG, steps, 0.05), empty_limit(scores, 0.1)], ndcg)
-    said = words.guarantee(ndcg, found.certificates, 3)
+    result = certify([LossLimit(words.NDCG, steps, 0.05), empty_limit(scores, 0.1)], ndcg)
+    message = words.guarantee(ndcg, result.certificates, 3)
     for part in ("NDCG@3 is at most 0.05 lower", "at most 10 % of answerable queries are answered with nothing"):
-        assert part in said
-    assert "Hoeffding–Bentkus" in said
+        assert part in message
+    assert "Hoeffding–Bentkus" in message

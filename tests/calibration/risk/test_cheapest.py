@@ -25,14 +25,14 @@ def way(holdout: float, policy: str = "auto", guarantee: str = "high-probability
 
 @pytest.mark.parametrize("holdout", [0.0, 0.3, 0.85])
 @pytest.mark.parametrize("labels", [30, 43, 141, 503])
-def test_as_many_certify_as_in_a_calibration(holdout: float, labels: int) -> None:
-    units = SamplingUnits.from_labels(np.arange(labels))
+def test_certifying_count_matches_calibration(holdout: float, labels: int) -> None:
+    units = SamplingUnits.from_clusters(np.arange(labels))
     members = HoldoutSplit.by_query(np.random.default_rng(0), labels, holdout).calibration
     parts = QueryRoles.draw(members, units, 0)
     enough = len(members) >= MIN_CALIBRATING
     assert way(holdout, "relative").certifying(labels) == len(members)
     assert way(holdout).certifying(labels) == len(members)
-    assert way(holdout, "probability").certifying(labels) == len(parts.rest) * enough
+    assert way(holdout, "probability").certifying(labels) == len(parts.not_fitting) * enough
     certify = parts.certify if enough else members  # with too few, `auto` is `relative`
     assert way(holdout, guarantee="expected-loss").certifying(labels) == len(certify)
 
@@ -42,8 +42,8 @@ WAYS = [way(0.0, "similarity"), way(0.3), way(0.3, "probability"), way(0.9, "aut
 
 @pytest.mark.parametrize("asked", WAYS)
 @pytest.mark.parametrize("needed", [1, 59, 299])
-def test_the_fewest_labels_are_enough_and_one_fewer_is_not(asked: RuleVariant, needed: int) -> None:
-    labels = asked.labels(needed)
+def test_labels_needed_is_minimal(asked: RuleVariant, needed: int) -> None:
+    labels = asked.labels_needed(needed)
     assert asked.certifying(labels) >= needed
     assert all(asked.certifying(fewer) < needed for fewer in range(labels))
 
@@ -56,7 +56,7 @@ def certificate(limit: str, queries: int, needed: int, bound: float = 0.2) -> Ce
 # What was asked of 503 labelled queries, the limits, and what is said of them.
 ADVICE = [
     ({}, [("accuracy", 352, 400)], "any of these can be certified: --holdout 0; --guarantee expected-loss"),
-    ({}, [("accuracy", 352, 700)], "with 700 in all --holdout 0 is enough; as asked it takes about 1,000"),
+    ({}, [("accuracy", 352, 700)], "with 700 in all, --holdout 0 is enough; the request as it is needs about 1,000"),
     ({"policy": "probability"}, [("accuracy", 264, 299)], "certified: --policy relative; --holdout 0; "),
     ({"policy": "probability"}, [("accuracy", 264, 400)], "certified: --holdout 0 --policy relative; "),
     ({"policy": "similarity"}, [("accuracy", 352, 400)], "certified: --holdout 0; "),
@@ -72,23 +72,23 @@ ADVICE = [
 
 
 @pytest.mark.parametrize(("asked", "limits", "says"), ADVICE)
-def test_what_is_advised(asked: dict, limits: list[tuple], says: str) -> None:
+def test_remedy_names_cheapest_options(asked: dict, limits: list[tuple], says: str) -> None:
     rule = ThresholdRule.from_options(max_loss=[0.05], **asked)
-    said = remedy(503, 0.3, rule, [certificate(*each) for each in limits])
-    assert says.lower() in said.lower()
+    message = remedy(503, 0.3, rule, [certificate(*item) for item in limits])
+    assert says.lower() in message.lower()
     if "guarantee" in asked or "method" in asked:
-        assert "--guarantee" not in said
+        assert "--guarantee" not in message
 
 
-def test_by_document_only_what_was_computed_is_named() -> None:
+def test_remedy_by_document_names_computed_limits() -> None:
     """The e-value of another structure of documents, or of another division of them, is not known here."""
     by_document = certificate("accuracy", 352, 400, bound=0.0771).model_copy(update={"unit": "document", "units": 60})
-    said = remedy(503, 0.3, ThresholdRule.from_options(max_loss=[0.05]), [by_document])
-    assert "certified: --holdout 0; --max-loss 0.0771." in said
+    message = remedy(503, 0.3, ThresholdRule.from_options(max_loss=[0.05]), [by_document])
+    assert "certified: --holdout 0; --max-loss 0.0771." in message
 
 
 @pytest.mark.parametrize("asked", [("--max-loss", "0.05"), ("--max-loss", "0.03", "--guarantee", "expected-loss")])
-def test_the_advice_can_be_followed(asked: tuple, tmp_path: Path, calibrate: Capture) -> None:
+def test_remedy_options_certify(asked: tuple, tmp_path: Path, calibrate: Capture) -> None:
     """Every way that is named certifies a cut."""
     data, encoder = small(tmp_path, 43)
     code, _, error = calibrate(data, tmp_path / "r", encoder, *asked)

@@ -18,7 +18,7 @@ from taugate.calibration.risk.e_values import (
     worst_of_documents,
     worst_of_queries,
 )
-from taugate.calibration.risk.paired import least_loss, paired_losses, sample_size_factor
+from taugate.calibration.risk.paired import min_detectable_loss, paired_losses, sample_size_factor
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.settings import WIDEST_MARGIN, default_margin
 from taugate.retrieval.index.top_k import TopK
@@ -49,28 +49,28 @@ def random_losses(seed: int, documents: int = 30) -> tuple[np.ndarray, np.ndarra
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("margin", [0.01, 0.2, -0.1])
-def test_the_p_value_is_the_inverse_of_the_product_over_documents(seed: int, margin: float) -> None:
+def test_p_value_inverts_document_product(seed: int, margin: float) -> None:
     losses, labels = random_losses(seed)
     of_document = [losses[labels == document] for document in range(30)]
-    most = max(len(each) for each in of_document)
-    means = [float(each.mean()) for each in of_document]
-    found = DocumentLosses.from_labels(losses, labels)
-    assert found.mean == pytest.approx(np.mean(means))
-    assert found.p_value(margin) == pytest.approx(min(1.0, 1 / literal_e(means, margin)))
-    sums = [float(each.sum()) / most for each in of_document]
-    scale = len(losses) / 30 / most
-    of_queries = DocumentLosses.from_labels(losses, labels, "query")
+    maximum = max(len(item) for item in of_document)
+    means = [float(item.mean()) for item in of_document]
+    result = DocumentLosses.from_clusters(losses, labels)
+    assert result.mean == pytest.approx(np.mean(means))
+    assert result.p_value(margin) == pytest.approx(min(1.0, 1 / literal_e(means, margin)))
+    sums = [float(item.sum()) / maximum for item in of_document]
+    scale = len(losses) / 30 / maximum
+    of_queries = DocumentLosses.from_clusters(losses, labels, "query")
     assert of_queries.mean == pytest.approx(losses.mean())
     assert of_queries.p_value(margin) == pytest.approx(min(1.0, 1 / literal_e(sums, margin * scale)))
 
 
 @pytest.mark.parametrize("statement", ["document", "query"])
-def test_limits_are_where_the_p_value_crosses(statement: str) -> None:
+def test_limits_invert_p_value(statement: str) -> None:
     for seed in range(10):
-        found = DocumentLosses.from_labels(*random_losses(seed), statement)  # type: ignore[arg-type]
-        upper, lower = found.upper_limit(0.95), found.lower_limit(0.95)
-        assert -1 <= lower < found.mean < upper <= 1
-        assert upper == 1 or found.p_value(upper) == pytest.approx(0.05, abs=1e-6)
+        result = DocumentLosses.from_clusters(*random_losses(seed), statement)  # type: ignore[arg-type]
+        upper, lower = result.upper_limit(0.95), result.lower_limit(0.95)
+        assert -1 <= lower < result.mean < upper <= 1
+        assert upper == 1 or result.p_value(upper) == pytest.approx(0.05, abs=1e-6)
 
 
 def graded_queries(seed: int) -> tuple[JudgedQueries, np.ndarray, SamplingUnits]:
@@ -85,25 +85,25 @@ def graded_queries(seed: int) -> tuple[JudgedQueries, np.ndarray, SamplingUnits]
     return (
         JudgedQueries(TopK(scores, np.zeros((n, k), np.int64)), grades, ideal, scores[:, 0]),
         decisions,
-        SamplingUnits.from_labels(labels),
+        SamplingUnits.from_clusters(labels),
     )
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", ["accuracy", "ndcg", "empty"])
-def test_the_wealth_of_the_stairs_is_that_of_the_losses_at_every_candidate(name: str, seed: int) -> None:
+def test_steps_wealth_equals_losses_wealth(name: str, seed: int) -> None:
     queries, decisions, units = graded_queries(seed)
     if name == "empty":
         steps = LossSteps.of_empty(decisions, units)
     else:
         steps = (LossSteps.of_accuracy if name == "accuracy" else LossSteps.of_ndcg)(queries, decisions, units)
     assert steps.documents is not None
-    assert steps.documents.sizes.tolist() == [int((units.labels == document).sum()) for document in range(15)]
+    assert steps.documents.sizes.tolist() == [int((units.clusters == document).sum()) for document in range(15)]
     above = [*(np.nextafter(steps.candidates, np.float32(9))), np.float32(-1)]
     for place, tau in zip([*range(1, len(steps.candidates) + 1), 0], above, strict=True):
         kept = keep(decisions, tau)
         lost = 1.0 - kept.any(axis=1) if name == "empty" else queries.lost(name, kept)  # type: ignore[arg-type]
-        means = np.array([lost[units.labels == document].mean() for document in range(15)])
+        means = np.array([lost[units.clusters == document].mean() for document in range(15)])
         np.testing.assert_allclose(steps.documents.wealth[:, place], log_wealth(means).sum(axis=1), atol=1e-8)
         literal = log_e(log_wealth(means).sum(axis=1), worst_of_queries(0.2, steps.documents.sizes))
         assert p_values(steps, 0.2)[place] == pytest.approx(min(1.0, math.exp(-literal)))
@@ -116,12 +116,12 @@ def test_the_wealth_of_the_stairs_is_that_of_the_losses_at_every_candidate(name:
 # The null hypothesis that is hardest to tell from a smaller loss.
 
 
-def test_the_worst_losses_are_those_that_an_optimizer_finds() -> None:
+def test_worst_of_queries_equals_optimizer() -> None:
     rng = np.random.default_rng(0)
     for delta in (0.02, 0.1, 0.5):
         sizes = rng.integers(1, 12, 8)
-        found = worst_of_queries(delta, sizes)
-        for stake, worst in zip(STAKES.tolist(), found.tolist(), strict=True):
+        result = worst_of_queries(delta, sizes)
+        for stake, worst in zip(STAKES.tolist(), result.tolist(), strict=True):
             best = optimize.minimize(
                 lambda losses, stake=stake: -np.log1p(-stake * losses).sum(),
                 np.full(8, delta),
@@ -138,13 +138,13 @@ def test_the_worst_losses_are_those_that_an_optimizer_finds() -> None:
 
 
 @pytest.mark.parametrize("delta", [0.001, 0.05, 0.7])
-def test_with_equal_sizes_both_statements_have_the_same_worst_losses(delta: float) -> None:
+def test_equal_sizes_give_equal_worst(delta: float) -> None:
     for size in (1, 7):
         worst = worst_of_queries(delta, np.full(60, size, dtype=np.int64))
         np.testing.assert_allclose(worst, worst_of_documents(delta, 60), rtol=1e-9)
 
 
-def test_nothing_is_worse_than_the_worst() -> None:
+def test_worst_of_queries_is_upper_bound() -> None:
     """Σ n·μ = δ·Σ n, however the losses fall."""
     rng = np.random.default_rng(1)
     sizes = rng.integers(1, 20, 50)
@@ -161,27 +161,27 @@ def test_nothing_is_worse_than_the_worst() -> None:
 
 @pytest.mark.parametrize("margin", [0.1, 0.15, 0.3])
 @pytest.mark.parametrize("statement", ["document", "query"])
-def test_whole_documents_lost_at_the_margin_by_enumeration(margin: float, statement: str) -> None:
+def test_whole_document_losses_hold_level(margin: float, statement: str) -> None:
     """40 documents of five queries, each lost whole with that probability."""
     labels, size, passed = np.repeat(np.arange(40), 5), 0.0, 0
     for lost in range(41):
-        found = DocumentLosses.from_labels((labels < lost).astype(float), labels, statement)  # type: ignore[arg-type]
-        if found.p_value(margin) <= 0.05:
+        result = DocumentLosses.from_clusters((labels < lost).astype(float), labels, statement)  # type: ignore[arg-type]
+        if result.p_value(margin) <= 0.05:
             passed += 1
             size += stats.binom.pmf(lost, 40, margin)
     assert size <= 0.05
     assert passed, "a test that never rejects is always right"
 
 
-def test_whole_and_half_documents_lost_at_the_margin_by_enumeration() -> None:
+def test_partial_document_losses_hold_level() -> None:
     margin = 0.2
     for half_share in (0.1, 0.2, 0.4):
         size, whole_share = 0.0, margin - half_share / 2
-        for whole in range(20):
-            for half in range(41 - whole):
-                counts = np.array([40 - whole - half, half, whole], dtype=float)
-                found = DocumentLosses(np.array([0.0, 0.5, 1.0]), counts, 1.0)
-                if found.mean < margin and found.p_value(margin) <= 0.05:
+        for complete in range(20):
+            for half in range(41 - complete):
+                counts = np.array([40 - complete - half, half, complete], dtype=float)
+                result = DocumentLosses(np.array([0.0, 0.5, 1.0]), counts, 1.0)
+                if result.mean < margin and result.p_value(margin) <= 0.05:
                     size += stats.multinomial.pmf(counts, 40, [1 - whole_share - half_share, half_share, whole_share])
         assert size <= 0.05
 
@@ -200,7 +200,7 @@ LARGE_AND_SMALL = np.repeat([1, 2, 5, 15], [100, 60, 30, 10])
 
 @pytest.mark.parametrize("least", [1, 2, 5, 15])
 @pytest.mark.parametrize("together", [True, False])
-def test_losses_of_the_largest_documents_alone(least: int, together: bool) -> None:
+def test_large_document_losses_hold_level(least: int, together: bool) -> None:
     """Documents of so many queries or more lose, whole or query by query, as many queries as the margin."""
     rng, sizes, margin = np.random.default_rng(least), LARGE_AND_SMALL, 0.12
     large = sizes >= least
@@ -214,7 +214,7 @@ def test_losses_of_the_largest_documents_alone(least: int, together: bool) -> No
 
 @pytest.mark.parametrize(("documents", "margin"), [(100, 0.05), (400, 0.01)])
 @pytest.mark.parametrize("whole", [1.0, 0.5])
-def test_documents_lost_whole_among_single_queries(documents: int, margin: float, whole: float) -> None:
+def test_mixed_losses_hold_level(documents: int, margin: float, whole: float) -> None:
     """Of ten queries each; that share of the loss falls on whole documents, the rest on queries one by one."""
     rng = np.random.default_rng(documents)
     gone = rng.random((TRIALS, documents)) < margin * whole
@@ -227,14 +227,14 @@ def test_documents_lost_whole_among_single_queries(documents: int, margin: float
 
 
 @pytest.mark.parametrize("sizes", [[1] * 500, [3] * 200, [1] * 300 + [8] * 40, [2]])
-def test_what_changes_nothing_passes_at_the_least_loss_and_not_below(sizes: list[int]) -> None:
-    units = SamplingUnits.from_labels(np.repeat(np.arange(len(sizes)), sizes))
-    least, nothing = least_loss(units, 0.95), paired_losses(np.zeros(len(units)), units)
-    assert nothing.p_value(least + 1e-6) <= 0.05 < nothing.p_value(0.99 * least)
-    margin = default_margin(0.001, least)
-    if least <= WIDEST_MARGIN:
+def test_zero_loss_passes_at_detectable_margin(sizes: list[int]) -> None:
+    units = SamplingUnits.from_clusters(np.repeat(np.arange(len(sizes)), sizes))
+    smallest, nothing = min_detectable_loss(units, 0.95), paired_losses(np.zeros(len(units)), units)
+    assert nothing.p_value(smallest + 1e-6) <= 0.05 < nothing.p_value(0.99 * smallest)
+    margin = default_margin(0.001, smallest)
+    if smallest <= WIDEST_MARGIN:
         assert nothing.p_value(margin) <= 0.05
-        assert least <= margin + 1e-9 < least + 0.001 + 2e-9
+        assert smallest <= margin + 1e-9 < smallest + 0.001 + 2e-9
     else:
         assert margin == 0.001
 
@@ -242,56 +242,56 @@ def test_what_changes_nothing_passes_at_the_least_loss_and_not_below(sizes: list
 @pytest.mark.parametrize(
     ("least", "margin"), [(0.002, 0.005), (0.005, 0.005), (0.0051, 0.006), (0.05, 0.05), (0.0501, 0.005), (1.0, 0.005)]
 )
-def test_the_default_margin_is_what_can_be_shown_up_to_five_points(least: float, margin: float) -> None:
+def test_default_margin_follows_detectable_loss(least: float, margin: float) -> None:
     assert default_margin(0.005, least) == pytest.approx(margin)
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("size", [1, 4])
-def test_so_many_times_as_many_labels_do_tell(seed: int, size: int) -> None:
+def test_sample_size_factor_is_minimal(seed: int, size: int) -> None:
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(150), size)
     losses = rng.choice([0.0, 1.0, -1.0], len(labels), p=[0.97, 0.015, 0.015])
-    found = paired_losses(losses, SamplingUnits.from_labels(labels))
-    margin = max(found.mean, 0.0) + 0.01
-    factor = sample_size_factor(found, margin, 0.05)
+    result = paired_losses(losses, SamplingUnits.from_clusters(labels))
+    margin = max(result.mean, 0.0) + 0.01
+    factor = sample_size_factor(result, margin, 0.05)
     assert factor is not None
     times = math.ceil(factor)
     many = np.concatenate([labels + 150 * copy for copy in range(times)])
-    assert paired_losses(np.tile(losses, times), SamplingUnits.from_labels(many)).p_value(margin) <= 0.05
-    assert found.times(factor).p_value(margin) <= 0.05
-    assert factor == 1 or found.times(0.98 * factor).p_value(margin) > 0.05
+    assert paired_losses(np.tile(losses, times), SamplingUnits.from_clusters(many)).p_value(margin) <= 0.05
+    assert result.times(factor).p_value(margin) <= 0.05
+    assert factor == 1 or result.times(0.98 * factor).p_value(margin) > 0.05
 
 
-def test_where_no_number_of_labels_would_tell_there_is_none() -> None:
+def test_sample_size_factor_is_none_at_margin() -> None:
     losses, labels = np.repeat([1.0, 0.0], [20, 380]), np.arange(400) // 2
     for margin in (0.049, 0.05, 0.05 + 1e-9):
-        assert sample_size_factor(paired_losses(losses, SamplingUnits.from_labels(labels)), margin, 0.05) is None
+        assert sample_size_factor(paired_losses(losses, SamplingUnits.from_clusters(labels)), margin, 0.05) is None
 
 
 # Who is held out, and what counts as one draw.
 
 
-def test_documents_are_the_units_where_clusters_cost_more_than_a_tenth() -> None:
+def test_unit_depends_on_design_effect() -> None:
     at, above = np.array([*range(18), 18, 18]), np.array([*range(17), 17, 17])
-    assert SamplingUnits.from_labels(at).design_effect == pytest.approx(1.1)
-    assert (SamplingUnits.from_labels(at).unit, SamplingUnits.from_labels(above).unit) == ("query", "document")
-    assert (SamplingUnits.from_labels(at).count, SamplingUnits.from_labels(above).count) == (20, 18)
-    assert SamplingUnits.from_labels(above).record.model_dump() == {
+    assert SamplingUnits.from_clusters(at).design_effect == pytest.approx(1.1)
+    assert (SamplingUnits.from_clusters(at).unit, SamplingUnits.from_clusters(above).unit) == ("query", "document")
+    assert (SamplingUnits.from_clusters(at).count, SamplingUnits.from_clusters(above).count) == (20, 18)
+    assert SamplingUnits.from_clusters(above).record.model_dump() == {
         "unit": "document",
         "units": 18,
         "design_effect": 21 / 19,
     }
 
 
-def test_units_of_some_of_the_queries_are_those_of_all() -> None:
-    units = SamplingUnits.from_labels(np.array([7, 7, 7, 10**9, 3, 3]))
+def test_subset_keeps_unit() -> None:
+    units = SamplingUnits.from_clusters(np.array([7, 7, 7, 10**9, 3, 3]))
     assert units.design_effect == pytest.approx((9 + 1 + 4) / 6)
     some = units.take(np.array([0, 3, 4]))
     assert (some.unit, some.count, some.design_effect) == ("document", 3, units.design_effect)
     assert sorted(units.sizes().tolist()) == [1, 2, 3]
     assert units.words == "6 queries about 3 documents"
-    alone = SamplingUnits.from_labels(np.zeros(9, dtype=np.int64))
+    alone = SamplingUnits.from_clusters(np.zeros(9, dtype=np.int64))
     assert (alone.count, alone.design_effect, alone.words) == (1, 9, "9 queries about documents that all of them share")
 
 
@@ -306,20 +306,20 @@ def literal_split(labels: list[int], seed: int, holdout: float) -> tuple[list[in
 
 
 @pytest.mark.parametrize("holdout", [0.3, 0.05, 0.9, 0.999])
-def test_whole_documents_are_held_out_as_the_contract_has_it(holdout: float) -> None:
+def test_holdout_by_document_follows_contract(holdout: float) -> None:
     rng = np.random.default_rng(0)
     for seed in range(20):
         drawn = rng.permutation(np.repeat(np.arange(40), rng.integers(1, 9, 40)))
         _, first, inverse = np.unique(drawn, return_index=True, return_inverse=True)
         labels = np.argsort(np.argsort(first))[inverse]  # numbered by their first query
-        found = HoldoutSplit.by_document(np.random.default_rng(seed), labels, holdout)
-        assert (found.calibration.tolist(), found.heldout.tolist()) == literal_split(labels.tolist(), seed, holdout)
-        assert len(found.heldout) >= round(holdout * len(labels)) or len(set(labels[found.calibration])) == 1
+        result = HoldoutSplit.by_document(np.random.default_rng(seed), labels, holdout)
+        assert (result.calibration.tolist(), result.heldout.tolist()) == literal_split(labels.tolist(), seed, holdout)
+        assert len(result.heldout) >= round(holdout * len(labels)) or len(set(labels[result.calibration])) == 1
 
 
-def test_nothing_is_drawn_without_a_holdout_and_one_document_always_stays() -> None:
+def test_zero_holdout_draws_nothing() -> None:
     rng = np.random.default_rng(0)
-    found = HoldoutSplit.by_document(rng, np.array([0, 1, 1, 0]), 0)
-    assert (found.calibration.tolist(), found.heldout.tolist()) == ([0, 1, 2, 3], [])
+    result = HoldoutSplit.by_document(rng, np.array([0, 1, 1, 0]), 0)
+    assert (result.calibration.tolist(), result.heldout.tolist()) == ([0, 1, 2, 3], [])
     assert rng.random() == np.random.default_rng(0).random()
     assert HoldoutSplit.by_document(rng, np.zeros(5, dtype=np.int64), 0.5).calibration.tolist() == [0, 1, 2, 3, 4]

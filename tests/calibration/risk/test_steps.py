@@ -20,7 +20,7 @@ def random_queries(seed: int, n: int = 50, k: int = 6) -> tuple[JudgedQueries, n
     grades[:5] = 0  # no relevant document in the list
     missed = [rng.integers(1, 4, size=rng.integers(0, 3)).tolist() or [1] for _ in range(n)]
     pairs = zip(grades.tolist(), missed, strict=True)
-    ideal = np.array([ideal_dcg([*(grade for grade in row if grade), *more], k) for row, more in pairs])
+    ideal = np.array([ideal_dcg([*(grade for grade in row if grade), *extra], k) for row, extra in pairs])
     scores = -np.sort(-rng.uniform(-0.2, 1, size=(n, k)), axis=1).astype(np.float32)
     decisions = (rng.integers(-3, 12, size=(n, k)) / 10).astype(np.float32)
     top = TopK(scores, np.zeros((n, k), dtype=np.int64))
@@ -66,7 +66,7 @@ CASES = {
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", CASES)
-def test_the_stairs_are_the_loss_at_every_candidate_and_between(name: str, seed: int) -> None:
+def test_steps_equal_brute_force_loss(name: str, seed: int) -> None:
     steps_of, metric = CASES[name]
     queries, decisions = random_queries(seed)
     steps = steps_of(queries, decisions)
@@ -82,15 +82,15 @@ def test_the_stairs_are_the_loss_at_every_candidate_and_between(name: str, seed:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_only_a_loss_of_whole_queries_is_called_binary(name: str) -> None:
+def test_binary_marks_integer_losses(name: str) -> None:
     steps_of, _ = CASES[name]
     steps = steps_of(*random_queries(9))
-    whole = np.equal(steps.losses, np.round(steps.losses)).all()
+    complete = np.equal(steps.losses, np.round(steps.losses)).all()
     assert steps.binary == (name != "ndcg")
-    assert steps.binary == bool(whole)
+    assert steps.binary == bool(complete)
 
 
-def test_a_relevant_document_of_lower_rank_may_save_the_query() -> None:
+def test_lower_ranked_relevant_document_saves_query() -> None:
     grades = np.array([[1, 0, 2]])
     top = TopK(np.array([[0.9, 0.8, 0.7]], dtype=np.float32), np.zeros((1, 3), dtype=np.int64))
     queries = JudgedQueries(top, grades, np.array([ideal_dcg([1, 2], 3)]), np.array([0.9], dtype=np.float32))
@@ -102,7 +102,7 @@ def test_a_relevant_document_of_lower_rank_may_save_the_query() -> None:
     np.testing.assert_allclose(steps.losses, [0, 1 / ideal, (1 + 2 / 2) / ideal])
 
 
-def test_without_a_hit_there_is_no_step_and_nothing_to_lose() -> None:
+def test_misses_have_no_steps() -> None:
     queries, decisions = random_queries(0)
     missed = queries.take(np.arange(5))
     for steps_of in (LossSteps.of_accuracy, LossSteps.of_ndcg):

@@ -36,7 +36,7 @@ COMPLETED = [
 ]
 
 
-def test_a_threshold_that_is_given_is_kept() -> None:
+def test_given_threshold_is_kept() -> None:
     rule = ThresholdRule.from_options(policy="relative", tau=0.7)
     assert (rule.method, rule.policy, rule.tau, rule.statement) == ("fixed", "relative", 0.7, None)
     assert rule == ThresholdRule.from_options(method="fixed", policy="relative", tau=0.7)
@@ -45,17 +45,17 @@ def test_a_threshold_that_is_given_is_kept() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"tau": 0.3}, "--tau 0.3: needs both --tau and --policy"),
-        ({"tau": 0.3, "policy": "auto"}, "--tau 0.3: needs both"),
-        ({"method": "fixed", "policy": "similarity"}, "--method fixed: needs both"),
+        ({"tau": 0.3}, "--tau 0.3: give both --tau and --policy"),
+        ({"tau": 0.3, "policy": "auto"}, "--tau 0.3: give both"),
+        ({"method": "fixed", "policy": "similarity"}, "--method fixed: give both"),
         ({"tau": 0.3, "policy": "relative", "method": "bootstrap"}, "--tau 0.3: --method bootstrap chooses"),
-        ({"tau": 0.3, "policy": "relative", "max_loss": [0.02]}, "leave --max-loss out"),
-        ({"tau": 1e39, "policy": "relative"}, "beyond float32"),
+        ({"tau": 0.3, "policy": "relative", "max_loss": [0.02]}, "leave out --max-loss"),
+        ({"tau": 1e39, "policy": "relative"}, "too large for float32"),
         ({"tau": float("nan"), "policy": "relative"}, "--tau nan: give the threshold as a number"),
     ],
     ids=str,
 )
-def test_a_given_threshold_needs_its_policy_and_nothing_else(asked: dict, said: str) -> None:
+def test_given_threshold_conflicts_are_rejected(asked: dict, said: str) -> None:
     with pytest.raises(InputError, match=re.escape(said)):
         ThresholdRule.from_options(**asked)
 
@@ -65,7 +65,7 @@ def id_of(value: object) -> str | None:
 
 
 @pytest.mark.parametrize(("asked", "completed"), COMPLETED, ids=id_of)
-def test_what_is_left_open_is_completed(asked: dict, completed: tuple) -> None:
+def test_missing_options_get_defaults(asked: dict, completed: tuple) -> None:
     rule = ThresholdRule.from_options(**asked)
     assert (rule.method, rule.policy, rule.guarantee, rule.max_loss, rule.confidence) == completed
     assert rule.metric == asked.get("metric", "accuracy")
@@ -83,7 +83,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("asked", "named"), REFUSED, ids=id_of)
-def test_a_value_that_cannot_be_used_is_named_with_a_remedy(asked: dict, named: str) -> None:
+def test_invalid_value_names_remedy(asked: dict, named: str) -> None:
     with pytest.raises(InputError) as refusal:
         ThresholdRule.from_options(**asked)
     said, _, remedy = str(refusal.value).partition(": ")
@@ -91,7 +91,7 @@ def test_a_value_that_cannot_be_used_is_named_with_a_remedy(asked: dict, named: 
     assert "give" in remedy
 
 
-def test_of_several_losses_the_first_is_in_force_and_all_are_certified_together() -> None:
+def test_several_losses_share_confidence() -> None:
     rule = ThresholdRule.from_options(max_loss=[0.02, 0.01, 0.05])
     assert (rule.max_loss, rule.further_losses, rule.method, rule.policy) == (
         0.02,
@@ -111,8 +111,8 @@ def test_of_several_losses_the_first_is_in_force_and_all_are_certified_together(
 
 
 @pytest.mark.parametrize("losses", [[0.02, 0.02], [0.01, 0.05, 0.01]])
-def test_one_loss_named_twice_is_refused(losses: list[float]) -> None:
-    with pytest.raises(InputError, match=r"^--max-loss 0\.0.*: names one loss twice"):
+def test_repeated_loss_is_rejected(losses: list[float]) -> None:
+    with pytest.raises(InputError, match=r"^--max-loss 0\.0.*: the same loss is given twice"):
         ThresholdRule.from_options(max_loss=losses)
 
 
@@ -130,6 +130,6 @@ CONTRADICTIONS = [
 
 
 @pytest.mark.parametrize(("asked", "named"), CONTRADICTIONS, ids=id_of)
-def test_two_options_that_contradict_each_other_are_refused(asked: dict, named: str) -> None:
+def test_contradicting_options_are_rejected(asked: dict, named: str) -> None:
     with pytest.raises(InputError, match=f"^{named}: "):
         ThresholdRule.from_options(**asked)

@@ -19,7 +19,7 @@ AUTO = ThresholdRule("risk-control", "auto", max_loss=0.1)
 
 EXPECTED = replace(AUTO, guarantee="expected-loss")
 
-ALONE = SamplingUnits.from_labels(np.arange(QUERIES))  # no two queries share a document
+ALONE = SamplingUnits.from_clusters(np.arange(QUERIES))  # no two queries share a document
 
 
 def evidence(world: World, calibration: np.ndarray | None = None) -> CalibrationQueries:
@@ -55,7 +55,7 @@ def literal_tau(
         for q in members.tolist()
         if (grades[q] >= 1).any()
     ]
-    ok = [tau for tau in sorted(set(best)) if passes(sum(not each >= tau for each in best), len(members))]
+    ok = [tau for tau in sorted(set(best)) if passes(sum(not item >= tau for item in best), len(members))]
     return max(ok, default=None)
 
 

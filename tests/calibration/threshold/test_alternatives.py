@@ -21,17 +21,17 @@ RULES = {
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_the_alternatives_are_the_other_rules(known: CalibrationQueries, name: str) -> None:
+def test_alternatives_are_other_rules(known: CalibrationQueries, name: str) -> None:
     rule = RULES[name]
-    found = alternatives(rule, known, known.calibration)
+    result = alternatives(rule, known, known.calibration)
     expected = [("bootstrap", None), ("risk-control", 0.1), ("risk-control", 0.1)]
     if name in {"papers", "high", "expected", "named"}:
         del expected[0 if name == "papers" else 1]
-    assert [(each.method, each.max_loss) for each in found] == expected
+    assert [(item.method, item.max_loss) for item in result] == expected
     if name != "papers":
-        assert (found[0].policy, found[0].psi) == ("similarity", decide_policy(RULES["papers"], known).psi)
-    said = [each.guarantee for each in found if each.method == "risk-control"]
-    assert [("expected loss" in guarantee) for guarantee in said] == {
+        assert (result[0].policy, result[0].psi) == ("similarity", decide_policy(RULES["papers"], known).psi)
+    message = [item.guarantee for item in result if item.method == "risk-control"]
+    assert [("expected loss" in guarantee) for guarantee in message] == {
         "papers": [False, True],
         "high": [True],
         "expected": [False],
@@ -40,27 +40,27 @@ def test_the_alternatives_are_the_other_rules(known: CalibrationQueries, name: s
     }[name]
 
 
-def test_each_alternative_says_what_it_would_keep_and_lose(known: CalibrationQueries) -> None:
+def test_alternatives_record_kept_and_lost(known: CalibrationQueries) -> None:
     judged_on = np.arange(0, QUERIES, 3)
-    for each in alternatives(RULES["paired"], known, judged_on):
-        kept = decisions(known, each.policy)[judged_on] >= np.float32(each.tau)
+    for item in alternatives(RULES["paired"], known, judged_on):
+        kept = decisions(known, item.policy)[judged_on] >= np.float32(item.tau)
         relevant = known.scored.judged.grades[judged_on] >= 1
-        assert each.kept_fraction == pytest.approx(kept.mean())
-        assert each.loss == pytest.approx((relevant.any(axis=1) & ~(relevant & kept).any(axis=1)).mean())
+        assert item.kept_fraction == pytest.approx(kept.mean())
+        assert item.loss == pytest.approx((relevant.any(axis=1) & ~(relevant & kept).any(axis=1)).mean())
 
 
-def test_an_alternative_that_cannot_be_certified_keeps_everything(known: CalibrationQueries) -> None:
-    found = alternatives(replace(RULES["papers"], max_loss=0.01), known, known.calibration)
-    assert [(each.policy, each.tau, each.kept_fraction, each.loss) for each in found] == [("none", None, 1.0, 0.0)] * 2
+def test_uncertified_alternative_keeps_everything(known: CalibrationQueries) -> None:
+    result = alternatives(replace(RULES["papers"], max_loss=0.01), known, known.calibration)
+    assert [(item.policy, item.tau, item.kept_fraction, item.loss) for item in result] == [("none", None, 1.0, 0.0)] * 2
 
 
-def test_too_few_queries_leave_the_alternatives_without_a_model() -> None:
+def test_few_queries_give_relative_alternatives() -> None:
     few = evidence(World(), np.arange(25))
-    found = alternatives(replace(RULES["papers"], max_loss=0.2), few, few.calibration)
-    assert [each.policy for each in found] == ["relative", "relative"]
+    result = alternatives(replace(RULES["papers"], max_loss=0.2), few, few.calibration)
+    assert [item.policy for item in result] == ["relative", "relative"]
 
 
-def test_what_cannot_be_had_is_no_alternative() -> None:
+def test_impossible_rules_are_no_alternatives() -> None:
     world = World()
     zero(world, np.arange(QUERIES))
     given = evidence(world)

@@ -18,32 +18,30 @@ from tests.calibration.threshold.labelled import conformal, decisions, exact, li
 
 
 @pytest.mark.parametrize("policy", ["auto", "relative", "probability"])
-def test_a_limit_on_empty_replies_holds_as_well(known: CalibrationQueries, policy: str) -> None:
+def test_empty_limit_lowers_tau(known: CalibrationQueries, policy: str) -> None:
     free = decide_policy(ThresholdRule("risk-control", policy, max_loss=0.3), known)
     rule = ThresholdRule("risk-control", policy, max_loss=0.3, max_empty=0.08)
-    found = decide_policy(rule, known)
-    members = known.roles.rest if policy == "probability" else known.calibration
-    assert found.max_empty == 0.08
-    assert [each.limit for each in found.certificates] == ["accuracy", "empty"]
-    assert {each.queries for each in found.certificates} == {len(members)}
-    empty = (decisions(known, found.kind)[members] < np.float32(found.tau)).all(axis=1).sum()
-    assert found.certificates[1].loss == empty / len(members)
+    result = decide_policy(rule, known)
+    members = known.roles.not_fitting if policy == "probability" else known.calibration
+    assert result.max_empty == 0.08
+    assert [item.limit for item in result.certificates] == ["accuracy", "empty"]
+    assert {item.queries for item in result.certificates} == {len(members)}
+    empty = (decisions(known, result.kind)[members] < np.float32(result.tau)).all(axis=1).sum()
+    assert result.certificates[1].loss == empty / len(members)
     assert exact(0.08)(int(empty), len(members))
-    assert found.kind != free.kind or found.tau <= free.tau
+    assert result.kind != free.kind or result.tau <= free.tau
     # A share of the best score leaves no query empty, so that it may go as far as the loss allows.
-    assert found.kind == ("relative" if policy == "auto" else policy)
+    assert result.kind == ("relative" if policy == "auto" else policy)
 
 
 @pytest.mark.parametrize(
     ("method", "guarantee"),
     [("non-inferiority", "high-probability"), ("risk-control", "high-probability"), ("risk-control", "expected-loss")],
 )
-def test_every_certified_statement_counts_repeated_documents(
-    known: CalibrationQueries, method: str, guarantee: str
-) -> None:
+def test_certificates_count_repeated_documents(known: CalibrationQueries, method: str, guarantee: str) -> None:
     rule = ThresholdRule(method, "similarity", guarantee=guarantee, max_loss=0.3)
     independent = decide_policy(rule, known)
-    repeated = decide_policy(rule, replace(known, units=SamplingUnits.from_labels(np.arange(QUERIES) // 3)))
+    repeated = decide_policy(rule, replace(known, units=SamplingUnits.from_clusters(np.arange(QUERIES) // 3)))
     passes = conformal(0.3) if guarantee == "expected-loss" else exact(0.3)
     assert independent.tau == literal_tau(known, "similarity", known.calibration, passes)
     assert independent.certificates[0].effective_queries == QUERIES
@@ -52,7 +50,7 @@ def test_every_certified_statement_counts_repeated_documents(
     assert (independent.evidence.unit, repeated.evidence.unit) == ("query", "document")
 
 
-def test_queries_on_a_document_that_lose_together_count_as_fewer_though_their_hits_are_independent() -> None:
+def test_correlated_losses_count_by_document() -> None:
     """60 documents of 10 queries, whose scores are the document's and whose hits are nobody's; the truth is known."""
     rng, rule, delta = np.random.default_rng(0), ThresholdRule("non-inferiority", "similarity", max_loss=0.05), 0.05
     labels, above, naive = np.repeat(np.arange(60), 10), 0, 0
@@ -61,28 +59,28 @@ def test_queries_on_a_document_that_lose_together_count_as_fewer_though_their_hi
         grades = (rng.random(600) < 0.8).astype(np.int64)
         top = TopK(scores[:, None].astype(np.float32), np.zeros((600, 1), dtype=np.int64))
         judged = JudgedQueries(top, grades[:, None], np.ones(600), top.scores[:, 0])
-        scored, by_document = ScoredQueries(judged, top, None, None), SamplingUnits.from_labels(labels)
+        scored, by_document = ScoredQueries(judged, top, None, None), SamplingUnits.from_clusters(labels)
         given = CalibrationQueries(scored, np.arange(600), np.zeros((1, 1)), None, None, by_document, 0)
-        for each in (given, replace(given, units=SamplingUnits.from_labels(np.arange(600)))):
-            tau = decide_policy(rule, each).tau
+        for item in (given, replace(given, units=SamplingUnits.from_clusters(np.arange(600)))):
+            tau = decide_policy(rule, item).tau
             over = tau is not None and 0.8 * stats.norm.cdf(tau) > delta
-            above, naive = above + (over and each is given), naive + (over and each is not given)
+            above, naive = above + (over and item is given), naive + (over and item is not given)
     assert above / 200 <= delta + 2 * np.sqrt(delta * (1 - delta) / 200)
     assert naive / 200 > 0.2
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "ndcg"])
-def test_the_papers_rule_is_what_it_was(known: CalibrationQueries, metric: str) -> None:
-    found = decide_policy(ThresholdRule("bootstrap", "similarity", metric), known)
+def test_bootstrap_rule_gives_papers_threshold(known: CalibrationQueries, metric: str) -> None:
+    result = decide_policy(ThresholdRule("bootstrap", "similarity", metric), known)
     literal = bootstrap_threshold(known.scored.judged.take(known.calibration), known.rows, metric)
-    assert (found.kind, found.tau, found.psi, found.metric) == ("similarity", literal.tau, literal.psi, metric)
-    assert (found.max_loss, found.max_empty, found.certificates, found.choice) == (None, None, [], None)
-    assert found.guarantee.startswith("Nothing is certified")
+    assert (result.kind, result.tau, result.psi, result.metric) == ("similarity", literal.tau, literal.psi, metric)
+    assert (result.max_loss, result.max_empty, result.certificates, result.choice) == (None, None, [], None)
+    assert result.guarantee.startswith("Nothing is certified")
 
 
-def test_the_record_says_what_was_asked(known: CalibrationQueries) -> None:
-    found = decide_policy(ThresholdRule("risk-control", "relative", "ndcg", max_loss=0.2, confidence=0.8), known)
-    assert isinstance(found, PolicyRecord)
-    assert (found.method, found.metric, found.max_loss, found.confidence) == ("risk-control", "ndcg", 0.2, 0.8)
-    assert found.certificates[0].limit == "ndcg"
-    assert found.certificates[0].bound <= 0.2
+def test_record_holds_requested_rule(known: CalibrationQueries) -> None:
+    result = decide_policy(ThresholdRule("risk-control", "relative", "ndcg", max_loss=0.2, confidence=0.8), known)
+    assert isinstance(result, PolicyRecord)
+    assert (result.method, result.metric, result.max_loss, result.confidence) == ("risk-control", "ndcg", 0.2, 0.8)
+    assert result.certificates[0].limit == "ndcg"
+    assert result.certificates[0].bound <= 0.2

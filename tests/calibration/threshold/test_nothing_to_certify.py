@@ -13,17 +13,17 @@ from tests.calibration.relevance.test_relevance_fit import QUERIES, K, World
 from tests.calibration.threshold.labelled import AUTO, EXPECTED, conformal, evidence, literal_tau, zero
 
 
-def test_too_few_queries_give_no_policy_and_the_number_that_it_takes(known: CalibrationQueries) -> None:
-    found = decide_policy(replace(AUTO, max_loss=0.01), known)
-    assert (found.kind, found.tau, found.psi, found.k) == ("none", None, None, K)
-    assert f"with {QUERIES} queries a loss of 1 % cannot be certified at 95 %; 299 are needed" in found.guarantee
-    assert (found.certificates[0].queries, found.certificates[0].queries_needed) == (QUERIES, 299)
-    assert {each.tau for each in found.choice.candidates} == {None}
+def test_few_queries_name_number_needed(known: CalibrationQueries) -> None:
+    result = decide_policy(replace(AUTO, max_loss=0.01), known)
+    assert (result.kind, result.tau, result.psi, result.k) == ("none", None, None, K)
+    assert f"with {QUERIES} queries a loss of 1 % cannot be certified at 95 %; 299 are needed" in result.guarantee
+    assert (result.certificates[0].queries, result.certificates[0].queries_needed) == (QUERIES, 299)
+    assert {item.tau for item in result.choice.candidates} == {None}
     named = decide_policy(ThresholdRule("risk-control", "similarity", max_loss=0.01), known)
     assert f"with {QUERIES} queries a loss of 1 % cannot be certified at 95 %; 299 are needed" in named.guarantee
 
 
-def test_fewer_than_30_queries_hold_no_model() -> None:
+def test_under_30_queries_refuse_probability() -> None:
     """`probability` is refused with what to do; `auto` is `relative`, whichever way it is to be certified."""
     world = World()
     with pytest.raises(InputError) as refusal:
@@ -46,14 +46,14 @@ def test_fewer_than_30_queries_hold_no_model() -> None:
 
 
 @pytest.mark.parametrize("policy", ["auto", "similarity", "relative", "probability"])
-def test_without_a_single_hit_there_is_nothing_to_certify(policy: str) -> None:
+def test_no_hits_are_refused(policy: str) -> None:
     world = World()
     zero(world, np.arange(QUERIES))
     with pytest.raises(InputError, match="none of the 90 calibration queries has a relevant document in its top 5"):
         decide_policy(ThresholdRule("risk-control", policy, max_loss=0.1), evidence(world))
 
 
-def test_probability_is_refused_where_no_model_could_be_fitted() -> None:
+def test_missing_model_refuses_probability() -> None:
     world = World()
     zero(world, world.parts.fit)
     given = evidence(world)
@@ -63,34 +63,34 @@ def test_probability_is_refused_where_no_model_could_be_fitted() -> None:
     assert decide_policy(AUTO, given).kind in {"relative", "similarity"}
 
 
-def test_auto_chooses_though_only_the_third_part_has_a_hit() -> None:
+def test_auto_works_with_certifying_hits_only() -> None:
     """Nothing speaks for any policy: the preferred one of those that can be had, certified as ever."""
     world = World()
     zero(world, np.concatenate([world.parts.fit, world.parts.choose]))
     given = evidence(world)
-    found = decide_policy(EXPECTED, given)
-    assert found.kind == "relative"
-    assert found.tau == literal_tau(given, "relative", world.parts.certify, conformal(0.1))
-    assert {each.kind for each in decide_policy(AUTO, given).choice.candidates} == {"relative", "similarity"}
+    result = decide_policy(EXPECTED, given)
+    assert result.kind == "relative"
+    assert result.tau == literal_tau(given, "relative", world.parts.certify, conformal(0.1))
+    assert {item.kind for item in decide_policy(AUTO, given).choice.candidates} == {"relative", "similarity"}
 
 
-def test_where_the_third_part_has_no_hit_the_reason_is_not_its_size() -> None:
+def test_certifying_part_without_hits_is_named() -> None:
     """63 queries are enough for a loss of 10 %, for which it takes 9 on average: no shortage may be claimed."""
     world = World()
     zero(world, world.parts.certify)
     try:
-        said = decide_policy(EXPECTED, evidence(world)).guarantee
+        message = decide_policy(EXPECTED, evidence(world)).guarantee
     except InputError as error:
-        said = str(error)
-    assert "are needed" not in said
+        message = str(error)
+    assert "are needed" not in message
 
 
-def test_a_cut_that_may_lose_everything_is_certified() -> None:
+def test_rare_hits_certify_largest_cut() -> None:
     """One hit in 90 queries, and one query in ten may be lost: its score passes, and it is the largest observed."""
     world = World()
     hit = int(np.flatnonzero(world.judged.accuracy())[0])
     zero(world, np.delete(np.arange(QUERIES), hit))
     given = evidence(world)
-    found = decide_policy(ThresholdRule("risk-control", "similarity", max_loss=0.1), given)
+    result = decide_policy(ThresholdRule("risk-control", "similarity", max_loss=0.1), given)
     relevant = world.judged.grades[hit] >= 1
-    assert found.tau == world.judged.top.scores[hit][relevant].max()
+    assert result.tau == world.judged.top.scores[hit][relevant].max()

@@ -30,27 +30,27 @@ RULE = ThresholdRule("risk-control", "auto", max_loss=0.05)
 
 @pytest.mark.parametrize("metric", ["accuracy", "ndcg"])
 @pytest.mark.parametrize("better", ["probability", "relative", "similarity"])
-def test_the_policy_that_is_plainly_better_is_taken(better: str, metric: str) -> None:
+def test_clearly_better_policy_is_chosen(better: str, metric: str) -> None:
     judged, noise, clear = world(0, 200)
     decisions = {kind: clear if kind == better else noise for kind in ("probability", "relative", "similarity")}
     rule = ThresholdRule("risk-control", "auto", metric, max_loss=0.05)
     kind, candidates = choose_by_kept_share(judged, decisions, rule, np.random.default_rng(0))
     assert kind == better
-    assert [each.kind for each in candidates] == list(decisions)
-    kept = {each.kind: each.kept_fraction for each in candidates}
+    assert [item.kind for item in candidates] == list(decisions)
+    kept = {item.kind: item.kept_fraction for item in candidates}
     assert 0.18 <= kept[better] <= 0.2  # one of five, and up to 10 % of the queries may lose theirs
     assert all(kept[other] > 0.8 for other in kept if other != better)
 
 
-def test_of_equal_ones_the_first_is_preferred() -> None:
+def test_equal_policies_keep_preference() -> None:
     judged, noise, _ = world(1, 100)
     for order in (("probability", "relative", "similarity"), ("similarity", "probability")):
         kind, candidates = choose_by_kept_share(judged, dict.fromkeys(order, noise), RULE, np.random.default_rng(0))
         assert kind == order[0]
-        assert len({each.kept_fraction for each in candidates}) == 1
+        assert len({item.kept_fraction for item in candidates}) == 1
 
 
-def test_a_difference_within_its_standard_error_is_no_reason_to_change() -> None:
+def test_small_difference_keeps_preferred_policy() -> None:
     """The second policy is the first but for 2 of 300 queries, where it keeps less: less than one standard error."""
     judged, noise, clear = world(2, 300)
     slightly, plainly = noise.copy(), noise.copy()
@@ -62,14 +62,14 @@ def test_a_difference_within_its_standard_error_is_no_reason_to_change() -> None
     assert choose_by_kept_share(judged, first | {"relative": clear}, RULE, np.random.default_rng(0))[0] == "relative"
 
 
-def test_the_share_kept_is_the_mean_over_every_threshold_within_twice_the_loss() -> None:
+def test_kept_share_averages_allowed_thresholds() -> None:
     judged, noise, _ = world(3, 60)
     rule = ThresholdRule("risk-control", "auto", max_loss=0.1)
     relevant = judged.grades >= 1
     shares = []
     for tau in np.unique(noise[relevant]):
         kept = noise >= tau
-        lost = sum(not (row & wanted).any() for row, wanted in zip(kept, relevant, strict=True))
+        lost = sum(not (row & expected).any() for row, expected in zip(kept, relevant, strict=True))
         if lost <= 2 * 0.1 * 60:
             shares.append(kept.mean())
     _, (candidate,) = choose_by_kept_share(judged, {"similarity": noise}, rule, np.random.default_rng(0))
@@ -77,7 +77,7 @@ def test_the_share_kept_is_the_mean_over_every_threshold_within_twice_the_loss()
     assert candidate.kept_fraction == pytest.approx(np.mean(shares))
 
 
-def test_the_choice_is_repeatable() -> None:
+def test_choice_is_repeatable() -> None:
     judged, noise, clear = world(4, 80)
     decisions = {"probability": noise, "relative": (noise + clear).astype(np.float32)}
     assert choose_by_kept_share(judged, decisions, RULE, np.random.default_rng(3)) == choose_by_kept_share(
@@ -85,7 +85,7 @@ def test_the_choice_is_repeatable() -> None:
     )
 
 
-def test_queries_without_a_single_hit_give_no_reason_to_leave_the_preferred_policy() -> None:
+def test_no_hits_keep_preferred_policy() -> None:
     _, noise, clear = world(5, 40)
     nothing = queries(np.zeros((40, 5), dtype=np.int64))
     kind, _ = choose_by_kept_share(nothing, {"relative": noise, "similarity": clear}, RULE, np.random.default_rng(0))

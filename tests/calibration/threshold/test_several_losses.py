@@ -21,7 +21,7 @@ def evidence(rng: np.random.Generator, queries: int, each: int = 1) -> Calibrati
     scores = np.repeat(rng.random((queries // each, 1)), each, axis=0).astype(np.float32)
     top = TopK(scores, np.zeros(scores.shape, dtype=np.int64))
     judged = JudgedQueries(top, np.ones(scores.shape, dtype=np.int64), np.ones(queries), scores[:, 0])
-    units, members = SamplingUnits.from_labels(np.arange(queries) // each), np.arange(queries)
+    units, members = SamplingUnits.from_clusters(np.arange(queries) // each), np.arange(queries)
     return CalibrationQueries(
         ScoredQueries(judged, top, None, None), members, np.zeros((1, 1), np.int64), None, None, units, 0
     )
@@ -38,48 +38,48 @@ def literal_tau(given: CalibrationQueries, delta: float, alpha: float) -> float:
     return max(passed)
 
 
-def test_each_level_is_tested_with_its_part_of_the_error() -> None:
+def test_levels_divide_the_error() -> None:
     given = evidence(np.random.default_rng(0), 500)
-    found = decide_policy(rule(0.02, 0.01, 0.05), given)
-    assert [level.max_loss for level in found.levels] == [0.02, 0.01, 0.05]
-    for level in found.levels:
+    result = decide_policy(rule(0.02, 0.01, 0.05), given)
+    assert [level.max_loss for level in result.levels] == [0.02, 0.01, 0.05]
+    for level in result.levels:
         assert level.tau == literal_tau(given, level.max_loss, 0.05 / 3)
         assert level.loss < level.bound <= level.max_loss
-    assert (found.tau, found.max_loss) == (found.levels[0].tau, 0.02)
-    assert found.certificates[0].most == 0.02
-    assert "With 95 % confidence (for losses of 2 % and 1 % and 5 % at once), " in found.guarantee
+    assert (result.tau, result.max_loss) == (result.levels[0].tau, 0.02)
+    assert result.certificates[0].most == 0.02
+    assert "With 95 % confidence (for losses of 2 % and 1 % and 5 % at once), " in result.guarantee
     (alone,) = decide_policy(rule(0.02), given).certificates
     assert decide_policy(rule(0.02), given).levels == []
     assert alone.upper is not None
-    assert found.certificates[0].bound <= 0.02
+    assert result.certificates[0].bound <= 0.02
 
 
-def test_all_that_is_said_together_holds_in_95_of_100_calibrations() -> None:
+def test_joint_levels_hold_confidence() -> None:
     rng, trials = np.random.default_rng(1), 400
-    asked = rule(0.03, 0.1)
-    wrong = sum(
-        any((level.tau or 0.0) > level.max_loss for level in decide_policy(asked, evidence(rng, 300)).levels)
+    requested = rule(0.03, 0.1)
+    errors = sum(
+        any((level.tau or 0.0) > level.max_loss for level in decide_policy(requested, evidence(rng, 300)).levels)
         for _ in range(trials)
     )
-    assert wrong / trials <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / trials)
+    assert errors / trials <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / trials)
 
 
 @pytest.mark.parametrize("each", [1, 2])
-def test_a_later_loss_that_can_be_certified_is_named_where_the_first_cannot(each: int) -> None:
-    found = decide_policy(rule(0.01, 0.05, 0.2), evidence(np.random.default_rng(0), 400, each))
-    assert (found.kind, found.tau) == ("none", None)
-    assert found.levels[0].tau is None
-    assert [level.tau is not None for level in found.levels[1:]] == [True, True]
+def test_certifiable_later_level_is_named(each: int) -> None:
+    result = decide_policy(rule(0.01, 0.05, 0.2), evidence(np.random.default_rng(0), 400, each))
+    assert (result.kind, result.tau) == ("none", None)
+    assert result.levels[0].tau is None
+    assert [level.tau is not None for level in result.levels[1:]] == [True, True]
     about = "" if each == 1 else " about 200 documents"
     assert f"with 400 queries{about} a loss of 1 % cannot be certified at 95 % together with 5 % and 20 %; " in (
-        found.guarantee
+        result.guarantee
     )
-    assert found.guarantee.endswith(" are needed. A loss of 5 % or of 20 % can be: name it first.")
+    assert result.guarantee.endswith(" are needed. A loss of 5 % or of 20 % can be: name it first.")
     none = decide_policy(rule(0.001, 0.002), evidence(np.random.default_rng(0), 400, each)).guarantee
     assert "name it first" not in none
 
 
-def test_an_expected_loss_is_not_corrected_for_others() -> None:
+def test_expected_losses_are_not_corrected() -> None:
     given = evidence(np.random.default_rng(0), 300)
     several = decide_policy(rule(0.02, 0.05, guarantee="expected-loss"), given)
     assert several.tau == decide_policy(rule(0.02, guarantee="expected-loss"), given).tau
@@ -87,7 +87,7 @@ def test_an_expected_loss_is_not_corrected_for_others() -> None:
 
 
 @pytest.mark.parametrize("text", ["0.01,", "a", "", "0.01;0.02", "0.01,,0.02"])
-def test_what_is_no_list_of_shares_is_named(
+def test_invalid_loss_list_is_refused(
     text: str, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -61,43 +61,39 @@ def stratified(data: tuple[Path, Path], tmp_path: Path, calibrate: Capture) -> t
 
 def lost(release: Release, data: Path, stratum: str, tau: float, *, within: bool) -> float:
     """Share of a stratum's queries whose document is found and scores below τ, by plain searches."""
-    wanted = all_of(OneOf.of("kind", stratum)) if within else None
+    expected = all_of(OneOf.of("kind", stratum)) if within else None
     texts = {(row := json.loads(line))["_id"]: row["text"] for line in (data / "queries.jsonl").open(encoding="utf-8")}
     count, misses = 0, 0
     for name, text in texts.items():
         if name.rstrip("0123456789") != stratum:
             continue
-        (answer,) = release.retriever.search([Query(text, 5, threshold=-1.0, filter=wanted)])
+        (answer,) = release.retriever.search([Query(text, 5, threshold=-1.0, filter=expected)])
         scores = dict(zip((release.documents[row].id for row in answer.positions), answer.scores, strict=True))
         count += 1
         misses += name in scores and scores[name] < np.float32(tau)
     return misses / count
 
 
-def test_each_stratum_is_certified_and_the_lowest_threshold_is_in_force(
-    stratified: tuple[dict, Release], data: tuple[Path, Path]
-) -> None:
+def test_lowest_stratum_threshold_is_in_force(stratified: tuple[dict, Release], data: tuple[Path, Path]) -> None:
     manifest, release = stratified
     strata = manifest["strata"]
-    found = {each["value"]: each for each in strata["strata"]}
-    assert {*found} == {"easy", "hard"}
+    result = {item["value"]: item for item in strata["strata"]}
+    assert {*result} == {"easy", "hard"}
     assert strata["field"] == "kind"
     assert sorted(strata["other_values"]) == ["odd", "rare"]
     assert (strata["others"]["queries"], strata["others"]["tau"]) == (11, None)
     assert strata["others"]["queries_needed"] > 11
-    taus = {value: each["tau_without_filter"] for value, each in found.items()}
+    taus = {value: item["tau_without_filter"] for value, item in result.items()}
     assert manifest["policy"]["tau"] == taus["hard"] < taus["easy"]
-    for value, each in found.items():
+    for value, item in result.items():
         assert lost(release, data[0], value, manifest["policy"]["tau"], within=False) < DELTA
-        assert 0 < lost(release, data[0], value, each["tau"], within=True) < DELTA
+        assert 0 < lost(release, data[0], value, item["tau"], within=True) < DELTA
     guarantee = manifest["policy"]["guarantee"]
     assert "The same holds by itself for each of these values of kind: easy, hard." in guarantee
     assert "Nothing is certified for these values of kind: rare, odd; they have 11 queries in all" in guarantee
 
 
-def test_without_strata_the_hard_one_loses_more_than_all_do(
-    data: tuple[Path, Path], tmp_path: Path, calibrate: Capture
-) -> None:
+def test_hard_stratum_loses_more_without_strata(data: tuple[Path, Path], tmp_path: Path, calibrate: Capture) -> None:
     _, manifest, _ = calibrate(data[0], tmp_path / "releases", data[1], *ASKED)
     (name,) = release_ids(tmp_path / "releases")
     release = load(tmp_path / "releases" / name)
@@ -105,10 +101,10 @@ def test_without_strata_the_hard_one_loses_more_than_all_do(
     assert lost(release, data[0], "hard", manifest["policy"]["tau"], within=False) > DELTA
 
 
-def test_a_search_within_a_stratum_has_its_threshold_and_is_calibrated(stratified: tuple[dict, Release]) -> None:
+def test_filtered_search_uses_stratum_threshold(stratified: tuple[dict, Release]) -> None:
     manifest, release = stratified
-    tau = {each["value"]: each["tau"] for each in manifest["strata"]["strata"]} | {None: manifest["policy"]["tau"]}
-    for wanted, threshold, calibrated in (
+    tau = {item["value"]: item["tau"] for item in manifest["strata"]["strata"]} | {None: manifest["policy"]["tau"]}
+    for expected, threshold, calibrated in (
         (None, tau[None], True),
         (all_of(OneOf.of("kind", "easy")), tau["easy"], True),
         (all_of(OneOf.of("kind", "hard")), tau["hard"], True),
@@ -116,7 +112,7 @@ def test_a_search_within_a_stratum_has_its_threshold_and_is_calibrated(stratifie
         (all_of(OneOf.of("kind", "easy", "hard")), tau[None], False),
         (all_of(Range("kind", gt=0)), tau[None], False),
     ):
-        (answer,) = release.retriever.search([Query("word1 word2", 5, filter=wanted)])
+        (answer,) = release.retriever.search([Query("word1 word2", 5, filter=expected)])
         assert (answer.threshold, answer.calibrated) == (float(np.float32(threshold)), calibrated)
     (answer,) = release.retriever.search([Query("word1", 5, threshold=0.2, filter=all_of(OneOf.of("kind", "easy")))])
     assert not answer.calibrated
@@ -125,21 +121,21 @@ def test_a_search_within_a_stratum_has_its_threshold_and_is_calibrated(stratifie
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("kind", "give a field of the documents' metadata, as metadata.kind"),
-        ("metadata.", "give a field of the documents' metadata, as metadata.FIELD"),
+        ("kind", "give a field of the documents' metadata as metadata.kind"),
+        ("metadata.", "give a field of the documents' metadata as metadata.FIELD"),
         ("metadata.nothing", "--strata metadata.nothing: no document has the field nothing; the fields are kind"),
     ],
 )
-def test_a_field_that_is_none_is_named(
+def test_invalid_strata_field_is_refused(
     data: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], asked: str, message: str
 ) -> None:
     command = arguments(data[0], tmp_path / "releases", data[1], "--strata", asked)
     assert message in refusal(command, tmp_path / "releases", capfd)
 
 
-def test_values_that_can_only_be_certified_together_are_named_without_any_that_hold_alone() -> None:
-    others = StratumRecord(
+def test_joined_strata_are_named() -> None:
+    remaining = StratumRecord(
         value=None, tau=None, tau_without_filter=0.4, queries=90, units=90, queries_needed=59, found=0.9
     )
-    said = of_strata(StrataRecord(field="kind", strata=[], others=others, other_values=["a", "b"]))
-    assert said == "It holds for these values of kind taken together: a, b."
+    sentence = of_strata(StrataRecord(field="kind", strata=[], others=remaining, other_values=["a", "b"]))
+    assert sentence == "It holds for these values of kind taken together: a, b."

@@ -20,30 +20,30 @@ def judged(scores: np.ndarray, grades: np.ndarray) -> JudgedQueries:
     return JudgedQueries(top, grades, np.ones(len(scores)), correct)
 
 
-def test_nothing_to_lose_gives_the_largest_gamma() -> None:
+def test_free_cut_gives_largest_gamma() -> None:
     """The relevant document is always far above the rest: every τ(ψ) is free, so ψ = 100."""
     rng = np.random.default_rng(0)
     scores = np.column_stack([np.full(300, 0.9), rng.uniform(0.1, 0.5, 300)])
     queries = judged(scores, np.tile([1, 0], (300, 1)))
     rows = rng.integers(0, 300, size=(100, 50))
-    found = bootstrap_threshold(queries, rows)
-    assert found.psi == 100
-    assert found.tau == gamma(queries, rows).max()
+    result = bootstrap_threshold(queries, rows)
+    assert result.psi == 100
+    assert result.tau == gamma(queries, rows).max()
 
 
-def test_everything_to_lose_gives_the_smallest_gamma() -> None:
+def test_costly_cut_gives_smallest_gamma() -> None:
     """The relevant document is always the last: a cut above any γ loses queries in every bootstrap that holds them."""
     rng = np.random.default_rng(0)
     last = rng.uniform(0.1, 0.5, 300)
     queries = judged(np.column_stack([np.full(300, 0.9), last]), np.tile([0, 1], (300, 1)))
     rows = rng.integers(0, 300, size=(500, 300))
-    found = bootstrap_threshold(queries, rows)
+    result = bootstrap_threshold(queries, rows)
     # With every query a hit the interval is [1, 1]: not one may be lost.
-    assert found.tau == gamma(queries, rows).min()
-    assert (queries.accuracy(keep(queries.top.scores, np.float32(found.tau)))[np.unique(rows)] == 1).all()
+    assert result.tau == gamma(queries, rows).min()
+    assert (queries.accuracy(keep(queries.top.scores, np.float32(result.tau)))[np.unique(rows)] == 1).all()
 
 
-def test_where_nothing_reaches_the_interval_nothing_is_lost() -> None:
+def test_unreachable_interval_loses_nothing() -> None:
     """Two misses in 5,000 queries: the mean is .9996 and the 2.5th percentile of 40-query bootstraps is 1."""
     rng = np.random.default_rng(0)
     grades = np.tile([1, 0], (5000, 1))
@@ -51,23 +51,23 @@ def test_where_nothing_reaches_the_interval_nothing_is_lost() -> None:
     queries = judged(np.column_stack([rng.uniform(0.5, 0.9, 5000), rng.uniform(0.1, 0.5, 5000)]), grades)
     rows = rng.integers(0, 5000, size=(500, 40))
     assert bootstrapped(queries.accuracy(), rows).lower > bootstrapped(queries.accuracy(), rows).mean
-    found = bootstrap_threshold(queries, rows)
-    assert (found.psi, found.tau) == (0, gamma(queries, rows).min())
+    result = bootstrap_threshold(queries, rows)
+    assert (result.psi, result.tau) == (0, gamma(queries, rows).min())
 
 
-def test_a_score_equal_to_tau_is_not_lost() -> None:
+def test_score_equal_to_tau_is_kept() -> None:
     queries = judged(np.full((40, 3), 0.5), np.tile([1, 0, 0], (40, 1)))
     rows = np.random.default_rng(0).integers(0, 40, size=(20, 10))
-    found = bootstrap_threshold(queries, rows)
-    assert (found.tau, found.psi) == (0.5, 100)
-    assert queries.accuracy(keep(queries.top.scores, np.float32(found.tau))).all()
+    result = bootstrap_threshold(queries, rows)
+    assert (result.tau, result.psi) == (0.5, 100)
+    assert queries.accuracy(keep(queries.top.scores, np.float32(result.tau))).all()
 
 
-def test_the_interval_is_the_percentiles_of_the_bootstraps() -> None:
+def test_interval_equals_bootstrap_percentiles() -> None:
     values = np.arange(10.0)
     rows = np.arange(10)[:, None]  # bootstrap j is query j alone
-    found = bootstrapped(values, rows)
-    assert (found.mean, found.lower, found.upper) == (4.5, *np.percentile(values, [2.5, 97.5]))
+    result = bootstrapped(values, rows)
+    assert (result.mean, result.lower, result.upper) == (4.5, *np.percentile(values, [2.5, 97.5]))
 
 
 def test_overlap_counts_strictly_above() -> None:
@@ -79,28 +79,28 @@ def test_overlap_counts_strictly_above() -> None:
     np.testing.assert_allclose(overlap_thresholds(top, rows, 0), [0.1, 0.2], rtol=1e-7)
 
 
-def test_a_split_covers_every_query_once() -> None:
+def test_split_covers_queries_once() -> None:
     split = HoldoutSplit.by_query(np.random.default_rng(3), 101, 0.3)
     assert len(split.heldout) == round(0.3 * 101)
     assert sorted([*split.calibration, *split.heldout]) == list(range(101))
     assert len(HoldoutSplit.by_query(np.random.default_rng(3), 5, 0.0).heldout) == 0
 
 
-def test_beside_the_papers_interval_stands_the_one_that_draws_whole_documents() -> None:
+def test_document_interval_has_document_width() -> None:
     """100 documents with five queries each, all hits or all misses: its width is that of 100 queries, not of 500."""
     settings = CalibrationSettings(bootstraps=200, sample_size=500, seed=3)
     labels, hits = np.repeat(np.arange(100), 5), np.repeat(np.arange(100) < 70, 5).astype(float)
     shared, alone = (
-        Resamples.draw(np.random.default_rng(3), SamplingUnits.from_labels(each), 50, settings)
-        for each in (labels, np.arange(500))
+        Resamples.draw(np.random.default_rng(3), SamplingUnits.from_clusters(item), 50, settings)
+        for item in (labels, np.arange(500))
     )
     assert np.array_equal(shared.rows, alone.rows), "the draws of the contract are the same"
-    found, plain = shared.estimate(hits), alone.estimate(hits)
+    result, plain = shared.estimate(hits), alone.estimate(hits)
     assert plain.by_document is None
-    assert (found.mean, found.lower, found.upper) == (plain.mean, plain.lower, plain.upper)
-    assert found.by_document is not None
-    assert found.by_document.mean == pytest.approx(0.7, abs=0.01)
-    width = found.by_document.upper - found.by_document.lower
+    assert (result.mean, result.lower, result.upper) == (plain.mean, plain.lower, plain.upper)
+    assert result.by_document is not None
+    assert result.by_document.mean == pytest.approx(0.7, abs=0.01)
+    width = result.by_document.upper - result.by_document.lower
     assert width == pytest.approx(2 * 1.96 * np.sqrt(0.7 * 0.3 / 100), abs=0.021)  # steps of 0.01
-    assert width > 2 * (found.upper - found.lower)
-    assert shared.estimate(hits) == found, "the same seed gives the same interval"
+    assert width > 2 * (result.upper - result.lower)
+    assert shared.estimate(hits) == result, "the same seed gives the same interval"

@@ -39,7 +39,7 @@ def full_run(releases: Path, data: Path, capfd: pytest.CaptureFixture[str], *mor
     ],
     ids=["papers", "probability", "relative", "float16", "int8"],
 )
-def test_files_of_the_sample(
+def test_update_matches_full_calibration(
     options: tuple[str, ...],
     sample: Path,
     encoder: Path,

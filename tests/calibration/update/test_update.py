@@ -38,9 +38,7 @@ def garbled(documents: list[Record]) -> list[Record]:
     ]
 
 
-def test_an_update_that_holds_is_promoted(
-    sample: Path, copy: Path, first: str, tmp_path: Path, update: Updating
-) -> None:
+def test_valid_update_is_promoted(sample: Path, copy: Path, first: str, tmp_path: Path, update: Updating) -> None:
     data = newer(sample, tmp_path / "newer", mixed_changes)
     code, printed, error = update(data, copy)
     assert code == 0
@@ -65,7 +63,7 @@ def test_an_update_that_holds_is_promoted(
     assert load(copy / printed["release"]).retriever.search([Query(asked, k=5)])[0].considered == 5
 
 
-def test_only_texts_that_are_new_are_encoded(
+def test_only_new_texts_are_encoded(
     sample: Path, copy: Path, tmp_path: Path, update: Updating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "empty"))
@@ -82,10 +80,10 @@ def test_only_texts_that_are_new_are_encoded(
     assert code == 0
     golden, queries = 32, 497 + 20  # asked when the release is opened; six texts come twice; twenty are off topic
     assert sum(encoded) == golden + 10 + queries
-    assert "encoded 10 texts for 508 documents; the other vectors were known already" in error
+    assert "encoded 10 texts for 508 documents; the other vectors were reused" in error
 
 
-def test_the_second_update_says_whose_threshold_it_has(
+def test_second_update_names_calibrated_release(
     sample: Path, copy: Path, first: str, tmp_path: Path, update: Updating
 ) -> None:
     assert update(newer(sample, tmp_path / "one", mixed_changes), copy)[0] == 0
@@ -96,7 +94,7 @@ def test_the_second_update_says_whose_threshold_it_has(
     assert record["parent"] == printed["parent"] != first
 
 
-def test_nothing_changed(sample: Path, copy: Path, first: str, update: Updating) -> None:
+def test_unchanged_corpus_writes_no_release(sample: Path, copy: Path, first: str, update: Updating) -> None:
     code, printed, error = update(sample, copy)
     assert (code, printed["release"], printed["holds"]) == (0, first, True)
     assert (printed["added"], printed["changed"], printed["removed"]) == (0, 0, 0)
@@ -104,9 +102,7 @@ def test_nothing_changed(sample: Path, copy: Path, first: str, update: Updating)
     assert error.splitlines()[-1].startswith(f"nothing changed: {first} ")
 
 
-def test_metadata_alone_changes_a_document_and_encodes_nothing(
-    sample: Path, copy: Path, tmp_path: Path, update: Updating
-) -> None:
+def test_metadata_change_encodes_nothing(sample: Path, copy: Path, tmp_path: Path, update: Updating) -> None:
     def tagged(documents: list[Record]) -> list[Record]:
         return [documents[0] | {"metadata": {"edition": 2}}, *documents[1:]]
 
@@ -116,7 +112,7 @@ def test_metadata_alone_changes_a_document_and_encodes_nothing(
     assert load(copy / printed["release"]).metadata.columns
 
 
-def test_a_threshold_that_is_not_shown_to_hold(
+def test_failing_threshold_is_not_promoted(
     sample: Path, copy: Path, first: str, tmp_path: Path, update: Updating
 ) -> None:
     data = newer(sample, tmp_path / "newer", garbled)
@@ -125,7 +121,7 @@ def test_a_threshold_that_is_not_shown_to_hold(
     assert printed["loss"]["upper"] > printed["loss"]["mean"] > 0.05
     last = error.splitlines()[-1]
     assert last.startswith("taugate: the threshold is not shown to hold: on 503 queries, accuracy at τ went from ")
-    assert f"{printed['release']} is written, but not promoted" in last
+    assert f"{printed['release']} was written but not promoted" in last
     record = verify(copy / printed["release"]).update
     assert record is not None
     assert (record.holds, record.forced) == (False, False)
@@ -135,9 +131,7 @@ def test_a_threshold_that_is_not_shown_to_hold(
     assert manifest_of(copy)["update"]["forced"]
 
 
-def test_the_loss_is_that_of_the_outcomes(
-    sample: Path, copy: Path, first: str, tmp_path: Path, update: Updating
-) -> None:
+def test_update_loss_matches_outcomes(sample: Path, copy: Path, first: str, tmp_path: Path, update: Updating) -> None:
     """Of the held-out queries both releases have written down what each got: their difference is in the paired one."""
     data = newer(sample, tmp_path / "newer", garbled)
     _, printed, _ = update(data, copy, "--no-promote")
@@ -168,9 +162,7 @@ def test_the_loss_is_that_of_the_outcomes(
     assert held_out == pytest.approx(printed["loss"]["mean"], abs=0.1)
 
 
-def test_a_query_whose_answer_was_removed_is_left_out(
-    sample: Path, copy: Path, tmp_path: Path, update: Updating
-) -> None:
+def test_queries_with_removed_answers_are_left_out(sample: Path, copy: Path, tmp_path: Path, update: Updating) -> None:
     """The qrels still name the documents; nobody has to edit them."""
     data = newer(sample, tmp_path / "newer", lambda documents: documents[10:])
     code, printed, error = update(data, copy)
@@ -181,9 +173,7 @@ def test_a_query_whose_answer_was_removed_is_left_out(
     assert manifest["update"]["queries"] == 493
 
 
-def test_queries_about_new_documents_are_counted_and_not_compared(
-    sample: Path, copy: Path, tmp_path: Path, update: Updating
-) -> None:
+def test_queries_about_new_documents_are_counted(sample: Path, copy: Path, tmp_path: Path, update: Updating) -> None:
     data = newer(sample, tmp_path / "newer", mixed_changes)
     with (data / "queries.jsonl").open("a", encoding="utf-8") as queries:
         queries.write(json.dumps({"_id": "fresh", "text": "When is the Ebro bridge built?"}) + "\n")
@@ -191,12 +181,12 @@ def test_queries_about_new_documents_are_counted_and_not_compared(
         qrels.write("fresh\tnew-0\t1\n")
     code, _, error = update(data, copy)
     assert code == 0
-    assert "1 query is about new documents alone" in error
+    assert "1 query is only about new documents" in error
     assert manifest_of(copy)["update"]["queries"] == 503
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivf-flat"])
-def test_an_approximate_index_is_built_again_and_admitted_again(
+def test_approximate_index_is_tested_again(
     kind: str, sample: Path, encoder: Path, tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]
 ) -> None:
     releases = tmp_path / "releases"
@@ -210,7 +200,7 @@ def test_an_approximate_index_is_built_again_and_admitted_again(
     assert (record["kind"], record["admitted"], record["margin"]) == ("index", True, 0.1)
 
 
-def test_a_projection_stays(
+def test_update_keeps_projection(
     sample: Path, encoder: Path, tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]
 ) -> None:
     releases = tmp_path / "releases"
@@ -226,7 +216,7 @@ def test_a_projection_stays(
     assert manifest["files"]["projection.safetensors"] == before["files"]["projection.safetensors"]
 
 
-def test_refusals_stay(tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]) -> None:
+def test_update_keeps_refusals(tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]) -> None:
     """The score by which queries are refused keeps its threshold, and is worked out in the newer corpus."""
     data, encoder = small(tmp_path / "small", 120, texts=120)
     with (data / "queries.jsonl").open("a", encoding="utf-8") as queries:
@@ -250,7 +240,7 @@ def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
     return failure(["update", *arguments], capfd)
 
 
-def test_bad_input_is_one_sentence_and_writes_nothing(
+def test_invalid_input_writes_nothing(
     sample: Path, copy: Path, first: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     there, data, empty = str(copy), str(sample), str(tmp_path / "empty")
@@ -261,7 +251,7 @@ def test_bad_input_is_one_sentence_and_writes_nothing(
     assert "--force: --no-promote" in refused([data, "--releases", there, "--force", "--no-promote"], capfd)
     assert "--split names one of: test" in refused([data, "--releases", there, "--split", "human"], capfd)
     few = newer(sample, tmp_path / "few", lambda documents: documents[:3])
-    assert "has 3 documents, fewer than the K = 5" in refused([str(few), "--releases", there], capfd)
+    assert "has 3 documents, fewer than K = 5" in refused([str(few), "--releases", there], capfd)
     typo = newer(sample, tmp_path / "typo", lambda documents: documents)
     with (typo / "qrels" / "test.tsv").open("a", encoding="utf-8") as qrels:
         qrels.write(f"{json.loads((typo / 'queries.jsonl').open().readline())['_id']}\tnever-was\t1\n")
@@ -269,7 +259,7 @@ def test_bad_input_is_one_sentence_and_writes_nothing(
     assert release_ids(copy) == [first]
 
 
-def test_a_release_that_cannot_be_read(
+def test_unreadable_release_is_rejected(
     sample: Path, copy: Path, first: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data = newer(sample, tmp_path / "newer", mixed_changes)
@@ -281,7 +271,7 @@ def test_a_release_that_cannot_be_read(
     assert "schema version 9" in refused([str(data), "--releases", str(other)], capfd)
 
 
-def test_another_promotion_meanwhile_is_not_undone(
+def test_concurrent_promotion_is_kept(
     sample: Path,
     copy: Path,
     first: str,

@@ -48,7 +48,7 @@ def served(start: Start) -> Iterator[Served]:
     page.process.communicate()
 
 
-def test_a_sample_is_judged_on_the_page(served: Served, data: Path) -> None:
+def test_page_judges_whole_sample(served: Served, data: Path) -> None:
     first = served.state
     assert (first["heading"], first["progress"]) == ("Result 1 of 5", "0 of 4 queries, 0 judgements")
     assert not {"score", "threshold", "kept"} & first.keys()
@@ -64,21 +64,21 @@ def test_a_sample_is_judged_on_the_page(served: Served, data: Path) -> None:
         last = served.press("s")
     assert last["message"] == "All queries of the sample are judged. Press q to stop."
     assert served.press("q")["stopped"] is True
-    told = served.process.communicate(timeout=30)[1].decode()
+    error = served.process.communicate(timeout=30)[1].decode()
     assert served.process.returncode == 0
-    assert "1 of 4 queries judged, 1 of them with a relevant passage" in told
+    assert "1 of 4 queries judged, 1 of them with a relevant passage" in error
 
 
-def test_a_page_that_is_open_twice_judges_nothing_unread(served: Served) -> None:
+def test_second_page_rejects_stale_judgement(served: Served) -> None:
     first = served.state["pair"]
     second = served.press("y", first)["pair"]
     assert second != first
     late = served.press("n", first)
-    assert (late["pair"], late["remark"]) == (second, "that result was judged before; here is the next one")
+    assert (late["pair"], late["remark"]) == (second, "that result was already judged; this is the next one")
     assert late["progress"] == "0 of 4 queries, 1 judgement"
 
 
-def test_nobody_else_can_read_or_answer(served: Served) -> None:
+def test_request_without_token_is_rejected(served: Served) -> None:
     root = httpx.URL(served.address).copy_with(path="/")
     token = served.address.rstrip("/").rpartition("/")[2]
     pair, key = served.state["pair"], {"key": "y", "pair": served.state["pair"]}
@@ -102,7 +102,7 @@ def test_nobody_else_can_read_or_answer(served: Served) -> None:
     assert served.state["progress"] == "0 of 4 queries, 0 judgements"
 
 
-def test_the_page_loads_nothing_from_elsewhere(served: Served) -> None:
+def test_page_loads_no_foreign_resource(served: Served) -> None:
     for name in ("", "playground/app.css", "playground/app.js", "state"):
         reply = served.http.get(name)
         policy = reply.headers["Content-Security-Policy"]
@@ -116,7 +116,7 @@ def test_the_page_loads_nothing_from_elsewhere(served: Served) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_the_page_in_a_browser(browser: Browser, served: Served, width: int, scheme: str) -> None:
+def test_page_works_in_browser(browser: Browser, served: Served, width: int, scheme: str) -> None:
     with opened(browser, served.address, width=width, scheme=scheme) as page:
         page.wait_for_selector("#keys button")
         assert violations(page) == []
@@ -137,7 +137,7 @@ def test_the_page_in_a_browser(browser: Browser, served: Served, width: int, sch
     assert served.process.wait(timeout=30) == 0
 
 
-def test_texts_of_the_corpus_are_texts(browser: Browser, served: Served) -> None:
+def test_corpus_text_is_not_markup(browser: Browser, served: Served) -> None:
     """The script of a hostile document is shown, not run."""
     hostile = served.state | {"text": [["<img src=x onerror='window.ran=1'>", False]]}
     with opened(browser, served.address) as page:
@@ -149,7 +149,7 @@ def test_texts_of_the_corpus_are_texts(browser: Browser, served: Served) -> None
         assert page.evaluate("window.ran") is None
 
 
-def test_a_port_that_is_taken(served: Served, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_taken_port_is_input_error(served: Served, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     port = httpx.URL(served.address).port
     assert cli.main([*command, "--judge", "ben", "--web", "--port", str(port)]) == 2
     assert f"taugate: --port {port}: cannot be used" in capsys.readouterr().err

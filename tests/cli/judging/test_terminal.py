@@ -66,7 +66,7 @@ def judged(data: Path) -> set[str]:
     return {line.split("\t")[0] for line in qrels.read_text(encoding="utf-8").splitlines()[1:]}
 
 
-def test_one_key_is_one_judgement(start: Start, data: Path) -> None:
+def test_key_press_stores_judgement(start: Start, data: Path) -> None:
     terminal = Terminal(start)
     first = terminal.wait_for(KEYS)
     assert "Result 1 of 5:" in first
@@ -76,8 +76,8 @@ def test_one_key_is_one_judgement(start: Start, data: Path) -> None:
     second = terminal.press("y")
     assert "Result 2 of 5:" in second
     assert "0 of 4 queries, 1 judgement" in second
-    assert "there is nothing to take back" not in terminal.press("u")
-    assert "there is nothing to take back" in terminal.press("u")
+    assert "there is nothing to undo" not in terminal.press("u")
+    assert "there is nothing to undo" in terminal.press("u")
     assert "Result 1 of 5:" in terminal.press("x")  # another key does nothing
     for place in range(5):
         screen = terminal.press("y" if place == 0 else "n")
@@ -86,14 +86,14 @@ def test_one_key_is_one_judgement(start: Start, data: Path) -> None:
     os.write(terminal.side, b"q")
     status, last = terminal.end()
     assert status == 0
-    assert "1 of 4 queries judged, 1 of them with a relevant passage; they stand for 503 queries" in last
-    assert "The same command goes on where you stopped." in last
+    assert "1 of 4 queries judged, 1 of them with a relevant passage; they represent 503 queries" in last
+    assert "Run the same command to resume." in last
     assert [each["action"] for each in journal(data)] == ["judge", "undo", *["judge"] * 5, "skip"]
     assert judged(data) == {journal(data)[0]["query"]}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_lost_when_the_process_ends(start: Start, data: Path, number: signal.Signals) -> None:
+def test_killed_process_keeps_judgements(start: Start, data: Path, number: signal.Signals) -> None:
     terminal = Terminal(start)
     terminal.wait_for(KEYS)
     for _ in range(7):
@@ -113,7 +113,7 @@ def test_nothing_is_lost_when_the_process_ends(start: Start, data: Path, number:
     assert again.end()[0] == 0
 
 
-def test_a_key_that_is_held_down_judges_one_result(start: Start, data: Path) -> None:
+def test_held_key_judges_one_result(start: Start, data: Path) -> None:
     terminal = Terminal(start)
     terminal.wait_for(KEYS)
     assert "0 of 4 queries, 1 judgement" in terminal.press("n" * 20)
@@ -122,48 +122,48 @@ def test_a_key_that_is_held_down_judges_one_result(start: Start, data: Path) -> 
     assert len(journal(data)) == 1
 
 
-def test_without_a_terminal_each_line_is_a_key(
+def test_line_without_terminal_is_key(
     command: list[str], data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n" + "n\n" * 4 + "Y\n\nn\n"))
     assert cli.main([*command, "--json"]) == 0
-    out, told = capsys.readouterr()
+    out, error = capsys.readouterr()
     printed = json.loads(out)
     assert (printed["judged"], printed["answerable"], printed["unanswerable"]) == (1, 1, 0)
     assert (printed["queries"], printed["population"], printed["judge"]) == (4, 503, "ana")
     assert (printed["agreements"], printed["disagreements"]) == ([], [])
-    assert "\x1b" not in told
+    assert "\x1b" not in error
     assert len(journal(data)) == 7
 
 
-def test_two_judges(command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_judges_report_agreement(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("y\nn\n" * 50))
     assert cli.main(command) == 0
     assert "Next: taugate calibrate" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin", io.StringIO("y\nn\ny\n" * 50))
     assert cli.main([*command, "--judge", "ben"]) == 0
-    told = capsys.readouterr().err
-    assert re.search(
-        r"ana and ben say the same of \d+ of 20 results; Cohen's kappa is -?\d\.\d\d \(95 % interval", told
-    )
-    assert re.search(r"\n\d+ results are disputed; until another judge decides with --disputed", told)
-    assert re.search(r"\n  \S+ for “.+”: relevant to (ana|ben), not to (ana|ben)\n", told)
-    count = int(re.findall(r"(\d+) results are disputed", told)[0])
+    error = capsys.readouterr().err
+    assert re.search(r"ana and ben agree on \d+ of 20 results; Cohen's kappa is -?\d\.\d\d \(95 % interval", error)
+    assert re.search(r"\n\d+ results are disputed; until another judge decides with --disputed", error)
+    assert re.search(r"\n  \S+ for “.+”: relevant to (ana|ben), not to (ana|ben)\n", error)
+    count = int(re.findall(r"(\d+) results are disputed", error)[0])
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n" * 50))
     assert cli.main([*command, "--judge", "cleo", "--disputed"]) == 0
-    told = capsys.readouterr().err
-    assert f"0 of {count} disputed results, 0 judgements" in told
-    assert f"{count - 1} of {count} disputed results, {count - 1} judgements" in told
-    assert "results are disputed" not in told
-    assert "ana and ben say the same" in told
-    assert "cleo say" not in told  # of results that were chosen for being disputed
+    error = capsys.readouterr().err
+    assert f"0 of {count} disputed results, 0 judgements" in error
+    assert f"{count - 1} of {count} disputed results, {count - 1} judgements" in error
+    assert "results are disputed" not in error
+    assert "ana and ben agree on" in error
+    assert "cleo agree" not in error  # of results that were chosen for being disputed
     assert cli.main([*command, "--judge", "cleo", "--disputed"]) == 0
     assert cli.main([*command, "--judge", "dora", "--disputed"]) == 2
     assert "no result of sample 1 is disputed; leave --disputed out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--judge", "../ana"], "--judge '../ana': use up to 64 letters, digits, dots, hyphens and underscores"),
         (["--split", ""], "--split '': use up to 64 letters"),
@@ -173,19 +173,19 @@ def test_two_judges(command: list[str], monkeypatch: pytest.MonkeyPatch, capsys:
         (["--release", "2099"], "holds no release '2099'"),
     ],
 )
-def test_bad_input_ends_with_one_sentence(
-    command: list[str], data: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+def test_bad_input_gives_one_sentence(
+    command: list[str], data: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     assert cli.main([*command, *words]) == 2
-    out, told = capsys.readouterr()
+    out, error = capsys.readouterr()
     assert out == ""
-    assert told.startswith("taugate: ")
-    assert said in told
-    assert told.count("\n") == 1
+    assert error.startswith("taugate: ")
+    assert message in error
+    assert error.count("\n") == 1
     assert not (data / "judgements").exists()
 
 
-def test_a_log_with_foreign_lines(
+def test_log_with_foreign_lines_is_read(
     command: list[str], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "queries.log"
@@ -195,12 +195,12 @@ def test_a_log_with_foreign_lines(
     assert not (data / "judgements").exists()
 
 
-def test_two_processes_of_one_judge(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+def test_second_process_of_judge_fails(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     first = Terminal(start)
     first.wait_for(KEYS)
     second = start(stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    told = second.communicate(timeout=30)[1].decode()
+    error = second.communicate(timeout=30)[1].decode()
     assert second.returncode == 2
-    assert "ana is judging in another process; end it, or give another name with --judge" in told
+    assert "ana is judging in another process; end it, or give another name with --judge" in error
     os.write(first.side, b"q")
     assert first.end()[0] == 0

@@ -50,7 +50,7 @@ def content_types(kinds: Mapping[str, str]) -> str:
     """Return the list of content types.
 
     Args:
-        kinds: Of parts, by name, after `application/vnd.openxmlformats-`.
+        kinds: Kinds of parts, by name, after `application/vnd.openxmlformats-`.
     """
     items = "".join(
         f'<Override PartName="/{name}" ContentType="application/vnd.openxmlformats-{kind}+xml"/>'
@@ -70,11 +70,11 @@ def docx(
     """Write a Word file.
 
     Args:
-        body: Its blocks as XML.
-        parts: More of them, below `word/`.
-        targets: Of the document.
+        body: Blocks of the document as XML.
+        parts: Further parts, below `word/`.
+        targets: Relations of the document.
     """
-    more = {f"word/{name}": content for name, content in (parts or {}).items()}
+    further = {f"word/{name}": content for name, content in (parts or {}).items()}
     return archive(
         {
             "[Content_Types].xml": content_types(
@@ -83,25 +83,25 @@ def docx(
             "_rels/.rels": relations({"r1": ("officeDocument", "word/document.xml")}),
             "word/document.xml": f"<w:document {NAMESPACES}><w:body>{body}</w:body></w:document>",
             "word/_rels/document.xml.rels": relations(targets or {}),
-            **more,
+            **further,
         }
     )
 
 
-def paragraph(text: str, more: str = "") -> str:
+def paragraph(text: str, further: str = "") -> str:
     """Return a paragraph of Word.
 
     Args:
         more: Runs behind its text, as XML.
     """
-    return f'<w:p><w:r><w:t xml:space="preserve">{text}</w:t></w:r>{more}</w:p>'
+    return f'<w:p><w:r><w:t xml:space="preserve">{text}</w:t></w:r>{further}</w:p>'
 
 
 def part(name: str, content: str) -> str:
     """Return a part of an office file.
 
     Args:
-        name: Of its root element.
+        name: Name of its root element.
     """
     return f"<{name} {NAMESPACES}>{content}</{name}>"
 
@@ -115,9 +115,9 @@ def xlsx(
     """Write a spreadsheet.
 
     Args:
-        sheets: The rows of each by name, as XML.
-        strings: Shared ones.
-        hidden: A sheet's name.
+        sheets: The rows of each sheet by name, as XML.
+        strings: Shared strings.
+        hidden: Name of a hidden sheet.
     """
     main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
     names = {f"r{number}": name for number, name in enumerate(sheets, start=1)}
@@ -153,7 +153,7 @@ def rows(*lines: Sequence[object]) -> str:
     """Return rows of a sheet as XML.
 
     Args:
-        lines: Cells; strings stand within their cell, and None leaves it out.
+        lines: Cells; strings are written inside their cell, and None omits it.
     """
     written = []
     for number, line in enumerate(lines, start=1):
@@ -176,8 +176,8 @@ def pptx(slides: Sequence[str], parts: Mapping[str, str | bytes] | None = None) 
     """Write a presentation.
 
     Args:
-        slides: The shapes of each as XML.
-        parts: More of them, by name.
+        slides: The shapes of each slide as XML.
+        parts: Further parts, by name.
     """
     names = {f"r{number}": f"slides/slide{number}.xml" for number in range(1, len(slides) + 1)}
     listed = "".join(f'<p:sldId id="{number}" r:id="r{number}"/>' for number in range(len(slides), 0, -1))
@@ -197,7 +197,7 @@ def shape(text: str, kind: str = "") -> str:
     """Return a shape of a slide.
 
     Args:
-        kind: Of its placeholder, such as title.
+        kind: Kind of its placeholder, such as title.
     """
     placeholder = f'<p:nvPr><p:ph type="{kind}"/></p:nvPr>' if kind else ""
     lines = "".join(f"<a:p><a:r><a:t>{line}</a:t></a:r></a:p>" for line in text.split("\n"))

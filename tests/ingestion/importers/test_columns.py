@@ -1,4 +1,4 @@
-"""Columns of text that are numbers, dates or booleans, and those that only look like it."""
+"""Columns of numbers, dates or booleans, and columns that only look like them."""
 
 import pytest
 
@@ -23,10 +23,10 @@ from taugate.retrieval.documents.store import Scalar
         (["31/12/2024", "01/02/2024"], ["2024-12-31", "2024-02-01"]),
     ],
 )
-def test_a_column_of_one_kind_is_typed(values: list[str], typed: list[Scalar]) -> None:
-    found = typed_column(values)
-    assert found is not None and found == (typed, None)
-    assert [type(value) for value in found[0]] == [type(value) for value in typed]
+def test_uniform_column_is_typed(values: list[str], typed: list[Scalar]) -> None:
+    results = typed_column(values)
+    assert results is not None and results == (typed, None)
+    assert [type(value) for value in results[0]] == [type(value) for value in typed]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_column_of_one_kind_is_typed(values: list[str], typed: list[Scalar]) -
         ["yes", "no"],
     ],
 )
-def test_a_column_of_codes_or_of_several_kinds_stays_text(values: list[str]) -> None:
+def test_mixed_column_remains_text(values: list[str]) -> None:
     assert typed_column(values) is None
 
 
@@ -57,17 +57,17 @@ def test_a_column_of_codes_or_of_several_kinds_stays_text(values: list[str]) -> 
         (["1,234", "12,500"], "1,234 may be a number of thousands or a decimal"),
     ],
 )
-def test_an_ambiguous_column_stays_text_with_the_reason(values: list[str], reason: str) -> None:
+def test_ambiguous_column_remains_text_with_reason(values: list[str], reason: str) -> None:
     assert typed_column(values) == (values, reason)
 
 
-def test_rows_without_a_text_field_show_values_as_written_and_filter_on_them() -> None:
+def test_typed_cells_are_shown_as_written() -> None:
     parsed = parse_delimited(b"name;price;on\nPump;3,50;5.6.2024\nSeal;12,00;31.12.2024\n")
     assert parsed.documents[0].text == "name: Pump\nprice: 3,50\non: 5.6.2024"
     assert parsed.documents[0].metadata == {"name": "Pump", "price": 3.5, "on": "2024-06-05"}
 
 
-def test_an_ambiguous_column_is_named() -> None:
+def test_ambiguous_column_is_noted() -> None:
     parsed = parse_delimited(b"text,on\na,01/02/2024\nb,03/04/2024\n")
     assert parsed.notes == ("keeps the column on as text: 01/02/2024 may begin with the day or with the month",)
     assert parsed.documents[0].metadata == {"on": "01/02/2024"}

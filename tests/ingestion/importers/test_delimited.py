@@ -1,4 +1,4 @@
-"""Delimited text: every text comes back whole, whatever program wrote it, and what is irregular is named."""
+"""Delimited text of any program: texts are read exactly, and irregular rows are noted."""
 
 import csv
 import io
@@ -75,7 +75,7 @@ def texts_of(parsed: ParsedFile) -> list[str]:
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("shift", range(len(TEXTS)))
 @pytest.mark.parametrize("count", [2, 3, 5, 7])
-def test_texts_of_any_dialect_come_back_whole(writer: str, shift: int, count: int) -> None:
+def test_texts_of_any_dialect_read_exactly(writer: str, shift: int, count: int) -> None:
     texts = (TEXTS[shift:] + TEXTS[:shift])[:count]
     for rows, column in (
         ([["id", "text"], *([f"p{number}", text] for number, text in enumerate(texts))], 1),
@@ -90,18 +90,18 @@ def test_texts_of_any_dialect_come_back_whole(writer: str, shift: int, count: in
 
 @pytest.mark.parametrize("writer", [*WRITERS][:9])
 @pytest.mark.parametrize("shift", range(len(TEXTS)))
-def test_texts_of_one_column_come_back_whole(writer: str, shift: int) -> None:
+def test_texts_of_one_column_read_exactly(writer: str, shift: int) -> None:
     texts = TEXTS[shift:] + TEXTS[:shift]
     parsed = parse_delimited(WRITERS[writer]([["text"], *([text] for text in texts)]).encode())
     assert words(texts_of(parsed)) == words(texts)
 
 
-def test_quotes_of_a_tab_separated_file_without_quoting_are_content() -> None:
+def test_quotes_in_unquoted_tsv_are_content() -> None:
     parsed = parse('id\ttext\n1\t"Hello" he said.\n2\tHe said "no\n3\t"Whole"\n')
     assert texts_of(parsed) == ['"Hello" he said.', 'He said "no', '"Whole"']
 
 
-def test_lines_of_a_field_that_look_like_rows_stay_in_their_field() -> None:
+def test_multiline_field_resembling_rows_kept() -> None:
     for text in (
         'id,text\n1,"Line one\nline two, more"\n2,Bye\n',
         '"id";"text"\n"1";"Line one\nline two; more"\n"2";"Bye"\n',
@@ -109,7 +109,7 @@ def test_lines_of_a_field_that_look_like_rows_stay_in_their_field() -> None:
         assert texts_of(parse(text))[0].startswith("Line one\nline two")
 
 
-def test_rows_of_a_file_without_quoting_are_not_joined_by_stray_quotes() -> None:
+def test_stray_quotes_join_no_rows() -> None:
     assert texts_of(parse('id\ttext\n1\t"Hello there\n2\tworld"\n3\tBye\n')) == ['"Hello there', 'world"', "Bye"]
 
 
@@ -147,51 +147,51 @@ def test_rows_of_a_file_without_quoting_are_not_joined_by_stray_quotes() -> None
         "drawn",
     ],
 )
-def test_other_forms_of_delimited_text_are_read(raw: str | bytes, texts: list[str]) -> None:
+def test_rare_forms_of_delimited_text_read(raw: str | bytes, texts: list[str]) -> None:
     assert texts_of(parse(raw)) == texts
 
 
 @pytest.mark.parametrize("above", ["Price list 2024\n\n", "Price list 2024,,\n,,\n", "# Price list 2024\n"])
-def test_lines_above_the_header_are_the_title(above: str) -> None:
+def test_lines_above_header_become_title(above: str) -> None:
     first, second = parse(f"{above}name,price,text\nPump,3.50,It starts.\nSeal,4.00,Replace it.\n").documents
     assert (first.text, first.title.lstrip("# ")) == ("It starts.", "Price list 2024")
     assert second.metadata == {"name": "Seal", "price": 4.0}
 
 
-def test_long_lines_above_the_header_are_a_document() -> None:
+def test_long_lines_above_header_become_document() -> None:
     above = "This file was exported for the crew. " * 10
     documents = parse(f"{above}\n\nid,text\np1,Hello\np2,Bye\n").documents
     assert [(document.key, document.title) for document in documents] == [("p1", ""), ("p2", ""), ("0", "")]
     assert documents[2].text == above.strip()
 
 
-def test_rows_with_another_number_of_fields_are_named_and_keep_their_words() -> None:
+def test_irregular_rows_noted_and_keep_words() -> None:
     parsed = parse("id,text,price\n1,hello,3.5\n2,Hello, world,4.5\n3,short\n4,ok,5.5\n5,more,6\n")
     assert parsed.notes == ("2 rows have another number of fields than the header: lines 3, 4",)
     assert texts_of(parsed) == ["hello", "Hello, world", "short", "ok", "more"]
     assert [document.metadata.get("price") for document in parsed.documents] == [3.5, 4.5, None, 5.5, 6.0]
 
 
-def test_a_quote_that_does_not_end_damages_its_own_row_alone() -> None:
+def test_unclosed_quote_damages_only_its_row() -> None:
     parsed = parse('id,text\n1,"Hello, world\n2,"Fine, this"\n3,plain\n4,"Last,\none"\n')
     assert texts_of(parsed) == ["Hello, world", "Fine, this", "plain", "Last,\none"]
     assert parsed.notes == ("1 row has quotes that do not match: line 2",)
 
 
-def test_a_table_without_a_header_keeps_its_first_row() -> None:
+def test_table_without_header_keeps_its_first_row() -> None:
     parsed = parse("0\tThe presence of communication was important.\n7\tThe atomic bomb helped to end it.\n")
     assert [document.key for document in parsed.documents] == ["0", "7"]
     assert texts_of(parsed) == ["The presence of communication was important.", "The atomic bomb helped to end it."]
     assert parsed.notes == ("has no row that names its columns; column 1 is the id, and column 2 the text",)
 
 
-def test_columns_of_one_name_or_none_are_kept_apart() -> None:
+def test_unnamed_and_equal_columns_kept_apart() -> None:
     parsed = parse("name,name,\na,b,c\nd,e,f\n")
     assert texts_of(parsed) == ["name: a\nname_: b\n_: c", "name: d\nname_: e\n_: f"]
     assert parsed.notes == ("has several columns named name",)
 
 
-def test_a_header_of_questions_or_years_is_a_header() -> None:
+def test_header_of_questions_or_years_recognized() -> None:
     (survey, _) = parse(
         "Time,How did you like it here?\nMay,Very much indeed it was.\nJune,Not at all, no.\n"
     ).documents
@@ -200,13 +200,13 @@ def test_a_header_of_questions_or_years_is_a_header() -> None:
     assert years.metadata == {"country": "Germany", "2019": 3, "2020": 4}
 
 
-def test_ids_that_are_not_unique_are_metadata() -> None:
+def test_repeated_ids_are_metadata() -> None:
     documents = parse("id,text\na,One\na,Two\n").documents
     assert [(document.key, document.metadata["id"]) for document in documents] == [("1", "a"), ("2", "a")]
 
 
 @pytest.mark.parametrize("text", ["id,text\n", "text\n", " \n\n"])
-def test_a_header_alone_is_no_table(text: str) -> None:
+def test_header_without_rows_is_refused(text: str) -> None:
     with pytest.raises(UnreadableFile):
         parse_delimited(text.encode())
 
@@ -217,7 +217,7 @@ def test_thousands_of_columns_are_read() -> None:
     assert document.text.count(": v") == 3000 and document.metadata == {}
 
 
-def test_questions_in_the_first_row_are_a_row() -> None:
+def test_question_in_first_row_is_data() -> None:
     parsed = parse('How do I reset it?,Hold the key for five seconds.\nWho reads it?,"The company, once a year."\n')
     first, second = texts_of(parsed)
     assert first == "How do I reset it?\nHold the key for five seconds."
@@ -226,11 +226,11 @@ def test_questions_in_the_first_row_are_a_row() -> None:
     assert short == "Who?\nAnn."
 
 
-def test_numbers_with_an_exponent_or_many_digits_are_not_lost() -> None:
+def test_unusual_numbers_lose_no_words() -> None:
     (small, _) = parse("id,text,v\n1,Pump,1.5e-3\n2,Valve,0.12345678901234567890\n").documents
     assert small.metadata == {"v": 0.0015}
 
 
-def test_a_line_below_the_table_is_kept() -> None:
+def test_line_below_the_table_kept() -> None:
     parsed = parse("id | text\n----+------\n1 | Hello\n2 | Bye\n(2 rows)\n")
     assert [text.strip() for text in texts_of(parsed)] == ["Hello", "Bye", "(2 rows)"]

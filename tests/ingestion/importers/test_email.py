@@ -1,4 +1,4 @@
-"""Mails as text: headers, forms of the text, attached files, mailboxes."""
+"""Emails as text: headers, forms of the text, attached files, mailboxes."""
 
 from email.message import EmailMessage
 
@@ -11,7 +11,7 @@ from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 
 
 def mail(text: str, subject: str = "Seal of pump 7") -> EmailMessage:
-    """Return a mail with a text."""
+    """Return an email with a text."""
     message = EmailMessage()
     message["Subject"], message["From"], message["To"] = subject, "Ada <ada@example.org>", "bob@example.org"
     message["Date"] = "Mon, 05 Feb 2024 10:00:00 +0100"
@@ -20,19 +20,19 @@ def mail(text: str, subject: str = "Seal of pump 7") -> EmailMessage:
 
 
 def read(raw: bytes, kind: str = ".eml") -> ParsedFile:
-    """Return what is read of a mail, after a check that it keeps the words of the file."""
+    """Return the parsed email, after a check that it keeps the words of the file."""
     parsed = PARSERS[kind](raw)
     assert share_kept(parsed.source_text, parsed.documents) == 1
     return parsed
 
 
-def test_a_mail_has_its_subject_as_title_and_its_headers_as_metadata() -> None:
+def test_email_headers_become_title_and_metadata() -> None:
     document = read(mail("The seal leaks.\n\nReplace it.\n").as_bytes()).documents[0]
     assert (document.title, document.text) == ("Seal of pump 7", "The seal leaks.\n\nReplace it.")
     assert document.metadata == {"from": "Ada <ada@example.org>", "to": "bob@example.org", "created": "2024-02-05"}
 
 
-def test_the_form_of_the_text_with_more_words_is_read() -> None:
+def test_body_form_with_more_words_read() -> None:
     short, equal = mail("Open this in a browser."), mail("The seal of the pump leaks.")
     for message in (short, equal):
         message.add_alternative("<h1>Seal</h1><p>The seal of the pump leaks.</p>", subtype="html")
@@ -41,7 +41,7 @@ def test_the_form_of_the_text_with_more_words_is_read() -> None:
     assert read(equal.as_bytes()).documents[0].text == "The seal of the pump leaks."
 
 
-def test_old_encodings_of_headers_and_text_are_read() -> None:
+def test_legacy_email_encodings_are_decoded() -> None:
     raw = (
         b"Subject: =?iso-8859-1?Q?Gr=F6=DFe?=\r\nContent-Type: text/plain; charset=iso-8859-1\r\n"
         b"Content-Transfer-Encoding: 8bit\r\n\r\nGr\xf6\xdfe der Pumpe\r\n"
@@ -50,7 +50,7 @@ def test_old_encodings_of_headers_and_text_are_read() -> None:
     assert (document.title, document.text) == ("Größe", "Größe der Pumpe")
 
 
-def test_attached_files_are_documents_and_others_are_named() -> None:
+def test_attached_files_become_documents() -> None:
     message = mail("See the list.")
     message.add_attachment(b"part,days\nseal,30\nring,60\n", "text", "csv", filename="parts.csv")
     message.add_attachment(b"\x89PNG", "image", "png", filename="photo.png")
@@ -60,33 +60,33 @@ def test_attached_files_are_documents_and_others_are_named() -> None:
         ("", "Seal of pump 7", "See the list."),
         ("parts.csv/1", "", "part: seal\ndays: 30"),
         ("parts.csv/2", "", "part: ring\ndays: 60"),
-        ("mail 3", "Inner", "Inner words."),
+        ("email 3", "Inner", "Inner words."),
     ]
-    assert parsed.notes == ("holds an attached file that is not read: photo.png is of a kind that is not read",)
+    assert parsed.notes == ("has an attached file that cannot be read: photo.png is of a kind that is not read",)
 
 
-def test_two_attached_files_of_one_name_have_different_keys() -> None:
+def test_attached_files_of_equal_name_get_distinct_keys() -> None:
     message = mail("Two files.")
     for text in ("One.", "Two."):
         message.add_attachment(text.encode(), "text", "plain", filename="note.txt")
     assert [document.key for document in read(message.as_bytes()).documents] == ["", "note.txt", "note.txt (2)"]
 
 
-def test_logos_and_signatures_are_not_named() -> None:
+def test_logos_and_signatures_are_not_reported() -> None:
     message = mail("Text")
     message.add_attachment(b"\x89PNG", "image", "png", filename="logo.png", cid="<logo>")
     message.add_attachment(b"x", "application", "pkcs7-signature", filename="smime.p7s")
     assert read(message.as_bytes()).notes == ()
 
 
-def test_a_mail_that_is_cut_off_is_named() -> None:
+def test_truncated_email_is_noted() -> None:
     message = mail("First part.")
     message.add_attachment(b"Second part.", "text", "plain", filename="a.txt")
     raw = message.as_bytes()
     assert read(raw[: raw.rindex(b"--=")]).notes == ("is damaged (CloseBoundaryNotFoundDefect); text may be missing",)
 
 
-def test_the_mails_of_a_mailbox_are_documents() -> None:
+def test_mailbox_emails_become_documents() -> None:
     raw = (
         b"From ada@example.org Mon Feb  5 10:00:00 2024\nSubject: One\n\nFirst mail\n>From the start\n\n"
         b"From bob@example.org Mon Feb  5 11:00:00 2024\nSubject: Two\n\nSecond mail\n"
@@ -98,16 +98,16 @@ def test_the_mails_of_a_mailbox_are_documents() -> None:
     ]
 
 
-def test_mails_within_mails_end_at_a_depth() -> None:
+def test_nested_emails_have_depth_limit() -> None:
     message = mail("Innermost")
     for _ in range(15):
         outer = mail("Outer")
         outer.add_attachment(message)
         message = outer
     parsed = parse_email(message.as_bytes(), lambda name, raw: ParsedFile([], ""))
-    assert parsed.notes[0].startswith("holds an attached file that is not read: mail 1 is attached too deeply")
+    assert parsed.notes[0].startswith("has an attached file that cannot be read: email 1 is attached too deeply")
 
 
-def test_text_without_a_header_is_no_mail() -> None:
-    with pytest.raises(UnreadableFile, match="is not a mail"):
+def test_text_without_email_header_refused() -> None:
+    with pytest.raises(UnreadableFile, match="is not an email"):
         PARSERS[".eml"](b"\nOnly text.\n")

@@ -1,4 +1,4 @@
-"""Web pages: what they say reaches the document whole, without their navigation, and what is lost is counted."""
+"""Web pages: the complete content reaches the document, without navigation, and lost words are counted."""
 
 import random
 import re
@@ -13,7 +13,7 @@ PROSE = "The pump starts when the pressure falls below two bars, and it stops at
 
 
 def text_of(body: str) -> str:
-    """Return the text of a page whose words must all be in it."""
+    """Return the text of a page, after a check that it keeps all words."""
     file = parse_html(f"<!DOCTYPE html><html><head><title>T</title></head><body>{body}</body></html>".encode())
     assert share_kept(file.source_text, file.documents) == 1
     return file.documents[0].text
@@ -45,7 +45,7 @@ def text_of(body: str) -> str:
         ("<ol><li>one<li>two</ol>", "* one\n* two"),
     ],
 )  # fmt: skip
-def test_text_that_a_page_may_hide_is_kept(body: str, text: str) -> None:
+def test_hidden_text_is_kept(body: str, text: str) -> None:
     assert text_of(body) == text
 
 
@@ -61,7 +61,7 @@ def test_text_that_a_page_may_hide_is_kept(body: str, text: str) -> None:
         ("<hr><p>title: x</p><hr><p>rest</p>", "title: x\n\nrest"),
     ],
 )
-def test_text_that_looks_like_markup_is_kept(body: str, text: str) -> None:
+def test_text_resembling_markup_is_kept(body: str, text: str) -> None:
     assert text_of(body) == text
 
 
@@ -78,7 +78,7 @@ def test_text_that_looks_like_markup_is_kept(body: str, text: str) -> None:
         ("<svg><title>Chart</title><text>flow</text></svg>", "Chart\n\nflow"),
     ],
 )  # fmt: skip
-def test_words_are_divided_as_a_browser_shows_them(body: str, text: str) -> None:
+def test_words_divided_as_in_browser(body: str, text: str) -> None:
     assert text_of(body) == text
 
 
@@ -113,18 +113,18 @@ def test_navigation_is_left_out(menu: str) -> None:
         f"<h1>A</h1><ul class=menu>{LINKS.replace('</a>', ' of the parts</a>')}</ul><p>{PROSE}</p>",
     ],
 )  # fmt: skip
-def test_links_that_are_the_content_are_kept(body: str) -> None:
+def test_content_links_are_kept(body: str) -> None:
     assert {"One", "Two", "Three"} <= set(re.findall(r"\w+", text_of(body)))
 
 
-def test_a_table_of_layout_becomes_its_parts() -> None:
+def test_layout_table_becomes_its_parts() -> None:
     inner = "<table><tr><th>a</th></tr><tr><td>1</td></tr></table>"
     assert (
         text_of(f"<table><tr><td><h1>Pump</h1></td><td>{inner}</td></tr></table>") == "# Pump\n\n| a |\n| --- |\n| 1 |"
     )
 
 
-def test_elements_that_are_nested_too_deeply_are_refused() -> None:
+def test_deeply_nested_page_is_refused() -> None:
     with pytest.raises(UnreadableFile, match="nested too deeply"):
         parse_html(b"<div>" * 300 + b"x")
 
@@ -146,8 +146,8 @@ def without_some(rng: random.Random, page: str, sign: str) -> str:
     return page
 
 
-def test_two_hundred_damaged_pages_lose_no_words_in_silence() -> None:
-    """The page's own words are numbered, so that they are told from its markup without parsing it."""
+def test_damaged_pages_report_lost_words() -> None:
+    """The page's words are numbered, to distinguish them from its markup without parsing."""
     numbers = (f"w{number:04}" for number in range(10_000))
     paragraphs = "".join(
         f'<div class="part" id="p{part}"><h2>{next(numbers)}</h2>'
@@ -183,8 +183,8 @@ def test_two_hundred_damaged_pages_lose_no_words_in_silence() -> None:
         "<input type=button value='How do I reset it?'><div hidden>Hold the green key.</div>",
     ],
 )
-def test_questions_in_a_banner_are_kept_and_menus_that_open_are_not(holder: str, question: str) -> None:
+def test_banner_questions_kept_without_menus(holder: str, question: str) -> None:
     menu = f"<button>Products</button><ul hidden>{LINKS}</ul><details><summary>All</summary>{LINKS}</details>"
-    rest = f"<h1>Pump</h1><p>{PROSE}</p>"
-    assert "Hold the green key." in text_of(f"<{holder}>{question}</{holder}>{rest}")
-    assert text_of(f"<{holder}>{menu}</{holder}>{rest}") == f"# Pump\n\n{PROSE.strip()}"
+    remainder = f"<h1>Pump</h1><p>{PROSE}</p>"
+    assert "Hold the green key." in text_of(f"<{holder}>{question}</{holder}>{remainder}")
+    assert text_of(f"<{holder}>{menu}</{holder}>{remainder}") == f"# Pump\n\n{PROSE.strip()}"

@@ -1,4 +1,4 @@
-"""Labels of encodings in web pages mean what browsers mean."""
+"""Labels of encodings in web pages have the same meaning as in browsers."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def page(label: str, text: str, encoding: str) -> bytes:
         ("ibm850", "Größe", "cp850"),
     ],
 )
-def test_labels_mean_what_the_encoding_standard_says(label: str, text: str, encoding: str) -> None:
+def test_encoding_labels_follow_the_standard(label: str, text: str, encoding: str) -> None:
     decoded = decode_page(page(label, text, encoding))
     assert decoded.text.endswith(text) and decoded.notes == ()
 
@@ -53,7 +53,7 @@ def test_labels_mean_what_the_encoding_standard_says(label: str, text: str, enco
         (page("big5", "", "ascii") + b"\xa3\xe1", "€"),
     ],
 )  # fmt: skip
-def test_the_label_is_found_and_a_byte_order_mark_wins(raw: bytes, text: str) -> None:
+def test_byte_order_mark_overrides_label(raw: bytes, text: str) -> None:
     decoded = decode_page(raw)
     assert decoded.text.endswith(text) and not decoded.text.startswith("\ufeff") and decoded.notes == ()
 
@@ -63,18 +63,18 @@ def test_the_label_is_found_and_a_byte_order_mark_wins(raw: bytes, text: str) ->
     [
         ("<p>Die Größe der Tür".encode("cp1252"), "Größe der Tür", "is read as windows-1252"),
         ("<p>насос начинает работать".encode("cp1251"), "насос начинает", "is read as windows-1251"),
-        (page("us-ascii", "in the café", "utf-8"), "café", "says that it is us-ascii and is read as utf-8"),
-        (page("utf-8", "Die Größe der Tür", "cp1252"), "Größe", "says that it is utf-8 and is read as windows-1252"),
+        (page("us-ascii", "in the café", "utf-8"), "café", "is labelled as us-ascii but read as utf-8"),
+        (page("utf-8", "Die Größe der Tür", "cp1252"), "Größe", "is labelled as utf-8 but read as windows-1252"),
         (page("utf-8", "Größe € Tür", "utf-8") + b" caf\xe9 \xe2\x80", "Größe € Tür café \ufffd",
-         "is read as utf-8, and bytes that are none as windows-1252"),
+         "is read as utf-8, and invalid bytes as windows-1252"),
     ],
 )  # fmt: skip
-def test_a_guess_is_noted(raw: bytes, text: str, note: str) -> None:
+def test_guessed_encoding_is_noted(raw: bytes, text: str, note: str) -> None:
     decoded = decode_page(raw)
     assert text in decoded.text and decoded.notes == (note,)
 
 
-def test_a_wrong_byte_costs_one_character() -> None:
+def test_invalid_byte_costs_one_character() -> None:
     for label, encoding in (("gb2312", "gbk"), ("shift_jis", "cp932"), ("euc-kr", "cp949"), ("big5", "big5")):
         raw = page(label, "<p>", "ascii") + b"\xff</p><p>" + "水水".encode(encoding) + b"</p>"
         text = decode_page(raw).text

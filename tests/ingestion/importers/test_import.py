@@ -1,4 +1,4 @@
-"""`taugate import`: files of each kind become documents; what cannot be read is named; the difference is counted."""
+"""`taugate import`: files of each kind become documents, unreadable ones are reported, and changes are counted."""
 
 import gzip
 import json
@@ -65,9 +65,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_files_of_each_kind_become_documents(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = imported(capsys, folder, "--to", tmp_path / "data")
+    results = imported(capsys, folder, "--to", tmp_path / "data")
     lines = corpus(tmp_path / "data")
-    assert found["skipped"] == [] and found["documents"] == found["added"] == len(lines) == 11
+    assert results["skipped"] == [] and results["documents"] == results["added"] == len(lines) == 11
     assert lines["a.txt"]["text"].startswith("Größe of the pump")
     assert lines["b.md"]["title"] == "Motors" and lines["b.md"]["metadata"]["created"] == "2023-01-02"
     assert lines["d.csv/x1"]["text"] == "A seal, blue" and lines["d.csv/x2"]["metadata"]["price"] == 4
@@ -83,7 +83,7 @@ def test_files_of_each_kind_become_documents(folder: Path, tmp_path: Path, capsy
     assert not any(word in page["text"] for word in ("Home", "Three", "Imprint", "alert"))
 
 
-def test_a_second_import_counts_what_changed(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repeated_import_counts_changes(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "data"
     imported(capsys, folder, "--to", data)
     before = (data / "corpus.jsonl").read_bytes()
@@ -95,24 +95,24 @@ def test_a_second_import_counts_what_changed(folder: Path, tmp_path: Path, capsy
     (folder / "a.txt").unlink()
     dry = imported(capsys, folder, "--to", data, "--dry-run")
     assert (data / "corpus.jsonl").read_bytes() == before
-    found = imported(capsys, folder, "--to", data)
-    assert dry == found
-    assert [found[name] for name in ("added", "changed", "removed")] == [1, 1, 1]
+    results = imported(capsys, folder, "--to", data)
+    assert dry == results
+    assert [results[name] for name in ("added", "changed", "removed")] == [1, 1, 1]
 
 
-def test_long_documents_are_chunks_with_parent_and_span(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_documents_become_chunks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(f"Sentence {i} tells how the pump is cleaned." for i in range(200))
     (tmp_path / "long.txt").write_text(text)
-    found = imported(capsys, tmp_path / "long.txt", "--to", tmp_path / "data", "--chunks", "128")
+    results = imported(capsys, tmp_path / "long.txt", "--to", tmp_path / "data", "--chunks", "128")
     lines = corpus(tmp_path / "data")
-    assert found["documents"] == 1 and found["chunks"] == len(lines) > 5
+    assert results["documents"] == 1 and results["chunks"] == len(lines) > 5
     assert [*lines] == [f"long.txt#{i}" for i in range(len(lines))]
     assert all(line["parent"] == "long.txt" and line["text"] == text[slice(*line["span"])] for line in lines.values())
     whole = imported(capsys, tmp_path / "long.txt", "--to", tmp_path / "whole", "--chunks", "off")
     assert whole["chunks"] == 1 and corpus(tmp_path / "whole")["long.txt"]["text"] == text
 
 
-def test_what_cannot_be_read_is_named_with_its_reason(
+def test_unreadable_files_reported_with_reason(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outside = tmp_path / "secret.txt"
@@ -134,30 +134,30 @@ def test_what_cannot_be_read_is_named_with_its_reason(
     (folder / "loop").symlink_to(folder)
     os.mkfifo(folder / "pipe.txt")
     os.close(os.open(os.fsencode(folder) + b"/bad\xff\nname.txt", os.O_CREAT | os.O_WRONLY))
-    found = imported(capsys, folder, "--to", tmp_path / "data")
-    reasons = {Path(each["path"]).name: each["reason"] for each in found["skipped"]}
-    assert found["documents"] == 11
+    results = imported(capsys, folder, "--to", tmp_path / "data")
+    reasons = {Path(item["path"]).name: item["reason"] for item in results["skipped"]}
+    assert results["documents"] == 11
     assert reasons == {
-        "bad.pdf": "is not a PDF, or a damaged one",
-        "bad.docx": "is not a Word file, or a damaged one",
+        "bad.pdf": "is not a PDF, or is damaged",
+        "bad.docx": "is not a Word file, or is damaged",
         "bad.json": "is not JSON: expecting property name enclosed in double quotes on line 1",
         "bad.jsonl": "line 2 is not JSON: expecting value",
-        "bad.parquet": "is not Parquet, or a damaged file",
+        "bad.parquet": "is not Parquet, or is damaged",
         "bad.txt": "is not text",
-        "bad.txt.gz": "is not a gzip file, or a damaged one",
+        "bad.txt.gz": "is not a gzip file, or is damaged",
         "empty.md": "is empty",
         "deep.html": "is nested too deeply",
         "film.mp4": reasons["film.mp4"],
         "link.txt": "is a link that leads out of the source",
-        "loop": "is a link to the source itself, which is read already",
-        "pipe.txt": "is not a plain file",
+        "loop": "is a link to the source itself, which has already been read",
+        "pipe.txt": "is not a regular file",
         "bad\ufffd\nname.txt": "is empty",
     }
     assert reasons["film.mp4"].startswith("is of a kind that is not read; save it as text,")
     assert "never read" not in (tmp_path / "data" / "corpus.jsonl").read_text()
 
 
-def test_names_that_no_qrels_line_can_hold_are_encoded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_invalid_in_qrels_encoded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "s"
     source.mkdir()
     for name in (b"a\tb.txt", b"c\xff.txt"):
@@ -178,10 +178,10 @@ def test_names_that_no_qrels_line_can_hold_are_encoded(tmp_path: Path, capsys: p
         (["files", "--to", "data", "--chunks", "300"], "reads at most 256 tokens"),
         (["files", "--to", "data", "--chunks", "many"], "give auto, off, or a number"),
         (["files", "--to", "data", "--overlap", "200"], "give 0 to 64 tokens"),
-        (["files", "--to", "files/a.txt"], "is a file; --to names a folder"),
+        (["files", "--to", "files/a.txt"], "is a file; name a folder with --to"),
     ],
 )
-def test_bad_input_is_one_message_and_nothing_is_written(
+def test_bad_input_writes_nothing(
     folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -198,21 +198,21 @@ def test_bad_input_is_one_message_and_nothing_is_written(
     Path("other/import.json").write_text('{"schema_version": 9}')
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert cli.main(["import", *arguments]) == 2
-    said = capsys.readouterr().err.strip()
-    assert message in said and "\n" not in said
+    messages = capsys.readouterr().err.strip()
+    assert message in messages and "\n" not in messages
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_an_encoder_without_a_tokenizer_is_refused(
+def test_encoder_without_tokenizer_is_refused(
     folder: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     untokenized = shutil.copytree(encoder, tmp_path / "encoder", ignore=shutil.ignore_patterns("tokenizer.json"))
     assert cli.main(["import", str(folder), "--to", str(tmp_path / "data"), "--encoder", str(untokenized)]) == 2
-    assert "has no tokenizer.json that can be read" in capsys.readouterr().err
+    assert "cannot read tokenizer.json" in capsys.readouterr().err
     assert not (tmp_path / "data").exists()
 
 
-def test_sources_of_one_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sources_of_equal_name_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a", "b"):
         (tmp_path / name / "docs").mkdir(parents=True)
         (tmp_path / name / "docs" / "x.txt").write_text("text")
@@ -222,30 +222,26 @@ def test_sources_of_one_name_are_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert not (tmp_path / "data").exists()
 
 
-def test_a_file_that_takes_all_memory_is_named_and_the_next_one_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_memory_exhausting_file_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "s"
     source.mkdir()
     (source / "a.html").write_text("<p>hello world</p>" * (3 << 20))
     (source / "b.txt").write_text("text")
-    found = imported(capsys, source, "--to", tmp_path / "data")
-    assert [each["reason"] for each in found["skipped"]] == ["takes too much memory to read"]
+    results = imported(capsys, source, "--to", tmp_path / "data")
+    assert [item["reason"] for item in results["skipped"]] == ["takes too much memory to read"]
     assert [*corpus(tmp_path / "data")] == ["b.txt"]
 
 
-def test_a_tab_separated_file_keeps_its_commas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tab_separated_file_keeps_its_commas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "t.tsv").write_text("text\nHello, world, one\nGood, bye, two\n")
     imported(capsys, tmp_path / "t.tsv", "--to", tmp_path / "data")
     assert [line["text"] for line in corpus(tmp_path / "data").values()] == ["Hello, world, one", "Good, bye, two"]
 
 
-def test_a_field_with_numbers_in_one_file_and_text_in_another_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_field_of_mixed_types_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "s"
     source.mkdir()
     (source / "a.csv").write_text("text,year,size\nOne,2001,3\n")
     (source / "b.json").write_text('[{"text": "Two", "year": "2001", "size": 4}]')
     assert cli.main(["import", str(source), "--to", str(tmp_path / "data")]) == 0
-    assert "values of several kinds, of which a filter finds one: year\n" in capsys.readouterr().err
+    assert "fields with values of several types, of which a filter matches only one: year\n" in capsys.readouterr().err

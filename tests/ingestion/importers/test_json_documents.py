@@ -1,4 +1,4 @@
-"""JSON: what lies below the first level becomes text, and each object that is a record becomes a document."""
+"""JSON: nested values become text, and each object that is a record becomes a document."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ def texts_of(documents: list[ParsedDocument]) -> dict[str, str]:
     return {document.key: document.text for document in documents}
 
 
-def test_flat_records_keep_their_text_metadata_and_keys() -> None:
+def test_flat_records_keep_text_metadata_and_keys() -> None:
     (document,) = parse(
         [{"_id": "k", "title": "T", "text": "Body", "price": 3, "tags": ["a"], "metadata": {"lang": "en"}}]
     )
@@ -31,7 +31,7 @@ def test_flat_records_keep_their_text_metadata_and_keys() -> None:
     assert texts_of(parse([{"name": "valve", "size": 3}])) == {"1": "name: valve\nsize: 3"}
 
 
-def test_nested_text_is_text_with_its_path_and_nested_values_are_metadata() -> None:
+def test_nested_values_are_text_or_metadata() -> None:
     (document,) = parse(
         [
             {
@@ -47,7 +47,7 @@ def test_nested_text_is_text_with_its_path_and_nested_values_are_metadata() -> N
     assert document.metadata == {"author.name": "Ann", "author.age": 40, "answers.url": ["https://example.org"]}
 
 
-def test_a_question_set_is_a_document_an_article() -> None:
+def test_question_set_gives_document_per_article() -> None:
     questions = [{"id": "q1", "question": "When?", "answers": [{"text": "below two bars", "answer_start": 40}]}]
     articles = [
         {"title": "Pumps", "paragraphs": [{"context": "It starts below two bars.", "qas": questions}]},
@@ -60,7 +60,7 @@ def test_a_question_set_is_a_document_an_article() -> None:
     assert seals.text == "paragraphs.context: Replace the seal."
 
 
-def test_posts_of_wordpress_are_markdown() -> None:
+def test_wordpress_posts_become_markdown() -> None:
     content = "<h2>Start</h2><p>It <b>starts</b> when &amp; if.</p><ul><li>One</li></ul>"
     (post,) = parse(
         [
@@ -79,7 +79,7 @@ def test_posts_of_wordpress_are_markdown() -> None:
     assert post.metadata == {"date": "2026-01-02T03:04:05", "_links.self.href": ["https://example.org/7"]}
 
 
-def test_text_that_mentions_tags_stays_as_it_is() -> None:
+def test_text_mentioning_tags_is_kept() -> None:
     for text in (
         "If a < b and List<String> then use the <p> tag.",
         "See `<b>x</b>` there.",
@@ -90,9 +90,9 @@ def test_text_that_mentions_tags_stays_as_it_is() -> None:
         assert document.text == text
 
 
-def test_objects_by_id_are_documents_with_these_ids() -> None:
-    found = parse({"d1": {"title": "Pumps", "text": "It starts."}, "d2": {"title": "Seals", "text": "Replace it."}})
-    assert texts_of(found) == {"d1": "It starts.", "d2": "Replace it."}
+def test_objects_by_id_become_documents() -> None:
+    results = parse({"d1": {"title": "Pumps", "text": "It starts."}, "d2": {"title": "Seals", "text": "Replace it."}})
+    assert texts_of(results) == {"d1": "It starts.", "d2": "Replace it."}
     named = parse({"d1": {"_id": "x1", "text": "One."}, "d2": {"_id": "x2", "text": "Two."}})
     assert [(document.key, document.metadata) for document in named] == [("d1", {"id": "x1"}), ("d2", {"id": "x2"})]
     pages = {"12": {"pageid": 12, "extract": "A pump."}, "13": {"pageid": 13, "extract": "A seal."}}
@@ -101,23 +101,23 @@ def test_objects_by_id_are_documents_with_these_ids() -> None:
     assert [document.title for document in parse(questions)] == [*questions]
 
 
-def test_several_arrays_are_all_read_and_their_keys_begin_with_their_path() -> None:
-    found = parse({"articles": [{"text": "One."}, {"text": "Two."}], "authors": [{"name": "A"}]})
-    assert texts_of(found) == {"articles/1": "One.", "articles/2": "Two.", "authors/1": "name: A"}
+def test_several_arrays_get_keys_with_their_path() -> None:
+    results = parse({"articles": [{"text": "One."}, {"text": "Two."}], "authors": [{"name": "A"}]})
+    assert texts_of(results) == {"articles/1": "One.", "articles/2": "Two.", "authors/1": "name: A"}
 
 
-def test_a_record_with_nested_records_is_one_document() -> None:
+def test_record_with_nested_records_is_one_document() -> None:
     (document,) = parse({"title": "T", "text": "Body", "comments": [{"text": "First!"}, {"text": "Second"}]})
     assert document.text == "Body\n\ncomments.text: First!\n\ncomments.text: Second"
 
 
-def test_what_lies_around_records_is_kept() -> None:
+def test_values_around_records_are_kept() -> None:
     intro = "A long introduction that says what this manual is about. " * 3
-    one, two, rest = parse(
+    one, two, remainder = parse(
         {"title": "Manual", "year": 2020, "intro": intro, "parts": [{"text": "a " * 200}, {"text": "b " * 200}]}
     )
     assert (one.title, two.title, one.metadata) == ("Manual", "Manual", {"year": 2020})
-    assert (rest.key, rest.text) == ("3", f"intro: {intro}".rstrip())
+    assert (remainder.key, remainder.text) == ("3", f"intro: {intro}".rstrip())
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_what_lies_around_records_is_kept() -> None:
     ],
     ids=["Elasticsearch", "Strapi", "Contentful"],
 )
-def test_records_in_an_envelope_are_unwrapped(value: Any) -> None:
+def test_records_in_envelopes_are_unwrapped(value: Any) -> None:
     (document,) = parse(value)
     assert (document.key, document.title, document.text) == ("1", "T", "Words.")
 
@@ -230,19 +230,19 @@ RICH_TEXTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("editor", RICH_TEXTS)
-def test_rich_text_of_an_editor_is_its_paragraphs(editor: str) -> None:
+def test_editor_rich_text_becomes_paragraphs(editor: str) -> None:
     (document,) = parse([{"id": "a", "content": RICH_TEXTS[editor]}])
     assert document.text.replace("*", "") == "One two.\n\nThree."
     assert document.metadata == {}
 
 
-def test_a_file_of_rich_text_is_one_document() -> None:
+def test_rich_text_file_is_one_document() -> None:
     for editor in ("Editor.js", "ProseMirror", "Lexical", "Slate", "Contentful", "Notion", "Quill", "Portable Text"):
         (document,) = parse(RICH_TEXTS[editor])
         assert document.text.replace("*", "") == "One two.\n\nThree."
 
 
-def test_lists_of_sentences_are_text_and_lists_of_names_are_tags() -> None:
+def test_lists_of_sentences_are_text_and_names_tags() -> None:
     paragraphs = ["First paragraph here.", "Second one."]
     (document,) = parse([{"content": paragraphs, "notes": ["It leaks.", "Mend it."], "tags": ["a b", "c"]}])
     assert document.text == "First paragraph here.\n\nSecond one.\n\nnotes: It leaks.\nMend it."
@@ -260,13 +260,13 @@ def test_lists_of_sentences_are_text_and_lists_of_names_are_tags() -> None:
     ],
     ids=["columns", "lists", "records"],
 )
-def test_a_table_of_pandas_is_a_document_a_row(table: Any) -> None:
+def test_pandas_table_gives_document_per_row(table: Any) -> None:
     one, two = parse(table)
     assert (one.key, one.text, one.metadata) == ("1", "One.", {"n": 1})
     assert (two.key, two.text, two.metadata) == ("2", "Two.", {"n": 2})
 
 
-def test_strings_and_rows_are_documents() -> None:
+def test_strings_and_rows_become_documents() -> None:
     assert texts_of(parse(["One.", "Two."])) == {"1": "One.", "2": "Two."}
     assert texts_of(parse([["name", "days"], ["Seal", 30]])) == {"1": "name: Seal\ndays: 30"}
     assert texts_of(parse(b'"One string"')) == {"1": "One string"}
@@ -276,26 +276,26 @@ def test_strings_and_rows_are_documents() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
-def test_any_encoding_of_unicode_is_read(encoding: str) -> None:
+def test_unicode_encodings_of_json_read(encoding: str) -> None:
     for parser in (parse_json, parse_json_lines):
         (document,) = parser('{"text": "Größe"}\n'.encode(encoding)).documents
         assert document.text == "Größe"
 
 
-def test_missing_large_and_broken_values_lose_nothing() -> None:
+def test_unusual_json_values_lose_nothing() -> None:
     numbers = b'"n": 123456789012345678901234567890, "f": 1e999, "a": NaN, "b": -Infinity'
     raw = b'[{"text": "t", ' + numbers + b', "half": "\\ud800 x"}]'
     (document,) = parse_json(raw).documents
     assert document.metadata == {"n": "123456789012345678901234567890", "f": "1e999", "half": "? x"}
 
 
-def test_repeated_names_keep_all_values_and_are_named() -> None:
+def test_repeated_names_keep_all_values() -> None:
     parsed = parse_json(b'[{"text": "one", "text": "two", "tag": "a", "tag": "a"}]')
     assert parsed.documents[0].text == "one\ntwo"
     assert parsed.notes == ("repeats names within an object; all values are kept: text",)
 
 
-def test_vectors_are_left_out_and_named() -> None:
+def test_vectors_left_out_and_noted() -> None:
     parsed = parse_json(
         json.dumps([{"text": "x", "embedding": [number / 7 for number in range(50)], "size": [3, 4]}]).encode()
     )
@@ -304,7 +304,7 @@ def test_vectors_are_left_out_and_named() -> None:
     assert share_kept(parsed.source_text, parsed.documents) == 1.0
 
 
-def test_values_one_after_another_are_read() -> None:
+def test_json_values_in_sequence_read() -> None:
     for raw in (
         b'{"text": "one"}\n{"text": "two"}',
         b'{"text": "one"}{"text": "two"}',
@@ -316,7 +316,7 @@ def test_values_one_after_another_are_read() -> None:
     assert [document.text for document in parse_json_lines(lines).documents] == ["a, b", "one string", "c"]
 
 
-def test_a_broken_line_is_named_and_the_others_are_read() -> None:
+def test_broken_json_line_is_noted() -> None:
     raw = b'{"text": "one"}\n{"text": "two", \n{"text": "three"}\n'
     for parser in (parse_json, parse_json_lines):
         parsed = parser(raw)
@@ -340,6 +340,6 @@ def test_a_broken_line_is_named_and_the_others_are_read() -> None:
         (b'[{"_id": "1"}]', "holds no record with text"),
     ],
 )
-def test_what_is_not_json_is_refused_with_the_reason(raw: bytes, message: str) -> None:
+def test_invalid_json_refused_with_reason(raw: bytes, message: str) -> None:
     with pytest.raises(UnreadableFile, match=message):
         parse_json(raw)

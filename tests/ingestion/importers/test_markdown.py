@@ -1,4 +1,4 @@
-"""Markdown: every word that is no markup reaches the document."""
+"""Markdown: every word except markup reaches the document."""
 
 import random
 import re
@@ -25,12 +25,12 @@ from taugate.ingestion.importers.word_share import share_kept
         ("!!! note\n    Indented\n", "!!! note\n    Indented"),
     ],
 )
-def test_words_of_markdown_are_kept(source: str, text: str) -> None:
+def test_markdown_words_are_kept(source: str, text: str) -> None:
     file = parse_markdown_file(source)
     assert file.documents[0].text == text and share_kept(file.source_text, file.documents) == 1
 
 
-def test_what_is_converted_has_neither_front_matter_nor_html() -> None:
+def test_converted_markdown_has_no_front_matter() -> None:
     assert parse_markdown("---\n\na: b\n\n---\n\n<T>\n", converted=True).text == "a: b\n\n<T>"
 
 
@@ -43,7 +43,7 @@ def test_what_is_converted_has_neither_front_matter_nor_html() -> None:
         'tags = ["a", "b"]\n[seo]\ntitle = "Deep words"\n+++\n',
     ],
 )
-def test_every_field_of_front_matter_is_kept(front_matter: str) -> None:
+def test_front_matter_fields_are_kept(front_matter: str) -> None:
     file = parse_markdown_file(f"{front_matter}Text.\n")
     (document,) = file.documents
     assert document.title == "Pump" and document.text.startswith("How it starts\n\n") and "Deep words" in document.text
@@ -51,7 +51,7 @@ def test_every_field_of_front_matter_is_kept(front_matter: str) -> None:
     assert document.metadata == {"created": "2024-01-02", "tags": ["a", "b"], "products": ["p1", "p2"], "weight": 10}
 
 
-def test_two_hundred_damaged_files_lose_no_words_in_silence() -> None:
+def test_damaged_markdown_reports_lost_words() -> None:
     numbers = (f"w{number:04}" for number in range(10_000))
     paragraph = "## {} {}\n\n{} *{}* [{}](http://a.b) {}\n\n- {}\n- {}\n\n<b>{}</b> `{}`\n\n<div>{}</div>\n\n"
     source = "".join(paragraph.format(*(next(numbers) for _ in range(11))) for _ in range(20))

@@ -1,4 +1,4 @@
-"""Documents of LangChain and LlamaIndex become a corpus, by what they have: neither package is needed."""
+"""Documents of LangChain and LlamaIndex become a corpus without either package."""
 
 import datetime
 import hashlib
@@ -17,7 +17,7 @@ from tests.ingestion.importers.test_import import corpus
 
 @dataclass
 class LangChainDocument:
-    """What `langchain_core.documents.Document` has."""
+    """The attributes of `langchain_core.documents.Document`."""
 
     page_content: str
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class LangChainDocument:
 
 @dataclass
 class LlamaIndexNode:
-    """What `llama_index.core.schema.TextNode` has; its id is random where none is given."""
+    """The attributes of `llama_index.core.schema.TextNode`; its id is random by default."""
 
     text: str
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -46,7 +46,7 @@ def run(documents: list[object], data: Path, **options: Any) -> tuple[Any, dict[
 
 
 @pytest.mark.parametrize("kind", [LangChainDocument, LlamaIndexNode])
-def test_text_id_and_metadata_are_kept(tmp_path: Path, kind: Any) -> None:
+def test_object_text_id_and_metadata_kept(tmp_path: Path, kind: Any) -> None:
     metadata = {
         "title": "Pumps",
         "tags": ["a", "b"],
@@ -70,7 +70,7 @@ def test_text_id_and_metadata_are_kept(tmp_path: Path, kind: Any) -> None:
     assert lines["v-1"]["text"] == "A valve."
 
 
-def test_without_an_id_it_is_the_source_or_a_digest_and_the_same_again(tmp_path: Path) -> None:
+def test_missing_id_becomes_source_or_digest(tmp_path: Path) -> None:
     def documents() -> list[object]:
         return [
             LangChainDocument("One.", {"source": "a.pdf", "page": 1}),
@@ -89,12 +89,12 @@ def test_without_an_id_it_is_the_source_or_a_digest_and_the_same_again(tmp_path:
     assert (result.added, result.changed, result.removed) == (0, 1, 1)
 
 
-def test_a_random_id_counts_as_none(tmp_path: Path) -> None:
+def test_random_id_is_ignored(tmp_path: Path) -> None:
     digest = hashlib.sha256(b"Three.").hexdigest()[:16]
     assert [*run([LlamaIndexNode("Three.")], tmp_path / "data")[1]] == [digest]
 
 
-def test_long_ones_are_divided_for_the_encoder(tmp_path: Path, encoder: Path) -> None:
+def test_long_objects_are_divided(tmp_path: Path, encoder: Path) -> None:
     text = " ".join(f"Sentence {i} tells how the pump is cleaned." for i in range(300))
     result, lines = run([LangChainDocument(text, {}, "long")], tmp_path / "data", encoder=encoder, chunks="auto")
     assert result.documents == 1 and result.chunks == len(lines) > 1
@@ -102,13 +102,13 @@ def test_long_ones_are_divided_for_the_encoder(tmp_path: Path, encoder: Path) ->
     assert json.loads((tmp_path / "data" / "import.json").read_text())["sources"] == []
 
 
-def test_what_has_no_text_is_counted_or_refused(tmp_path: Path) -> None:
+def test_objects_without_text_skipped_or_refused(tmp_path: Path) -> None:
     result, _ = run([LangChainDocument("Text.", {}, "a"), LangChainDocument(" ", {}, "b")], tmp_path / "data")
-    assert [(each.path, each.reason) for each in result.skipped] == [("b", "holds no text")]
+    assert [(item.path, item.reason) for item in result.skipped] == [("b", "holds no text")]
     for documents, message in (
         ([LangChainDocument("x"), "a string"], "document 2: a str has neither page_content nor text"),
         ([LangChainDocument("x", {}, "a"), LangChainDocument("y", {}, "a")], "two documents have the id 'a'"),
-        ([], "no document was given"),
+        ([], "no documents; give at least one"),
         ([LangChainDocument("", {}, "a")], "the documents hold nothing that can be read: a holds no text"),
     ):
         with pytest.raises(InputError, match=message):
@@ -118,7 +118,7 @@ def test_what_has_no_text_is_counted_or_refused(tmp_path: Path) -> None:
         import_documents([], tmp_path / "none", encoder=None)
 
 
-def test_characters_that_utf_8_cannot_hold_are_replaced(tmp_path: Path) -> None:
+def test_characters_invalid_in_utf8_replaced(tmp_path: Path) -> None:
     documents = [LangChainDocument("half \ud800 a pair", {"a\udfff": "\ud800", "tags": ["\ud800"]}, "i\ud800\td")]
     (line,) = run(documents, tmp_path / "data")[1].values()
     assert (line["_id"], line["text"]) == ("i%3F%09d", "half ? a pair")

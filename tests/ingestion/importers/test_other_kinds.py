@@ -13,7 +13,7 @@ Blocks = list[tuple[str, str, tuple[str, ...]]]
 
 
 def parsed(kind: str, raw: bytes | str) -> ParsedFile:
-    """Return what is read of a file, after a check that it keeps the words of the file."""
+    """Return the parsed file, after a check that it keeps the words of the file."""
     result = PARSERS[kind](raw.encode() if isinstance(raw, str) else raw)
     assert share_kept(result.source_text, result.documents) == 1
     return result
@@ -24,7 +24,7 @@ def blocks(document: ParsedDocument) -> Blocks:
     return [(document.text[block.start : block.end], block.kind, block.headings) for block in document.blocks]
 
 
-def test_cells_and_outputs_of_a_notebook_are_read() -> None:
+def test_notebook_cells_and_outputs_read() -> None:
     outputs = [
         {"output_type": "stream", "text": ["a\n"]},
         {"output_type": "execute_result", "data": {"text/plain": "42", "image/png": "iVBOR"}},
@@ -47,7 +47,7 @@ def test_cells_and_outputs_of_a_notebook_are_read() -> None:
     ]
 
 
-def test_cells_of_an_old_notebook_are_read() -> None:
+def test_old_notebook_cells_are_read() -> None:
     cells = [
         {"cell_type": "heading", "level": 2, "source": "Flow"},
         {"cell_type": "code", "input": ["x = 1"], "outputs": [{"output_type": "pyout", "text": ["1"]}]},
@@ -57,12 +57,12 @@ def test_cells_of_an_old_notebook_are_read() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"{", b"[]", b'{"cells": []}'])
-def test_json_that_is_no_notebook_is_refused(raw: bytes) -> None:
+def test_json_without_cells_is_refused(raw: bytes) -> None:
     with pytest.raises(UnreadableFile, match="notebook"):
         PARSERS[".ipynb"](raw)
 
 
-def test_titles_of_restructured_text_are_headings() -> None:
+def test_restructured_text_titles_are_headings() -> None:
     text = (
         "=====\nPumps\n=====\n\nIntro.\n\nCare\n----\n\nReplace it::\n\n    seal\n\n    now\n\nDone.\n\n"
         "====  ====\none   two\n====  ====\na     b\n====  ====\n\nStart\n-----\nOn.\n"
@@ -80,7 +80,7 @@ def test_titles_of_restructured_text_are_headings() -> None:
     ]
 
 
-def test_headings_and_listings_of_org_are_blocks() -> None:
+def test_org_headings_and_listings_are_blocks() -> None:
     text = "* Care\nWords.\n** TODO Seal :brass:\n#+BEGIN_SRC sh\nseal\n\nnow\n#+END_SRC\n\nAfter.\n* Stop\n"
     assert blocks(parsed(".org", text).documents[0]) == [
         ("* Care", "heading", ("Care",)),
@@ -92,12 +92,12 @@ def test_headings_and_listings_of_org_are_blocks() -> None:
     ]
 
 
-def test_the_title_of_org_is_the_title() -> None:
+def test_org_title_is_the_title() -> None:
     (document,) = parsed(".org", "#+TITLE: Pump\n#+title: manual\n#+DATE: 2024\n\n* Start\nPress green.\n").documents
     assert document.title == "Pump manual" and document.text.startswith("#+DATE: 2024\n\n* Start")
 
 
-def test_headings_and_listings_of_asciidoc_are_blocks() -> None:
+def test_asciidoc_headings_and_listings_are_blocks() -> None:
     assert blocks(parsed(".adoc", "= Pumps\n\n== Care\n\n----\nseal\n\nnow\n----\n\nAfter.\n").documents[0]) == [
         ("= Pumps", "heading", ("Pumps",)),
         ("== Care", "heading", ("Pumps", "Care")),
@@ -107,7 +107,7 @@ def test_headings_and_listings_of_asciidoc_are_blocks() -> None:
 
 
 @pytest.mark.parametrize("kind", [".py", ".ts", ".c", ".sql", ".yaml", ".toml", ".tex", ".tf", ".log"])
-def test_source_code_is_kept_as_it_is_written_in_whole_functions(kind: str) -> None:
+def test_source_code_kept_in_whole_functions(kind: str) -> None:
     text = "import os\n\n\ndef f(a):\n    x = 1\n\n    return x\n\n\nclass A:\n    pass\n"
     assert blocks(parsed(kind, text).documents[0]) == [
         ("import os", "code", ()),
@@ -116,17 +116,17 @@ def test_source_code_is_kept_as_it_is_written_in_whole_functions(kind: str) -> N
     ]
 
 
-def test_binary_files_with_a_suffix_of_source_code_are_refused() -> None:
+def test_binary_source_code_is_refused() -> None:
     with pytest.raises(UnreadableFile, match="is not text"):
         PARSERS[".ts"](b"G@\x00\x10\x00\x00" * 900)
 
 
-def test_elements_of_xml_are_paragraphs() -> None:
+def test_xml_elements_are_paragraphs() -> None:
     text = '<?xml version="1.0"?><doc><title>Größe</title><p>The <b>big</b> pump.</p><i><n>Seal</n><d>30</d></i></doc>'
     assert parsed(".xml", text).documents[0].text == "Größe\n\nThe big pump.\n\nSeal\n\n30"
 
 
-def test_xml_with_its_words_in_attributes_and_damaged_xml_are_code() -> None:
+def test_xml_of_attributes_or_damaged_is_code() -> None:
     for text in ('<beans><bean id="pump" class="org.example.Pump"/></beans>', "<doc><p>Broken words</doc>"):
         document = parsed(".xml", text).documents[0]
         assert document.text == text and document.blocks[0].kind == "code"
@@ -142,16 +142,16 @@ def test_xml_with_its_words_in_attributes_and_damaged_xml_are_code() -> None:
         ),
     ],
 )
-def test_subtitles_are_read_without_their_times(kind: str, text: str) -> None:
+def test_subtitles_are_read_without_times(kind: str, text: str) -> None:
     assert parsed(kind, text).documents[0].text == "Open it\n\nNow 7"
 
 
-def test_who_speaks_in_subtitles_is_named() -> None:
+def test_subtitle_speakers_are_kept() -> None:
     text = "WEBVTT\n\n00:01.000 --> 00:02.000\n<v.loud Ada Smith>Open it</v>\n"
     assert parsed(".vtt", text).documents[0].text == "Ada Smith: Open it"
 
 
-def test_chapters_of_a_book_are_documents_in_their_order() -> None:
+def test_book_chapters_become_documents_in_order() -> None:
     page = "<html><head><title>{0}</title></head><body><h1>{0}</h1><p>Words of {0}.</p></body></html>"
     opf = (
         '<package xmlns:dc="d"><metadata><dc:title>Pumps</dc:title></metadata><manifest>'
@@ -194,14 +194,14 @@ def open_document(body: str, parts: dict[str, str] | None = None) -> bytes:
     """Write a file of OpenDocument.
 
     Args:
-        body: Its blocks as XML.
-        parts: More of them, by name.
+        body: Blocks of the document as XML.
+        parts: Further parts, by name.
     """
     content = f"<office:document-content {OFFICE} {LINK}><office:body>{body}</office:body></office:document-content>"
     return archive({"content.xml": content, **(parts or {})})
 
 
-def test_an_open_document_text_is_read_with_what_stands_apart() -> None:
+def test_open_document_text_read_with_boxes_and_notes() -> None:
     cell = "<table:table-cell><text:p>{}</text:p></table:table-cell>"
     row = "<table:table-row>{}{}</table:table-row>"
     header = "<style:header><text:p>Pump manual</text:p></style:header>"
@@ -235,7 +235,7 @@ def test_an_open_document_text_is_read_with_what_stands_apart() -> None:
     ]
 
 
-def test_slides_of_open_document_have_their_titles_as_headings() -> None:
+def test_open_document_slide_titles_are_headings() -> None:
     slide = (
         '<draw:page><draw:frame presentation:class="title"><draw:text-box><text:p>{}</text:p></draw:text-box>'
         "</draw:frame><draw:frame><draw:text-box><text:p>Words</text:p></draw:text-box></draw:frame></draw:page>"
@@ -249,7 +249,7 @@ def test_slides_of_open_document_have_their_titles_as_headings() -> None:
     ]
 
 
-def test_rich_text_is_read_with_its_codes() -> None:
+def test_rich_text_format_read_with_codes() -> None:
     raw = (
         rb"{\rtf1\ansi\ansicpg1252{\fonttbl{\f0 Arial;}}{\*\generator Writer;}\pard Gr\'f6\'dfe {\b of} the pump\par "
         rb"\u8364? 30\par}"

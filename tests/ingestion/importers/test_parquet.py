@@ -1,4 +1,4 @@
-"""Parquet: each row is a document, nested columns are read as those of JSON, and values keep their kind."""
+"""Parquet: each row is a document, nested columns are read as in JSON, and values keep their kind."""
 
 import datetime
 import decimal
@@ -23,7 +23,7 @@ def parse(rows: list[dict[str, Any]], schema: pa.Schema | None = None) -> Parsed
     return parsed
 
 
-def test_nested_columns_are_text_with_their_path() -> None:
+def test_nested_parquet_columns_are_text_with_path() -> None:
     answers = [{"text": "Yes.", "votes": 2}, {"text": "No.", "votes": 1}]
     (document,) = parse(
         [{"id": "a", "text": "Body", "author": {"name": "Ann"}, "answers": answers, "tags": ["x", "y"]}]
@@ -33,7 +33,7 @@ def test_nested_columns_are_text_with_their_path() -> None:
     assert document.metadata == {"author.name": "Ann", "tags": ["x", "y"]}
 
 
-def test_dates_decimals_and_missing_values_keep_their_kind() -> None:
+def test_parquet_dates_and_decimals_keep_their_kind() -> None:
     row = {
         "text": "x",
         "on": datetime.date(2024, 5, 6),
@@ -54,7 +54,7 @@ def test_dates_decimals_and_missing_values_keep_their_kind() -> None:
     }
 
 
-def test_vectors_and_bytes_are_left_out_and_named() -> None:
+def test_parquet_vectors_and_bytes_noted() -> None:
     parsed = parse(
         [{"text": "x", "vector": [number / 3 for number in range(40)], "image": b"\xff\xd8\xff", "note": b"words"}]
     )
@@ -62,7 +62,7 @@ def test_vectors_and_bytes_are_left_out_and_named() -> None:
     assert parsed.documents[0].metadata == {"note": "words"}
 
 
-def test_maps_and_categories_are_read() -> None:
+def test_parquet_maps_and_categories_read() -> None:
     schema = pa.schema(
         [
             ("text", pa.string()),
@@ -74,6 +74,6 @@ def test_maps_and_categories_are_read() -> None:
     assert document.metadata == {"kind": "pump", "names.de": "Pumpe", "names.fr": "Pompe"}
 
 
-def test_what_is_no_parquet_is_refused() -> None:
-    with pytest.raises(UnreadableFile, match="is not Parquet, or a damaged file"):
+def test_invalid_parquet_is_refused() -> None:
+    with pytest.raises(UnreadableFile, match="is not Parquet, or is damaged"):
         parse_parquet(b"PAR1PAR1")

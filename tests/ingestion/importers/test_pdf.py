@@ -20,7 +20,7 @@ def pdf(
     """Write a PDF with lines of text on each page, and an outline of titles and pages, from 0.
 
     Args:
-        footers: A line at the bottom of each page.
+        footers: Line at the bottom of each page.
         annotations: Objects, all on the first page; a form if one is a field.
         catalog: More entries of the catalog.
     """
@@ -71,11 +71,11 @@ def read(raw: bytes) -> ParsedDocument:
 
 
 def prose(number: int, words: int = 200) -> list[str]:
-    """Return lines with so many words, which differ from those of other numbers."""
+    """Return lines with a number of words that differ from those of other numbers."""
     return [" ".join(f"word{number}x{line}x{word}" for word in range(10)) for line in range(words // 10)]
 
 
-def test_pages_are_blocks_with_the_headings_of_the_outline() -> None:
+def test_pdf_pages_are_blocks_with_outline_headings() -> None:
     document = read(pdf([["Welcome."], ["Turn it on."], ["Still on."], ["Turn it off."]], [("Start", 1), ("Stop", 3)]))
     assert document.title == "Pump manual" and document.metadata == {"created": "2023-04-05"}
     blocks = [(document.text[block.start : block.end], block.page, block.headings) for block in document.blocks]
@@ -87,14 +87,14 @@ def test_pages_are_blocks_with_the_headings_of_the_outline() -> None:
     ]
 
 
-def test_running_lines_of_long_pages_are_kept_once() -> None:
+def test_running_lines_are_kept_once() -> None:
     pages = [["Pump manual", *prose(number)] for number in range(12)]
     text = read(pdf(pages, footers=[f"Page {number}" for number in range(1, 13)])).text
     assert text.count("Pump manual") == 1 and text.count("Page") == 1
     assert all(line in text for page in pages for line in page)
 
 
-def test_running_lines_that_alternate_between_odd_and_even_pages_are_kept_once() -> None:
+def test_running_lines_alternating_by_page_kept_once() -> None:
     pages = [[("Care and repair", "Pump manual")[number % 2], *prose(number)] for number in range(12)]
     text = read(pdf(pages)).text
     assert text.count("Care and repair") == text.count("Pump manual") == 1
@@ -111,13 +111,13 @@ def test_running_lines_that_alternate_between_odd_and_even_pages_are_kept_once()
     ids=["data-sheets", "slides", "statement", "template"],
 )
 @pytest.mark.parametrize("count", [4, 8])
-def test_short_lines_that_look_alike_are_content(page: Callable[[int], list[str]], count: int) -> None:
+def test_short_similar_lines_are_content(page: Callable[[int], list[str]], count: int) -> None:
     pages = [page(number) for number in range(1, count + 1)]
     lines = read(pdf(pages)).text.split("\n")
     assert [line for line in lines if line] == [line for page_lines in pages for line in page_lines]
 
 
-def test_equal_lines_in_the_middle_of_pages_are_content() -> None:
+def test_equal_lines_inside_pages_are_content() -> None:
     pages = [[*prose(number, 250), "Close the valve.", *prose(number + 50, 250)] for number in range(6)]
     assert read(pdf(pages)).text.count("Close the valve.") == 6
 
@@ -136,11 +136,11 @@ def test_equal_lines_in_the_middle_of_pages_are_content() -> None:
         (["From 2019-", "2020 on."], "From 2019-\n2020 on"),
     ],
 )
-def test_a_word_divided_by_a_line_is_whole_with_the_hyphen_it_has(lines: list[str], text: str) -> None:
+def test_divided_word_joined_with_its_hyphen(lines: list[str], text: str) -> None:
     assert text in read(pdf([lines])).text
 
 
-def test_ligatures_are_letters() -> None:
+def test_ligatures_become_letters() -> None:
     raw = (
         pdf([["of xce"]])
         .replace(b"(of xce)", b"(of\\256ce)")
@@ -162,32 +162,32 @@ def test_fields_and_notes_follow_their_page() -> None:
     assert blocks == ["Order", "Site name: Mill Street\nkind: Piston\nurgent: Yes\nSeal replaced", "End"]
 
 
-def test_a_pdf_of_pictures_says_so() -> None:
+def test_pdf_of_pictures_is_refused() -> None:
     with pytest.raises(UnreadableFile, match="holds no text, only pictures; run OCR"):
         parse_pdf(pdf([[]]))
 
 
-def test_pages_that_are_pictures_are_named() -> None:
+def test_picture_pages_are_noted() -> None:
     picture = b"q 9 0 0 9 0 0 cm BI /W 1 /H 1 /BPC 8 /CS /G ID \x00 EI Q"
     raw = pdf([["First"], ["a" * 60], ["Third"]])
     shown = next(line for line in raw.split(b"\n") if b"a" * 60 in line)
     raw = raw.replace(shown, picture.ljust(len(shown)))
-    assert parse_pdf(raw).notes == ("holds only pictures on page 2; run OCR on it first",)
+    assert parse_pdf(raw).notes == ("has only pictures on page 2; run OCR on it first",)
 
 
-def test_attached_files_are_named() -> None:
+def test_pdf_attachments_are_noted() -> None:
     names = "/Names << /EmbeddedFiles << /Names [(a) << /Type /Filespec /F (parts.csv) /EF << /F 4 0 R >> >>] >> >>"
-    assert parse_pdf(pdf([["Text"]], catalog=names)).notes == ("holds attached files, which are not read: parts.csv",)
+    assert parse_pdf(pdf([["Text"]], catalog=names)).notes == ("has attached files, which are not read: parts.csv",)
 
 
-def test_a_pdf_that_is_cut_off_is_named() -> None:
+def test_truncated_pdf_is_noted() -> None:
     raw = pdf([["First"], ["Second"]])
     assert parse_pdf(raw).notes == ()
     assert parse_pdf(raw[:-6]).notes == ("is cut off; text may be missing",)
 
 
 @pytest.mark.parametrize("place", [30, -20])
-def test_a_pdf_with_a_damaged_page_is_named(place: int) -> None:
+def test_pdf_with_damaged_page_noted(place: int) -> None:
     content = zlib.compress(b"BT /F1 12 Tf 50 750 Td (" + b" ".join(b"word%d" % n for n in range(90)) + b") Tj ET")
     sound = packed(content)
     assert parse_pdf(sound).notes == () and "word89" in read(sound).text

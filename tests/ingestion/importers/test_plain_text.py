@@ -1,4 +1,4 @@
-"""Plain text in the encodings that people have: decoded exactly, with the guess said."""
+"""Plain text in encodings in use: decoded exactly, with a note on the guess."""
 
 import random
 
@@ -49,36 +49,36 @@ GREEK = "Η αντλία ξεκινά όταν η πίεση πέσει κάτω
         (JAPANESE, "utf-32-le", "utf-32le"),
     ],
 )
-def test_a_text_in_a_legacy_encoding_is_decoded_exactly_and_named(text: str, encoding: str, name: str) -> None:
+def test_legacy_encoding_decoded_and_noted(text: str, encoding: str, name: str) -> None:
     decoded = decode_text(text.encode(encoding))
     assert decoded.text == text and decoded.notes == (f"is read as {name}",)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8", "utf-8-sig", "utf-16", "utf-32"])
-def test_a_text_that_names_its_encoding_is_silent(encoding: str) -> None:
+def test_marked_encoding_gives_no_note(encoding: str) -> None:
     text = "The pump starts." if encoding == "ascii" else FINNISH
     decoded = decode_text(text.encode(encoding))
     assert decoded.text == text and decoded.notes == ()
 
 
-def test_utf8_with_a_few_wrong_bytes_is_utf8() -> None:
+def test_utf8_with_few_invalid_bytes_is_utf8() -> None:
     decoded = decode_text(f"{FINNISH}\n{SPANISH}".encode() + b"\nM\xfcller sagt \x93ja\x94. \xe2\x82")
     assert decoded.text == f"{FINNISH}\n{SPANISH}\nMüller sagt “ja”. \ufffd"
-    assert decoded.notes == ("is read as utf-8, and bytes that are none as windows-1252",)
+    assert decoded.notes == ("is read as utf-8, and invalid bytes as windows-1252",)
 
 
-def test_a_late_byte_tells_the_encoding_of_a_long_text() -> None:
+def test_late_byte_decides_the_encoding() -> None:
     text = "The pump starts.\n" * 40_000 + FINNISH
     assert decode_text(text.encode("cp1252")).text == text
 
 
 @pytest.mark.parametrize("raw", [bytes(range(256)) * 20, b"\x7fELF" + bytes(300), b"PK\x03\x04" + bytes(range(40)) * 9])
-def test_bytes_that_are_no_text_are_refused(raw: bytes) -> None:
+def test_binary_bytes_are_refused(raw: bytes) -> None:
     with pytest.raises(UnreadableFile, match="is not text"):
         decode_text(raw)
 
 
-def test_two_hundred_damaged_texts_lose_no_words() -> None:
+def test_damaged_texts_lose_no_words() -> None:
     sources = [FINNISH.encode("cp1252"), RUSSIAN.encode("koi8-r"), JAPANESE.encode("cp932"), POLISH.encode()]
     for seed in range(200):
         rng = random.Random(seed)  # noqa: S311 (no secret is made of it)

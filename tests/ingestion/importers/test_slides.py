@@ -15,7 +15,7 @@ def read(raw: bytes) -> ParsedDocument:
     return parsed.documents[0]
 
 
-def test_slides_come_in_the_order_of_the_presentation_with_their_titles() -> None:
+def test_slides_follow_the_presentation_order() -> None:
     document = read(pptx([shape("Stop", "title") + shape("Turn it off."), shape("Start", "ctrTitle") + shape("On.")]))
     blocks = [(document.text[block.start : block.end], block.page, block.headings) for block in document.blocks]
     assert blocks == [
@@ -26,7 +26,7 @@ def test_slides_come_in_the_order_of_the_presentation_with_their_titles() -> Non
     ]
 
 
-def test_tables_groups_and_alternatives_are_read_once() -> None:
+def test_slide_tables_groups_and_alternatives_read_once() -> None:
     cell = "<a:tc><a:txBody><a:p><a:r><a:t>{}</a:t></a:r></a:p></a:txBody></a:tc>"
     table = "".join(f"<a:tr>{cell.format(a)}{cell.format(b)}</a:tr>" for a, b in (("part", "days"), ("seal", "30")))
     frame = f"<p:graphicFrame><a:tbl>{table}</a:tbl></p:graphicFrame>"
@@ -36,7 +36,7 @@ def test_tables_groups_and_alternatives_are_read_once() -> None:
     assert text == "| part | days |\n| --- | --- |\n| seal | 30 |\n\nIn a group\n\nNew"
 
 
-def test_notes_and_diagrams_follow_their_slide() -> None:
+def test_slide_notes_and_diagrams_follow_their_slide() -> None:
     parts = {
         "ppt/slides/_rels/slide1.xml.rels": relations(
             {"n": ("notesSlide", "../notesSlides/notesSlide1.xml"), "d": ("diagramData", "../diagrams/data1.xml")}
@@ -47,12 +47,12 @@ def test_notes_and_diagrams_follow_their_slide() -> None:
     assert read(pptx([shape("Words")], parts)).text.split("\n\n") == ["Words", "Say this.", "Step one"]
 
 
-def test_numbers_and_animations_of_slides_are_no_text() -> None:
+def test_slide_numbers_and_animations_are_not_text() -> None:
     number = '<p:sp><p:nvPr><p:ph type="sldNum"/></p:nvPr><a:p><a:fld type="slidenum"><a:t>7</a:t></a:fld></a:p></p:sp>'
     timing = "<p:timing><p:attrName>style.visibility</p:attrName></p:timing>"
     assert read(pptx([shape("Words") + number + timing])).text == "Words"
 
 
-def test_a_presentation_without_text_says_so() -> None:
+def test_presentation_without_text_is_refused() -> None:
     with pytest.raises(UnreadableFile, match="holds no text"):
         parse_pptx(pptx([""]))

@@ -1,4 +1,4 @@
-"""Spreadsheets as records: sheets, tables, values, what stands beside the cells, damage."""
+"""Spreadsheets as records: sheets, tables, values, comments and drawings, damage."""
 
 import pytest
 
@@ -17,14 +17,14 @@ def read(raw: bytes) -> dict[str, ParsedDocument]:
     return {document.key: document for document in parsed.documents}
 
 
-def test_rows_of_the_only_sheet_are_records() -> None:
+def test_rows_of_only_sheet_are_records() -> None:
     documents = read(xlsx({"Sheet1": PUMPS}))
     assert list(documents) == ["P1", "P2"]
     assert documents["P1"].metadata == {"name": "Mill Street", "bars": 20.5} and documents["P1"].title == ""
     assert documents["P2"].text == "name: Harbour\nbars: 30"
 
 
-def test_all_sheets_are_read_with_their_names_hidden_ones_too() -> None:
+def test_hidden_sheets_read_with_names() -> None:
     care = rows(["part", "days"], ["seal", 30])
     documents = read(xlsx({"Pumps": PUMPS, "Care": care}, hidden="Care"))
     assert {key: document.title for key, document in documents.items()} == {
@@ -34,7 +34,7 @@ def test_all_sheets_are_read_with_their_names_hidden_ones_too() -> None:
     }
 
 
-def test_values_are_dates_numbers_shared_strings_and_results_of_formulas() -> None:
+def test_cell_values_of_each_kind_read() -> None:
     cells = rows(
         ["text", "checked", "share", "sum", "done"],
         [
@@ -51,31 +51,31 @@ def test_values_are_dates_numbers_shared_strings_and_results_of_formulas() -> No
     assert document.metadata == {"checked": "2024-05-01", "share": 0.25, "sum": 2, "done": True}
 
 
-def test_a_shared_string_that_no_cell_shows_counts_as_lost() -> None:
+def test_unused_shared_string_counts_as_lost() -> None:
     parsed = parse_spreadsheet(xlsx({"Sheet1": PUMPS}, "<si><t>words whose cell is damaged</t></si>"))
     assert share_kept(parsed.source_text, parsed.documents) < 0.98
 
 
-def test_words_of_a_damaged_list_of_strings_count_as_lost() -> None:
+def test_damaged_shared_strings_count_as_lost() -> None:
     damaged = "<si><t>Mill Street</t>words outside of their string</si>"
     cells = rows(["name", "bars"], ['<c t="s"><v>0</v></c>', 20])
     parsed = parse_spreadsheet(xlsx({"Sheet1": cells}, damaged))
     assert share_kept(parsed.source_text, parsed.documents) < 0.98
 
 
-def test_a_word_in_two_formats_is_one_word() -> None:
+def test_word_in_two_formats_is_one_word() -> None:
     strings = "<si><r><t>Rot</t></r><r><t>ation</t></r></si>"
     cells = rows(["name", "bars"], ['<c t="s"><v>0</v></c>', 20])
     assert read(xlsx({"Sheet1": cells}, strings))["1"].metadata["name"] == "Rotation"
 
 
-def test_formulas_without_a_value_are_named() -> None:
+def test_formulas_without_value_are_noted() -> None:
     cells = rows(["name", "sum"], ["Seal", "<c><f>1+1</f><v></v></c>"], ["Ring", "<c><f>2+2</f></c>"])
     notes = parse_spreadsheet(xlsx({"Sheet1": cells})).notes
     assert notes == ("has 2 formulas without a value; save it once in a spreadsheet program",)
 
 
-def test_tables_of_one_sheet_have_their_own_columns() -> None:
+def test_tables_of_sheet_have_own_columns() -> None:
     cells = rows(
         ["List of pumps"], [], ["name", "bars"], ["Mill", 20], [], ["Harbour", 30], [], ["part", "days", "note"],
         ["seal", 30, "brass"],
@@ -88,7 +88,7 @@ def test_tables_of_one_sheet_have_their_own_columns() -> None:
     }
 
 
-def test_cells_merged_downwards_belong_to_each_row() -> None:
+def test_vertically_merged_cells_fill_each_row() -> None:
     cells = rows(["region", "city"], ["North", "Oslo"], [None, "Bergen"])
     merged = f'{cells}<mergeCells count="1"><mergeCell ref="A2:A3"/></mergeCells>'
     assert [document.text for document in read(xlsx({"Sheet1": merged})).values()] == [
@@ -97,12 +97,12 @@ def test_cells_merged_downwards_belong_to_each_row() -> None:
     ]
 
 
-def test_a_sheet_that_is_no_table_is_one_document() -> None:
+def test_sheet_without_table_is_one_document() -> None:
     documents = read(xlsx({"Pumps": PUMPS, "Note": rows(["Call the waterworks first."])}))
     assert documents["Note/1"].text == "Call the waterworks first."
 
 
-def test_comments_and_drawings_are_a_document_of_their_own() -> None:
+def test_comments_and_drawings_are_another_document() -> None:
     comment = "<authors><author>Ada</author></authors><comment><text><r><t>Bearing is loud</t></r></text></comment>"
     parts = {
         "xl/comments1.xml": part("comments", comment),
@@ -111,13 +111,13 @@ def test_comments_and_drawings_are_a_document_of_their_own() -> None:
     assert read(xlsx({"Sheet1": PUMPS}, parts=parts))["comments"].text == "Bearing is loud\n\nSee the plan"
 
 
-def test_a_long_sheet_is_read_whole() -> None:
+def test_long_sheet_is_read_completely() -> None:
     cells = rows(["name", "number"], *([f"pump{number}", number] for number in range(5000)))
     documents = read(xlsx({"Sheet1": cells}))
     assert len(documents) == 5000 and documents["5000"].text == "name: pump4999\nnumber: 4999"
 
 
-def test_a_cell_far_from_the_others_is_refused_before_memory_is_taken() -> None:
+def test_distant_cell_is_refused_early() -> None:
     far = '<row r="1048576"><c r="XFD1048576" t="inlineStr"><is><t>far</t></is></c></row></sheetData>'
     with pytest.raises(UnreadableFile, match="has 1048576 rows and 16384 columns, most of them empty"):
         parse_spreadsheet(xlsx({"Sheet1": PUMPS.replace("</sheetData>", far)}))
@@ -126,12 +126,12 @@ def test_a_cell_far_from_the_others_is_refused_before_memory_is_taken() -> None:
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (xlsx({"Sheet1": PUMPS})[:-30], "is not a spreadsheet, or a damaged one"),
-        (archive({"a.txt": "text"}), "is not a spreadsheet, or a damaged one"),
-        (b"no zip archive at all", "is not a spreadsheet, or a damaged one"),
+        (xlsx({"Sheet1": PUMPS})[:-30], "is not a spreadsheet, or is damaged"),
+        (archive({"a.txt": "text"}), "is not a spreadsheet, or is damaged"),
+        (b"no zip archive at all", "is not a spreadsheet, or is damaged"),
         (xlsx({"Sheet1": "<sheetData/>"}), "holds no text"),
     ],
 )
-def test_a_damaged_file_is_refused_with_the_reason(raw: bytes, message: str) -> None:
+def test_damaged_spreadsheet_is_refused(raw: bytes, message: str) -> None:
     with pytest.raises(UnreadableFile, match=message):
         parse_spreadsheet(raw)

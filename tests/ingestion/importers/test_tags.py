@@ -24,11 +24,11 @@ from taugate.ingestion.importers.markdown import parse_markdown
         ("title: none", None),
     ],
 )
-def test_front_matter(front_matter: str, tags: list[str] | None) -> None:
+def test_front_matter_tags_are_read(front_matter: str, tags: list[str] | None) -> None:
     assert parse_markdown(f"---\n{front_matter}\n---\ntext").metadata.get("tags") == tags
 
 
-def test_keywords_of_a_page() -> None:
+def test_page_keywords_become_tags() -> None:
     page = (
         b"<head><meta name=Keywords content='pump, seal'><meta property=article:tag content=valve>"
         b"<meta property=article:tag content=pump></head><body><p>text</p>"
@@ -43,11 +43,11 @@ def test_keywords_of_a_page() -> None:
     ("value", "kept"),
     [(["a", "b", "a"], ["a", "b"]), (["a", 1], None), ([], None), ([""], None), ([["a"]], None), ({"a": 1}, None)],
 )
-def test_lists_of_records(value: Any, kept: list[str] | None) -> None:
+def test_record_lists_become_tags(value: Any, kept: list[str] | None) -> None:
     (document,) = parse_json(orjson.dumps([{"text": "x", "tags": value}])).documents
     assert document.metadata.get("tags") == kept
 
 
-def test_a_record_without_a_text_names_its_tags() -> None:
+def test_textless_record_shows_its_tags() -> None:
     (document,) = parse_json(b'[{"name": "valve", "tags": ["a", "b"]}]').documents
     assert document.text == "name: valve\ntags: a, b"

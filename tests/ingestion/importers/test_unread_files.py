@@ -1,4 +1,4 @@
-"""An import names the files whose words the encoder does not know."""
+"""An import reports the files whose words the encoder does not know."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,22 +26,24 @@ def files(tmp_path: Path) -> Path:
     return folder
 
 
-def test_import_words_that_the_encoder_does_not_know_names_their_files(
+def test_import_reports_files_with_unknown_words(
     files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["import", str(files), "--to", str(tmp_path / "data"), "--json"]) == 0
     captured = capsys.readouterr()
     result = orjson.loads(captured.out)
-    notes = {Path(each["path"]).name: each["note"] for each in result["notes"]}
+    notes = {Path(item["path"]).name: item["note"] for item in result["notes"]}
     assert notes.keys() == {"thai.txt", "mixed.md", "blob.txt"}
-    assert notes["thai.txt"] == "is in words that the encoder cannot read: most of them are unknown tokens"
+    assert notes["thai.txt"] == "cannot be read by the encoder: most of its words are unknown tokens"
     assert "passages that the encoder cannot read: most of their words are unknown tokens" in notes["mixed.md"]
     assert "warning: the encoder cannot read text in 3 of 5 files" in captured.err
-    assert [(Path(each["path"]).name, each["reason"]) for each in result["skipped"]] == [
+    assert [(Path(item["path"]).name, item["reason"]) for item in result["skipped"]] == [
         ("invisible.txt", "holds no visible text")
     ]
 
 
-def test_import_without_chunks_names_none(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_without_chunks_reports_no_unknown_words(
+    files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["import", str(files), "--to", str(tmp_path / "data"), "--chunks", "off", "--json"]) == 0
     assert orjson.loads(capsys.readouterr().out)["notes"] == []

@@ -1,4 +1,4 @@
-"""Word files as text: what stands outside of the paragraphs, alternatives and changes, damage."""
+"""Word files as text: content outside of paragraphs, alternatives and changes, damage."""
 
 import io
 import zipfile
@@ -35,12 +35,12 @@ def blocks(raw: bytes) -> list[str]:
     ],
     ids=["drawing", "vml", "both"],
 )
-def test_a_text_box_follows_its_paragraph_once(box: str) -> None:
+def test_text_box_follows_its_paragraph_once(box: str) -> None:
     body = paragraph("Before.", f"<w:r>{box}</w:r>") + paragraph("After.")
     assert blocks(docx(body)) == ["Before.", "In the box.", "After."]
 
 
-def test_text_boxes_keep_their_order_and_those_within_others() -> None:
+def test_text_boxes_keep_their_order() -> None:
     inner = paragraph("Outer.", f"<w:r>{DRAWING}</w:r>")
     outer = f"<w:r><w:drawing><wps:txbx><w:txbxContent>{inner}</w:txbxContent></wps:txbx></w:drawing></w:r>"
     last = f"<w:r>{VML.replace('In the box', 'Last')}</w:r>"
@@ -74,13 +74,13 @@ def test_text_boxes_keep_their_order_and_those_within_others() -> None:
         ),
     ],
 )
-def test_an_equation_is_a_line_of_text(equation: str, text: str) -> None:
+def test_equation_is_line_of_text(equation: str, text: str) -> None:
     inline = paragraph("The flow is", f"<m:oMath>{equation}</m:oMath><w:r><w:t>in litres.</w:t></w:r>")
     display = f"<w:p><m:oMathPara><m:oMath>{equation}</m:oMath></m:oMathPara></w:p>"
     assert blocks(docx(inline + display)) == [f"The flow is {text} in litres.", text]
 
 
-def test_headers_notes_and_comments_stand_at_the_end_once() -> None:
+def test_headers_notes_and_comments_appended_once() -> None:
     note = '<w:footnote w:id="1">' + paragraph("Of brass.") + "</w:footnote>"
     parts = {
         "header1.xml": part("w:hdr", paragraph("Pump manual")),
@@ -95,7 +95,7 @@ def test_headers_notes_and_comments_stand_at_the_end_once() -> None:
     assert all(text.count(words) == 1 for words in ("Of brass.", "Pump manual", "Waterworks", "Check this."))
 
 
-def test_deleted_text_is_left_out_and_inserted_text_read() -> None:
+def test_deleted_text_is_left_out() -> None:
     run = "<w:r><w:t>{}</w:t></w:r>"
     changes = (
         "<w:del><w:r><w:delText>three</w:delText></w:r></w:del>"
@@ -119,17 +119,17 @@ def test_deleted_text_is_left_out_and_inserted_text_read() -> None:
         '<w:hyperlink w:anchor="a"><w:r><w:t>text</w:t></w:r></w:hyperlink>',
     ],
 )
-def test_text_within_other_elements_is_read(wrapped: str) -> None:
+def test_text_in_other_elements_read(wrapped: str) -> None:
     assert blocks(docx(paragraph("Before ", wrapped))) == ["Before text"]
 
 
-def test_tables_within_tables_are_read() -> None:
+def test_nested_tables_are_read() -> None:
     inner = f"<w:tbl><w:tr><w:tc>{paragraph('Brass')}</w:tc></w:tr></w:tbl>"
     text = " ".join(blocks(docx(f"<w:tbl><w:tr><w:tc>{paragraph('Seal')}{inner}<w:p/></w:tc></w:tr></w:tbl>")))
     assert "Seal" in text and "Brass" in text
 
 
-def test_words_of_diagrams_charts_and_shapes_follow_their_paragraph() -> None:
+def test_drawing_words_follow_their_paragraph() -> None:
     parts = {
         "diagrams/data1.xml": part("dgm:dataModel", "<dgm:pt><a:p><a:r><a:t>Open the valve</a:t></a:r></a:p></dgm:pt>"),
         "charts/chart1.xml": part(
@@ -145,13 +145,13 @@ def test_words_of_diagrams_charts_and_shapes_follow_their_paragraph() -> None:
     assert sorted(blocks(docx(body, parts, targets))) == ["After.", "Before.", "Flow", "Mill, 41", "Open the valve"]
 
 
-def test_an_embedded_page_is_read_at_its_place() -> None:
+def test_embedded_page_read_in_place() -> None:
     body = paragraph("Before.") + '<w:altChunk r:id="x"/>' + paragraph("After.")
     chunk = {"afchunk1.htm": "<html><body><p>Embedded words.</p></body></html>"}
     assert blocks(docx(body, chunk, {"x": ("aFChunk", "afchunk1.htm")})) == ["Before.", "Embedded words.", "After."]
 
 
-def test_an_embedded_web_archive_is_read_and_another_document_is_named() -> None:
+def test_embedded_archive_is_read() -> None:
     body = paragraph("Before.") + '<w:altChunk r:id="x"/>' + paragraph("After.")
     page = (
         'MIME-Version: 1.0\nContent-Type: multipart/related; boundary="b"\n\n--b\nContent-Type: text/html; '
@@ -160,10 +160,10 @@ def test_an_embedded_web_archive_is_read_and_another_document_is_named() -> None
     chunk = {"afchunk.mht": page}
     assert blocks(docx(body, chunk, {"x": ("aFChunk", "afchunk.mht")})) == ["Before.", "Größe.", "After."]
     parsed = parse_docx(docx(body, {"afchunk.rtf": "{}"}, {"x": ("aFChunk", "afchunk.rtf")}))
-    assert parsed.notes == ("holds a document within it, which is not read: word/afchunk.rtf",)
+    assert parsed.notes == ("has an embedded document that is not read: word/afchunk.rtf",)
 
 
-def test_breaks_of_lines_divide_words_and_word_art_is_read() -> None:
+def test_line_breaks_divide_words() -> None:
     art = '<w:r><w:pict><v:shape><v:textpath string="Danger"/></v:shape></w:pict></w:r>'
     text = "<w:r><w:t>one</w:t><w:cr/><w:t>two</w:t><w:ptab/><w:t>three</w:t></w:r>"
     assert parse_docx(docx(paragraph("", text) + paragraph("x", art))).documents[0].text.split() == [
@@ -172,35 +172,35 @@ def test_breaks_of_lines_divide_words_and_word_art_is_read() -> None:
     ]
 
 
-def test_strict_files_are_read() -> None:
+def test_strict_word_files_are_read() -> None:
     raw = docx(paragraph("Before.", f"<w:r>{DRAWING}</w:r>"))
     strict = "http://purl.oclc.org/ooxml/wordprocessingml/main"
     transitional = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
     assert blocks(_replaced(raw, transitional, strict)) == ["Before.", "In the box."]
 
 
-def test_words_that_damage_puts_outside_of_their_elements_are_missed() -> None:
+def test_misplaced_text_counts_as_lost() -> None:
     raw = docx(paragraph("Kept words here.") + "<w:p><w:r>words without their element</w:r></w:p>")
     parsed = parse_docx(raw)
     assert share_kept(parsed.source_text, parsed.documents) < 0.98
 
 
-def test_a_part_that_is_missing_is_named() -> None:
+def test_missing_part_is_noted() -> None:
     raw = docx(paragraph("Text"))
     listed = '<Override PartName="/word/footnotes.xml" ContentType="x"/></Types>'
-    assert parse_docx(_replaced(raw, "</Types>", listed)).notes == ("lacks parts of itself: word/footnotes.xml",)
+    assert parse_docx(_replaced(raw, "</Types>", listed)).notes == ("lacks some of its parts: word/footnotes.xml",)
 
 
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (docx(paragraph("Text"))[:-40], "is not a Word file, or a damaged one"),
-        (docx("<w:p>"), "is not a Word file, or a damaged one"),
-        (archive({"a.txt": "text"}), "is not a Word file, or a damaged one"),
-        (b"\xd0\xcf\x11\xe0" + bytes(600), "is encrypted, or of an old format"),
+        (docx(paragraph("Text"))[:-40], "is not a Word file, or is damaged"),
+        (docx("<w:p>"), "is not a Word file, or is damaged"),
+        (archive({"a.txt": "text"}), "is not a Word file, or is damaged"),
+        (b"\xd0\xcf\x11\xe0" + bytes(600), "is encrypted or of an old format"),
     ],
 )
-def test_a_damaged_file_is_refused_with_the_reason(raw: bytes, message: str) -> None:
+def test_damaged_word_file_is_refused(raw: bytes, message: str) -> None:
     with pytest.raises(UnreadableFile, match=message):
         parse_docx(raw)
 

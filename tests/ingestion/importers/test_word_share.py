@@ -1,4 +1,4 @@
-"""Words that a file has and its documents lack are counted, named, and an error under --strict."""
+"""Words that are missing in the documents of a file are counted, reported, and an error under --strict."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from taugate.ingestion.importers.word_share import count_words, share_kept
 from taugate.ingestion.parsed import prose_document
 
 
-def test_share_kept_counts_a_repeated_word_as_often_as_it_is_there() -> None:
+def test_share_kept_counts_repeated_words() -> None:
     assert share_kept("pump pump valve seal", [prose_document("pump valve")]) == 0.5
 
 
@@ -37,7 +37,7 @@ def test_share_kept_counts_titles_keys_and_metadata() -> None:
         ("がガ", {"が": 1, "ガ": 1}),
     ],
 )
-def test_count_words_of_a_script_counts_words_or_letters(text: str, words: dict[str, int]) -> None:
+def test_count_words_depends_on_script(text: str, words: dict[str, int]) -> None:
     assert {word: count for word, count in count_words([text]).items() if word.isalnum()} == words
 
 
@@ -62,9 +62,7 @@ def run(*arguments: object) -> int:
     return cli.main(["import", *map(str, arguments), "--chunks", "off"])
 
 
-def test_import_of_a_file_that_loses_words_names_it_with_its_share(
-    lossy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_import_reports_share_of_lost_words(lossy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(lossy, "--to", tmp_path / "data", "--json") == 0
     console = capsys.readouterr()
     result: dict[str, Any] = json.loads(console.out)
@@ -75,7 +73,7 @@ def test_import_of_a_file_that_loses_words_names_it_with_its_share(
     assert f"note: {path} has no title" in console.err
 
 
-def test_strict_import_of_a_file_that_loses_words_writes_nothing(
+def test_strict_import_with_lost_words_writes_nothing(
     lossy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(lossy, "--to", tmp_path / "data", "--strict") == 2
@@ -83,5 +81,5 @@ def test_strict_import_of_a_file_that_loses_words_writes_nothing(
     assert not (tmp_path / "data").exists()
 
 
-def test_strict_import_of_whole_files_succeeds(lossy: Path, tmp_path: Path) -> None:
+def test_strict_import_of_complete_files_succeeds(lossy: Path, tmp_path: Path) -> None:
     assert run(lossy / "whole.txt", "--to", tmp_path / "data", "--strict") == 0

@@ -1,4 +1,4 @@
-"""Samples to judge whose queries, results and strata a test chooses."""
+"""Samples to judge with queries, results and strata chosen by a test."""
 
 from collections.abc import Mapping, Sequence
 

@@ -11,7 +11,7 @@ def votes(yes_yes: int, yes_no: int, no_yes: int, no_no: int) -> list[Vote]:
     return [Vote(number, one, other) for number, (one, other) in enumerate(cells)]
 
 
-def test_kappa_of_a_table_worked_out_by_hand() -> None:
+def test_kappa_matches_a_manual_calculation() -> None:
     # 35 of 50 agree: p₀ = .7. The first says yes to 25, the second to 30: pₑ = .5·.6 + .5·.4 = .5. κ = .2 / .5.
     assert cohen_kappa(votes(20, 5, 10, 15)) == pytest.approx(0.4)
 
@@ -19,25 +19,26 @@ def test_kappa_of_a_table_worked_out_by_hand() -> None:
 @pytest.mark.parametrize(
     ("table", "expected"), [((10, 0, 0, 10), 1.0), ((5, 5, 5, 5), 0.0), ((0, 10, 10, 0), -1.0), ((9, 0, 0, 0), None)]
 )
-def test_kappa_at_its_ends(table: tuple[int, ...], expected: float | None) -> None:
+def test_kappa_reaches_its_extremes(table: tuple[int, ...], expected: float | None) -> None:
     assert cohen_kappa(votes(*table)) == (expected if expected is None else pytest.approx(expected))
     assert cohen_kappa([]) is None
 
 
-def test_judges_who_always_agree_have_no_interval() -> None:
-    found = agreement(votes(10, 0, 0, 10))
-    assert (found.results, found.equal, found.kappa, found.lower, found.upper) == (20, 20, 1.0, None, None)
+def test_judges_in_full_agreement_have_no_interval() -> None:
+    results = agreement(votes(10, 0, 0, 10))
+    assert (results.results, results.equal, results.kappa, results.lower, results.upper) == (20, 20, 1.0, None, None)
 
 
-def test_the_interval_is_that_of_the_jackknife_by_query() -> None:
+def test_kappa_interval_is_jackknife_by_query() -> None:
     rows = [Vote(row % 7, row % 3 == 0, row % 4 == 0 or row % 3 == 0) for row in range(42)]
-    without = [cohen_kappa([each for each in rows if each.query != query]) for query in range(7)]
-    error = np.sqrt(6 / 7 * sum((each - np.mean(without)) ** 2 for each in without))
-    found = agreement(rows)
-    assert (found.lower, found.upper) == pytest.approx((found.kappa - 1.959964 * error, found.kappa + 1.959964 * error))
+    without = [cohen_kappa([item for item in rows if item.query != query]) for query in range(7)]
+    error = np.sqrt(6 / 7 * sum((item - np.mean(without)) ** 2 for item in without))
+    result = agreement(rows)
+    margin = 1.959964 * error
+    assert (result.lower, result.upper) == pytest.approx((result.kappa - margin, result.kappa + margin))
 
 
-def test_the_interval_covers_the_truth_where_results_of_a_query_go_together() -> None:
+def test_kappa_interval_covers_dependent_results() -> None:
     """Two judges who each err on 15 % of the results, and together on 10 % of the queries."""
     rng = np.random.default_rng(3)
 
@@ -49,6 +50,6 @@ def test_the_interval_covers_the_truth_where_results_of_a_query_go_together() ->
         return [Vote(query, bool(one[query, k]), bool(other[query, k])) for query in range(queries) for k in range(5)]
 
     true = cohen_kappa(draw(100_000))
-    found = [agreement(draw(50)) for _ in range(300)]
-    covered = np.mean([each.lower <= true <= each.upper for each in found])
+    results = [agreement(draw(50)) for _ in range(300)]
+    covered = np.mean([item.lower <= true <= item.upper for item in results])
     assert 0.91 <= covered <= 0.985

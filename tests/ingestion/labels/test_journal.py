@@ -18,7 +18,7 @@ def undo() -> Entry:
     return Entry(at=2.0, round=1, action="undo")
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_journal_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "human" / "ana.jsonl"
     skip = Entry(at=1.5, round=2, action="skip", query="q2")
     with open_journal(path) as opened:
@@ -31,7 +31,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [b'{"at":1.0,"round":1,"act', b'{"a', b"{"])
-def test_a_torn_line_is_passed_over_and_spoils_no_other(tmp_path: Path, torn: bytes) -> None:
+def test_journal_skips_a_torn_line(tmp_path: Path, torn: bytes) -> None:
     path = tmp_path / "ana.jsonl"
     with open_journal(path) as opened:
         opened.append(judgement("a"))
@@ -43,7 +43,7 @@ def test_a_torn_line_is_passed_over_and_spoils_no_other(tmp_path: Path, torn: by
 
 
 @pytest.mark.parametrize("line", ["<html>", "[]", '{"at": "now"}', '{"at":1.0,"round":1,"action":"sing"}'])
-def test_a_foreign_line_is_refused_with_its_place(tmp_path: Path, line: str) -> None:
+def test_journal_refuses_a_foreign_line(tmp_path: Path, line: str) -> None:
     path = tmp_path / "ana.jsonl"
     with open_journal(path) as opened:
         opened.append(judgement("a"))
@@ -52,7 +52,7 @@ def test_a_foreign_line_is_refused_with_its_place(tmp_path: Path, line: str) -> 
         Journal.read(path)
 
 
-def test_a_judge_works_in_one_process_at_a_time(tmp_path: Path) -> None:
+def test_journal_is_locked_by_one_process(tmp_path: Path) -> None:
     path = tmp_path / "ana.jsonl"
     with open_journal(path), pytest.raises(InputError, match="ana is judging in another process"), open_journal(path):
         pass
@@ -60,7 +60,7 @@ def test_a_judge_works_in_one_process_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_a_judgement_is_of_texts() -> None:
+def test_judgement_is_identified_by_texts() -> None:
     assert pair_of("q", Document("1", "text")) == pair_of("q", Document("2", "text", None))
     pairs = {pair_of("q", Document("1", "text", "title")), pair_of("q", Document("1", "title text"))}
     assert len({*pairs, pair_of("q2", Document("1", "text")), pair_of("q", Document("1", "other"))}) == 4

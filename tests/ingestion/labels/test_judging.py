@@ -35,13 +35,13 @@ def drawn(data: Path, release: Release, n: int = 6, *, more: bool = False, logs:
     return sample_to_judge(data, "human", SampleRequest(n, 0, more), Sources(lambda: release, logs), remarks.append)
 
 
-def judge_all(work: Judging, relevant: Callable[[str, str], bool], most: int = 1000) -> None:
-    """Answer up to `most` questions.
+def judge_all(work: Judging, relevant: Callable[[str, str], bool], limit: int = 1000) -> None:
+    """Answer up to `limit` questions.
 
     Args:
-        relevant: Of the ids of a query and of a passage.
+        relevant: Whether a passage is relevant, by the ids of query and passage.
     """
-    for _ in range(most):
+    for _ in range(limit):
         question = work.session.question()
         if question is None:
             break
@@ -49,7 +49,7 @@ def judge_all(work: Judging, relevant: Callable[[str, str], bool], most: int = 1
 
 
 def answers(query: str, document: str) -> bool:
-    """As the sample says: the answer of q-rot-001 is rot-001."""
+    """Return whether a document answers a query of the sample: that of q-rot-001 is rot-001."""
     return query == f"q-{document}"
 
 
@@ -67,7 +67,7 @@ def log_line(query: str, collection: str = "zaragoza", topk: tuple[float, ...] =
     return line_bytes(logged)
 
 
-def test_a_judged_sample_is_a_split_that_can_be_calibrated_on(data: Path, release: Release, tmp_path: Path) -> None:
+def test_judged_sample_can_be_calibrated_on(data: Path, release: Release, tmp_path: Path) -> None:
     sample = drawn(data, release)
     assert len({query.id for query in sample.queries}) == 6
     before = (data / "queries.jsonl").read_bytes()
@@ -86,7 +86,7 @@ def test_a_judged_sample_is_a_split_that_can_be_calibrated_on(data: Path, releas
         assert [*judged.grades][:5] == judged.query.results  # all of them were judged
 
 
-def test_the_same_seed_draws_the_same_sample(data: Path, release: Release, sample: Path, tmp_path: Path) -> None:
+def test_same_seed_draws_same_sample(data: Path, release: Release, sample: Path, tmp_path: Path) -> None:
     other = shutil.copytree(sample, tmp_path / "other" / "zaragoza")
     assert drawn(data, release) == drawn(other, release)
     shutil.rmtree(other / "judgements")
@@ -94,25 +94,25 @@ def test_the_same_seed_draws_the_same_sample(data: Path, release: Release, sampl
     assert sample_to_judge(other, "human", request, source, print).queries != drawn(data, release).queries
 
 
-def test_passages_that_the_search_missed_are_shown_where_no_result_is_relevant(data: Path, release: Release) -> None:
+def test_missed_passages_are_shown_without_relevant_results(data: Path, release: Release) -> None:
     sample = drawn(data, release)
     query = sample.queries[0]
     assert query.others
     assert not {*query.others} & {*query.results}
     with judging(data, "human", sample, "ana") as work:
-        asked = []
+        requests = []
         while (question := work.session.question()) is not None and question.query == query:
-            asked.append((question.document.id, question.rank))
+            requests.append((question.document.id, question.rank))
             work.session.judge(question, relevant=question.document.id == query.others[1])
         work.write()
     ranked = [(name, rank) for rank, name in enumerate(query.results, 1)]
-    assert asked == [*ranked, (query.others[0], None), (query.others[1], None)]
+    assert requests == [*ranked, (query.others[0], None), (query.others[1], None)]
     assert [(row[1], row[2]) for row in rows(data)] == [
-        (name, "1" if name == query.others[1] else "0") for name, _ in asked
+        (name, "1" if name == query.others[1] else "0") for name, _ in requests
     ]
 
 
-def test_a_stopped_judge_goes_on_where_it_was(data: Path, release: Release) -> None:
+def test_stopped_judge_continues(data: Path, release: Release) -> None:
     sample = drawn(data, release)
     with judging(data, "human", sample, "ana") as work:
         judge_all(work, answers, 8)
@@ -124,7 +124,7 @@ def test_a_stopped_judge_goes_on_where_it_was(data: Path, release: Release) -> N
         assert sum(float(row[3]) for row in rows(data)) == pytest.approx(503 * len(rows(data)))
 
 
-def test_undo_takes_back_also_what_was_written(data: Path, release: Release) -> None:
+def test_undo_retracts_written_judgements(data: Path, release: Release) -> None:
     sample = drawn(data, release)
     with judging(data, "human", sample, "ana") as work:
         first = work.session.question()
@@ -140,7 +140,7 @@ def test_undo_takes_back_also_what_was_written(data: Path, release: Release) -> 
         assert work.session.question() == first
 
 
-def test_a_skipped_query_leaves_its_weight_to_the_others(data: Path, release: Release) -> None:
+def test_skipped_query_passes_its_weight_on(data: Path, release: Release) -> None:
     sample = drawn(data, release)
     with judging(data, "human", sample, "ana") as work:
         skipped = work.session.question()
@@ -153,7 +153,7 @@ def test_a_skipped_query_leaves_its_weight_to_the_others(data: Path, release: Re
     assert sum(weights.values()) == pytest.approx(503)
 
 
-def test_two_judges_agree_or_not(data: Path, release: Release) -> None:
+def test_agreement_of_two_judges_reported(data: Path, release: Release) -> None:
     sample = drawn(data, release)
     first, doubtful = sample.queries[0].id, sample.queries[0].results[0]
     with judging(data, "human", sample, "ana") as work:
@@ -177,7 +177,7 @@ def test_two_judges_agree_or_not(data: Path, release: Release) -> None:
     assert [row[2] for row in rows(data) if row[:2] == [disputed.query, doubtful]] == ["0"]
 
 
-def test_another_sample_is_joined_to_the_first(data: Path, release: Release) -> None:
+def test_further_sample_joined_to_first(data: Path, release: Release) -> None:
     sample = drawn(data, release)
     first = {query.id for query in sample.queries}
     with judging(data, "human", sample, "ana") as work:
@@ -193,8 +193,8 @@ def test_another_sample_is_joined_to_the_first(data: Path, release: Release) -> 
     assert sum(weights.values()) == pytest.approx(503)
 
 
-def test_queries_of_a_log_join_the_data_set_once_they_are_judged(data: Path, release: Release, tmp_path: Path) -> None:
-    known = json.loads((data / "queries.jsonl").read_text(encoding="utf-8").splitlines()[0])
+def test_judged_log_queries_join_data_set(data: Path, release: Release, tmp_path: Path) -> None:
+    earlier = json.loads((data / "queries.jsonl").read_text(encoding="utf-8").splitlines()[0])
     for path in (data / "qrels").iterdir():  # all that the data set has is judged
         path.rename(path.with_name("human.tsv"))
     log = tmp_path / "queries.log"
@@ -202,7 +202,7 @@ def test_queries_of_a_log_join_the_data_set_once_they_are_judged(data: Path, rel
         b"".join(
             [
                 *(log_line(text) for text in ("how high may a fence be", "what is ROT", "how high may a fence be")),
-                log_line(known["text"]),
+                log_line(earlier["text"]),
                 log_line("elsewhere", "other"),
                 log_line("within a filter", topk=()),
                 log_line(hashed("secret")),
@@ -229,14 +229,14 @@ def test_queries_of_a_log_join_the_data_set_once_they_are_judged(data: Path, rel
     ]
 
 
-def test_a_log_without_texts_cannot_be_judged(data: Path, release: Release, tmp_path: Path) -> None:
+def test_log_without_texts_is_refused(data: Path, release: Release, tmp_path: Path) -> None:
     log = tmp_path / "queries.log"
     log.write_bytes(log_line(hashed("secret")))
     with pytest.raises(InputError, match="no query that can be judged .1 without a text.; TAUGATE_QUERY_LOG_TEXTS"):
         drawn(data, release, logs=(log,))
 
 
-def test_generated_queries_are_judged_only_where_there_are_no_others(data: Path, release: Release) -> None:
+def test_generated_queries_are_judged_only_alone(data: Path, release: Release) -> None:
     queries = [json.loads(line) for line in (data / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
     lines = [json.dumps(query | {"origin": "crop" if place else "human"}) for place, query in enumerate(queries)]
     (data / "queries.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -244,13 +244,13 @@ def test_generated_queries_are_judged_only_where_there_are_no_others(data: Path,
     assert [query.id for query in only.queries] == [queries[0]["_id"]]
     (data / "queries.jsonl").write_text("\n".join(lines[1:]) + "\n", encoding="utf-8")
     remarks: list[str] = []
-    request = SampleRequest(6, more=True)
+    request = SampleRequest(6, another=True)
     crops = sample_to_judge(data, "human", request, Sources(lambda: release), remarks.append)
     assert {query.origin for query in crops.queries} == {"crop"}
-    assert remarks[0].startswith("warning: all queries here are generated, and say little about what people ask")
+    assert remarks[0].startswith("warning: all queries are generated, and say little about real queries")
 
 
-def test_a_corpus_that_changes_meanwhile_loses_nothing(data: Path, release: Release) -> None:
+def test_changed_corpus_keeps_judgements(data: Path, release: Release) -> None:
     sample = drawn(data, release)
     with judging(data, "human", sample, "ana") as work:
         judge_all(work, answers, 4)
@@ -269,16 +269,16 @@ def test_a_corpus_that_changes_meanwhile_loses_nothing(data: Path, release: Rele
         assert work.session.question().rank == 5
 
 
-def test_a_query_that_changes_meanwhile(data: Path, release: Release) -> None:
+def test_changed_query_requires_new_sample(data: Path, release: Release) -> None:
     name = drawn(data, release).queries[0].id
     queries = (data / "queries.jsonl").read_text(encoding="utf-8").splitlines()
     changed = [line if json.loads(line)["_id"] != name else json.dumps({"_id": name, "text": "?"}) for line in queries]
     (data / "queries.jsonl").write_text("\n".join(changed) + "\n", encoding="utf-8")
-    with pytest.raises(InputError, match=f"query '{name}' has changed or is gone since sample 1 was drawn"):
+    with pytest.raises(InputError, match=f"query '{name}' was changed or removed after sample 1 was drawn"):
         drawn(data, release)
 
 
-def test_a_query_that_is_removed_meanwhile_leaves_no_dangling_judgement(data: Path, release: Release) -> None:
+def test_removed_query_leaves_no_judgement(data: Path, release: Release) -> None:
     sample = drawn(data, release)
     with judging(data, "human", sample, "ana") as work:
         judge_all(work, answers)
@@ -286,7 +286,7 @@ def test_a_query_that_is_removed_meanwhile_leaves_no_dangling_judgement(data: Pa
         name = sample.queries[0].id
         kept = [line for line in lines if json.loads(line)["_id"] != name]
         (data / "queries.jsonl").write_bytes(b"".join(kept))
-        with pytest.raises(InputError, match=f"queries.jsonl: query '{name}' has changed or is gone"):
+        with pytest.raises(InputError, match=f"queries.jsonl: query '{name}' was changed or removed"):
             work.write()
     assert not (data / "qrels" / "human.tsv").exists()
     assert len((data / "judgements" / "human" / "ana.jsonl").read_bytes().splitlines()) >= 6 * 5
@@ -294,15 +294,15 @@ def test_a_query_that_is_removed_meanwhile_leaves_no_dangling_judgement(data: Pa
     assert name not in {query.id for query in again.queries}
 
 
-def test_a_sample_goes_on_without_its_size_and_seed(data: Path, release: Release) -> None:
+def test_sample_continues_without_size_and_seed(data: Path, release: Release) -> None:
     sample = drawn(data, release, 6)
     sources = Sources(lambda: release)
     assert sample_to_judge(data, "human", SampleRequest(), sources, print) == sample
-    more = sample_to_judge(data, "human", SampleRequest(more=True), sources, print)
+    more = sample_to_judge(data, "human", SampleRequest(another=True), sources, print)
     assert (more.number, more.n, more.seed) == (2, 50, 0)
 
 
-def test_another_size_or_seed_needs_another_sample(data: Path, release: Release) -> None:
+def test_changed_size_or_seed_requires_new_sample(data: Path, release: Release) -> None:
     drawn(data, release, 6)
     with pytest.raises(InputError, match="sample 1 was drawn with --n 6 --seed 0; leave both out to continue it"):
         drawn(data, release, 7)
@@ -310,7 +310,7 @@ def test_another_size_or_seed_needs_another_sample(data: Path, release: Release)
         drawn(data, release, 0)
 
 
-def test_while_another_command_writes(data: Path, release: Release) -> None:
+def test_judging_waits_for_another_writer(data: Path, release: Release) -> None:
     sample = drawn(data, release)
     with judging(data, "human", sample, "ana") as work:
         judge_all(work, answers, 12)
@@ -326,7 +326,7 @@ def test_while_another_command_writes(data: Path, release: Release) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"number": 1}'])
-def test_a_damaged_sample_is_refused(data: Path, release: Release, content: bytes) -> None:
+def test_damaged_sample_is_refused(data: Path, release: Release, content: bytes) -> None:
     drawn(data, release)
     (data / "judgements" / "human" / "round-1.json").write_bytes(content)
     with pytest.raises(InputError, match="round-1.json: not a sample of `taugate judge`, or a damaged one"):

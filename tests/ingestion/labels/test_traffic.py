@@ -1,4 +1,4 @@
-"""`taugate traffic`: which judgements become labels, with which weights, and what is left out."""
+"""`taugate traffic`: judgements that are used, their weights, and judgements that are left out."""
 
 import json
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def data(tmp_path: Path) -> Path:
     folder = tmp_path / "faq"
     (folder / "qrels").mkdir(parents=True)
     (folder / "corpus.jsonl").write_text(
-        "".join(json.dumps({"_id": each, "text": f"text {each}"}) + "\n" for each in DOCUMENTS)
+        "".join(json.dumps({"_id": item, "text": f"text {item}"}) + "\n" for item in DOCUMENTS)
     )
     (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "Known already?"}\n')
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
@@ -50,7 +50,7 @@ def name(query: str) -> str:
     return f"traffic:{hashed(query)}"
 
 
-def test_judgements_become_queries_of_the_data_set(data: Path, spool: Path) -> None:
+def test_traffic_judgements_become_queries(data: Path, spool: Path) -> None:
     log = TrafficLog()
     log.judged(log.asked("New?", ["d1", "d2"]), "d2")
     log.judged(log.asked("Known already?", ["d3", "d4"]), "d3")
@@ -69,7 +69,7 @@ def test_judgements_become_queries_of_the_data_set(data: Path, spool: Path) -> N
     }
 
 
-def test_the_same_log_twice_gives_the_same_files(data: Path) -> None:
+def test_traffic_import_is_idempotent(data: Path) -> None:
     log = TrafficLog()
     for number in range(20):
         reply = log.asked(f"query {number % 7}", DOCUMENTS[number % 3 :][:4], explored={"d3": 0.1})
@@ -80,7 +80,7 @@ def test_the_same_log_twice_gives_the_same_files(data: Path) -> None:
     assert {path: path.read_bytes() for path in data.rglob("*.*") if path.is_file()} == before
 
 
-def test_a_weight_is_the_inverse_of_being_shown_and_judged(data: Path) -> None:
+def test_traffic_weight_is_inverse_probability(data: Path) -> None:
     """A tenth of the first places is judged and a twentieth of the second; d4 is shown to one query in ten."""
     log = TrafficLog()
     for number in range(4000):
@@ -90,12 +90,12 @@ def test_a_weight_is_the_inverse_of_being_shown_and_judged(data: Path) -> None:
         if number % 20 == 1:
             log.judged(reply, "d4")
     learn(log, data)
-    found = rows(data)
-    assert found[name("query 0"), "d1"][1] == pytest.approx(10, rel=0.02)
-    assert found[name("query 1"), "d4"][1] == pytest.approx(200, rel=0.02)
+    results = rows(data)
+    assert results[name("query 0"), "d1"][1] == pytest.approx(10, rel=0.02)
+    assert results[name("query 1"), "d4"][1] == pytest.approx(200, rel=0.02)
 
 
-def test_a_query_that_is_asked_again_has_more_chances_to_be_judged(data: Path) -> None:
+def test_repeated_query_raises_judging_probability(data: Path) -> None:
     log = TrafficLog()
     for number in range(1000):
         reply = log.asked(f"query {number}", ["d1"])
@@ -104,13 +104,13 @@ def test_a_query_that_is_asked_again_has_more_chances_to_be_judged(data: Path) -
     for _ in range(2):
         log.judged(log.asked("query 0", ["d1"]), "d1")
     learn(log, data)
-    found = rows(data)
-    half = 1 / found[name("query 2"), "d1"][1]
+    results = rows(data)
+    half = 1 / results[name("query 2"), "d1"][1]
     assert half == pytest.approx(0.5, abs=0.01)
-    assert found[name("query 0"), "d1"][1] == pytest.approx(1 / (1 - (1 - half) ** 3))
+    assert results[name("query 0"), "d1"][1] == pytest.approx(1 / (1 - (1 - half) ** 3))
 
 
-def test_the_majority_decides_and_a_tie_says_nothing(data: Path) -> None:
+def test_majority_decides_and_ties_dropped(data: Path) -> None:
     log = TrafficLog()
     for key, relevant in (("a", True), ("b", False), ("c", False), ("a", False)):
         log.judged(log.asked("Which?", ["d1", "d2"], key=key), "d1", relevant, key=key)
@@ -125,13 +125,13 @@ def test_the_majority_decides_and_a_tie_says_nothing(data: Path) -> None:
     assert result.left_out == {"tied": 2}
 
 
-def test_a_query_without_a_relevant_result_needs_all_of_its_results_judged(data: Path, spool: Path) -> None:
+def test_unanswered_query_needs_all_results_judged(data: Path, spool: Path) -> None:
     log = TrafficLog()
-    whole, part, cut = (
+    complete, part, cut = (
         log.asked(query, shown)
         for query, shown in (("All?", ["d1", "d2", "d3"]), ("Some?", ["d1", "d2", "d3"]), ("Cut?", ["d1"]))
     )
-    for reply, judged in ((whole, 3), (part, 2), (cut, 1)):
+    for reply, judged in ((complete, 3), (part, 2), (cut, 1)):
         for document in DOCUMENTS[1 : judged + 1]:
             log.judged(reply, document, False)
     result = learn(log, data)
@@ -143,7 +143,7 @@ def test_a_query_without_a_relevant_result_needs_all_of_its_results_judged(data:
     assert query.text == "All?"
 
 
-def test_feedback_without_a_reply_is_about_the_latest_that_showed_the_document(data: Path) -> None:
+def test_feedback_without_reply_uses_latest(data: Path) -> None:
     log = TrafficLog()
     for shown in (["d1", "d2"], ["d2"], ["d1"]):
         log.asked("Which?", shown, key="shop")
@@ -155,7 +155,7 @@ def test_feedback_without_a_reply_is_about_the_latest_that_showed_the_document(d
     assert result.left_out == {"not_shown": 1, "unknown_reply": 1}
 
 
-def test_feedback_without_a_reply_is_not_about_replies_that_cannot_be_learned_from(data: Path) -> None:
+def test_feedback_without_reply_skips_unusable_replies(data: Path) -> None:
     log = TrafficLog()
     log.asked("Filtered?", ["d1"], key="shop", topk=[], random=[])
     log.asked("Filtered?", ["d1"], key="other")
@@ -166,7 +166,7 @@ def test_feedback_without_a_reply_is_not_about_replies_that_cannot_be_learned_fr
     assert learn(log, data).left_out == {"filtered": 1, "hashed": 1}
 
 
-def test_a_text_that_a_later_line_has_names_the_query_of_a_hashed_one(data: Path) -> None:
+def test_later_text_identifies_hashed_query(data: Path) -> None:
     log = TrafficLog()
     log.judged(log.asked(hashed("Again?"), ["d1"]), "d1")
     log.asked("Again?", ["d1"])
@@ -174,8 +174,8 @@ def test_a_text_that_a_later_line_has_names_the_query_of_a_hashed_one(data: Path
     assert {*rows(data)} == {(name("Again?"), "d1")}
 
 
-def test_a_reply_that_is_judged_with_other_keys(data: Path) -> None:
-    """As where one key searches and others send feedback."""
+def test_reply_judged_with_other_keys_counts(data: Path) -> None:
+    """One key searches, and others send feedback."""
     log = TrafficLog()
     reply = log.asked("Which?", ["d1"], key="site")
     for key in ("one", "two"):
@@ -184,7 +184,7 @@ def test_a_reply_that_is_judged_with_other_keys(data: Path) -> None:
     assert rows(data)[name("Which?"), "d1"][1] >= 1
 
 
-def test_replies_to_an_outlying_key_teach_nothing_whoever_judges_them(data: Path) -> None:
+def test_replies_to_outlying_keys_ignored(data: Path) -> None:
     log = TrafficLog()
     crowd(log)
     for number in range(60):
@@ -194,7 +194,7 @@ def test_replies_to_an_outlying_key_teach_nothing_whoever_judges_them(data: Path
     assert learn(log, data).left_out["outlying_key"] == 61
 
 
-def test_the_top_is_judged_whole_only_where_each_of_its_results_is(data: Path) -> None:
+def test_complete_reply_requires_every_result_judged(data: Path) -> None:
     """A request for more than K results shows as many below them as are missing among them."""
     log = TrafficLog()
     reply = log.asked("Deep?", ["d1", "d2", "d7"], k=9, ranks=[1, 2, 7])
@@ -221,7 +221,7 @@ LEFT_OUT: dict[str, tuple[Callable[[TrafficLog], None], str]] = {
 
 
 @pytest.mark.parametrize(("add", "reason"), LEFT_OUT.values(), ids=LEFT_OUT.keys())
-def test_what_is_left_out_is_counted_and_said(
+def test_unusable_judgements_counted_by_reason(
     data: Path, capsys: pytest.CaptureFixture[str], add: Callable[[TrafficLog], None], reason: str
 ) -> None:
     log = TrafficLog()
@@ -229,23 +229,23 @@ def test_what_is_left_out_is_counted_and_said(
     command = ["traffic", str(log.write(data.parent / "log")), "--to", str(data)]
     assert cli.main(command) == 2
     assert not (data / "qrels" / "traffic.tsv").exists()
-    assert "no judgement became a label: 1 are" in capsys.readouterr().err
+    assert "no judgement can be used: 1 " in capsys.readouterr().err
     log.judged(log.asked("fine", ["d1"]), "d1")
     log.write(data.parent / "log")
     assert cli.main([*command, "--json"]) == 0
-    said = capsys.readouterr()
-    result = json.loads(said.out)
+    messages = capsys.readouterr()
+    result = json.loads(messages.out)
     assert result.pop("seconds") > 0
     assert result == {"queries": 1, "judgements": 1, "left_out": {reason: 1}}
-    assert "Left out: 1 that are" in said.err
+    assert "Left out: 1 that are" in messages.err
 
 
-def test_a_key_has_a_limit(data: Path) -> None:
+def test_judgements_per_key_are_limited(data: Path) -> None:
     log = TrafficLog()
     for number in range(50):
         log.judged(log.asked(f"query {number}", ["d1"], key="eager"), "d1", key="eager")
     log.judged(log.asked("once", ["d1"], key="other"), "d1", key="other")
-    result = learn(log, data, most_by_key=10)
+    result = learn(log, data, max_by_key=10)
     assert (result.queries, result.left_out) == (11, {"capped": 40})
     assert name("once") in {query for query, _ in rows(data)}
 
@@ -258,7 +258,7 @@ def crowd(log: TrafficLog, keys: int = 8) -> None:
             log.judged(reply, "d1", (number + key) % 3 > 0, key=f"key{key}")
 
 
-def test_one_who_clicks_everything_is_left_out(data: Path) -> None:
+def test_key_that_approves_everything_ignored(data: Path) -> None:
     log = TrafficLog()
     crowd(log)
     for number in range(60):
@@ -267,7 +267,7 @@ def test_one_who_clicks_everything_is_left_out(data: Path) -> None:
     assert not [query for query, _ in rows(data) if query == name("clicked 1")]
 
 
-def test_a_bot_that_judges_all_that_it_is_shown_is_left_out(data: Path) -> None:
+def test_key_that_judges_everything_ignored(data: Path) -> None:
     log = TrafficLog()
     crowd(log)
     for number in range(60):
@@ -277,28 +277,28 @@ def test_a_bot_that_judges_all_that_it_is_shown_is_left_out(data: Path) -> None:
     assert learn(log, data).left_out["outlying_key"] == 120
 
 
-def test_ordinary_keys_stay(data: Path) -> None:
+def test_ordinary_keys_are_kept(data: Path) -> None:
     log = TrafficLog()
     crowd(log)
     assert learn(log, data).left_out["outlying_key"] == 0
 
 
-def test_torn_and_foreign_lines(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_torn_and_foreign_log_lines_handled(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = TrafficLog()
     log.judged(log.asked("q", ["d1"]), "d1")
     path = log.write(data.parent / "log")
-    whole = path.read_bytes()
-    path.write_bytes(whole + whole.splitlines()[0][:50])
+    complete = path.read_bytes()
+    path.write_bytes(complete + complete.splitlines()[0][:50])
     assert learn_from_traffic([path], data).queries == 1
     before = (data / "qrels" / "traffic.tsv").read_bytes()
-    path.write_bytes(whole + b"GET / 200\n")
+    path.write_bytes(complete + b"GET / 200\n")
     assert cli.main(["traffic", str(path), "--to", str(data)]) == 2
     assert f"{path}:3: not JSON" in capsys.readouterr().err
     assert (data / "qrels" / "traffic.tsv").read_bytes() == before
 
 
 @pytest.mark.parametrize("split", ["", "a/b", "../test", "human", "generated"])
-def test_a_split_that_is_no_name_or_has_other_judgements_is_refused(data: Path, split: str) -> None:
+def test_split_invalid_or_reserved_refused(data: Path, split: str) -> None:
     log = TrafficLog()
     log.judged(log.asked("q", ["d1"]), "d1")
     before = sorted(data.rglob("*"))
@@ -307,8 +307,8 @@ def test_a_split_that_is_no_name_or_has_other_judgements_is_refused(data: Path, 
     assert sorted(data.rglob("*")) == before
 
 
-def test_a_log_without_a_judgement(data: Path) -> None:
+def test_log_without_judgements_is_refused(data: Path) -> None:
     log = TrafficLog()
     log.asked("q", ["d1"])
-    with pytest.raises(InputError, match="no judgement; users send them to /feedback"):
+    with pytest.raises(InputError, match="holds no judgement; clients send them to /feedback"):
         learn(log, data)

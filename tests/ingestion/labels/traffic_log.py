@@ -1,4 +1,4 @@
-"""Query logs as the service writes them, of replies and judgements that a test names."""
+"""Query logs as written by the service, with replies and judgements chosen by a test."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ RELEASE = "20260101T000000Z-0123456789ab"
 
 
 class TrafficLog:
-    """A log in the making; every reply and judgement is a second later than the one before."""
+    """A log under construction; every reply and judgement is a second later than the previous one."""
 
     def __init__(self, collection: str = "faq") -> None:
         self.lines: list[bytes] = []
@@ -27,7 +27,7 @@ class TrafficLog:
         """Log a reply to a query.
 
         Args:
-            explored: Propensities of documents.
+            explored: Propensities by document.
             ranks: Of those shown. Returns its id.
         """
         identifier = f"{len(self.lines):032x}"
@@ -47,8 +47,8 @@ class TrafficLog:
             "topk": [0.9, 0.8, 0.7],
             "random": [0.1],
             "shown": [
-                ShownResult(id=each, rank=rank, score=1 - rank / 10, propensity=propensities.get(each, 1.0))
-                for rank, each in zip(ranks or range(1, len(shown) + 1), shown, strict=True)
+                ShownResult(id=item, rank=rank, score=1 - rank / 10, propensity=propensities.get(item, 1.0))
+                for rank, item in zip(ranks or range(1, len(shown) + 1), shown, strict=True)
             ],
         }
         self.lines.append(line_bytes(LoggedQuery(**record | fields)))  # type: ignore[arg-type]  # of the test's choice

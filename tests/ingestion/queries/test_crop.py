@@ -1,4 +1,4 @@
-"""Queries by cropping, against the recipe they follow, and what becomes of the data set's files."""
+"""Queries by cropping, compared with the recipe, and the files of the data set."""
 
 import json
 import os
@@ -23,37 +23,37 @@ TEXT = " ".join(WORDS)
 
 
 @given(seed=st.integers(0, 2**31), words=st.integers(0, 60))
-def test_a_crop_is_a_span_with_words_left_out(seed: int, words: int) -> None:
+def test_crop_is_span_with_deleted_words(seed: int, words: int) -> None:
     query = crop(" ".join(WORDS[:words]), "d", seed).split()
-    places = [WORDS.index(each) for each in query]
+    places = [WORDS.index(item) for item in query]
     assert places == sorted(set(places))
     assert len(query) <= words / 2
     if places:
         assert places[-1] - places[0] < words / 2
 
 
-def test_length_and_deletions_have_the_shares_of_the_recipe() -> None:
+def test_crop_shares_match_the_recipe() -> None:
     crops = [crop(TEXT, str(number), 0).split() for number in range(4000)]
-    lengths = np.array([len(each) for each in crops]) / len(WORDS)
+    lengths = np.array([len(item) for item in crops]) / len(WORDS)
     # The mean of a uniform share of .1 to .5, less a tenth of the words; .0975 is the mean of int() rounding it down.
     assert lengths.mean() == pytest.approx((0.3 - 0.5 / len(WORDS)) * 0.9, abs=0.006)
-    places = [[WORDS.index(word) for word in each] for each in crops]
-    spans = np.array([each[-1] - each[0] + 1 for each in places])
+    places = [[WORDS.index(word) for word in item] for item in crops]
+    spans = np.array([item[-1] - item[0] + 1 for item in places])
     assert 1 - lengths.sum() * len(WORDS) / spans.sum() == pytest.approx(0.1, abs=0.01)
-    assert min(each[0] for each in places) == 0
-    assert max(each[-1] for each in places) == len(WORDS) - 1
+    assert min(item[0] for item in places) == 0
+    assert max(item[-1] for item in places) == len(WORDS) - 1
 
 
-def test_a_span_may_be_counted_in_words() -> None:
+def test_crop_span_in_words_is_respected() -> None:
     crops = [crop(TEXT, str(number), 0, (5, 20)).split() for number in range(4000)]
-    places = [[WORDS.index(word) for word in each] for each in crops if each]
-    spans = np.array([each[-1] - each[0] + 1 for each in places])
+    places = [[WORDS.index(word) for word in item] for item in crops if item]
+    spans = np.array([item[-1] - item[0] + 1 for item in places])
     assert spans.max() == 20
-    assert np.mean([len(each) for each in crops]) == pytest.approx(12.5 * 0.9, abs=0.2)
+    assert np.mean([len(item) for item in crops]) == pytest.approx(12.5 * 0.9, abs=0.2)
     assert {len(crop("a b c d e f", str(number), 0, (5, 20)).split()) for number in range(50)} <= {0, 1, 2, 3}
 
 
-def test_each_document_has_random_numbers_of_its_own() -> None:
+def test_documents_have_independent_random_numbers() -> None:
     assert crop(TEXT, "a", 0) == crop(TEXT, "a", 0)
     assert len({crop(TEXT, "a", 0), crop(TEXT, "b", 0), crop(TEXT, "a", 1)}) == 3
 
@@ -61,7 +61,7 @@ def test_each_document_has_random_numbers_of_its_own() -> None:
 @pytest.mark.parametrize(
     "text", ["数据库系统的查询优化器选择执行计划" * 3, "การค้นหาข้อมูลในฐานข้อมูล" * 3, "データベースの検索" * 5]
 )
-def test_languages_without_spaces_are_cropped_by_letters(text: str) -> None:
+def test_unspaced_languages_are_cropped_by_letters(text: str) -> None:
     queries = [crop(text, str(number), 0) for number in range(20)]
     assert any(queries)
     assert all(" " not in query and len(query) < len(text) / 2 + 1 for query in queries)
@@ -69,7 +69,7 @@ def test_languages_without_spaces_are_cropped_by_letters(text: str) -> None:
 
 
 def write(folder: Path, texts: list[str], queries: str = "") -> Path:
-    """Write a corpus, and a file of queries where there are any."""
+    """Write a corpus, and a file of queries if there are any."""
     folder.mkdir(exist_ok=True)
     lines = [json.dumps({"_id": f"d{number}", "text": text}) + "\n" for number, text in enumerate(texts)]
     (folder / "corpus.jsonl").write_text("".join(lines))
@@ -82,7 +82,7 @@ def documents(count: int) -> list[str]:
     return [" ".join(f"d{number}w{word}" for word in range(30)) for number in range(count)]
 
 
-def test_the_data_set_can_be_read_and_judges_the_cropped_passage(tmp_path: Path) -> None:
+def test_crops_are_judged_relevant_to_their_passage(tmp_path: Path) -> None:
     data = write(tmp_path / "data", documents(20))
     result = generate_crops(data, 100, 0)
     (tmp_path / "spool").mkdir()
@@ -95,7 +95,7 @@ def test_the_data_set_can_be_read_and_judges_the_cropped_passage(tmp_path: Path)
         assert query.text.startswith(f"d{position}w")
 
 
-def test_queries_of_people_keep_their_bytes_and_crops_are_replaced(tmp_path: Path) -> None:
+def test_human_queries_kept_and_crops_replaced(tmp_path: Path) -> None:
     human = '{ "_id": "crop:d1",  "text": "Who?" }\n{"_id":"h2","text":"d0w1"}'
     data = write(tmp_path / "data", documents(5), human)
     generate_crops(data, 100, 0)
@@ -111,7 +111,7 @@ def test_queries_of_people_keep_their_bytes_and_crops_are_replaced(tmp_path: Pat
     assert (data / "queries.jsonl").read_text() == first
 
 
-def test_judgements_of_other_generated_queries_stay(tmp_path: Path) -> None:
+def test_judgements_of_questions_are_kept(tmp_path: Path) -> None:
     data = write(tmp_path / "data", documents(3), '{"_id":"x","text":"What is d0?","origin":"llm"}\n')
     (data / "qrels").mkdir()
     (data / "qrels" / "generated.tsv").write_text("query-id\tcorpus-id\tscore\nx\td0\t1\n")
@@ -121,14 +121,14 @@ def test_judgements_of_other_generated_queries_stay(tmp_path: Path) -> None:
     assert len(rows) == 5
 
 
-def test_what_gives_no_query_is_counted(tmp_path: Path) -> None:
+def test_documents_without_query_are_counted(tmp_path: Path) -> None:
     data = write(tmp_path / "data", ["one", *documents(1), *documents(1)])
     (data / "queries.jsonl").write_text(json.dumps({"_id": "h", "text": crop(documents(1)[0], "d1", 0).upper()}) + "\n")
     result = generate_crops(data, 100, 0)
     assert (result.kept, result.lost.empty, result.lost.duplicate, result.documents) == (1, 1, 1, 3)
 
 
-def test_the_sample_does_not_depend_on_order(tmp_path: Path) -> None:
+def test_sample_does_not_depend_on_order(tmp_path: Path) -> None:
     texts = documents(50)
     one = write(tmp_path / "one", texts)
     generate_crops(one, 10, 0)
@@ -137,12 +137,12 @@ def test_the_sample_does_not_depend_on_order(tmp_path: Path) -> None:
     lines = (one / "corpus.jsonl").read_text().splitlines(keepends=True)
     (other / "corpus.jsonl").write_text("".join(reversed(lines)))
     generate_crops(other, 10, 0)
-    read = [sorted((each / "queries.jsonl").read_text().splitlines()) for each in (one, other)]
+    read = [sorted((item / "queries.jsonl").read_text().splitlines()) for item in (one, other)]
     assert read[0] == read[1]
     assert len(read[0]) == 10
 
 
-def test_ids_never_collide(tmp_path: Path) -> None:
+def test_crop_ids_never_collide(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     texts = {"a": documents(1)[0], "a'": documents(2)[1]}  # the first would be named as the second, too
@@ -154,7 +154,7 @@ def test_ids_never_collide(tmp_path: Path) -> None:
     assert len(read_dataset(data, "generated", tmp_path / "spool").answerable) == 2
 
 
-def test_judgements_that_cannot_be_read_change_nothing(tmp_path: Path) -> None:
+def test_unreadable_judgements_change_nothing(tmp_path: Path) -> None:
     data = write(tmp_path / "data", documents(3), '{"_id":"h","text":"Who?"}\n')
     (data / "qrels").mkdir()
     (data / "qrels" / "generated.tsv").write_bytes(b"query-id\tcorpus-id\tscore\n\xff\td0\t1\n")
@@ -164,12 +164,12 @@ def test_judgements_that_cannot_be_read_change_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("most", [0, -1])
-def test_a_sample_of_no_document_is_refused(tmp_path: Path, most: int) -> None:
+def test_sample_of_no_document_refused(tmp_path: Path, most: int) -> None:
     with pytest.raises(InputError, match=f"--max {most}: give a number of documents"):
         generate_crops(write(tmp_path / "data", documents(3)), most, 0)
 
 
-def test_nothing_long_enough_writes_nothing(tmp_path: Path) -> None:
+def test_short_documents_write_nothing(tmp_path: Path) -> None:
     data = write(tmp_path / "data", ["one", "two"])
     with pytest.raises(InputError, match="no document is long enough to crop a query from"):
         generate_crops(data, 100, 0)
@@ -177,27 +177,27 @@ def test_nothing_long_enough_writes_nothing(tmp_path: Path) -> None:
     assert not (data / "qrels").exists()
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(10, marks=pytest.mark.long)])
-def test_a_kill_leaves_a_data_set_that_can_be_read(kills: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [4, pytest.param(10, marks=pytest.mark.exhaustive)])
+def test_killed_run_leaves_readable_data_set(kills: int, tmp_path: Path) -> None:
     data = write(tmp_path / "data", documents(3000))
     generate_crops(data, 5000, 0)
     command = [sys.executable, "-m", "taugate", "queries", str(data), "--max", "5000", "--seed"]
     started = time.monotonic()
     subprocess.run([*command, "1"], check=True, capture_output=True)
-    whole = time.monotonic() - started
+    complete = time.monotonic() - started
     rng = np.random.default_rng(0)
     for number in range(kills):
         with subprocess.Popen(
             [*command, str(number + 2)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as child:
-            time.sleep(float(rng.uniform(0.3, 1.0)) * whole)
+            time.sleep(float(rng.uniform(0.3, 1.0)) * complete)
             os.kill(child.pid, signal.SIGKILL)
         spool = tmp_path / f"spool{number}"
         spool.mkdir()
         assert len(read_dataset(data, "generated", spool).answerable) >= 2990  # all words of a short span may go
 
 
-def test_crops_of_documents_that_are_gone_name_the_way_to_new_ones(tmp_path: Path) -> None:
+def test_crops_of_removed_documents_name_remedy(tmp_path: Path) -> None:
     data = write(tmp_path / "data", documents(5))
     generate_crops(data, 100, 0)
     write(data, documents(3))

@@ -25,7 +25,7 @@ def endpoint(model: FakeModel, **options: float) -> Endpoint:
     return Endpoint(model.url, "m", "secret", **{"timeout": 5.0, "first_wait": 0.01, **options})
 
 
-def test_a_request_is_a_chat_with_examples_seed_and_key(model: FakeModel) -> None:
+def test_request_is_chat_with_seed_and_key(model: FakeModel) -> None:
     reply = endpoint(model).ask(PROMPT)
     assert reply[:3] == ("What is Taugate certifies similarity thresholds.?", 100, 10)
     (body,) = model.requests
@@ -35,7 +35,7 @@ def test_a_request_is_a_chat_with_examples_seed_and_key(model: FakeModel) -> Non
     assert model.headers["Authorization"] == "Bearer secret"
 
 
-def test_no_key_sends_no_header(model: FakeModel) -> None:
+def test_missing_key_sends_no_header(model: FakeModel) -> None:
     Endpoint(f"{model.url}/chat/completions/", "m", None).ask(PROMPT)
     assert "Authorization" not in model.headers
 
@@ -45,53 +45,59 @@ def test_no_key_sends_no_header(model: FakeModel) -> None:
     [status(429), status(500), status(502, "<html>bad gateway"), status(503), cut_off, half_json, slow(1.0)],
     ids=["429", "500", "502", "503", "cut", "half", "slow"],
 )
-def test_what_may_pass_is_tried_again(model: FakeModel, fault: object) -> None:
+def test_transient_failure_is_retried(model: FakeModel, fault: object) -> None:
     model.faults = [fault, fault]
     assert endpoint(model, timeout=0.5).ask(PROMPT).text
     assert len(model.requests) == 3
 
 
-@pytest.mark.parametrize("date", [False, True])
-def test_retry_after_is_honoured(model: FakeModel, date: bool) -> None:
-    # A date has whole seconds, so that up to one of the two is lost in rounding.
-    value = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True) if date else "1"
-    model.faults = [status(429, Retry_After=value)]
+def test_retry_after_in_seconds_is_honoured(model: FakeModel) -> None:
+    model.faults = [status(429, Retry_After="1")]
     endpoint(model).ask(PROMPT)
     assert model.times[1] - model.times[0] >= 0.9
 
 
-def test_one_that_has_to_wait_speaks_for_all(model: FakeModel) -> None:
-    asked = endpoint(model)
+def test_retry_after_date_is_honoured(model: FakeModel) -> None:
+    date = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
+    model.faults = [status(429, Retry_After=format_datetime(date, usegmt=True))]
+    endpoint(model).ask(PROMPT)
+    assert datetime.now(UTC) >= date
+
+
+def test_retry_after_delays_all_requests(model: FakeModel) -> None:
+    requests = endpoint(model)
     model.faults = [status(429, Retry_After="1")]
-    asked.ask(PROMPT)
+    requests.ask(PROMPT)
     began = time.monotonic()
     model.faults = [status(429, Retry_After="1")]
-    asked.ask(PROMPT)
-    asked.ask(PROMPT)
+    requests.ask(PROMPT)
+    requests.ask(PROMPT)
     assert time.monotonic() - began < 2
 
 
-def test_it_gives_up_after_so_many_tries_with_one_sentence(model: FakeModel) -> None:
+def test_endpoint_gives_up_after_max_tries(model: FakeModel) -> None:
     model.faults = [status(500)] * 20
-    with pytest.raises(ConnectionError, match=rf"{TRIES} tries failed, the last one because status 500; the replies"):
+    with pytest.raises(
+        ConnectionError, match=rf"{TRIES} attempts failed, the last one as the status was 500; all replies"
+    ):
         endpoint(model).ask(PROMPT)
     assert len(model.requests) == TRIES
 
 
-def test_a_quota_that_is_used_up_ends_at_once(model: FakeModel) -> None:
+def test_exhausted_quota_fails_at_once(model: FakeModel) -> None:
     model.faults = [status(429, Retry_After="86400")]
-    with pytest.raises(ConnectionError, match="asks to wait for 86400 seconds; run the same command again then"):
+    with pytest.raises(ConnectionError, match="requires a wait of 86400 seconds; run the same command again then"):
         endpoint(model).ask(PROMPT)
 
 
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (html, "answers with HTML, not with JSON; give --endpoint the URL that /chat/completions follows"),
-        (status(200, "<p>welcome"), "answers with HTML, not with JSON"),
-        (status(200, "welcome", Content_Type="text/plain"), "answers with text/plain, not with JSON"),
-        (status(200, '{"object": "list"}'), "JSON that is no chat completion"),
-        (status(200, "[1]"), "JSON that is no chat completion"),
+        (html, "the response is HTML, not JSON; give --endpoint the URL that /chat/completions follows"),
+        (status(200, "<p>welcome"), "the response is HTML, not JSON"),
+        (status(200, "welcome", Content_Type="text/plain"), "the response is text/plain, not JSON"),
+        (status(200, '{"object": "list"}'), "the response is not a chat completion"),
+        (status(200, "[1]"), "the response is not a chat completion"),
         (status(401), r"status 401 \(no\); check the key in TAUGATE_LLM_KEY"),
         (status(403, "<html>"), "status 403; this key may not use the model"),
         (status(404, '{"error": "unknown model"}'), r"status 404 \(unknown model\); check --endpoint, whose path"),
@@ -99,7 +105,7 @@ def test_a_quota_that_is_used_up_ends_at_once(model: FakeModel) -> None:
         (status(301, "", Location="http://example.org"), "status 301; give --endpoint the URL it moved to"),
     ],
 )
-def test_what_will_not_pass_is_one_sentence_at_once(model: FakeModel, fault: object, message: str) -> None:
+def test_permanent_failure_reported_at_once(model: FakeModel, fault: object, message: str) -> None:
     model.faults = [fault]
     with pytest.raises(InputError, match=message) as caught:
         endpoint(model).ask(PROMPT)
@@ -107,8 +113,8 @@ def test_what_will_not_pass_is_one_sentence_at_once(model: FakeModel, fault: obj
     assert "secret" not in str(caught.value)
 
 
-def test_nobody_listens() -> None:
-    with pytest.raises(ConnectionError, match="tries failed, the last one because ConnectError"):
+def test_refused_connection_is_reported() -> None:
+    with pytest.raises(ConnectionError, match=r"attempts failed, the last one as the connection failed \(ConnectError"):
         Endpoint("http://127.0.0.1:9/v1", "m", None, first_wait=0.001).ask(PROMPT)
 
 
@@ -119,35 +125,35 @@ def test_nobody_listens() -> None:
         *("http://user:secret@host/v1", "ftp://user:secret@host", "http://host/v1?key=secret", "http://host/v1#secret"),
     ],
 )
-def test_what_is_no_url_is_refused(url: str) -> None:
+def test_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(InputError, match="--endpoint") as caught:
         Endpoint(url, "m", None)
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("key", ["secrét", "secret\nline", "secret\n", "two secret", "\x00secret"])
-def test_a_key_that_no_header_holds_is_refused_and_not_shown(key: str) -> None:
+def test_invalid_key_refused_and_not_shown(key: str) -> None:
     with pytest.raises(InputError, match="TAUGATE_LLM_KEY: holds a space") as caught:
         Endpoint("http://localhost/v1", "m", key)
     assert "secr" not in str(caught.value)
 
 
-def test_a_server_that_repeats_the_key(model: FakeModel) -> None:
+def test_key_repeated_by_server_is_hidden(model: FakeModel) -> None:
     model.faults = [status(401, f'{{"error": {{"message": "{"x" * 197} secret is wrong"}}}}')]
     with pytest.raises(InputError, match="status 401") as caught:
         endpoint(model).ask(PROMPT)
     assert "sec" not in str(caught.value).partition("check the key")[0]
 
 
-def test_one_name_at_two_servers_is_two_models() -> None:
+def test_model_name_at_two_servers_is_two_models() -> None:
     one, two = (Endpoint(f"http://{host}/v1", "m", None) for host in ("one", "two"))
     assert one.identity != two.identity
     assert one.identity == Endpoint("http://one/v1/chat/completions", "m", "key").identity
 
 
-def test_a_closed_endpoint_waits_no_longer(model: FakeModel) -> None:
-    asked = endpoint(model)
-    asked.close()
+def test_closed_endpoint_stops_waiting(model: FakeModel) -> None:
+    requests = endpoint(model)
+    requests.close()
     model.faults = [status(429, Retry_After="100")]
     with pytest.raises((ConnectionError, RuntimeError)):
-        asked.ask(PROMPT)
+        requests.ask(PROMPT)

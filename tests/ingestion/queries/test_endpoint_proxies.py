@@ -1,4 +1,4 @@
-"""A language model on this machine is asked without a proxy; elsewhere, errors name the proxy of the environment."""
+"""A local language model is reached without a proxy; for others, errors name the proxy of the environment."""
 
 from collections.abc import Iterator
 
@@ -30,14 +30,12 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "socks5://127.0.0.1:9", "no://such"])
-def test_a_model_on_this_machine_is_asked_directly(
-    model: FakeModel, proxy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loopback_endpoint_bypasses_proxies(model: FakeModel, proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", proxy)
     assert Endpoint(model.url, "m", None).ask(PROMPT).text
 
 
-def test_a_proxy_that_is_down_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_proxy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setattr(module, "TRIES", 1)
     with pytest.raises(ConnectionError, match="HTTP_PROXY names a proxy"):
@@ -45,13 +43,13 @@ def test_a_proxy_that_is_down_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "no://such", "http://[::1"])
-def test_a_proxy_that_cannot_be_used_is_named(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusable_proxy_is_named(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", proxy)
     with pytest.raises(InputError, match="ALL_PROXY"):
         Endpoint(REMOTE, "m", None)
 
 
-def test_only_addresses_of_this_machine_are_on_loopback() -> None:
+def test_loopback_addresses_are_recognized() -> None:
     assert all(
         map(is_on_loopback, ["http://127.0.0.1:1/v1", "https://LOCALHOST", "http://[::1]:8000", "http://a.localhost"])
     )

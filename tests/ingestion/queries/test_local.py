@@ -1,4 +1,4 @@
-"""The model on this machine: the real one, where its packages are installed, and files that are none."""
+"""The local model: the real one if its packages are installed, and invalid files."""
 
 import json
 import socket
@@ -25,7 +25,7 @@ def model() -> LocalModel:
     return LocalModel(None)
 
 
-def test_a_reply_depends_on_prompt_and_seed_alone(model: LocalModel) -> None:
+def test_local_reply_depends_on_prompt_and_seed(model: LocalModel) -> None:
     first, other = Prompt.of(TEXT, BUILT_IN[:1], 0), Prompt.of(TEXT, BUILT_IN[:1], 1)
     reply = model.ask(first)
     assert model.ask(other).text != reply.text
@@ -36,7 +36,7 @@ def test_a_reply_depends_on_prompt_and_seed_alone(model: LocalModel) -> None:
     assert "\n" not in reply.text
 
 
-def test_nobody_else_can_ask_it(model: LocalModel) -> None:
+def test_local_server_refuses_other_clients(model: LocalModel) -> None:
     address = model._server.listening_address.removeprefix("http://")
     host, _, port = address.partition(":")
     assert host == "127.0.0.1"
@@ -47,7 +47,7 @@ def test_nobody_else_can_ask_it(model: LocalModel) -> None:
         assert b" 401 " in connection.recv(100)
 
 
-def test_the_command_writes_what_the_model_asks(
+def test_queries_command_writes_local_queries(
     tmp_path: Path, model: LocalModel, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "cache"))
@@ -71,16 +71,14 @@ def test_the_command_writes_what_the_model_asks(
         (lambda path: path.mkdir(), "the folder holds 0 GGUF files"),
     ],
 )
-def test_what_is_no_model_is_refused(tmp_path: Path, make, message: str) -> None:
+def test_invalid_local_model_is_refused(tmp_path: Path, make, message: str) -> None:
     path = tmp_path / "model.gguf"
     make(path)
     with pytest.raises(InputError, match=message):
         LocalModel(path)
 
 
-def test_without_the_package_of_the_model_the_command_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
+def test_missing_model_package_names_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr(local, "_PACKAGE", "llm_that_nobody_installed")
     (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "text": "x"}\n')
     assert main(["queries", str(tmp_path), "--method", "local"]) == 2

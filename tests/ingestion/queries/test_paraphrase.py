@@ -1,4 +1,4 @@
-"""Paraphrases say the same in other words: by rules in the query's language, or by a model whose replies are kept."""
+"""Paraphrases by rules in the query's language, or by a model whose replies are cached."""
 
 import pytest
 
@@ -6,10 +6,10 @@ from taugate.errors import InputError
 from taugate.ingestion.queries.paraphrase import ParaphrasePrompt, paraphrases_by_model, paraphrases_by_rules
 from taugate.ingestion.queries.prompt import Prompt
 from taugate.ingestion.queries.question_rule import QuestionRule
-from taugate.ingestion.queries.replies import Reply
+from taugate.ingestion.queries.replies import Completion
 
 
-def test_english_is_asked_more_politely_and_in_key_words() -> None:
+def test_english_paraphrases_are_polite_or_key_words() -> None:
     assert paraphrases_by_rules("What is the tuning of\n a ukulele?", QuestionRule("English")) == (
         "I would like to know: What is the tuning of a ukulele?",
         "Could somebody help me with this? What is the tuning of a ukulele?",
@@ -26,21 +26,21 @@ def test_english_is_asked_more_politely_and_in_key_words() -> None:
         (None, "Jak se vaří čaj?", "Jak se vaří čaj"),
     ],
 )
-def test_other_languages_have_rules_of_their_own(language: str | None, query: str, words: str) -> None:
-    found = paraphrases_by_rules(query, QuestionRule(language))
-    assert found[2] == words
-    assert len({query, *found}) == 4
-    assert all(query in each for each in found[:2])
+def test_languages_have_their_own_frames(language: str | None, query: str, words: str) -> None:
+    results = paraphrases_by_rules(query, QuestionRule(language))
+    assert results[2] == words
+    assert len({query, *results}) == 4
+    assert all(query in item for item in results[:2])
 
 
 @pytest.mark.parametrize("language", ["English", "Chinese", None])
-def test_a_query_of_function_words_or_marks_leaves_no_empty_text(language: str | None) -> None:
+def test_query_of_function_words_leaves_no_empty_text(language: str | None) -> None:
     for query in ("What is it?", "?"):
         assert all(paraphrases_by_rules(query, QuestionRule(language)))
 
 
 class Parrot:
-    """Says a numbered variant of each query, or what it is told to."""
+    """Replies with a numbered variant of each query, or with a given text."""
 
     name = "parrot"
     parallel = 2
@@ -49,33 +49,33 @@ class Parrot:
         self.identity, self.reply = identity, reply
         self.asked: list[Prompt] = []
 
-    def ask(self, prompt: Prompt) -> Reply:
+    def ask(self, prompt: Prompt) -> Completion:
         self.asked.append(prompt)
-        return Reply(self.reply.format(query=prompt.document, seed=prompt.seed), 1, 1, 0.0)
+        return Completion(self.reply.format(query=prompt.document, seed=prompt.seed), 1, 1, 0.0)
 
     def close(self) -> None: ...
 
 
-def test_a_model_writes_distinct_paraphrases_and_is_not_asked_twice() -> None:
+def test_model_paraphrases_are_distinct_and_cached() -> None:
     queries, counted = ["Which bird sleeps?", "How warm is Mars?"], []
     first = Parrot("In other words {seed}: {query}\nmore", "parrot-1")
     written = paraphrases_by_model(queries, 3, 0, first, lambda: counted.append(1))
     assert len(first.asked) == len(counted) == len({prompt.seed for prompt in first.asked}) == 12
-    for query, found in zip(queries, written, strict=True):
-        assert len(set(found)) == 3
-        assert all(text.startswith("In other words") and text.endswith(query) for text in found)
+    for query, results in zip(queries, written, strict=True):
+        assert len(set(results)) == 3
+        assert all(text.startswith("In other words") and text.endswith(query) for text in results)
     again = Parrot("never", "parrot-1")
     assert paraphrases_by_model(queries, 3, 0, again, lambda: None) == written
     assert not again.asked
 
 
 @pytest.mark.parametrize("reply", ["", "{query}", "always the same"])
-def test_a_model_that_repeats_itself_is_refused(reply: str) -> None:
+def test_repetitive_model_is_refused(reply: str) -> None:
     with pytest.raises(InputError, match=r"parrot: wrote [01] paraphrases of 'Which bird sleeps\?', and 3 are needed"):
         paraphrases_by_model(["Which bird sleeps?"], 3, 0, Parrot(reply, f"parrot {reply}"), lambda: None)
 
 
-def test_a_chat_and_a_completion_ask_for_the_same() -> None:
+def test_chat_and_completion_have_same_content() -> None:
     queries = ["Which bird sleeps?"]
     model = Parrot("{seed}", "parrot-2")
     paraphrases_by_model(queries, 1, 0, model, lambda: None)

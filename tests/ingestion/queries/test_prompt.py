@@ -1,4 +1,4 @@
-"""Prompts, their examples, and what is taken from a reply."""
+"""Prompts, their examples, and queries in replies."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from taugate.ingestion.queries.prompt import (
 )
 
 
-def test_the_prompt_is_that_of_inpars() -> None:
+def test_prompt_matches_inpars() -> None:
     prompt = Prompt.of("Riga was\nfounded in 1201.", (Example("Old.", "How old?"),), 0)
     assert prompt.completion() == (
         "Example 1:\nDocument: Old.\nRelevant Query: How old?\n\n"
@@ -25,14 +25,14 @@ def test_the_prompt_is_that_of_inpars() -> None:
     )
 
 
-def test_each_prompt_has_a_seed_of_its_own() -> None:
+def test_prompts_have_distinct_seeds() -> None:
     seeds = {Prompt.of(text, BUILT_IN, seed).seed for text in ("a", "b") for seed in (0, 1)}
     assert len(seeds) == 4
     assert all(0 <= seed < 2**31 for seed in seeds)
     assert Prompt.of("a", BUILT_IN, 0) == Prompt.of(" a\n", BUILT_IN, 0)
 
 
-def test_a_long_document_is_cut_between_words() -> None:
+def test_long_document_cut_between_words() -> None:
     cut = shortened("word " * 1000, MAX_DOCUMENT)
     assert cut == " ".join(["word"] * 200)
     assert shortened("阈" * 2000, MAX_DOCUMENT) == "阈" * MAX_DOCUMENT
@@ -54,11 +54,11 @@ def test_a_long_document_is_cut_between_words() -> None:
         ('""', ""),
     ],
 )
-def test_the_query_of_a_reply(reply: str, query: str) -> None:
+def test_query_is_extracted_from_reply(reply: str, query: str) -> None:
     assert query_of(reply) == query
 
 
-def test_examples_are_read_from_a_file(tmp_path: Path) -> None:
+def test_examples_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "examples.jsonl"
     path.write_text(json.dumps({"document": "Old.", "query": "How old?"}) + "\n")
     assert read_examples(path) == (Example("Old.", "How old?"),)
@@ -75,7 +75,7 @@ def test_examples_are_read_from_a_file(tmp_path: Path) -> None:
         (None, 'no such file; write one {"document": …, "query": …} a line'),
     ],
 )
-def test_a_file_of_examples_that_cannot_be_used(tmp_path: Path, content: str | None, message: str) -> None:
+def test_invalid_example_file_is_refused(tmp_path: Path, content: str | None, message: str) -> None:
     path = tmp_path / "examples.jsonl"
     if content is not None:
         path.write_text(content)

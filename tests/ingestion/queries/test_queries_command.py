@@ -1,4 +1,4 @@
-"""`taugate queries` with a language model behind an endpoint: what it keeps, counts, asks for and resumes."""
+"""`taugate queries` with a language model behind an endpoint: written queries, counts, confirmation and resumption."""
 
 import io
 import json
@@ -53,7 +53,7 @@ def files(data: Path) -> tuple[str, str]:
     return (data / "queries.jsonl").read_text(), (data / "qrels" / "generated.tsv").read_text()
 
 
-def test_questions_are_written_with_who_wrote_them(tmp_path: Path, model: FakeModel, capsys) -> None:
+def test_questions_written_with_their_model(tmp_path: Path, model: FakeModel, capsys) -> None:
     data = write(tmp_path / "data", queries='{"_id": "h",  "text": "Who?"}')
     assert main(command(data, model, "--yes")) == 0
     out, err = capsys.readouterr()
@@ -65,7 +65,7 @@ def test_questions_are_written_with_who_wrote_them(tmp_path: Path, model: FakeMo
     assert value["first_words"] == {"What": 8}
     assert (value["model"], value["examples"]) == ("m", "built in")
     assert value["question_rule"] == "English: a question mark, or a question word at its start"
-    assert "8 documents, with the examples, go to" in err
+    assert "8 documents, with the examples, will be sent to" in err
     lines = (data / "queries.jsonl").read_text().splitlines()
     assert lines[0] == '{"_id": "h",  "text": "Who?"}'
     first = {"_id": "llm:d0", "text": "What is name0 of the tower?", "origin": "llm", "model": "m"}
@@ -76,7 +76,7 @@ def test_questions_are_written_with_who_wrote_them(tmp_path: Path, model: FakeMo
     assert [[*query.relevant] for query in dataset.answerable] == [[number] for number in range(8)]
 
 
-def test_each_loss_is_counted(tmp_path: Path, model: FakeModel, capsys) -> None:
+def test_losses_are_counted_by_reason(tmp_path: Path, model: FakeModel, capsys) -> None:
     data = write(tmp_path / "data", 6)
     examples = tmp_path / "examples.jsonl"
     examples.write_text('{"document": "Old.", "query": "How old is it?"}\n')
@@ -89,7 +89,7 @@ def test_each_loss_is_counted(tmp_path: Path, model: FakeModel, capsys) -> None:
     assert value["examples"] == str(examples)
 
 
-def test_a_query_that_does_not_find_its_document_is_lost(tmp_path: Path, model: FakeModel, capsys) -> None:
+def test_query_failing_round_trip_is_lost(tmp_path: Path, model: FakeModel, capsys) -> None:
     data = write(tmp_path / "data", 8)
     encoder = write_fake_encoder(tmp_path / "encoder", [text(number) for number in range(8)])
     # Of document 3 the model asks what document 4 answers.
@@ -101,7 +101,7 @@ def test_a_query_that_does_not_find_its_document_is_lost(tmp_path: Path, model: 
     assert '"llm:d3"' not in files(data)[0]
 
 
-def test_labelled_queries_are_the_examples_where_there_are_three(tmp_path: Path, model: FakeModel, capsys) -> None:
+def test_labelled_queries_become_examples(tmp_path: Path, model: FakeModel, capsys) -> None:
     queries = "".join(json.dumps({"_id": f"h{number}", "text": f"Human {number}?"}) + "\n" for number in range(4))
     data = write(tmp_path / "data", queries=queries)
     (data / "qrels").mkdir()
@@ -109,12 +109,12 @@ def test_labelled_queries_are_the_examples_where_there_are_three(tmp_path: Path,
     (data / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
     assert main(command(data, model, "--yes")) == 0
     assert json.loads(capsys.readouterr().out)["examples"] == "labelled queries of the data set"
-    shown = [each["content"] for each in model.requests[0]["messages"] if each["role"] == "assistant"]
+    shown = [item["content"] for item in model.requests[0]["messages"] if item["role"] == "assistant"]
     assert len(shown) == 3
-    assert all(each.startswith("Human ") for each in shown)
+    assert all(item.startswith("Human ") for item in shown)
 
 
-def test_without_yes_and_without_a_terminal_nothing_is_sent(tmp_path: Path, model: FakeModel, capsys) -> None:
+def test_endpoint_needs_yes_without_terminal(tmp_path: Path, model: FakeModel, capsys) -> None:
     data = write(tmp_path / "data")
     assert main(command(data, model, "--price-in", "0.15", "--price-out", "0.6")) == 2
     err = capsys.readouterr().err
@@ -125,7 +125,7 @@ def test_without_yes_and_without_a_terminal_nothing_is_sent(tmp_path: Path, mode
 
 
 @pytest.mark.parametrize(("answer", "asked"), [("y\n", 8), ("n\n", 0), ("", 0)])
-def test_on_a_terminal_it_asks_first(
+def test_endpoint_asks_for_confirmation_on_terminal(
     tmp_path: Path, model: FakeModel, capsys, monkeypatch: pytest.MonkeyPatch, answer: str, asked: int
 ) -> None:
     terminal = io.StringIO(answer)
@@ -136,13 +136,13 @@ def test_on_a_terminal_it_asks_first(
     assert len(model.requests) == asked
 
 
-def test_the_cost_follows_from_the_tokens_that_were_counted(tmp_path: Path, model: FakeModel, capsys) -> None:
+def test_cost_follows_from_counted_tokens(tmp_path: Path, model: FakeModel, capsys) -> None:
     data = write(tmp_path / "data")
     assert main(command(data, model, "--yes", "--price-in", "1000", "--price-out", "10000")) == 0
     assert json.loads(capsys.readouterr().out)["cost"] == pytest.approx(800 * 1e-3 + 80 * 1e-2)
 
 
-def test_a_second_run_asks_nothing_and_writes_the_same(tmp_path: Path, model: FakeModel, capsys) -> None:
+def test_repeated_run_uses_cached_replies(tmp_path: Path, model: FakeModel, capsys) -> None:
     data = write(tmp_path / "data")
     assert main(command(data, model, "--yes")) == 0
     before, asked = files(data), len(model.requests)
@@ -153,7 +153,7 @@ def test_a_second_run_asks_nothing_and_writes_the_same(tmp_path: Path, model: Fa
     assert len(model.requests) == 16
 
 
-def test_crops_and_questions_stand_side_by_side(tmp_path: Path, model: FakeModel, capsys) -> None:
+def test_crops_and_questions_coexist(tmp_path: Path, model: FakeModel, capsys) -> None:
     data = write(tmp_path / "data")
     assert main(["queries", str(data)]) == 0
     crops = files(data)
@@ -166,18 +166,18 @@ def test_crops_and_questions_stand_side_by_side(tmp_path: Path, model: FakeModel
     assert sorted(files(data)[0].splitlines()) == sorted(both[0].splitlines())
 
 
-def test_html_is_one_sentence_and_nothing_is_written(tmp_path: Path, model: FakeModel, capsys) -> None:
+def test_html_response_writes_nothing(tmp_path: Path, model: FakeModel, capsys) -> None:
     data = write(tmp_path / "data")
     model.faults = [html] * 20
     assert main(command(data, model, "--yes")) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    (line,) = [each for each in err.splitlines() if each.startswith("taugate: ")]
-    assert "answers with HTML, not with JSON" in line
+    (line,) = [item for item in err.splitlines() if item.startswith("taugate: ")]
+    assert "the response is HTML, not JSON" in line
     assert sorted(path.name for path in data.iterdir() if not path.name.startswith(".")) == ["corpus.jsonl"]
 
 
-def test_nothing_kept_is_exit_2_and_keeps_the_earlier_ones(tmp_path: Path, model: FakeModel, capsys) -> None:
+def test_rejected_questions_keep_earlier_ones(tmp_path: Path, model: FakeModel, capsys) -> None:
     data = write(tmp_path / "data")
     assert main(command(data, model, "--yes")) == 0
     before = files(data)
@@ -192,20 +192,20 @@ def test_nothing_kept_is_exit_2_and_keeps_the_earlier_ones(tmp_path: Path, model
     [
         (["--method", "endpoint"], "add --endpoint URL"),
         (["--method", "endpoint", "--endpoint", "http://localhost/v1"], "add --model M"),
-        (["--method", "local", "--endpoint", "http://localhost/v1"], "--method local asks no server"),
-        (["--model", "m"], "--model: --method crop asks no model"),
+        (["--method", "local", "--endpoint", "http://localhost/v1"], "--method local uses no server"),
+        (["--model", "m"], "--model: --method crop uses no model"),
         (["--method", "endpoint", "--endpoint", "nowhere", "--model", "m"], "--endpoint nowhere: not an HTTP URL"),
         (["--method", "local", "--round-trip", "0"], "--round-trip 0: give a number of results from 1 to 1000, or off"),
         (["--method", "local", "--price-in", "-1"], "--price-in -1.0: give the price of a million tokens"),
     ],
 )
-def test_options_that_do_not_fit(tmp_path: Path, capsys, options: list[str], message: str) -> None:
+def test_incompatible_options_are_refused(tmp_path: Path, capsys, options: list[str], message: str) -> None:
     data = write(tmp_path / "data")
     assert main(["queries", str(data), *options]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_the_key_comes_from_a_file_and_is_written_nowhere(
+def test_key_read_from_file_and_never_written(
     tmp_path: Path, model: FakeModel, capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = write(tmp_path / "data")
@@ -223,7 +223,7 @@ def test_the_key_comes_from_a_file_and_is_written_nowhere(
 
 
 @pytest.mark.parametrize("content", [None, "", b"\xff"])
-def test_a_key_file_that_cannot_be_used(
+def test_unusable_key_file_is_refused(
     tmp_path: Path, model: FakeModel, capsys, monkeypatch: pytest.MonkeyPatch, content: str | bytes | None
 ) -> None:
     path = tmp_path / "key"
@@ -231,17 +231,17 @@ def test_a_key_file_that_cannot_be_used(
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     monkeypatch.setenv("TAUGATE_LLM_KEY_FILE", str(path))
     assert main(command(write(tmp_path / "data"), model, "--yes")) == 2
-    assert "TAUGATE_LLM_KEY_FILE names it" in capsys.readouterr().err
+    assert "named by TAUGATE_LLM_KEY_FILE" in capsys.readouterr().err
     monkeypatch.setenv("TAUGATE_LLM_KEY", "x")
     assert main(command(tmp_path / "data", model, "--yes")) == 2
     assert "are both set" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_run_that_is_killed_goes_on_and_ends_in_the_same_files(
+def test_killed_run_continues_to_equal_files(
     tmp_path: Path, model: FakeModel, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed at several moments, under every fault that may pass; compared with a run that nobody disturbed."""
+    """A run that is killed at several moments, with every transient fault, equals an undisturbed one."""
     whole = write(tmp_path / "whole", 40)
     monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "undisturbed"))
     assert main(command(whole, model, "--yes")) == 0
@@ -268,6 +268,6 @@ def test_a_run_that_is_killed_goes_on_and_ends_in_the_same_files(
         assert not (data / "queries.jsonl").exists()
         undisturbed = len(model.requests)
     process = subprocess.run(words, env=dict(os.environ), capture_output=True, check=True, timeout=120)
-    assert b"replies kept from an earlier run" in process.stderr
+    assert b"replies cached by an earlier run" in process.stderr
     assert json.loads(process.stdout)["asked"] < 40
     assert files(data) == files(whole)

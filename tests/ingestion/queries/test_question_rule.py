@@ -1,4 +1,4 @@
-"""What counts as a question, in the languages that have a rule, and in those that have none."""
+"""Recognition of questions, in languages with and without a rule."""
 
 import pytest
 
@@ -20,7 +20,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("language", TEXTS, ids=str)
-def test_the_language_of_a_corpus_is_told_and_named(language: str | None) -> None:
+def test_corpus_language_is_recognized(language: str | None) -> None:
     rule = QuestionRule.for_texts([TEXTS[language]])
     assert rule.language == language
     assert rule.name.startswith(language or "unknown language: any text")
@@ -44,7 +44,7 @@ def test_the_language_of_a_corpus_is_told_and_named(language: str | None) -> Non
         ("Korean", "임계값은 어떻게 선택됩니까", "임계값은 보정으로 선택됩니다."),
     ],
 )
-def test_questions_are_told_from_other_texts(language: str, question: str, other: str) -> None:
+def test_questions_are_distinguished_from_statements(language: str, question: str, other: str) -> None:
     rule = QuestionRule(language)
     assert rule.holds(question)
     assert not rule.holds(other)
@@ -53,11 +53,11 @@ def test_questions_are_told_from_other_texts(language: str, question: str, other
 @pytest.mark.parametrize(
     "text", ["Jak wybierany jest próg", "ما هو الحد؟", "โปรแกรมเลือกค่าอย่างไร", "Ποιο είναι το όριο;"]
 )
-def test_other_languages_lose_nothing(text: str) -> None:
+def test_unknown_languages_lose_nothing(text: str) -> None:
     assert QuestionRule.for_texts([text]).holds(text)
 
 
-def test_a_corpus_without_words_has_no_rule() -> None:
+def test_corpus_without_words_has_no_rule() -> None:
     assert QuestionRule.for_texts(["123", "%%%"]).language is None
     assert QuestionRule.for_texts([]).language is None
     assert not QuestionRule("English").holds("…")

@@ -1,4 +1,4 @@
-"""ISO dates of metadata are compared as moments, whatever form each of them has."""
+"""ISO dates in metadata are compared as moments, in any format."""
 
 from typing import Any
 
@@ -47,13 +47,13 @@ METADATA = Metadata.of(DOCUMENTS)
     ],
     ids=str,
 )
-def test_where_bounds_are_dates_documents_of_that_time_are_found(condition: dict[str, Any], found: list[int]) -> None:
-    wanted = read_filter({"created": condition})
-    assert wanted is not None
-    METADATA.check_kinds(wanted)
-    assert np.flatnonzero(METADATA.where(wanted)).tolist() == found
-    assert [place for place, each in enumerate(DOCUMENTS) if holds(wanted, each.metadata)] == found
-    again = read_filter(write_filter(wanted))
+def test_date_bounds_select_documents(condition: dict[str, Any], found: list[int]) -> None:
+    query_filter = read_filter({"created": condition})
+    assert query_filter is not None
+    METADATA.check_kinds(query_filter)
+    assert np.flatnonzero(METADATA.where(query_filter)).tolist() == found
+    assert [place for place, each in enumerate(DOCUMENTS) if holds(query_filter, each.metadata)] == found
+    again = read_filter(write_filter(query_filter))
     assert again is not None
     assert np.flatnonzero(METADATA.where(again)).tolist() == found
 
@@ -61,12 +61,12 @@ def test_where_bounds_are_dates_documents_of_that_time_are_found(condition: dict
 @pytest.mark.parametrize(
     "text", ["2012-1-1", "2012", "2012-02-30", "20120101", "2012-W01-1", "today", "", "2012-01-01T25:00"]
 )
-def test_read_filter_bound_is_no_date_is_refused(text: str) -> None:
+def test_bound_without_date_is_refused(text: str) -> None:
     with pytest.raises(PydanticCustomError, match="created: gte needs a finite number, or an ISO date such as"):
         read_filter({"created": {"gte": text}})
 
 
-def test_read_filter_bounds_of_two_kinds_are_refused() -> None:
+def test_mixed_bounds_are_refused() -> None:
     with pytest.raises(PydanticCustomError, match="created: bounds mix numbers and dates"):
         read_filter({"created": {"gte": 5, "lt": "2012-01-01"}})
 
@@ -82,25 +82,25 @@ def test_read_filter_bounds_of_two_kinds_are_refused() -> None:
     ],
     ids=str,
 )
-def test_check_kinds_no_document_has_such_values_is_refused(condition: dict[str, Any], message: str) -> None:
+def test_check_kinds_refuses_absent_kinds(condition: dict[str, Any], message: str) -> None:
     documents = [Document("d", "t", None, {"created": "2012-01-01", "year": 5, "name": "x", "days": ["2012-01-01"]})]
-    wanted = read_filter(condition)
-    assert wanted is not None
+    query_filter = read_filter(condition)
+    assert query_filter is not None
     for types in (FieldTypes.of(documents), Metadata.of(documents).types):
         with pytest.raises(InputError, match=message):
-            types.check_kinds(wanted)
+            types.check_kinds(query_filter)
 
 
 @pytest.mark.parametrize(
     "text", ["1684-05-01", "1969-12-31T23:59:59.5Z", "2012-01-01T10:00:00.123456+05:30", "9999-12-31"]
 )
-def test_written_moment_is_read_back_as_the_same_moment(text: str) -> None:
+def test_written_moment_is_read_back(text: str) -> None:
     moment = instant(text)
     assert moment is not None
     assert instant(written(moment)) == moment
 
 
-def test_written_moment_after_the_last_year_is_its_last() -> None:
+def test_written_moment_is_capped_at_9999() -> None:
     moment = instant("9999-12-31")
     assert moment is not None
     assert written(moment + 86400) == "9999-12-31T23:59:59.999999+00:00"

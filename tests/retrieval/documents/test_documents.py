@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_document_comes_back_as_it_was(folder: Path) -> None:
+def test_stored_documents_are_read_back(folder: Path) -> None:
     store = DocumentStore(folder)
     assert len(store) == 3
     assert list(store) == DOCUMENTS
@@ -32,18 +32,18 @@ def test_every_document_comes_back_as_it_was(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("position", [-1, 3])
-def test_there_is_no_document_outside(folder: Path, position: int) -> None:
+def test_position_outside_store_raises(folder: Path, position: int) -> None:
     with pytest.raises(IndexError):
         DocumentStore(folder)[position]
 
 
-def test_the_encoder_sees_title_and_text() -> None:
+def test_encoded_text_joins_title_and_text() -> None:
     assert Document("a", "text", "title").encoded_text == "title text"
     assert Document("a", "text").encoded_text == "text"
 
 
 @pytest.mark.parametrize("name", [TEXTS, OFFSETS])
-def test_files_that_do_not_belong_together_are_refused(folder: Path, name: str) -> None:
+def test_mismatched_store_files_are_refused(folder: Path, name: str) -> None:
     (folder / name).write_bytes((folder / name).read_bytes()[:-1])
     with pytest.raises(ReleaseError, match=name):
         DocumentStore(folder)

@@ -1,4 +1,4 @@
-"""What fields hold: the same whether it is told from the columns of a corpus or from its documents one by one."""
+"""Field types are the same whether collected from columns or from documents."""
 
 from typing import Any
 
@@ -23,12 +23,12 @@ def corpus(*records: dict[str, Any]) -> list[Document]:
 
 
 @given(CORPORA)
-def test_columns_and_documents_say_the_same(records: list[dict[str, Any]]) -> None:
+def test_field_types_of_columns_and_documents_agree(records: list[dict[str, Any]]) -> None:
     documents = corpus(*records)
     assert FieldTypes.of(documents) == Metadata.of(documents).types
 
 
-def test_lists_are_told_from_single_texts_and_a_field_without_values_is_none() -> None:
+def test_field_types_with_lists_and_empty_fields() -> None:
     types = FieldTypes.of(corpus({"b": "x", "a": ["x"], "c": []}, {"b": True, "a": 7, "d": None}))
     assert [*types.by_name.items()] == [
         ("a", FieldType(frozenset({NUMBERS, TEXTS}), has_lists=True)),
@@ -46,15 +46,15 @@ REFUSED: list[tuple[Filter, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("wanted", "message"), REFUSED)
-def test_a_kind_of_value_that_a_field_never_has_is_refused_of_keys_alone(wanted: Filter, message: str) -> None:
+@pytest.mark.parametrize(("query_filter", "message"), REFUSED)
+def test_check_kinds_refuses_absent_kind(query_filter: Filter, message: str) -> None:
     with pytest.raises(InputError, match=f"^{message}$"):
-        TYPES.check_kinds(wanted)
-    TYPES.check(wanted)
+        TYPES.check_kinds(query_filter)
+    TYPES.check(query_filter)
 
 
-def test_fields_are_listed_up_to_a_limit() -> None:
-    with pytest.raises(InputError, match=r"^the documents have no metadata; leave it out$"):
+def test_unknown_field_message_lists_fields() -> None:
+    with pytest.raises(InputError, match=r"^the documents have no metadata; remove the filter$"):
         FieldTypes().check((OneOf.of("a", 1),))
     many = FieldTypes.of(corpus({f"f{number:02}": 1 for number in range(18)} | {"a" * 50: 1}))
     with pytest.raises(

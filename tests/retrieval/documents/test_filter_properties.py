@@ -1,4 +1,4 @@
-"""Any documents come back as they were, and any filter says of each what plain Python says."""
+"""Any documents round-trip, and any filter selects the same documents as plain Python."""
 
 import json
 import math
@@ -75,7 +75,7 @@ def meets(value: Any, condition: Any) -> bool:
     if isinstance(condition, dict) and {*condition} & {"ne", "nin"}:
         bounds = {name: each for name, each in condition.items() if name not in {"ne", "nin"}}
         negated = [condition[name] for name in ("ne", "nin") if name in condition]
-        return not any(meets(value, each) for each in negated) and (not bounds or meets(value, bounds))
+        return not any(meets(value, item) for item in negated) and (not bounds or meets(value, bounds))
     if value is None:
         return False
     if isinstance(value, list):
@@ -92,26 +92,26 @@ def meets(value: Any, condition: Any) -> bool:
                 value <= bounds.get("lte", math.inf),
             )
         )
-    wanted = [as_corpora_have_it(each) for each in (condition if isinstance(condition, list) else [condition])]
-    return any(value == each and _kind(value) == _kind(each) for each in wanted)
+    query_filter = [as_corpora_have_it(item) for item in (condition if isinstance(condition, list) else [condition])]
+    return any(value == item and _kind(value) == _kind(item) for item in query_filter)
 
 
-def holds(record: dict[str, Any], wanted: dict[str, Any]) -> bool:
+def holds(record: dict[str, Any], query_filter: dict[str, Any]) -> bool:
     return all(
-        any(holds(record, each) for each in asked)
+        any(holds(record, item) for item in asked)
         if name == "$or"
         else not holds(record, asked)
         if name == "$not"
         else meets(record.get(name), asked)
-        for name, asked in wanted.items()
+        for name, asked in query_filter.items()
     )
 
 
-def fields_of(wanted: dict[str, Any]) -> list[tuple[str, Any]]:
+def fields_of(query_filter: dict[str, Any]) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
-    for name, asked in wanted.items():
+    for name, asked in query_filter.items():
         inside = asked if name == "$or" else [asked] if name == "$not" else None
-        found += [(name, asked)] if inside is None else [each for part in inside for each in fields_of(part)]
+        found += [(name, asked)] if inside is None else [item for part in inside for item in fields_of(part)]
     return found
 
 
@@ -119,12 +119,12 @@ def _kind(value: Any) -> str:
     return "boolean" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
 
 
-def _request(wanted: Any) -> SearchRequest:
-    return SearchRequest.model_validate_json(json.dumps({"query": "q", "filter": wanted}))
+def _request(query_filter: Any) -> SearchRequest:
+    return SearchRequest.model_validate_json(json.dumps({"query": "q", "filter": query_filter}))
 
 
 @given(CORPORA, st.data())
-def test_a_filter_means_what_plain_python_means(records: list[dict[str, Any]], data: st.DataObject) -> None:
+def test_filter_agrees_with_plain_python(records: list[dict[str, Any]], data: st.DataObject) -> None:
     metadata = Metadata.of(documents(records))
     if not metadata.columns:
         return
@@ -141,38 +141,38 @@ def test_a_filter_means_what_plain_python_means(records: list[dict[str, Any]], d
         ),
         max_leaves=3,
     )
-    wanted = data.draw(combined)
+    query_filter = data.draw(combined)
     try:
-        conditions = _request(wanted).filter
+        conditions = _request(query_filter).filter
     except ValidationError as error:
         assert "conditions, at most 16" in str(error)
         return
     bounds = {"gt", "gte", "lt", "lte"}
-    bounded = {name for name, asked in fields_of(wanted) if isinstance(asked, dict) and bounds & {*asked}}
+    bounded = {name for name, asked in fields_of(query_filter) if isinstance(asked, dict) and bounds & {*asked}}
     if any(isinstance(record.get(name), list) for record in records for name in bounded):
         with pytest.raises(InputError, match="holds lists of strings, which have no order; name a string"):
             metadata.check(conditions)
         return
-    expected = [holds(record, wanted) for record in records]
+    expected = [holds(record, query_filter) for record in records]
     assert metadata.where(conditions).tolist() == expected
 
 
 @given(FILTERS)
 @example(all_of(OneOf.of("a", 0), Not((OneOf.of("a", "a"),))))
 @example(all_of(Not((Range("a", lt=1),)), Not((OneOf.of("a", 0), Range("a", gte=0)))))
-def test_a_written_filter_selects_the_same_documents(wanted: Filter) -> None:
+def test_written_filter_selects_same_documents(query_filter: Filter) -> None:
     metadata = Metadata.of(documents([{"a": value} for value in (None, 0, 1, 2.5, 3, "", "a", False, True)]))
     try:
-        again = read_filter(orjson.loads(orjson.dumps(write_filter(wanted))))
+        again = read_filter(orjson.loads(orjson.dumps(write_filter(query_filter))))
     except PydanticCustomError as error:
         assert f"at most {MAX_CONDITIONS}" in error.message()
         assume(False)
     assert again
-    assert metadata.where(again).tolist() == metadata.where(wanted).tolist()
+    assert metadata.where(again).tolist() == metadata.where(query_filter).tolist()
 
 
 @given(CORPORA)
-def test_documents_and_their_metadata_come_back_as_they_were(records: list[dict[str, Any]]) -> None:
+def test_documents_and_metadata_round_trip(records: list[dict[str, Any]]) -> None:
     written = documents(records)
     with TemporaryDirectory() as folder:
         writer = DocumentWriter(Path(folder))
@@ -195,7 +195,7 @@ def test_documents_and_their_metadata_come_back_as_they_were(records: list[dict[
 
 
 @given(st.builds(Document, TEXTS, TEXTS, TEXTS | st.none(), RECORDS))
-def test_any_document_comes_back(document: Document) -> None:
+def test_any_document_round_trips(document: Document) -> None:
     with TemporaryDirectory() as folder:
         writer = DocumentWriter(Path(folder))
         writer.append(document)
@@ -204,16 +204,16 @@ def test_any_document_comes_back(document: Document) -> None:
 
 
 @given(ANY_JSON)
-def test_any_json_is_a_filter_or_is_refused_in_words(wanted: Any) -> None:
+def test_any_json_is_filter_or_refused(query_filter: Any) -> None:
     try:
-        conditions = _request(wanted).filter
+        conditions = _request(query_filter).filter
     except ValidationError as error:
         (detail,) = error.errors()
         assert detail["loc"][0] == "filter" and len(detail["msg"]) < 300
         return
-    assert wanted is None or isinstance(wanted, dict)
+    assert query_filter is None or isinstance(query_filter, dict)
     assert {condition.field for condition in on_fields(conditions or ())} == {
-        name for name, _ in fields_of(wanted or {})
+        name for name, _ in fields_of(query_filter or {})
     }
     if conditions:
         with pytest.raises(InputError):
@@ -221,17 +221,17 @@ def test_any_json_is_a_filter_or_is_refused_in_words(wanted: Any) -> None:
 
 
 @given(ANY_JSON)
-def test_equal_filters_are_equal(wanted: Any) -> None:
+def test_equal_filters_are_equal(query_filter: Any) -> None:
     """So that searches can share an answer: in another order, and after a trip through another JSON writer."""
     try:
-        conditions = _request(wanted).filter
+        conditions = _request(query_filter).filter
     except ValidationError:
         return
-    if isinstance(wanted, dict):
-        backwards = {name: wanted[name] for name in reversed([*wanted])}
+    if isinstance(query_filter, dict):
+        backwards = {name: query_filter[name] for name in reversed([*query_filter])}
         assert (hash(_request(backwards).filter), _request(backwards).filter) == (hash(conditions), conditions)
     try:
-        written = orjson.dumps({"query": "q", "filter": wanted})
+        written = orjson.dumps({"query": "q", "filter": query_filter})
     except orjson.JSONEncodeError:  # an integer of more than 64 bits
         return
     assert SearchRequest.model_validate_json(written).filter == conditions

@@ -1,4 +1,4 @@
-"""Queries with filters: answered together as alone, cut by the same threshold, and never called calibrated."""
+"""Queries with filters: the same alone and in a batch, cut by the same threshold, and never calibrated."""
 
 import numpy as np
 import pytest
@@ -75,10 +75,10 @@ FILTERS: list[Filter | None] = [
 
 
 @pytest.mark.parametrize("kind", TAU)
-def test_a_query_has_the_same_answer_alone_and_in_mixed_company(
-    retrievers: dict[PolicyKind, Retriever], kind: PolicyKind
-) -> None:
-    queries = [Query(str(seed), k, None, 0, each) for seed in range(6) for k in (1, 5, 9) for each in FILTERS]
+def test_answer_is_independent_of_batch(retrievers: dict[PolicyKind, Retriever], kind: PolicyKind) -> None:
+    queries = [
+        Query(str(seed), k, None, 0, query_filter) for seed in range(6) for k in (1, 5, 9) for query_filter in FILTERS
+    ]
     queries = [queries[place] for place in np.random.default_rng(1).permutation(len(queries))]
     together = retrievers[kind].search(queries)
     for query, answer in zip(queries, together, strict=True):
@@ -86,16 +86,16 @@ def test_a_query_has_the_same_answer_alone_and_in_mixed_company(
 
 
 @pytest.mark.parametrize("kind", TAU)
-def test_what_is_kept_is_what_passes_of_the_top_within(
+def test_filtered_answer_keeps_passing_results(
     retrievers: dict[PolicyKind, Retriever], metadata: Metadata, kind: PolicyKind
 ) -> None:
     """Each filter leaves fewer or more documents than K."""
     retriever = retrievers[kind]
-    for wanted in [each for each in FILTERS if each]:
-        mask = metadata.where(wanted)
+    for query_filter in [query_filter for query_filter in FILTERS if query_filter]:
+        mask = metadata.where(query_filter)
         for k in (1, K, 12):
-            (whole,) = retriever.search([Query("3", k, None, k, wanted)])
-            (cut,) = retriever.search([Query("3", k, None, 0, wanted)])
+            (whole,) = retriever.search([Query("3", k, None, k, query_filter)])
+            (cut,) = retriever.search([Query("3", k, None, 0, query_filter)])
             vector = retriever.vectors(["3"])[0].astype(float)
             scores = (retriever.index.vectors[np.arange(N)].astype(float) @ vector).astype(np.float32)  # type: ignore[attr-defined]  # a FlatIndex here
             best = [row for row in np.argsort(-scores, kind="stable").tolist() if mask[row]][:k]
@@ -111,7 +111,7 @@ def test_what_is_kept_is_what_passes_of_the_top_within(
             assert np.isfinite(whole.relevance).all()
 
 
-def test_no_document_matches(retrievers: dict[PolicyKind, Retriever]) -> None:
+def test_no_matching_document_has_reason(retrievers: dict[PolicyKind, Retriever]) -> None:
     for retriever in retrievers.values():
         (answer,) = retriever.search([Query("1", K, None, 3, NONE_MATCH)])
         assert (len(answer.positions), answer.considered, answer.best_score) == (0, 0, None)
@@ -119,22 +119,22 @@ def test_no_document_matches(retrievers: dict[PolicyKind, Retriever]) -> None:
         assert (len(answer.scores), len(answer.ranks), len(answer.relevance)) == (0, 0, 0)
 
 
-def test_below_the_threshold_is_another_reason(retrievers: dict[PolicyKind, Retriever]) -> None:
+def test_filtered_answer_below_threshold_has_reason(retrievers: dict[PolicyKind, Retriever]) -> None:
     (answer,) = retrievers["similarity"].search([Query("1", K, 2.0, 0, (OneOf.of("odd", True),))])
     assert (answer.reason, answer.considered) == ("all_below_threshold", K)
     assert answer.best_score is not None
 
 
-def test_within_a_filter_nothing_is_calibrated_and_the_threshold_is_in_force(
+def test_filtered_answer_is_not_calibrated(
     retrievers: dict[PolicyKind, Retriever],
 ) -> None:
     retriever = retrievers["similarity"]
-    for wanted, calibrated in ((None, True), ((), True), ((OneOf.of("odd", True),), False), (NONE_MATCH, False)):
-        (answer,) = retriever.search([Query("1", K, None, 0, wanted)])
+    for query_filter, calibrated in ((None, True), ((), True), ((OneOf.of("odd", True),), False), (NONE_MATCH, False)):
+        (answer,) = retriever.search([Query("1", K, None, 0, query_filter)])
         assert answer.calibrated == calibrated
         assert answer.threshold == np.float32(0.3)
 
 
-def test_an_unknown_field_is_said(retrievers: dict[PolicyKind, Retriever]) -> None:
+def test_unknown_field_is_named(retrievers: dict[PolicyKind, Retriever]) -> None:
     with pytest.raises(InputError, match="the fields are odd, row"):
         retrievers["similarity"].search([Query("1", K, filter=(OneOf.of("even", True),))])

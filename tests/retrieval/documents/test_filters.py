@@ -1,4 +1,4 @@
-"""Columns of metadata say which documents a filter means, as a loop over the documents would."""
+"""Columns of metadata select the same documents as a loop over all documents."""
 
 import json
 import math
@@ -50,12 +50,12 @@ def meets(document: Document, condition: Condition) -> bool:
     if value is None:
         return False
     if isinstance(condition, OneOf):
-        wanted = [each for _, each in condition.keys]
+        query_filter = [each for _, each in condition.keys]
         return any(
-            value == each
-            and isinstance(value, bool) == isinstance(each, bool)
-            and isinstance(value, str) == isinstance(each, str)
-            for each in wanted
+            value == item
+            and isinstance(value, bool) == isinstance(item, bool)
+            and isinstance(value, str) == isinstance(item, str)
+            for item in query_filter
         )
     if isinstance(value, bool | str):
         return False
@@ -68,19 +68,19 @@ def meets(document: Document, condition: Condition) -> bool:
     return all(bounds)
 
 
-def expect(metadata: Metadata, documents: list[Document], wanted: Filter) -> int:
-    expected = [all(meets(document, condition) for condition in wanted) for document in documents]
-    assert metadata.where(wanted).tolist() == expected
+def expect(metadata: Metadata, documents: list[Document], query_filter: Filter) -> int:
+    expected = [all(meets(document, condition) for condition in query_filter) for document in documents]
+    assert metadata.where(query_filter).tolist() == expected
     return sum(expected)
 
 
 @pytest.mark.parametrize("value", [value for value in MIXED if value is not None] + ["absent", 3, 10**400, -(10**400)])
-def test_equal_within_its_kind(metadata: Metadata, documents: list[Document], value: Any) -> None:
+def test_equality_respects_value_kind(metadata: Metadata, documents: list[Document], value: Any) -> None:
     found = expect(metadata, documents, (OneOf.of("any", value),))
     assert (found > 0) == (value in MIXED)
 
 
-def test_true_is_not_1_and_a_text_is_no_number() -> None:
+def test_booleans_numbers_and_texts_differ() -> None:
     metadata = Metadata.of(corpus({"a": True}, {"a": 1}, {"a": "1"}, {"a": 1.0}, {"a": None}, {}, {"a": "true"}))
     found = {value: metadata.where((OneOf.of("a", value),)).nonzero()[0].tolist() for value in ("1", "true")}
     assert found == {"1": [2], "true": [6]}
@@ -88,7 +88,7 @@ def test_true_is_not_1_and_a_text_is_no_number() -> None:
     assert metadata.where((OneOf.of("a", 1),)).nonzero()[0].tolist() == [1, 3]
 
 
-def test_filters_are_equal_where_they_ask_the_same() -> None:
+def test_equal_filters_have_equal_hashes() -> None:
     assert OneOf.of("a", True) != OneOf.of("a", 1)
     assert hash(OneOf.of("a", 1, "x", 2)) == hash(OneOf.of("a", 2.0, 1, "x", "x"))
     assert OneOf.of("a", 1, "x", 2) == OneOf.of("a", 2.0, 1, "x", "x")
@@ -97,7 +97,7 @@ def test_filters_are_equal_where_they_ask_the_same() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_any_filter_says_what_a_loop_says(metadata: Metadata, documents: list[Document], seed: int) -> None:
+def test_where_agrees_with_loop(metadata: Metadata, documents: list[Document], seed: int) -> None:
     rng = np.random.default_rng(seed)
     values = [value for value in MIXED if value is not None]
     picks = [values[place] for place in rng.integers(0, len(values), rng.integers(1, 12))]
@@ -107,11 +107,11 @@ def test_any_filter_says_what_a_loop_says(metadata: Metadata, documents: list[Do
     ranges += [Range("year", gte=low), Range("any", lt=high), Range("any", gte=-2, gt=-1, lte=2**53, lt=2**53 + 1)]
     chosen = ranges[rng.integers(len(ranges))]
     other = [OneOf.of("any", *picks)] if chosen.field == "year" else [OneOf.of("fält", bool(seed % 2))]
-    for wanted in ((chosen,), tuple(other), all_of(chosen, *other)):
-        expect(metadata, documents, wanted)
+    for query_filter in ((chosen,), tuple(other), all_of(chosen, *other)):
+        expect(metadata, documents, query_filter)
 
 
-def test_bounds_meet_what_is_at_them() -> None:
+def test_bounds_at_values() -> None:
     documents = corpus(*({"n": n} for n in (1, 2, 2.0, 3, "2", True)), {}, {"n": None})
     metadata = Metadata.of(documents)
     cases = {"gt": [3], "gte": [1, 2, 3], "lt": [0], "lte": [0, 1, 2]}
@@ -121,7 +121,7 @@ def test_bounds_meet_what_is_at_them() -> None:
     assert metadata.where((Range("n", gte=-math.inf),)).sum() == 4
 
 
-def test_large_integers_are_told_apart() -> None:
+def test_large_integers_are_distinguished() -> None:
     """2⁵³ and 2⁵³ + 1 are the same float."""
     metadata = Metadata.of(corpus({"n": 2**53}, {"n": 2**53 + 1}, {"n": 2**64 - 1}))
     assert metadata.where((OneOf.of("n", 2**53 + 1),)).tolist() == [False, True, False]
@@ -129,25 +129,25 @@ def test_large_integers_are_told_apart() -> None:
     assert metadata.where((OneOf.of("n", float(2**64)),)).tolist() == [False, False, False]
 
 
-def test_an_unknown_field_is_said_with_those_that_are_known(metadata: Metadata) -> None:
+def test_unknown_field_message_lists_known(metadata: Metadata) -> None:
     with pytest.raises(InputError, match="no document has the field color; the fields are any, fält, id, year"):
         metadata.where((OneOf.of("color", 1),))
     with pytest.raises(InputError, match="no metadata"):
         Metadata().check((OneOf.of("color", 1),))
 
 
-def test_a_message_is_short_however_many_fields_there_are() -> None:
+def test_unknown_field_message_is_bounded() -> None:
     metadata = Metadata.of(corpus({f"{'x' * 5000}{number}": 1 for number in range(200)}))
     with pytest.raises(InputError, match="and 184 more") as caught:
         metadata.check((OneOf.of("y" * 5000, 1),))
     assert len(str(caught.value)) < 1000
 
 
-def test_a_field_with_nothing_but_nulls_is_none() -> None:
+def test_field_of_nulls_has_no_column() -> None:
     assert not Metadata.of(corpus({"a": None}, {})).columns
 
 
-def test_saved_and_read_again_it_says_the_same(metadata: Metadata, documents: list[Document], tmp_path: Path) -> None:
+def test_saved_metadata_is_read_back(metadata: Metadata, documents: list[Document], tmp_path: Path) -> None:
     metadata.save(tmp_path / "m")
     again = Metadata.load(tmp_path / "m", documents)
     assert [*again.columns] == ["any", "fält", "id", "year"]
@@ -207,7 +207,7 @@ HOSTILE: dict[str, dict[str, np.ndarray | None]] = {
 
 
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE.keys())
-def test_a_file_that_is_something_else_is_refused(tmp_path: Path, change: dict[str, np.ndarray | None]) -> None:
+def test_invalid_metadata_file_is_refused(tmp_path: Path, change: dict[str, np.ndarray | None]) -> None:
     documents, path = corpus({"a": "a"}, {"a": "b"}, {"a": "c"}), tmp_path / "m"
     Metadata.of(documents).save(path)
     arrays = {name: array for name, array in (load_file(path) | change).items() if array is not None}
@@ -217,7 +217,7 @@ def test_a_file_that_is_something_else_is_refused(tmp_path: Path, change: dict[s
 
 
 @pytest.mark.parametrize("dtype", [b"BF16", b"F8_E4M3", b"F16"])
-def test_types_that_numpy_has_not_are_refused(tmp_path: Path, dtype: bytes) -> None:
+def test_unsupported_dtypes_are_refused(tmp_path: Path, dtype: bytes) -> None:
     size = 1 if dtype.startswith(b"F8") else 2
     header = b'{"fields":{"dtype":"%s","shape":[1],"data_offsets":[0,%d]}}' % (dtype, size)
     (tmp_path / "m").write_bytes(len(header).to_bytes(8, "little") + header + bytes(size))
@@ -225,7 +225,7 @@ def test_types_that_numpy_has_not_are_refused(tmp_path: Path, dtype: bytes) -> N
         Metadata.load(tmp_path / "m", corpus({"a": 1}))
 
 
-def test_half_a_file_is_refused(metadata: Metadata, documents: list[Document], tmp_path: Path) -> None:
+def test_truncated_metadata_file_is_refused(metadata: Metadata, documents: list[Document], tmp_path: Path) -> None:
     metadata.save(tmp_path / "m")
     (tmp_path / "m").write_bytes((tmp_path / "m").read_bytes()[:-9])
     with pytest.raises(ReleaseError, match="calibrate again"):

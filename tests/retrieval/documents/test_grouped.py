@@ -1,4 +1,4 @@
-"""A search grouped by document is brute force over all passages: the best of each document, the first k of them."""
+"""A search grouped by document equals brute force over all passages: the best passages of the first k documents."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -82,7 +82,7 @@ def brute_force(index: AnyIndex, parents: np.ndarray, vector: np.ndarray, k: int
 @pytest.mark.parametrize("name", CORPORA)
 @pytest.mark.parametrize("kind", ["flat", "flat-float16", "flat-int8"])
 @pytest.mark.parametrize("within", [(), EVEN])
-def test_it_is_brute_force(name: str, kind: Kind, within: Any) -> None:
+def test_grouped_answers_equal_brute_force(name: str, kind: Kind, within: Any) -> None:
     parents, index = CORPORA[name], FlatIndex.build(VECTORS, kind)
     members = np.flatnonzero(METADATA.where(within)) if within else np.arange(N)
     for k in (1, 2, 5, 50):
@@ -95,7 +95,7 @@ def test_it_is_brute_force(name: str, kind: Kind, within: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivf-flat", "ivf-pq"])
-def test_an_approximate_index_returns_k_documents_and_misses_none_where_every_passage_is_scored(kind: Kind) -> None:
+def test_approximate_grouped_search_returns_k_documents(kind: Kind) -> None:
     index, parents = build(kind, VECTORS), CORPORA["many"]
     documents = len(np.unique(parents))
     queries = [Query("", k, KEEP_ALL, group_by="document") for k in (5, documents) for _ in QUERIES]
@@ -109,7 +109,7 @@ def test_an_approximate_index_returns_k_documents_and_misses_none_where_every_pa
     assert all(exact[len(QUERIES) :])
 
 
-def test_a_query_owes_nothing_to_its_company() -> None:
+def test_grouped_answer_is_independent_of_batch() -> None:
     parents = CORPORA["many"]
     asked = [Query("", k, group_by=group) for k in (2, 5, 9) for group in ("document", None) for _ in range(6)]
     vectors = QUERIES[: len(asked)]
@@ -123,7 +123,7 @@ def same(one: Answer, other: Answer) -> bool:
     return all(repr(getattr(one, field.name)) == repr(getattr(other, field.name)) for field in fields(Answer))
 
 
-def test_without_chunks_it_makes_no_difference() -> None:
+def test_grouping_without_chunks_changes_nothing() -> None:
     queries = [Query("", k, minimum, group_by="document") for k, minimum in ((1, None), (5, None), (20, 0.2))]
     for parents in (None, CORPORA["single"]):
         plain = retriever(None).answer([replace(query, group_by=None) for query in queries], QUERIES[:3])
@@ -134,7 +134,7 @@ def test_without_chunks_it_makes_no_difference() -> None:
                 assert one.positions.tolist() == other.positions.tolist()
 
 
-def test_the_cut_is_that_of_the_passages() -> None:
+def test_grouping_keeps_passage_cut() -> None:
     """Grouping drops no result for another reason, and drift is told of the passages as ever."""
     parents = CORPORA["few"]
     background = Background.of(VECTORS, QUERIES, np.full(N, 100))
@@ -157,10 +157,10 @@ def test_the_cut_is_that_of_the_passages() -> None:
             assert answer.uncut is not None and whole.uncut is not None
             assert answer.uncut.scores.tolist() == whole.uncut.scores.tolist()
             assert answer.uncut.kept == whole.uncut.kept
-            assert (answer.considered, answer.found) == (8, None)
+            assert (answer.considered, answer.retrieved) == (8, None)
 
 
-def test_minimum_results_and_filters_count_documents() -> None:
+def test_min_results_and_filters_count_documents() -> None:
     searcher = retriever(CORPORA["few"])
     (answer,) = searcher.answer([Query("", 7, 2.0, 4, group_by="document")], QUERIES[:1])
     assert answer.below_threshold.tolist() == [True] * 4 and answer.considered == 7
@@ -169,14 +169,14 @@ def test_minimum_results_and_filters_count_documents() -> None:
     assert (answer.considered, answer.reason) == (0, "no_documents_match_filter")
 
 
-def test_the_calibration_speaks_for_passages() -> None:
+def test_grouped_answers_are_calibrated_for_first() -> None:
     searcher = retriever(CORPORA["few"])
     asked = [Query("", k, group_by="document") for k in (1, 2, K)]
     assert [answer.calibrated for answer in searcher.answer(asked, QUERIES[:3])] == [True, False, False]
     assert all(answer.calibrated for answer in retriever(None).answer(asked, QUERIES[:3]))
 
 
-def test_a_long_document_costs_one_pass_over_the_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_document_costs_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second document is the last of 3,000 passages: all are scored once, not searched for again and again."""
     calls = []
 
@@ -189,7 +189,7 @@ def test_a_long_document_costs_one_pass_over_the_corpus(monkeypatch: pytest.Monk
     assert len(calls) <= 3
 
 
-def test_a_list_of_grouped_results_is_not_rescored() -> None:
+def test_grouped_results_are_not_rescored() -> None:
     searcher = retriever(CORPORA["few"])
-    with pytest.raises(ValueError, match="searched for again"):
+    with pytest.raises(ValueError, match="cannot be reused"):
         searcher.rescore(Query("", K, group_by="document"), QUERIES[0], np.arange(K))

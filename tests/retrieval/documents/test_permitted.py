@@ -1,4 +1,4 @@
-"""What whoever asks is not permitted to see is as if it were not there: never returned, counted, or worked on."""
+"""Documents that a caller may not see behave as if absent: never returned, counted, or processed."""
 
 import sys
 from collections.abc import Callable
@@ -71,8 +71,8 @@ def answered(queries: list[Query], rows: list[int], **parts: Any) -> list[Answer
     return retriever(**parts).answer(queries, VECTORS[rows])
 
 
-def allowed(wanted: dict[str, Any]) -> np.ndarray:
-    return np.array([all(meets(each.get(name), asked) for name, asked in wanted.items()) for each in RECORDS])
+def allowed(query_filter: dict[str, Any]) -> np.ndarray:
+    return np.array([all(meets(record.get(name), asked) for name, asked in query_filter.items()) for record in RECORDS])
 
 
 SCORES = (VECTORS.astype(np.float64) @ DOCUMENTS.T.astype(np.float64)).astype(np.float32)
@@ -84,22 +84,24 @@ def brute_force(mask: np.ndarray, row: int, k: int) -> list[tuple[int, float]]:
     return [*zip(best.tolist(), SCORES[row, best].tolist(), strict=True)]
 
 
-def test_never_a_document_outside_of_10000_keys_and_filters() -> None:
+def test_keys_and_filters_never_leak_documents() -> None:
     keys = [wish(["tenant", "open"], 2) for _ in range(KEYS)]
     filters: list[dict[str, Any]] = [{}, *(wish(["tenant", "level", "open", "row"], 3) for _ in range(ASKED))]
-    of_keys, of_filters = [allowed(each) for each in keys], [allowed(each) for each in filters]
+    of_keys, of_filters = [allowed(key) for key in keys], [allowed(query_filter) for query_filter in filters]
     hidden = 0
     for turn in range(PAIRS // TOGETHER):
         asked = [(RNG.integers(KEYS), RNG.integers(len(filters)), RNG.integers(len(VECTORS))) for _ in range(TOGETHER)]
         queries = [
-            Query("", int(RNG.integers(1, 9)), None, 0, read_filter(filters[wanted]), read_filter(keys[key]) or ())
-            for key, wanted, _ in asked
+            Query(
+                "", int(RNG.integers(1, 9)), None, 0, read_filter(filters[query_filter]), read_filter(keys[key]) or ()
+            )
+            for key, query_filter, _ in asked
         ]
         rows = [int(row) for _, _, row in asked]
         answers = answered(queries, rows)
-        for query, answer, (key, wanted, row) in zip(queries, answers, asked, strict=True):
-            expected = brute_force(of_keys[key] & of_filters[wanted], row, query.k)
-            kept = [each for each in expected if each[1] >= TAU]
+        for query, answer, (key, query_filter, row) in zip(queries, answers, asked, strict=True):
+            expected = brute_force(of_keys[key] & of_filters[query_filter], row, query.k)
+            kept = [item for item in expected if item[1] >= TAU]
             assert [*zip(answer.positions.tolist(), answer.scores.tolist(), strict=True)] == kept
             assert answer.considered == len(expected)
             assert answer.best_score == (expected[0][1] if expected else None)
@@ -109,7 +111,7 @@ def test_never_a_document_outside_of_10000_keys_and_filters() -> None:
         if turn % 10 == 0:
             unhindered = answered([replace(query, permitted=()) for query in queries], rows)
             shown = (of_keys[key][answer.positions] for answer, (key, _, _) in zip(unhindered, asked, strict=True))
-            hidden += sum(not each.all() for each in shown)
+            hidden += sum(not item.all() for item in shown)
     assert hidden > PAIRS / 10 / 5, "so often would a permission that is forgotten have shown"
 
 
@@ -130,12 +132,12 @@ MERGED: list[tuple[Filter, Filter, Filter]] = [
 
 
 @pytest.mark.parametrize(("one", "other", "expected"), MERGED)
-def test_both_filters_hold(one: Filter, other: Filter, expected: Filter) -> None:
+def test_combining_filters_with_both(one: Filter, other: Filter, expected: Filter) -> None:
     assert both(one, other) == expected
     assert {*both(other, one)} == {*expected}
 
 
-def test_a_permission_is_a_filter_to_certified_strata() -> None:
+def test_permission_uses_stratum_threshold() -> None:
     policy = Policy("similarity", 0.3, K, strata=StratumThresholds("tenant", {(2, "a"): 0.2}))
     cases: list[tuple[Filter, Filter | None, float, bool]] = [
         ((OneOf.of("tenant", "a"),), None, 0.2, True),
@@ -145,40 +147,40 @@ def test_a_permission_is_a_filter_to_certified_strata() -> None:
         ((OneOf.of("tenant", "a"),), (Range("level", gt=0),), 0.3, False),
         ((OneOf.of("open", True),), (OneOf.of("tenant", "a"),), 0.3, False),
     ]
-    for permitted, wanted, threshold, calibrated in cases:
-        query = Query("", K, None, 0, wanted, permitted)
+    for permitted, query_filter, threshold, calibrated in cases:
+        query = Query("", K, None, 0, query_filter, permitted)
         (answer,) = Retriever(None, INDEX, policy, metadata=METADATA).answer([query], VECTORS[:1])  # type: ignore[arg-type]
         assert (answer.threshold, answer.calibrated) == (np.float32(threshold), calibrated)
 
 
-def test_what_a_permission_does_not_fit_is_refused_and_not_open() -> None:
-    for wanted in (
+def test_unfit_permission_is_refused() -> None:
+    for query_filter in (
         (OneOf.of("owner", "a"),),
         (OneOf.of("level", "a"),),
         (Range("open", gt=0),),
         (OneOf.of("level", 1, "a"),),
     ):
         with pytest.raises(InputError):
-            METADATA.check_kinds(wanted)
+            METADATA.check_kinds(query_filter)
     with pytest.raises(InputError, match="level holds numbers, but the filter compares it with texts"):
         METADATA.check_kinds((OneOf.of("level", "4"),))
     with pytest.raises(InputError, match="tenant holds booleans and numbers and texts|open holds booleans"):
         METADATA.check_kinds(all_of(OneOf.of("tenant", "nobody"), OneOf.of("open", "true")))
-    METADATA.check_kinds((OneOf.of("tenant", "nobody", 7, False),))  # nobody's yet
+    METADATA.check_kinds((OneOf.of("tenant", "nobody", 7, False),))  # values that no document has yet
     with pytest.raises(InputError, match="no document has the field owner"):
         answered([Query("", K, permitted=(OneOf.of("owner", "a"),))], [0])
 
 
-def test_a_rare_word_of_a_hidden_document_shows_in_no_refusal() -> None:
-    """A word weighs less where some document has it: in a score of words, the one outside too."""
+def test_hidden_rare_word_does_not_affect_refusal() -> None:
+    """A word weighs less if any document has it, in a lexical score also a hidden one."""
     seen, question = (Range("row", gt=0),), "word0 merger"
     signals = [
         Signals.of(K, DOCUMENTS, [first, *(f"word{row % 7}" for row in range(1, N))]) for first in ("", "merger")
     ]
-    scores = [AnswerScore("lexical", each.needed("lexical")) for each in signals]
+    scores = [AnswerScore("lexical", signal.needed("lexical")) for signal in signals]
     asked = DOCUMENTS[7:8]  # whose text is word0
     top = INDEX.search(asked, K)
-    without, having = (float(each.of([question], asked, top)[0]) for each in scores)
+    without, having = (float(score.of([question], asked, top)[0]) for score in scores)
     rules = [AnswerRule(score, (without + having) / 2) for score in scores]
     by_filter, by_permission = (
         [retriever(abstention=rule).answer([query], asked)[0].reason for rule in rules]
@@ -226,7 +228,7 @@ class Widening:
 
 
 @pytest.mark.parametrize("permitted", [(OneOf.of("tenant", "a"),), (Range("row", lt=N - 30),)], ids=["few", "most"])
-def test_a_hidden_document_costs_the_calls_of_an_absent_one(permitted: Filter) -> None:
+def test_hidden_and_absent_documents_cost_same_calls(permitted: Filter) -> None:
     """However near the query is to what is hidden, what is done is the same, call by call."""
     mask = METADATA.where(permitted)
     near = DOCUMENTS[np.flatnonzero(~mask)[:40]]  # each the vector of a hidden document
@@ -234,13 +236,13 @@ def test_a_hidden_document_costs_the_calls_of_an_absent_one(permitted: Filter) -
     once = recorded(VECTORS[0], query)
     assert all(recorded(vector, query) == once for vector in (*near, *VECTORS))
     others = [recorded(vector, query, Widening()) for vector in (*near, *VECTORS)]
-    assert any(each != others[0] for each in others), "else no difference would show"
+    assert any(item != others[0] for item in others), "else no difference would show"
 
 
-def test_a_value_that_others_have_costs_the_calls_of_one_that_nobody_has() -> None:
+def test_hidden_and_absent_values_cost_same_calls() -> None:
     """Of 7 values in order each is looked for in 3 steps."""
     permitted = (OneOf.of("tenant", "a"),)
     assert len(METADATA.columns["tenant"].values) == len(TENANTS) == 7
     asked = [Query("", K, filter=(OneOf.of("tenant", value),), permitted=permitted) for value in ("b", "d", "bb", "zz")]
     first, *others = [recorded(VECTORS[0], query) for query in asked]
-    assert all(each == first for each in others)
+    assert all(item == first for item in others)

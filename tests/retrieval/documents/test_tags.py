@@ -1,4 +1,4 @@
-"""Fields that hold lists of strings: a filter on them asks which documents contain a string."""
+"""Fields with lists of strings: a filter selects the documents that contain a string."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def found(*conditions: OneOf | Range) -> list[int]:
     return [*np.flatnonzero(Metadata.of(corpus(*RECORDS)).where(all_of(*conditions)))]
 
 
-def test_equality_means_contains() -> None:
+def test_tag_equality_means_contains() -> None:
     assert found(OneOf.of("tags", "pump")) == [0, 1]
     assert found(OneOf.of("tags", "seal")) == [0, 4]
     assert found(OneOf.of("tags", "")) == [6]
@@ -41,13 +41,13 @@ def test_equality_means_contains() -> None:
     assert found(OneOf.of("tags", 7)) == [7]
 
 
-def test_a_list_means_any_of_them_and_two_conditions_mean_both() -> None:
+def test_tag_list_means_any_of() -> None:
     assert found(OneOf.of("tags", "valve", "pump", "absent")) == [0, 1, 4]
     assert found(*both((OneOf.of("tags", "pump"),), (OneOf.of("tags", "seal"),))) == [0]
     assert found(OneOf.of("tags", "pump", ""), Range("year", gt=2001)) == [6]
 
 
-def test_bounds_are_refused_with_the_name_of_the_field() -> None:
+def test_tag_bounds_are_refused_by_field() -> None:
     metadata = Metadata.of(corpus(*RECORDS))
     for check in (metadata.check, metadata.check_kinds, metadata.where):
         with pytest.raises(InputError, match="^tags holds lists of strings, which have no order; name a string$"):
@@ -55,7 +55,7 @@ def test_bounds_are_refused_with_the_name_of_the_field() -> None:
     metadata.check((Range("year", gt=1),))
 
 
-def test_a_field_of_empty_lists_is_no_field_and_one_without_lists_has_the_bytes_of_old(tmp_path: Path) -> None:
+def test_empty_tag_lists_have_no_column(tmp_path: Path) -> None:
     assert not Metadata.of(corpus({"a": []}, {"a": None})).columns
     metadata = Metadata.of(corpus({"a": "x", "b": 1, "c": []}, {"a": "y", "b": "z", "c": None}))
     assert all(isinstance(column, Column) for column in metadata.columns.values())
@@ -66,14 +66,14 @@ def test_a_field_of_empty_lists_is_no_field_and_one_without_lists_has_the_bytes_
     }
 
 
-def test_many_documents_say_what_a_loop_says() -> None:
+def test_tag_column_agrees_with_loop() -> None:
     rng = np.random.default_rng(3)
     records = [{"tags": [f"t{tag}" for tag in rng.integers(0, 50, rng.integers(0, 9))]} for _ in range(3000)]
     column = Metadata.of(corpus(*records)).columns["tags"]
     assert isinstance(column, TagColumn)
-    for wanted in (["t0"], ["t1", "t49"], [f"t{tag}" for tag in range(50)], ["absent"]):
-        assert column.where(OneOf.of("tags", *wanted)).tolist() == [
-            bool({*wanted} & {*record["tags"]}) for record in records
+    for query_filter in (["t0"], ["t1", "t49"], [f"t{tag}" for tag in range(50)], ["absent"]):
+        assert column.where(OneOf.of("tags", *query_filter)).tolist() == [
+            bool({*query_filter} & {*record["tags"]}) for record in records
         ]
     assert column.codes.nbytes <= 4 * sum(max(1, len(record["tags"])) for record in records)
 
@@ -95,7 +95,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE.keys())
-def test_a_file_that_is_something_else_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_invalid_tag_file_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     documents, path = corpus({"a": ["x", "y"]}, {"a": "z"}, {}), tmp_path / "m"
     Metadata.of(documents).save(path)
     assert Metadata.load(path, documents).columns["a"].keys(0) == ((2, "x"), (2, "y"))

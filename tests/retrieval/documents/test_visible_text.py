@@ -1,4 +1,4 @@
-"""Texts with nothing to read, by every character that Unicode calls invisible."""
+"""Texts without visible characters, for every character that Unicode calls invisible."""
 
 import sys
 
@@ -11,15 +11,19 @@ from taugate.retrieval.documents.visible_text import has_visible_text
 _IGNORABLE = regex.compile(r"[\p{Default_Ignorable_Code_Point}\p{White_Space}\p{Cc}]")
 
 
-def test_has_visible_text_character_that_unicode_calls_invisible_is_false() -> None:
+def test_unicode_ignorable_character_is_invisible() -> None:
     characters = map(chr, range(sys.maxunicode + 1))
-    assert [hex(ord(each)) for each in characters if _IGNORABLE.match(each) and has_visible_text(each)] == []
+    assert [
+        hex(ord(character)) for character in characters if _IGNORABLE.match(character) and has_visible_text(character)
+    ] == []
 
 
-def test_has_visible_text_letter_digit_or_punctuation_is_true() -> None:
+def test_letters_digits_punctuation_are_visible() -> None:
     visible = regex.compile(r"[[\p{L}\p{N}\p{P}\p{S}]--[\p{Default_Ignorable_Code_Point}⠀𝅙𓑁𓑂]]", regex.VERSION1)
     characters = map(chr, range(sys.maxunicode + 1))
-    assert [hex(ord(each)) for each in characters if visible.match(each) and not has_visible_text(each)] == []
+    assert [
+        hex(ord(character)) for character in characters if visible.match(character) and not has_visible_text(character)
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -27,11 +31,11 @@ def test_has_visible_text_letter_digit_or_punctuation_is_true() -> None:
     ["", " \t\n\x1c", "\u200b\ufeff\u200d", "\0", "\u00ad", "\u3164\u115f\u1160\uffa0", "\u2800", "\ufe0f", "\u0301",
      "\U000e0041\U000e007f", "\u202e\u2066", "\ud800"],
 )  # fmt: skip
-def test_has_visible_text_only_invisible_characters_is_false(text: str) -> None:
+def test_text_of_invisible_characters_is_invisible(text: str) -> None:
     assert not has_visible_text(text)
     assert has_visible_text(f"{text}a")
 
 
 @pytest.mark.parametrize("text", ["?", "é", "ก", "한", "🙂", "\ue000", "e\u0301", "…"])
-def test_has_visible_text_one_visible_character_is_true(text: str) -> None:
+def test_one_visible_character_is_enough(text: str) -> None:
     assert has_visible_text(text)

@@ -1,4 +1,4 @@
-"""An embedding is a function of its text: not of the batch, the order or the threads."""
+"""An embedding depends on its text only, not on the batch, the order or the threads."""
 
 import shutil
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.fake_encoder import DIMENSION, MAX_LENGTH, write_fake_encoder
 TEXTS = [entry["a"] for entry in zaragoza_construction_faq.load(lang="en")][:200]
 
 
-def test_vectors_are_unit_float32_in_the_order_of_the_texts(encoder: Path) -> None:
+def test_vectors_are_unit_float32_in_order(encoder: Path) -> None:
     loaded = OnnxEncoder.load(encoder)
     vectors = loaded.encode(TEXTS, "document")
     assert vectors.dtype == np.float32
@@ -24,7 +24,7 @@ def test_vectors_are_unit_float32_in_the_order_of_the_texts(encoder: Path) -> No
     np.testing.assert_array_equal(loaded.encode(TEXTS[::-1], "document"), vectors[::-1])
 
 
-def test_a_text_has_the_same_vector_alone_and_in_any_company(encoder: Path) -> None:
+def test_vector_is_independent_of_batch(encoder: Path) -> None:
     one, two = OnnxEncoder.load(encoder, threads=1), OnnxEncoder.load(encoder, threads=2)
     together = one.encode(TEXTS, "document")
     for row in range(0, len(TEXTS), 7):
@@ -33,7 +33,7 @@ def test_a_text_has_the_same_vector_alone_and_in_any_company(encoder: Path) -> N
 
 
 @pytest.mark.parametrize("multiple", [2, 4, 7])
-def test_padding_changes_nothing_and_fills_batches(encoder: Path, tmp_path: Path, multiple: int) -> None:
+def test_padding_keeps_vectors_and_fills_batches(encoder: Path, tmp_path: Path, multiple: int) -> None:
     """A text is padded by its own length alone, so that company still does not show; never beyond what is read."""
     plain = OnnxEncoder.load(encoder)
     folder = Path(shutil.copytree(encoder, tmp_path / "padded"))
@@ -57,20 +57,20 @@ def test_padding_changes_nothing_and_fills_batches(encoder: Path, tmp_path: Path
         np.testing.assert_array_equal(padded.encode([texts[row]], "document")[0], together[row])
 
 
-def test_what_is_cut_off_is_said(encoder: Path) -> None:
+def test_truncated_text_is_marked(encoder: Path) -> None:
     loaded = OnnxEncoder.load(encoder)
     short, long = loaded.tokenize(["a b c", "a " * (MAX_LENGTH + 1)], "document")
     assert (short.truncated, len(short.ids)) == (False, 3)
     assert (long.truncated, len(long.ids)) == (True, MAX_LENGTH)
 
 
-def test_a_text_without_tokens_is_similar_to_nothing(encoder: Path) -> None:
+def test_text_without_tokens_has_zero_vector(encoder: Path) -> None:
     vectors = OnnxEncoder.load(encoder).encode(["   ", "house"], "query")
     assert not vectors[0].any()
     assert vectors[1].any()
 
 
-def test_prompts_go_in_front_of_their_role_only(tmp_path: Path) -> None:
+def test_prompts_apply_to_their_role(tmp_path: Path) -> None:
     folder = write_fake_encoder(tmp_path / "encoder", ["query passage house"])
     loaded = OnnxEncoder.load(folder)
     config = loaded.config.model_copy(update={"query_prompt": "query ", "document_prompt": "passage "})
@@ -81,7 +81,7 @@ def test_prompts_go_in_front_of_their_role_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [CONFIG, MODEL, TOKENIZER])
-def test_a_missing_or_broken_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
+def test_missing_or_broken_file_is_refused(tmp_path: Path, name: str) -> None:
     folder = write_fake_encoder(tmp_path / "encoder", ["house"])
     (folder / name).write_bytes(b"\x00 not what it was")
     with pytest.raises(EncoderError, match=name):

@@ -1,4 +1,4 @@
-"""A quota of any control group above the process bounds what its processors are."""
+"""The quotas of the process's control groups and their parents limit its processors."""
 
 import os
 from pathlib import Path
@@ -24,16 +24,16 @@ def counted(tmp_path: Path, groups: str, **files: str) -> int:
 
 
 @pytest.mark.parametrize(("quota", "expected"), [("150000 100000", 1), ("50000 100000", 1), ("max 100000", ALLOWED)])
-def test_a_quota_of_the_group_itself(tmp_path: Path, quota: str, expected: int) -> None:
+def test_group_quota_limits_processors(tmp_path: Path, quota: str, expected: int) -> None:
     assert counted(tmp_path, "0::/\n", cpu_dot_max=quota) == min(expected, ALLOWED)
 
 
-def test_the_tightest_quota_on_the_way_up_holds(tmp_path: Path) -> None:
+def test_smallest_parent_quota_applies(tmp_path: Path) -> None:
     groups = "0::/pod/service\n"
     assert counted(tmp_path, groups, pod__service__cpu_dot_max="max 100000", pod__cpu_dot_max="100000 100000") == 1
 
 
-def test_version_1_has_other_files(tmp_path: Path) -> None:
+def test_version_1_quota_is_read(tmp_path: Path) -> None:
     groups = "4:cpu,cpuacct:/docker/x\n3:memory:/docker/x\n"
     quota = {"cpu__docker__x__cpu_dot_cfs_quota_us": "150000\n", "cpu__docker__x__cpu_dot_cfs_period_us": "100000\n"}
     assert counted(tmp_path, groups, **quota) == 1
@@ -44,15 +44,15 @@ def test_minus_one_is_no_quota(tmp_path: Path) -> None:
     assert counted(tmp_path, "4:cpu,cpuacct:/\n", **quota) == ALLOWED
 
 
-def test_more_than_there_are_is_no_more(tmp_path: Path) -> None:
+def test_quota_above_processors_is_capped(tmp_path: Path) -> None:
     assert counted(tmp_path, "0::/\n", cpu_dot_max="6400000 100000") == ALLOWED
 
 
-def test_no_control_groups_at_all(tmp_path: Path) -> None:
+def test_missing_control_groups_are_ignored(tmp_path: Path) -> None:
     assert processors(tmp_path / "none", tmp_path / "none either") == ALLOWED
     assert 1 <= processors() <= ALLOWED
 
 
 @pytest.mark.parametrize("text", ["", "abc", "100000", "100000 0", "0:", "::\n"])
-def test_what_cannot_be_read_is_no_quota(tmp_path: Path, text: str) -> None:
+def test_unreadable_quota_is_ignored(tmp_path: Path, text: str) -> None:
     assert counted(tmp_path, "0::/\nnonsense\n" if text == "abc" else "0::/\n", cpu_dot_max=text) == ALLOWED

@@ -1,4 +1,4 @@
-"""The share of a text that a tokenizer does not read, for each kind of tokenizer."""
+"""The share of a text that a tokenizer does not read, for every kind of tokenizer."""
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -34,11 +34,11 @@ BYTES.decoder = decoders.ByteLevel()
         (BYTES, "ทีม 🙂 \ue000", 0.0),
     ],
 )
-def test_share_is_that_of_the_characters_in_unknown_tokens(tokenizer: Tokenizer, text: str, share: float) -> None:
+def test_share_counts_unknown_characters(tokenizer: Tokenizer, text: str, share: float) -> None:
     assert UnreadCounter(tokenizer).share(text, tokenizer.encode(text)) == pytest.approx(share)
 
 
-def test_share_prompt_is_not_counted() -> None:
+def test_share_excludes_prompt() -> None:
     counter, prompt = UnreadCounter(WORD_PIECE), "pump "
     frame = len(WORD_PIECE.encode(prompt).ids)
     for text, share in (("ทีม", 1.0), ("pump", 0.0), ("pump ท", 0.2), ("\ue000", 1.0)):
@@ -46,7 +46,7 @@ def test_share_prompt_is_not_counted() -> None:
         assert counter.share(prompt + text, encoding, start=len(prompt), frame=frame) == pytest.approx(share)
 
 
-def test_share_truncated_text_is_that_of_what_was_read() -> None:
+def test_share_excludes_truncated_part() -> None:
     tokenizer = Tokenizer.from_str(WORD_PIECE.to_str())
     tokenizer.enable_truncation(2)
     encoding = tokenizer.encode("pump ทท pump pump pump")

@@ -55,7 +55,7 @@ def recorded(engine: Engine, rows: Rows, salt: str = "") -> EngineRecord:
     sample = SampleDigest()
     positions = sampled_positions(len(rows.documents))
     sample.add(Rows(rows.vectors[positions], [rows.documents[i] for i in positions]))
-    digests = tuple(shard_digest(each) + salt for each in shards(rows))
+    digests = tuple(shard_digest(row) + salt for row in shards(rows))
     return EngineRecord(
         kind=engine.kind,
         rows=len(rows.documents),

@@ -60,5 +60,5 @@ def silent_server() -> Iterator[int]:
             yield int(listener.getsockname()[1])
         finally:
             listener.shutdown(socket.SHUT_RDWR)
-            for each in taken:
-                each.close()
+            for item in taken:
+                item.close()

@@ -1,4 +1,4 @@
-"""Which engine the environment names, and what is said where it names none."""
+"""The engine that the environment names, and the errors if it names none."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from taugate.retrieval.engines.connect import engine_from_environment
 from taugate.retrieval.engines.engine import EngineKind
 
 
-def test_urls_and_secret_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_urls_and_secret_from_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[list[str], str]] = []
     monkeypatch.setattr(pgvector, "PgvectorEngine", lambda urls, password: made.append((urls, password)))
     (tmp_path / "data").write_text("hunter2\n")
@@ -26,13 +26,13 @@ def test_urls_and_secret_come_from_the_environment(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("url", [None, "", " , "])
-def test_a_url_that_is_not_set_is_named(url: str | None) -> None:
+def test_missing_url_is_named(url: str | None) -> None:
     environ = {} if url is None else {"TAUGATE_ENGINE_URL": url}
     with pytest.raises(InputError, match="TAUGATE_ENGINE_URL is not set, and the vectors are in milvus"):
         engine_from_environment("milvus", environ)
 
 
-def test_a_secret_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_secret_is_named(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     for name in ("none", "binary", ""):
         environ = {"TAUGATE_ENGINE_URL": "http://h", "TAUGATE_ENGINE_TOKEN_FILE": str(tmp_path / name)}
@@ -40,7 +40,7 @@ def test_a_secret_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             engine_from_environment("milvus", environ)
 
 
-def test_an_extra_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "taugate.retrieval.engines.milvus", None)
     monkeypatch.setitem(sys.modules, "pymilvus", None)
     with pytest.raises(InputError, match=r"milvus: .* is not installed; pip install 'taugate\[milvus\]'"):
@@ -59,13 +59,13 @@ def test_an_extra_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
         ("pgvector", "postgresql://me:hunter2@host/db?nonsense=1"),
     ],
 )
-def test_a_url_of_something_else_is_refused_at_once_and_not_repeated(kind: EngineKind, url: str) -> None:
-    with pytest.raises(InputError, match=f"^TAUGATE_ENGINE_URL: no URL of {kind}; write it as ") as refused:
+def test_invalid_url_is_refused_unrepeated(kind: EngineKind, url: str) -> None:
+    with pytest.raises(InputError, match=f"^TAUGATE_ENGINE_URL: not a URL of {kind}; write it as ") as refused:
         engine_from_environment(kind, {"TAUGATE_ENGINE_URL": url})
     assert "hunter2" not in str(refused.value)
 
 
-def test_no_client_closes_the_log_of_the_process() -> None:
+def test_import_keeps_log_handlers() -> None:
     """Asked of a process of its own, as a module is imported once."""
     code = (
         "import logging\n"

@@ -1,4 +1,4 @@
-"""One contract for every index and engine: the same scores, order, ties, filters and documents; and what is refused."""
+"""The contract of all indexes and engines: equal scores, order, ties, filters, documents and errors."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -108,9 +108,7 @@ def recall(found: np.ndarray, exact: np.ndarray) -> float:
     return float((found[:, :, None] == exact[:, None, :]).any(axis=1).mean())
 
 
-def test_scores_are_equal_to_the_bit_and_nearly_all_of_the_top_k_is_found(
-    index: Index, exact: FlatIndex, queries: np.ndarray
-) -> None:
+def test_scores_equal_exact_and_recall_is_high(index: Index, exact: FlatIndex, queries: np.ndarray) -> None:
     top, truth = index.search(queries, K), exact.search(queries, K)
     assert top.scores.dtype == np.float32
     assert top.scores.tobytes() == exact.score(queries, top.positions).tobytes()
@@ -120,13 +118,13 @@ def test_scores_are_equal_to_the_bit_and_nearly_all_of_the_top_k_is_found(
     assert (len(index), index.dimension) == (N, D)
 
 
-def test_ties_go_to_the_lower_position_however_many_copies_there_are(index: Index, queries: np.ndarray) -> None:
+def test_ties_go_to_lower_position(index: Index, queries: np.ndarray) -> None:
     top = index.search(queries[:1], K)
     assert top.positions[0].tolist() == COPIES[:K].tolist()
     assert len({*top.scores[0].tolist()}) == 1
 
 
-def test_a_query_owes_nothing_to_its_batch(index: Index, queries: np.ndarray) -> None:
+def test_search_is_independent_of_batch(index: Index, queries: np.ndarray) -> None:
     together = index.search(queries, K)
     for row in range(0, len(queries), 20):
         alone = index.search(queries[row : row + 1], K)
@@ -134,7 +132,7 @@ def test_a_query_owes_nothing_to_its_batch(index: Index, queries: np.ndarray) ->
         assert alone.scores[0].tobytes() == together.scores[row].tobytes()
 
 
-def test_a_subset_is_searched_exactly(index: Index, exact: FlatIndex, queries: np.ndarray) -> None:
+def test_subset_search_is_exact(index: Index, exact: FlatIndex, queries: np.ndarray) -> None:
     mask = np.zeros(N, dtype=bool)
     mask[3::50] = True
     for subset in (DocumentSubset(mask), DocumentSubset(np.zeros(N, dtype=bool))):
@@ -143,7 +141,7 @@ def test_a_subset_is_searched_exactly(index: Index, exact: FlatIndex, queries: n
         assert top.scores.tobytes() == truth.scores.tobytes()
 
 
-def test_more_than_there_is_gives_all(index: Index, exact: FlatIndex, queries: np.ndarray) -> None:
+def test_k_above_rows_returns_all(index: Index, exact: FlatIndex, queries: np.ndarray) -> None:
     assert index.search(queries[:1], 3).positions.shape == (1, 3)
     top = index.score(queries[:2], np.array([[5, 5, 0], [N - 1, 4, 4]]))
     assert top.tobytes() == exact.score(queries[:2], np.array([[5, 5, 0], [N - 1, 4, 4]])).tobytes()
@@ -186,21 +184,19 @@ def metadata(rows: Rows) -> Metadata:
     return Metadata.of(rows.documents)
 
 
-@pytest.mark.parametrize("wanted", FILTERS.values(), ids=FILTERS)
-def test_a_filter_is_met_by_the_same_documents_as_in_the_process(
-    collection: Collection, metadata: Metadata, wanted: Filter
-) -> None:
-    mask = metadata._all_hold(wanted)
-    assert collection.where(wanted, N, soon()).tolist() == np.flatnonzero(mask).tolist()
+@pytest.mark.parametrize("query_filter", FILTERS.values(), ids=FILTERS)
+def test_filter_selects_same_documents(collection: Collection, metadata: Metadata, query_filter: Filter) -> None:
+    mask = metadata._all_hold(query_filter)
+    assert collection.where(query_filter, N, soon()).tolist() == np.flatnonzero(mask).tolist()
 
 
 @pytest.mark.parametrize("name", ["one text", "a tag", "bounds", "not bounds", "the largest integer", "none"])
-def test_a_filtered_search_finds_what_the_process_finds(
+def test_filtered_search_equals_exact(
     engine_index: EngineIndex, exact: FlatIndex, metadata: Metadata, queries: np.ndarray, name: str
 ) -> None:
-    wanted = FILTERS[name]
-    mask = metadata._all_hold(wanted)
-    found = engine_index.find(queries, K, wanted)
+    query_filter = FILTERS[name]
+    mask = metadata._all_hold(query_filter)
+    found = engine_index.find(queries, K, query_filter)
     truth = exact.search_within(queries, K, DocumentSubset(mask))
     assert found.top.positions.shape == truth.positions.shape
     assert mask[found.top.positions].all()
@@ -209,13 +205,13 @@ def test_a_filtered_search_finds_what_the_process_finds(
     assert found.top.scores[same].tobytes() == truth.scores[same].tobytes()
 
 
-def test_documents_come_with_the_candidates(engine_index: EngineIndex, rows: Rows, queries: np.ndarray) -> None:
+def test_candidates_include_documents(engine_index: EngineIndex, rows: Rows, queries: np.ndarray) -> None:
     found = engine_index.find(queries[:5], K)
     for position in np.unique(found.top.positions).tolist():
         assert found.candidates[position].document == rows.documents[position]
 
 
-def test_rows_are_read_back_as_they_were_uploaded(collection: Collection, rows: Rows) -> None:
+def test_fetched_rows_equal_uploaded(collection: Collection, rows: Rows) -> None:
     positions = np.array([N - 1, 0, 699, 700, 9])
     read = collection.fetch(positions, soon())
     assert read.vectors.dtype == np.float32
@@ -224,27 +220,27 @@ def test_rows_are_read_back_as_they_were_uploaded(collection: Collection, rows: 
     assert collection.fetch(np.array([], dtype=np.int64), soon()).vectors.shape == (0, D)
 
 
-def test_a_passage_is_found_by_its_id_and_chunks_by_their_document(collection: Collection, rows: Rows) -> None:
+def test_find_by_passage_and_document_id(collection: Collection, rows: Rows) -> None:
     assert collection.find("d17", soon()).tolist() == [17]
     assert collection.find("d9#0", soon()).tolist() == [9]
     assert collection.find("p0", soon()).tolist() == [9, 19]
     assert collection.find('d1" or 1 == 1', soon()).tolist() == []
 
 
-def test_a_position_beyond_the_end_is_named(collection: Collection) -> None:
+def test_missing_position_is_named(collection: Collection) -> None:
     with pytest.raises(ReleaseError, match=f"no row at position {N}; upload"):
         collection.fetch(np.array([3, N]), soon())
 
 
-def test_queries_of_another_length_are_refused(engine_index: EngineIndex) -> None:
-    with pytest.raises(ReleaseError, match=f"dimension {D}, not the 5 of the queries"):
+def test_wrong_query_dimension_is_refused(engine_index: EngineIndex) -> None:
+    with pytest.raises(ReleaseError, match=f"dimension {D}, but queries have 5"):
         engine_index.search(np.ones((1, 5), dtype=np.float32), K)
 
 
-def test_integers_that_no_engine_compares_exactly_are_refused_by_name(engine: Engine, collection: Collection) -> None:
-    for wanted in ((OneOf.of("year", 2**53 + 1),), (Not((Range("year", lt=-(2**53) - 1),)),)):
+def test_large_integers_are_refused_by_field(engine: Engine, collection: Collection) -> None:
+    for query_filter in ((OneOf.of("year", 2**53 + 1),), (Not((Range("year", lt=-(2**53) - 1),)),)):
         with pytest.raises(InputError, match="year: an integer beyond 2⁵³"):
-            collection.where(wanted, 1, soon())
+            collection.where(query_filter, 1, soon())
     one = corpus(1)
     bad = Rows(one.vectors, [replace(one.documents[0], metadata={"serial": 2**60})])
     with (
@@ -254,7 +250,7 @@ def test_integers_that_no_engine_compares_exactly_are_refused_by_name(engine: En
         engine.upload(recorded(engine, one, "bad").collection, 1, bad, soon())
 
 
-def test_each_difference_from_the_release_has_its_own_message(engine: Engine, collection: Collection) -> None:
+def test_mismatch_with_release_has_own_message(engine: Engine, collection: Collection) -> None:
     few = corpus(FEW)
     fewer = corpus(FEW - 1)
     altered = Rows(few.vectors.copy(), few.documents)
@@ -272,7 +268,7 @@ def test_each_difference_from_the_release_has_its_own_message(engine: Engine, co
             open_verified(engine, record, D, soon())
 
     good = recorded(engine, corpus())
-    with pytest.raises(ReleaseError, match=f"dimension {D}, and the release's encoder makes 7"):
+    with pytest.raises(ReleaseError, match=f"dimension {D}, but the release's encoder makes 7"):
         open_verified(engine, good, 7, soon())
     with pytest.raises(ReleaseError, match=f"no collection {recorded(engine, few).collection}; upload it"):
         open_verified(engine, recorded(engine, few), D, soon())
@@ -285,13 +281,13 @@ def test_each_difference_from_the_release_has_its_own_message(engine: Engine, co
         engine.drop("tg_a; DROP TABLE x", soon())
 
 
-def test_a_collection_is_shared_by_releases_that_search_it_differently(engine: Engine) -> None:
+def test_breadth_does_not_change_collection(engine: Engine) -> None:
     record = recorded(engine, corpus(FEW))
     assert record.model_copy(update={"breadth": 500}).collection == record.collection
     assert record.model_copy(update={"edges": 8}).collection != record.collection
 
 
-def test_bits_of_the_vectors_survive_where_they_are_odd(engine: Engine) -> None:
+def test_odd_float_bits_survive(engine: Engine) -> None:
     vectors = corpus(3).vectors.copy()
     vectors[0] = np.float32(1e-42)  # subnormal
     vectors[0, 0], vectors[1, 5], vectors[2, 7] = 1, -0.0, np.nextafter(np.float32(0.1), np.float32(1))

@@ -1,4 +1,4 @@
-"""Documents that meet a filter, and are so far from a query that an engine's graph does not lead to them."""
+"""Documents that meet a filter but are too far from a query for an engine's graph."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from taugate.retrieval.engines.connect import connect
 from taugate.retrieval.engines.engine import Rows
 from taugate.retrieval.engines.index import EngineIndex
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.passages import Found
+from taugate.retrieval.index.passages import FoundPassages
 from taugate.retrieval.index.top_k import DocumentSubset
 from tests.retrieval.engines.corpus import recorded, soon, upload
 from tests.retrieval.engines.servers import NAMES, engine_url
@@ -63,7 +63,7 @@ def pgvector_index(rows: Rows) -> Iterator[EngineIndex]:
         yield made
 
 
-def check_exact(index: EngineIndex, rows: Rows) -> Found:
+def check_exact(index: EngineIndex, rows: Rows) -> FoundPassages:
     queries = rows.vectors[:3]
     found = index.find(queries, K, TENANT)
     truth = FlatIndex.build(rows.vectors).search_within(queries, K, DocumentSubset(np.arange(NEAR + FAR) >= NEAR))
@@ -74,29 +74,27 @@ def check_exact(index: EngineIndex, rows: Rows) -> Found:
     return found
 
 
-def test_they_are_found(index: EngineIndex, rows: Rows) -> None:
+def test_far_documents_are_found(index: EngineIndex, rows: Rows) -> None:
     check_exact(index, rows)
 
 
-def test_postgresql_looks_at_all_of_them_however_many_there_are(
+def test_postgresql_scans_all_far_documents(
     pgvector_index: EngineIndex, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_module, "_FEW", FAR - 1)
+    monkeypatch.setattr(index_module, "_MAX_SCANNED", FAR - 1)
     assert check_exact(pgvector_index, rows).approximate
 
 
-def test_one_that_takes_too_long_is_given_up_and_the_server_is_asked_on(
-    pgvector_index: EngineIndex, rows: Rows, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(index_module, "_FEW", FAR - 1)
+def test_slow_scan_is_abandoned(pgvector_index: EngineIndex, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "_MAX_SCANNED", FAR - 1)
     execute = psycopg.Cursor.execute
 
     def slow(cursor: Any, statement: bytes, *given: Any, **options: Any) -> Any:
         asked = (b"SELECT pg_sleep(60)",) if options.get("prepare") is False else (statement, *given)
         return execute(cursor, *asked, **options)
 
-    with monkeypatch.context() as patch, pytest.raises(EngineUnavailable, match="proposes fewer than 10 documents"):
+    with monkeypatch.context() as patch, pytest.raises(EngineUnavailable, match="returned fewer than 10 documents"):
         patch.setattr(psycopg.Cursor, "execute", slow)
-        patch.setattr(pgvector, "_LOOK_AT_ALL", 0.01)
+        patch.setattr(pgvector, "_SCAN_SHARE", 0.01)
         pgvector_index.find(rows.vectors[:2], K, TENANT)
     assert pgvector_index.find(rows.vectors[:1], K, TENANT).top.positions.shape == (1, K)

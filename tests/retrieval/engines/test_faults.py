@@ -1,4 +1,4 @@
-"""Engines that are away, silent or slow: one error within the deadline, one more try on the next server, no secret."""
+"""Unavailable, silent or slow engines: one error within the deadline, one retry on the next server, no secrets."""
 
 import time
 
@@ -18,26 +18,26 @@ URLS: dict[EngineKind, str] = {"milvus": "http://{host}:{port}", "pgvector": "po
 
 
 @pytest.mark.parametrize("kind", URLS)
-def test_nobody_there_is_one_error_that_names_the_place_and_no_password(kind: EngineKind) -> None:
+def test_absent_server_error_hides_password(kind: EngineKind) -> None:
     port = free_port()
     engine = connect(kind, [URLS[kind].format(host=HOST, port=port)], "hunter2")
-    with pytest.raises(EngineUnavailable, match=f"{kind} at {HOST}:{port} does not answer in time") as caught:
+    with pytest.raises(EngineUnavailable, match=f"{kind} at {HOST}:{port} does not respond in time") as caught:
         engine.names(soon(3))
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", URLS)
-def test_a_server_that_never_answers_is_given_up_within_the_deadline(kind: EngineKind) -> None:
+def test_silent_server_times_out(kind: EngineKind) -> None:
     with silent_server() as port:
         engine = connect(kind, [URLS[kind].format(host=HOST, port=port)])
         start = time.monotonic()
-        with pytest.raises(EngineUnavailable, match="does not answer in time"):
+        with pytest.raises(EngineUnavailable, match="does not respond in time"):
             engine.names(soon(3))
         assert time.monotonic() - start < 15  # far less than any default of the libraries, whatever else runs
 
 
 @pytest.mark.parametrize("name", ["milvus-lite", "pgvector"])
-def test_a_replica_answers_where_the_first_server_does_not(name: str) -> None:
+def test_replica_replaces_unavailable_server(name: str) -> None:
     with engine_url(name) as (kind, url):
         writer = connect(kind, [url])
         record = recorded(writer, corpus(50))
@@ -50,7 +50,7 @@ def test_a_replica_answers_where_the_first_server_does_not(name: str) -> None:
         assert index.search(corpus(50).vectors[COPIES[:1]], 1).positions.tolist() == [[COPIES[0]]]
 
 
-def test_the_server_that_answered_last_is_asked_first() -> None:
+def test_last_responsive_server_is_tried_first() -> None:
     asked: list[str] = []
     away = {"a"}
 
@@ -61,17 +61,17 @@ def test_the_server_that_answered_last_is_asked_first() -> None:
         return url
 
     servers = Replicas("an engine", ["a", "b"], lambda url, deadline: url, lambda e: isinstance(e, ConnectionError))
-    assert [servers.ask(question, soon()) for _ in range(3)] == ["b", "b", "b"]
+    assert [servers.run(question, soon()) for _ in range(3)] == ["b", "b", "b"]
     assert asked == ["a", "b", "b", "b"]
     away.update("b")
     with pytest.raises(EngineUnavailable, match="refused"):
-        servers.ask(question, soon())
+        servers.run(question, soon())
     assert asked[4:] == ["b", "a"]
     away.clear()
-    assert servers.ask(question, soon()) == "b"
+    assert servers.run(question, soon()) == "b"
 
 
-def test_half_of_the_time_is_left_for_the_second_server_and_a_write_is_not_repeated() -> None:
+def test_second_server_gets_half_of_time() -> None:
     limits: list[float] = []
 
     def question(url: str, deadline: float) -> None:
@@ -80,21 +80,21 @@ def test_half_of_the_time_is_left_for_the_second_server_and_a_write_is_not_repea
 
     servers = Replicas("an engine", ["a"], lambda url, deadline: url, lambda e: False)
     with pytest.raises(EngineUnavailable, match="TimeoutError"):
-        servers.ask(question, soon(100))
+        servers.run(question, soon(100))
     assert 45 < limits[0] <= 50
     assert 90 < limits[1] <= 100
     with pytest.raises(EngineUnavailable):
-        servers.ask(question, soon(100), again=False)
+        servers.run(question, soon(100), retry=False)
     assert len(limits) == 3
     with pytest.raises(EngineUnavailable, match="no time is left"):
-        servers.ask(question, soon(-1))
+        servers.run(question, soon(-1))
     assert len(limits) == 3
 
 
-def test_a_fault_of_our_own_is_not_taken_for_an_engine_that_is_away() -> None:
+def test_own_fault_is_not_unavailability() -> None:
     servers = Replicas("an engine", ["a"], lambda url, deadline: url, lambda e: isinstance(e, ConnectionError))
     with pytest.raises(ZeroDivisionError):
-        servers.ask(lambda url, deadline: 1 // 0, soon())
+        servers.run(lambda url, deadline: 1 // 0, soon())
     with pytest.raises(InputError, match="no URL"):
         connect("milvus", [])
 
@@ -107,7 +107,7 @@ class Fake:
     def __init__(self, rows: Rows, most: int) -> None:
         self.rows, self.most, self.asked = rows, most, list[int]()
 
-    def propose(self, queries: np.ndarray, count: int, wanted: object, deadline: float) -> Candidates:
+    def propose(self, queries: np.ndarray, count: int, query_filter: object, deadline: float) -> Candidates:
         self.asked.append(count)
         positions = np.full((len(queries), count), -1)
         vectors = np.zeros((len(queries), count, self.dimension), dtype=np.float32)
@@ -120,7 +120,7 @@ class Fake:
         return Candidates(positions, vectors, {position: self.rows.documents[position] for position in found})
 
 
-def test_it_asks_again_four_times_as_wide_while_copies_may_be_missing() -> None:
+def test_search_widens_for_missing_copies() -> None:
     rows = corpus()
     fake = Fake(rows, most=len(rows.vectors))
     top = EngineIndex(fake, len(rows.vectors), 60).search(rows.vectors[[0, COPIES[0]]], 10)
@@ -128,8 +128,8 @@ def test_it_asks_again_four_times_as_wide_while_copies_may_be_missing() -> None:
     assert top.positions[1].tolist() == COPIES[:10].tolist()
 
 
-def test_a_list_that_is_too_short_is_an_error_and_never_a_result() -> None:
+def test_too_few_candidates_raise() -> None:
     fake = Fake(corpus(), most=9)
-    with pytest.raises(EngineUnavailable, match="proposes fewer than 10 documents"):
+    with pytest.raises(EngineUnavailable, match="returned fewer than 10 documents"):
         EngineIndex(fake, 1500, 60).search(corpus().vectors[:1], 10)
     assert fake.asked == [26, 104, 416]

@@ -1,4 +1,4 @@
-"""Rows on their way to Milvus: few enough at a time for a server to take, in order, and none that it cannot hold."""
+"""Rows for Milvus: batches within the server's limits, in order, and without documents that are too large."""
 
 import numpy as np
 import orjson
@@ -16,7 +16,7 @@ def rows(count: int, characters: int, **metadata: list[str]) -> Rows:
 
 
 @pytest.mark.parametrize(("count", "characters"), [(9000, 10), (1100, 60_000), (1, 10), (ROWS_A_REQUEST, 1)])
-def test_no_request_is_larger_than_a_server_takes(count: int, characters: int) -> None:
+def test_requests_stay_within_server_limit(count: int, characters: int) -> None:
     content = rows(count, characters)
     parts = [*requests(7, content)]
     together = [row for part in parts for row in part]
@@ -29,8 +29,8 @@ def test_no_request_is_larger_than_a_server_takes(count: int, characters: int) -
     assert len(parts) == max(-(-count // ROWS_A_REQUEST), -(-count * (characters + 120) // (32 << 20)))
 
 
-def test_a_document_that_does_not_fit_is_named_with_its_size() -> None:
-    with pytest.raises(InputError, match="^document 'd0': text of 65,5.. bytes, and Milvus holds 65,535; divide"):
+def test_oversized_document_is_named() -> None:
+    with pytest.raises(InputError, match="^document 'd0': text of 65,5.. bytes, but Milvus accepts 65,535; split"):
         [*requests(0, rows(1, 65_500))]
-    with pytest.raises(InputError, match="^document 'd0': metadata of .* bytes, and Milvus holds 65,535"):
+    with pytest.raises(InputError, match="^document 'd0': metadata of .* bytes, but Milvus accepts 65,535"):
         [*requests(0, rows(1, 1, tags=[f"t{number}" for number in range(3000)]))]

@@ -1,4 +1,4 @@
-"""How PostgreSQL searches a collection, beyond what every engine does: which plan it takes, and where a vector lies."""
+"""PostgreSQL's own behaviour: the plan of a search, and the storage of vectors."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ def url() -> Iterator[str]:
         yield address
 
 
-def test_what_a_narrow_search_finds_does_not_depend_on_the_broad_ones_before(url: str) -> None:
+def test_narrow_search_ignores_earlier_broad_plans(url: str) -> None:
     rng = np.random.default_rng(8)
     vectors, queries = (unit(rng.standard_normal((count, D))) for count in (N, OFTEN))
     engine = connect("pgvector", [url])
@@ -44,7 +44,7 @@ def test_what_a_narrow_search_finds_does_not_depend_on_the_broad_ones_before(url
     assert found(engine, BROAD) != alone
 
 
-def test_the_longest_vector_lies_in_its_row_beside_a_long_text(url: str) -> None:
+def test_longest_vector_is_stored_in_row(url: str) -> None:
     vector = unit(np.random.default_rng(9).standard_normal((1, 2000)))
     document = Document("d", "".join(map(str, range(20_000))), None, {"tags": [f"t{i}" for i in range(200)]})
     engine = connect("pgvector", [url])

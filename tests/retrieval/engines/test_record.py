@@ -1,4 +1,4 @@
-"""The manifest's engine record: JSON for people, read back as it was, and refused where it is anything else."""
+"""The manifest's engine record: readable JSON that round-trips, and errors for anything else."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ RECORD = EngineRecord(
 )
 
 
-def test_json_says_what_fields_hold_and_is_read_back() -> None:
+def test_field_types_json_round_trips() -> None:
     written = orjson.loads(RECORD.model_dump_json())
     assert written["fields"] == {
         "day": ["texts", "dates"],
@@ -30,31 +30,31 @@ def test_json_says_what_fields_hold_and_is_read_back() -> None:
     assert EngineRecord.model_validate(RECORD.model_dump()) == RECORD
 
 
-def test_collection_fields_without_dates_has_the_same_name() -> None:
+def test_collection_name_ignores_fields_without_dates() -> None:
     fields = FieldTypes({name: kinds for name, kinds in RECORD.fields.by_name.items() if name != "day"})
     without = RECORD.model_copy(update={"fields": fields})
     assert without.model_copy(update={"fields": FieldTypes()}).collection == without.collection
 
 
-def test_collection_dates_that_an_earlier_version_did_not_upload_has_another_name() -> None:
+def test_collection_name_depends_on_dates() -> None:
     assert RECORD.model_copy(update={"fields": FieldTypes()}).collection != RECORD.collection
 
 
 WRONG: dict[str, tuple[Any, str]] = {
-    "names alone": (["year"], "no object of fields, each with the kinds of its values"),
-    "nothing": (None, "no object of fields, each with the kinds of its values"),
-    "one word": ({"year": "numbers"}, "year: no list of the kinds of its values, which are booleans, numbers, texts"),
-    "no kind": ({"year": []}, "year: no list of the kinds"),
-    "lists of nothing": ({"tags": ["lists"]}, "tags: no list of the kinds"),
-    "a kind that is none": ({"year": ["numbers", "colours"]}, "year: no list of the kinds"),
-    "a kind twice": ({"year": ["numbers", "numbers"]}, "year: no list of the kinds"),
-    "a list in a list": ({"{year}": [["numbers"]]}, "{year}: no list of the kinds"),
-    "a long name": ({"y" * 99: 1}, "y" * 40 + "…: no list of the kinds"),
+    "names alone": (["year"], "not an object of fields with the kinds of their values"),
+    "nothing": (None, "not an object of fields with the kinds of their values"),
+    "one word": ({"year": "numbers"}, "year: must be a list of kinds of values (booleans, numbers, texts"),
+    "no kind": ({"year": []}, "year: must be a list of kinds"),
+    "lists of nothing": ({"tags": ["lists"]}, "tags: must be a list of kinds"),
+    "a kind that is none": ({"year": ["numbers", "colours"]}, "year: must be a list of kinds"),
+    "a kind twice": ({"year": ["numbers", "numbers"]}, "year: must be a list of kinds"),
+    "a list in a list": ({"{year}": [["numbers"]]}, "{year}: must be a list of kinds"),
+    "a long name": ({"y" * 99: 1}, "y" * 40 + "…: must be a list of kinds"),
 }
 
 
 @pytest.mark.parametrize(("fields", "message"), WRONG.values(), ids=WRONG)
-def test_fields_that_are_anything_else_are_refused_by_name(fields: Any, message: str) -> None:
+def test_invalid_fields_are_refused_by_name(fields: Any, message: str) -> None:
     with pytest.raises(ValidationError) as refused:
         EngineRecord.model_validate(RECORD.model_dump() | {"fields": fields})
     (error,) = refused.value.errors()

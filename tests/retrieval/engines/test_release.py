@@ -1,4 +1,4 @@
-"""A release over an engine answers as the same release in the process: results, scores, probabilities, documents."""
+"""A release over an engine gives the same results, scores, probabilities and documents as in the process."""
 
 import json
 import shutil
@@ -37,11 +37,11 @@ def both(pair: tuple[Pair, EngineAccess]) -> tuple[Release, Release]:
 
 
 def questions(release: Release, **fields: object) -> list[Query]:
-    texts = [each.text for each in release.golden]
+    texts = [golden_query.text for golden_query in release.golden]
     return [Query(text, 1 + place % 8, **fields) for place, text in enumerate(texts)]  # type: ignore[arg-type]
 
 
-def test_nothing_of_the_corpus_is_in_the_release(pair: tuple[Pair, EngineAccess]) -> None:
+def test_release_contains_no_corpus_files(pair: tuple[Pair, EngineAccess]) -> None:
     made, _ = pair
     names = {path.name for path in (made.folder / made.there).rglob("*")}
     assert not names & IN_ENGINE
@@ -53,7 +53,7 @@ def test_nothing_of_the_corpus_is_in_the_release(pair: tuple[Pair, EngineAccess]
 def test_answers_are_equal(both: tuple[Release, Release], fields: dict) -> None:
     here, there = both
     queries = questions(here, **fields)
-    vectors = here.retriever.vectors([each.text for each in queries])
+    vectors = here.retriever.vectors([query.text for query in queries])
     for one, other in zip(
         here.retriever.answer(queries, vectors), there.retriever.answer(queries, vectors), strict=True
     ):
@@ -68,17 +68,17 @@ def test_answers_are_equal(both: tuple[Release, Release], fields: dict) -> None:
         assert {*other.documents} == {*other.positions.tolist()}, "they came with the search"
 
 
-def test_a_filter_that_many_meet_is_approximate(both: tuple[Release, Release]) -> None:
+def test_broad_filter_is_approximate(both: tuple[Release, Release]) -> None:
     _, there = both
     query = Query("hidden defects", 3)
-    asked = [replace(query, filter=each) for each in (None, CATEGORY, (Not(CATEGORY),), (OneOf.of("category", "?"),))]
+    asked = [replace(query, filter=item) for item in (None, CATEGORY, (Not(CATEGORY),), (OneOf.of("category", "?"),))]
     answers = there.retriever.answer(asked, there.retriever.vectors([query.text] * len(asked)))
-    assert [each.approximate for each in answers][::2] == [False, True]
+    assert [answer.approximate for answer in answers][::2] == [False, True]
     assert answers[-1].reason == "no_documents_match_filter"
     assert not answers[-1].approximate, "all of none were looked at"
 
 
-def test_a_field_that_is_unknown_is_named(both: tuple[Release, Release]) -> None:
+def test_unknown_field_is_named(both: tuple[Release, Release]) -> None:
     for release in both:
         with pytest.raises(InputError, match="no document has the field colour; the fields are .*category"):
             release.retriever.answer(
@@ -88,16 +88,16 @@ def test_a_field_that_is_unknown_is_named(both: tuple[Release, Release]) -> None
             release.fields.check_kinds((OneOf.of("colour", "red"),))
 
 
-def test_random_documents_have_the_same_similarities(both: tuple[Release, Release]) -> None:
+def test_random_documents_score_equally(both: tuple[Release, Release]) -> None:
     here, there = both
-    vectors = here.retriever.vectors([each.text for each in here.golden])
+    vectors = here.retriever.vectors([golden_query.text for golden_query in here.golden])
     positions = np.random.default_rng(3).integers(0, len(here.documents), size=(len(vectors), 4))
     assert there.retriever.index.score(vectors, positions).tobytes() == (
         here.retriever.index.score(vectors, positions).tobytes()
     )
 
 
-def test_documents_are_read_by_position_and_by_id(both: tuple[Release, Release]) -> None:
+def test_documents_are_read_by_position_and_id(both: tuple[Release, Release]) -> None:
     here, there = both
     assert len(there.documents) == len(here.documents)
     assert [*there.documents] == [*here.documents]
@@ -109,25 +109,25 @@ def test_documents_are_read_by_position_and_by_id(both: tuple[Release, Release])
         there.documents[len(here.documents)]
 
 
-def test_lists_are_not_kept_for_later(both: tuple[Release, Release]) -> None:
+def test_results_in_engine_are_not_rescored(both: tuple[Release, Release]) -> None:
     here, there = both
-    assert [each.retriever.rescores(Query("x", 3)) for each in both] == [True, False]
-    with pytest.raises(ValueError, match="searched for again"):
+    assert [release.retriever.rescores(Query("x", 3)) for release in both] == [True, False]
+    with pytest.raises(ValueError, match="cannot be reused"):
         there.retriever.rescore(Query("x", 1), here.retriever.vectors(["x"])[0], np.array([1]))
 
 
-def test_what_is_not_there_is_refused_when_it_is_loaded(pair: tuple[Pair, EngineAccess]) -> None:
+def test_missing_collection_is_refused(pair: tuple[Pair, EngineAccess]) -> None:
     made, access = pair
     with pytest.raises(InputError, match="TAUGATE_ENGINE_URL is not set"):
         load(made.folder / made.there)
     kind = load(made.folder / made.there, engine=access).manifest.engine.kind  # type: ignore[union-attr]
     url = f"http://{HOST}:{free_port()}" if kind == "milvus" else f"postgresql://{HOST}:{free_port()}/db"
     away = EngineAccess(connect=lambda kind: connect(kind, [url]), opening=4)
-    with pytest.raises(EngineUnavailable, match="does not answer in time"):
+    with pytest.raises(EngineUnavailable, match="does not respond in time"):
         load(made.folder / made.there, engine=away)
 
 
-def test_a_file_of_the_corpus_beside_an_engine_is_refused(pair: tuple[Pair, EngineAccess], tmp_path: Path) -> None:
+def test_corpus_file_beside_engine_is_refused(pair: tuple[Pair, EngineAccess], tmp_path: Path) -> None:
     made, access = pair
     (made.folder / made.there / "documents.jsonl").write_bytes(b"{}\n")
     try:
@@ -137,16 +137,14 @@ def test_a_file_of_the_corpus_beside_an_engine_is_refused(pair: tuple[Pair, Engi
         (made.folder / made.there / "documents.jsonl").unlink()
 
 
-def test_a_manifest_that_says_something_else_of_fields_is_refused(
-    pair: tuple[Pair, EngineAccess], tmp_path: Path
-) -> None:
+def test_manifest_with_invalid_fields_is_refused(pair: tuple[Pair, EngineAccess], tmp_path: Path) -> None:
     made, access = pair
     folder = shutil.copytree(made.folder / made.there, tmp_path / made.there)
     manifest = json.loads((folder / "manifest.json").read_bytes())
     assert manifest["engine"]["fields"] == {"category": ["texts"]}
     for fields, message in (
-        (["category"], "no object of fields"),
-        ({"category": ["words"]}, "category: no list of the"),
+        (["category"], "not an object of fields"),
+        ({"category": ["words"]}, "category: must be a list of"),
     ):
         manifest["engine"]["fields"] = fields
         (folder / "manifest.json").write_text(json.dumps(manifest))

@@ -1,4 +1,4 @@
-"""A collection is loaded where every server that answers has it; a server that is away holds nobody up."""
+"""A collection is loaded if every responding server has it; an unavailable server causes no delay."""
 
 import threading
 import time
@@ -27,24 +27,24 @@ def servers(*names: str) -> Replicas[str]:
     return Replicas("an engine", names, lambda url, deadline: url, lambda error: isinstance(error, ConnectionError))
 
 
-def test_each_server_is_asked_and_those_that_are_away_are_left_out() -> None:
+def test_run_on_each_skips_unavailable_servers() -> None:
     def question(url: str, deadline: float) -> str:
         if url in away:
             raise ConnectionError("refused")
         return url
 
     away = {"b"}
-    assert servers("a", "b", "c").ask_each(question, soon()) == ["a", "c"]
+    assert servers("a", "b", "c").run_on_each(question, soon()) == ["a", "c"]
     away.update("ac")
-    with pytest.raises(EngineUnavailable, match=r"an engine at .* does not answer in time \(refused\)"):
-        servers("a", "b", "c").ask_each(question, soon())
+    with pytest.raises(EngineUnavailable, match=r"an engine at .* does not respond in time \(refused\)"):
+        servers("a", "b", "c").run_on_each(question, soon())
     with pytest.raises(EngineUnavailable, match="no time is left"):
-        servers("x", "y").ask_each(question, soon(-1))
+        servers("x", "y").run_on_each(question, soon(-1))
     with pytest.raises(ZeroDivisionError):
-        servers("x", "y").ask_each(lambda url, deadline: 1 // 0, soon())
+        servers("x", "y").run_on_each(lambda url, deadline: 1 // 0, soon())
 
 
-def test_a_silent_one_costs_no_more_than_ten_seconds_and_one_alone_is_asked_twice() -> None:
+def test_run_on_each_limits_silent_server() -> None:
     limits: list[float] = []
 
     def question(url: str, deadline: float) -> str:
@@ -53,13 +53,13 @@ def test_a_silent_one_costs_no_more_than_ten_seconds_and_one_alone_is_asked_twic
             raise TimeoutError
         return url
 
-    assert servers("a", "silent", "c").ask_each(question, soon(90)) == ["a", "c"]
-    assert limits == pytest.approx([30, replicas._SLOWER, replicas._SLOWER], abs=1)
-    assert servers("a").ask_each(question, soon(90)) == ["a"]
+    assert servers("a", "silent", "c").run_on_each(question, soon(90)) == ["a", "c"]
+    assert limits == pytest.approx([30, replicas._MAX_LAG, replicas._MAX_LAG], abs=1)
+    assert servers("a").run_on_each(question, soon(90)) == ["a"]
     assert len(limits) == 5
 
 
-def test_a_collection_is_loaded_where_no_server_says_something_else() -> None:
+def test_collection_is_loaded_if_all_agree() -> None:
     whole = CollectionState(D, 9, built=True, pending=0, loaded=True)
     behind = CollectionState(D, 8, built=True, pending=0, loaded=True)
     assert CollectionState.of_all([whole, whole]) == whole
@@ -71,7 +71,7 @@ def replay(replica: PostgresProcess, *, go_on: bool) -> None:
         connection.execute(f"SELECT pg_wal_replay_{'resume' if go_on else 'pause'}()")
 
 
-def test_a_replica_that_is_behind_is_waited_for_and_no_release_is_served_before(
+def test_lagging_replica_delays_release(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = corpus(300)
@@ -80,10 +80,10 @@ def test_a_replica_that_is_behind_is_waited_for_and_no_release_is_served_before(
         record = recorded(engine, rows)
         replay(replica, go_on=False)
         upload(engine, record.collection, rows)
-        with pytest.raises(ReleaseError, match="is not loaded on every replica; load it, or wait for one"):
+        with pytest.raises(ReleaseError, match="is not loaded on every replica; load it, or wait for the slowest"):
             open_verified(engine, record, D, soon())
         silent = connect("pgvector", [primary.url, f"postgresql://postgres@127.0.0.1:{port}/postgres"])
-        monkeypatch.setattr(replicas, "_SLOWER", 0.5)
+        monkeypatch.setattr(replicas, "_MAX_LAG", 0.5)
         open_verified(silent, record, D, soon())
 
         threading.Timer(2, lambda: replay(replica, go_on=True)).start()
@@ -91,7 +91,7 @@ def test_a_replica_that_is_behind_is_waited_for_and_no_release_is_served_before(
         vectors: Any = np.empty((300, D))
         monkeypatch.setattr(uploading, "corpus_rows", lambda spool, vectors: pytest.fail("nothing is to be uploaded"))
         ensure_uploaded(engine, record, Path(), vectors, said.append, Stopwatch())
-        assert said == [f"the engine has {record.collection} already; nothing is uploaded"]
+        assert said == [f"the engine already has {record.collection}; nothing to upload"]
         with psycopg.connect(primary.url) as connection:
             question = "SELECT count(*) FROM pg_indexes WHERE tablename = %s AND indexdef LIKE '%%hnsw%%'"
             assert connection.execute(question, (record.collection,)).fetchone() == (1,)

@@ -1,4 +1,4 @@
-"""What an engine says of a collection that is not ready: the first thing that is wrong, in its own words."""
+"""A collection that is not ready is refused with the first problem."""
 
 import pytest
 
@@ -34,7 +34,7 @@ class Fake:
 WRONG = [
     (CollectionState(7, 8, built=False, pending=9, loaded=False), f"holds vectors of dimension 7, .* makes {D}"),
     (CollectionState(D, 8, built=False, pending=9, loaded=False), "has no finished index"),
-    (CollectionState(D, 8, built=True, pending=3, loaded=False), "its index lacks 3 rows that it is still adding"),
+    (CollectionState(D, 8, built=True, pending=3, loaded=False), "3 rows are still being added to its index"),
     (CollectionState(D, 8, built=True, pending=0, loaded=False), "is not loaded on every replica"),
     (CollectionState(D, 8, built=True, pending=0, loaded=True), "holds 8 rows, not 9"),
     (CollectionState(D, 9, built=True, pending=0, loaded=True), "vectors or documents differ"),
@@ -42,6 +42,6 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("state", "message"), WRONG)
-def test_each_state_that_is_not_ready_has_its_own_message(state: CollectionState, message: str) -> None:
+def test_unready_state_has_own_message(state: CollectionState, message: str) -> None:
     with pytest.raises(ReleaseError, match=f"^{RECORD.collection}: {message}"):
         open_verified(Fake(state), RECORD, D, soon())  # type: ignore[arg-type]

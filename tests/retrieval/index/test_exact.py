@@ -1,4 +1,4 @@
-"""Candidates are as wrong as the bound allows, and the top-K is exact all the same."""
+"""The top-K is exact even if candidates are as wrong as the bound allows."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def unit(rng: np.random.Generator, count: int) -> np.ndarray:
 
 @pytest.mark.parametrize("bound", [1e-6, 0.05, 0.2, 2.0])
 @pytest.mark.parametrize("members", [None, np.arange(7, N, 3), np.arange(10)], ids=["all", "some", "few"])
-def test_it_is_proven_or_everything_is_scored(bound: float, members: np.ndarray | None) -> None:
+def test_top_k_is_proven_or_scans_all(bound: float, members: np.ndarray | None) -> None:
     rng = np.random.default_rng(0)
     index, queries = Vectors(unit(rng, N)), unit(rng, 12)
     scores = (queries.astype(float) @ index.vectors.astype(float).T).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Top-K is exact, whatever the batch, the ties and FAISS's own rounding."""
+"""The top-K is exact for any batch, ties and rounding of FAISS."""
 
 import gc
 from pathlib import Path
@@ -33,28 +33,28 @@ def check(documents: np.ndarray, queries: np.ndarray, k: int = 5) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 5, 20])
-def test_equals_brute_force(rng: np.random.Generator, k: int) -> None:
+def test_flat_search_equals_brute_force(rng: np.random.Generator, k: int) -> None:
     check(unit(rng.standard_normal((3000, 48))), unit(rng.standard_normal((200, 48))), k)
 
 
-def test_ties_go_to_the_lower_position_however_many(rng: np.random.Generator) -> None:
+def test_ties_go_to_lower_position(rng: np.random.Generator) -> None:
     documents = np.tile(unit(rng.standard_normal((10, 48))), (500, 1))  # every document 500 times
     check(documents, unit(rng.standard_normal((50, 48))))
 
 
-def test_a_corpus_of_copies_is_scored_as_a_whole(rng: np.random.Generator) -> None:
+def test_corpus_of_copies_is_fully_scored(rng: np.random.Generator) -> None:
     """More ties than candidates are ever fetched: memory stays bounded and the lowest positions win."""
     documents = np.repeat(unit(rng.standard_normal((3, 48))), 3000, axis=0)
     check(documents, unit(rng.standard_normal((40, 48))))
 
 
-def test_near_ties_are_ordered_by_their_exact_similarity(rng: np.random.Generator) -> None:
+def test_near_ties_are_ordered_exactly(rng: np.random.Generator) -> None:
     """Documents closer to each other than float32 sums can tell apart: FAISS's own order would be chance."""
     base = unit(rng.standard_normal((1, 384)))
     check(unit(base + 1e-5 * rng.standard_normal((400, 384))), base)
 
 
-def test_a_query_has_the_same_result_alone_and_in_a_batch(rng: np.random.Generator) -> None:
+def test_result_is_independent_of_batch(rng: np.random.Generator) -> None:
     documents, queries = unit(rng.standard_normal((5000, 384))), unit(rng.standard_normal((64, 384)))
     index = FlatIndex.build(documents)
     together = index.search(queries, 5)
@@ -63,19 +63,19 @@ def test_a_query_has_the_same_result_alone_and_in_a_batch(rng: np.random.Generat
     np.testing.assert_array_equal(together.positions, np.concatenate([top.positions for top in alone]))
 
 
-def test_faiss_stays_within_the_rounding_bound(rng: np.random.Generator) -> None:
+def test_faiss_error_is_within_bound(rng: np.random.Generator) -> None:
     """The bound is what proves a top-K complete: it must hold for vectors that add up badly, too."""
     documents = unit(np.abs(rng.standard_normal((2000, 384))))  # no cancellation: the largest rounding errors
     exact = documents.astype(float) @ documents[:100].astype(float).T
     assert np.abs(documents @ documents[:100].T - exact).max() < rounding_bound(384)
 
 
-def test_k_above_the_corpus_returns_every_document(rng: np.random.Generator) -> None:
+def test_k_above_corpus_returns_all(rng: np.random.Generator) -> None:
     documents = unit(rng.standard_normal((3, 48)))
     assert FlatIndex.build(documents).search(documents[:1], 10).positions.shape == (1, 3)
 
 
-def test_a_saved_index_is_mapped_and_answers_alike(rng: np.random.Generator, tmp_path: Path) -> None:
+def test_saved_index_is_mapped(rng: np.random.Generator, tmp_path: Path) -> None:
     documents, queries = unit(rng.standard_normal((1000, 48))), unit(rng.standard_normal((20, 48)))
     built = FlatIndex.build(documents)
     save(built, tmp_path)
@@ -90,20 +90,20 @@ def test_vectors_outlive_their_index(rng: np.random.Generator, tmp_path: Path) -
     save(FlatIndex.build(documents), tmp_path)
     vectors = [FlatIndex.build(documents).vectors, load(tmp_path, "flat", 48).vectors]
     gc.collect()
-    for each in vectors:
-        np.testing.assert_array_equal(each, documents)
+    for vector in vectors:
+        np.testing.assert_array_equal(vector, documents)
         with pytest.raises(ValueError, match="read-only"):
-            each[0] = 0
+            vector[0] = 0
 
 
-def test_a_file_that_is_no_index_is_one_clear_error(tmp_path: Path) -> None:
+def test_invalid_index_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "index.faiss").write_bytes(b"IxFI" + bytes(100))
     with pytest.raises(ReleaseError, match="index.faiss"):
         load(tmp_path, "flat", 48)
 
 
 @pytest.mark.gpu
-def test_gpu_and_cpu_agree_to_the_last_bit(rng: np.random.Generator) -> None:
+def test_gpu_and_cpu_agree_exactly(rng: np.random.Generator) -> None:
     """Both only propose candidates: scores come from the same float64 sums."""
     documents, queries = unit(rng.standard_normal((50_000, 384))), unit(rng.standard_normal((256, 384)))
     index = FlatIndex.build(documents)

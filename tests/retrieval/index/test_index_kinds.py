@@ -1,4 +1,4 @@
-"""Every kind of index gives the similarities of what it stores, whatever the batch; a wrong file is one clear error."""
+"""Every kind of index scores its stored vectors the same in any batch; an invalid file is one clear error."""
 
 import gc
 from pathlib import Path
@@ -57,14 +57,12 @@ def recall(found: np.ndarray, exact: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("kind", EXACT)
-def test_exact_kinds_store_the_vectors_themselves(
-    built: dict[Kind, AnyIndex], documents: np.ndarray, kind: Kind
-) -> None:
+def test_exact_kinds_store_vectors_exactly(built: dict[Kind, AnyIndex], documents: np.ndarray, kind: Kind) -> None:
     np.testing.assert_array_equal(stored(built[kind]), documents)
 
 
 @pytest.mark.parametrize(("kind", "distance"), [("flat-float16", 5e-4), ("flat-int8", 4e-3)])
-def test_quantised_kinds_store_them_nearly(
+def test_quantised_kinds_store_vectors_nearly(
     built: dict[Kind, AnyIndex], documents: np.ndarray, kind: Kind, distance: float
 ) -> None:
     """float16: half a unit of 11 bits; int8: half a 256th of a component's range, which is below 2."""
@@ -72,20 +70,20 @@ def test_quantised_kinds_store_them_nearly(
 
 
 @pytest.mark.parametrize("kind", ["flat-float16", "flat-int8"])
-def test_codes_read_as_faiss_reads_them(built: dict[Kind, AnyIndex], kind: Kind) -> None:
+def test_stored_codes_equal_faiss(built: dict[Kind, AnyIndex], kind: Kind) -> None:
     index = built[kind]
     np.testing.assert_allclose(stored(index), index.faiss.reconstruct_n(0, N)[:, :D], rtol=0, atol=3e-7)
 
 
 @pytest.mark.parametrize("kind", ["flat", "flat-float16", "flat-int8"])
-def test_flat_kinds_are_exact_for_what_they_store(built: dict[Kind, AnyIndex], queries: np.ndarray, kind: Kind) -> None:
+def test_flat_kinds_search_exactly(built: dict[Kind, AnyIndex], queries: np.ndarray, kind: Kind) -> None:
     top = built[kind].search(queries, K)
     scores, positions = brute_force(queries, stored(built[kind]))
     np.testing.assert_array_equal(top.positions, positions)
     np.testing.assert_array_equal(top.scores, scores)
 
 
-def test_results_are_scored_and_ordered_as_stored(index: AnyIndex, queries: np.ndarray) -> None:
+def test_results_are_ordered_by_stored_vectors(index: AnyIndex, queries: np.ndarray) -> None:
     top = index.search(queries, K)
     exact = np.einsum("nd,nkd->nk", queries.astype(float), index.vectors[top.positions].astype(float))
     np.testing.assert_array_equal(top.scores, exact.astype(np.float32))
@@ -95,7 +93,7 @@ def test_results_are_scored_and_ordered_as_stored(index: AnyIndex, queries: np.n
     assert all(len(set(row)) == K for row in top.positions.tolist())
 
 
-def test_a_query_has_the_same_result_alone_and_in_a_batch(index: AnyIndex, queries: np.ndarray) -> None:
+def test_result_is_independent_of_batch(index: AnyIndex, queries: np.ndarray) -> None:
     together = index.search(queries, K)
     alone = [index.search(queries[row : row + 1], K) for row in range(len(queries))]
     np.testing.assert_array_equal(together.scores, np.concatenate([top.scores for top in alone]))
@@ -103,7 +101,7 @@ def test_a_query_has_the_same_result_alone_and_in_a_batch(index: AnyIndex, queri
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivf-flat", "ivf-pq"])
-def test_more_breadth_finds_more(documents: np.ndarray, queries: np.ndarray, kind: Kind) -> None:
+def test_larger_breadth_finds_more(documents: np.ndarray, queries: np.ndarray, kind: Kind) -> None:
     index, (_, exact) = build(kind, documents), brute_force(queries, documents)
     assert isinstance(index, ApproximateIndex)
     recalls = []
@@ -116,9 +114,7 @@ def test_more_breadth_finds_more(documents: np.ndarray, queries: np.ndarray, kin
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivf-flat", "ivf-pq"])
-def test_where_too_few_are_proposed_every_document_is_scored(
-    documents: np.ndarray, queries: np.ndarray, kind: Kind
-) -> None:
+def test_too_few_proposals_score_everything(documents: np.ndarray, queries: np.ndarray, kind: Kind) -> None:
     """One list out of 250 has no 500 documents."""
     index = build(kind, documents)
     assert isinstance(index, ApproximateIndex)
@@ -131,13 +127,13 @@ def test_where_too_few_are_proposed_every_document_is_scored(
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "ivf-pq"])
 @pytest.mark.parametrize("count", [1, 3, 40])
-def test_small_corpora(documents: np.ndarray, queries: np.ndarray, kind: Kind, count: int) -> None:
+def test_small_corpora_are_searched(documents: np.ndarray, queries: np.ndarray, kind: Kind, count: int) -> None:
     top = build(kind, documents[:count]).search(queries[:5], K)
     assert top.positions.shape == (5, min(K, count))
     assert sorted(top.positions[0].tolist()) == sorted(set(top.positions[0].tolist()))
 
 
-def test_the_same_vectors_give_the_same_bytes(documents: np.ndarray, index: AnyIndex) -> None:
+def test_equal_vectors_give_equal_bytes(documents: np.ndarray, index: AnyIndex) -> None:
     """With any number of threads: a graph is built by one."""
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
@@ -151,7 +147,7 @@ def test_the_same_vectors_give_the_same_bytes(documents: np.ndarray, index: AnyI
     )
 
 
-def test_a_saved_index_is_mapped_and_answers_alike(index: AnyIndex, queries: np.ndarray, tmp_path: Path) -> None:
+def test_saved_index_is_mapped(index: AnyIndex, queries: np.ndarray, tmp_path: Path) -> None:
     if isinstance(index, ApproximateIndex):
         index.breadth = 7
     save(index, tmp_path)
@@ -170,7 +166,7 @@ def test_a_saved_index_is_mapped_and_answers_alike(index: AnyIndex, queries: np.
     np.testing.assert_array_equal(vectors[np.arange(N)], stored(index))
 
 
-def test_an_index_of_another_kind_is_refused(index: AnyIndex, tmp_path: Path) -> None:
+def test_index_of_other_kind_is_refused(index: AnyIndex, tmp_path: Path) -> None:
     save(index, tmp_path)
     for kind in KINDS:
         if kind != index.kind:
@@ -178,13 +174,13 @@ def test_an_index_of_another_kind_is_refused(index: AnyIndex, tmp_path: Path) ->
                 load(tmp_path, kind, D)
 
 
-def test_an_index_of_another_dimension_is_refused(index: AnyIndex, tmp_path: Path) -> None:
+def test_index_of_other_dimension_is_refused(index: AnyIndex, tmp_path: Path) -> None:
     save(index, tmp_path)
     with pytest.raises(ReleaseError, match=f"dimension.*{D + 16}"):
         load(tmp_path, index.kind, D + 16)
 
 
-def test_exact_vectors_of_another_corpus_are_refused(
+def test_vectors_of_other_corpus_are_refused(
     built: dict[Kind, AnyIndex], documents: np.ndarray, tmp_path: Path
 ) -> None:
     save(built["ivf-pq"], tmp_path)
@@ -195,7 +191,7 @@ def test_exact_vectors_of_another_corpus_are_refused(
         load(tmp_path, "ivf-pq", D)
 
 
-def test_lists_without_a_map_are_refused(documents: np.ndarray, tmp_path: Path) -> None:
+def test_lists_without_map_are_refused(documents: np.ndarray, tmp_path: Path) -> None:
     index = build("ivf-flat", documents)
     index.faiss.set_direct_map_type(faiss.DirectMap.NoMap)
     save(index, tmp_path)
@@ -236,25 +232,23 @@ def _crafted(name: str, documents: np.ndarray) -> faiss.Index:
         ("more lists than centroids", "ivf-flat"),
     ],
 )
-def test_parts_that_build_does_not_make_are_refused(
-    name: str, kind: Kind, documents: np.ndarray, tmp_path: Path
-) -> None:
+def test_foreign_index_parts_are_refused(name: str, kind: Kind, documents: np.ndarray, tmp_path: Path) -> None:
     faiss.write_index(_crafted(name, documents), str(tmp_path / INDEX))
-    with pytest.raises(ReleaseError, match=f"holds no {kind}"):
+    with pytest.raises(ReleaseError, match=f"not a {kind}"):
         load(tmp_path, kind, D)
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivf-flat"])
-def test_a_breadth_that_cannot_be_searched_is_refused(documents: np.ndarray, kind: Kind, tmp_path: Path) -> None:
+def test_invalid_breadth_is_refused(documents: np.ndarray, kind: Kind, tmp_path: Path) -> None:
     index = build(kind, documents[:100])
     assert isinstance(index, ApproximateIndex)
     index.breadth = 0
     save(index, tmp_path)
-    with pytest.raises(ReleaseError, match="how wide"):
+    with pytest.raises(ReleaseError, match="no valid search breadth"):
         load(tmp_path, kind, D)
 
 
-def test_quantised_codes_take_their_share_of_the_bytes(built: dict[Kind, AnyIndex]) -> None:
+def test_quantised_codes_shrink_files(built: dict[Kind, AnyIndex]) -> None:
     """Of vectors padded to 32 dimensions."""
     whole = sizes(built["flat"])[0]
     assert sizes(built["flat-float16"])[0] / whole * D / 32 == pytest.approx(1 / 2, rel=0.01)
@@ -264,7 +258,7 @@ def test_quantised_codes_take_their_share_of_the_bytes(built: dict[Kind, AnyInde
     assert all_files == searched + whole
 
 
-def test_a_full_disk_is_said(built: dict[Kind, AnyIndex], tmp_path: Path) -> None:
+def test_full_disk_raises_os_error(built: dict[Kind, AnyIndex], tmp_path: Path) -> None:
     (tmp_path / INDEX).symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left"):
         save(built["flat"], tmp_path)

@@ -1,4 +1,4 @@
-"""An index of fewer documents scores each of them as before, to the bit, whatever its kind."""
+"""An index of a subset scores documents as before, to the bit, for every kind."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ COUNT, GONE = 2000, 7
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_stays_scores_as_before(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subset_scores_as_before(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("taugate.retrieval.index.build.MIN_FOR_CODES", COUNT - GONE)
     documents = unit(clustered())[:COUNT]
     rng = np.random.default_rng(5)

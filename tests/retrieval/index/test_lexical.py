@@ -1,4 +1,4 @@
-"""Terms in any language, and BM25 of a few documents against the formula written out."""
+"""Terms in any language, and BM25 of a few documents against the written-out formula."""
 
 import math
 import re
@@ -43,7 +43,7 @@ texts = st.lists(st.sampled_from([*WORDS, "unseen", "!?", "oil.", "began."]), ma
 
 
 @given(texts, st.lists(texts, min_size=1, max_size=6).filter(lambda each: any(map(words, each))))
-def test_a_match_is_the_formula(query: str, documents: list[str]) -> None:
+def test_match_equals_formula(query: str, documents: list[str]) -> None:
     found = ForwardIndex.of(documents).match(query, np.arange(len(documents)))
     scores, shares, together = literal(query, documents)
     np.testing.assert_allclose(found.bm25, scores, rtol=1e-12)
@@ -55,7 +55,7 @@ some = st.lists(texts, min_size=1, max_size=6).filter(lambda each: any(map(words
 
 
 @given(st.lists(texts, min_size=1, max_size=3), some)
-def test_the_scores_of_all_documents_are_the_formula(queries: list[str], documents: list[str]) -> None:
+def test_bm25_scores_equal_formula(queries: list[str], documents: list[str]) -> None:
     split = [words(document) for document in documents]
     for query, found in zip(queries, bm25_scores(documents, queries), strict=True):
         having = [sum(term in document for document in split) for term in {*words(query)}]
@@ -64,7 +64,7 @@ def test_the_scores_of_all_documents_are_the_formula(queries: list[str], documen
 
 
 @given(st.permutations(range(4)))
-def test_a_document_scores_the_same_whatever_it_is_asked_with(order: list[int]) -> None:
+def test_document_score_is_independent_of_others(order: list[int]) -> None:
     index = ForwardIndex.of(["oil crisis", "the price of oil", "", "été 1973 1973"])
     found, alone = (
         index.match("oil price 1973", np.array(order)),
@@ -83,7 +83,7 @@ def test_a_document_scores_the_same_whatever_it_is_asked_with(order: list[int]) 
         ("Ὀδυσσεύς", "ὈΔΥΣΣΕΎΣ"),
     ],
 )
-def test_what_reads_alike_is_one_term(one: str, other: str) -> None:
+def test_terms_normalise_equal_texts(one: str, other: str) -> None:
     assert terms(one).tolist() == terms(other).tolist()
 
 
@@ -96,13 +96,13 @@ def test_any_text_has_terms(text: str) -> None:
 
 @pytest.mark.parametrize("documents", [[""], ["", "!!!"], ["oil"]])
 @pytest.mark.parametrize("query", ["", "?", "price"])
-def test_nothing_in_common_is_nothing(documents: list[str], query: str) -> None:
+def test_match_without_common_terms_is_zero(documents: list[str], query: str) -> None:
     found = ForwardIndex.of(documents).match(query, np.arange(len(documents)))
     assert (found.bm25.sum(), found.idf.sum(), found.sentence) == (0, 0, 0)
     assert len(ForwardIndex.of(documents).match(query, np.arange(0)).bm25) == 0
 
 
-def test_a_term_counts_255_times_at_most() -> None:
+def test_term_count_is_capped_at_255() -> None:
     index = ForwardIndex.of(["oil " * 300, "price"])
     assert index.counts.tolist() == [255, 1]
 
@@ -118,17 +118,17 @@ def test_a_term_counts_255_times_at_most() -> None:
     ],
 )
 def test_sentences_of_any_script(text: str, split: list[str]) -> None:
-    assert [each.tolist() for each in sentences(text)] == [terms(each).tolist() for each in split]
+    assert [item.tolist() for item in sentences(text)] == [terms(item).tolist() for item in split]
 
 
 @pytest.mark.parametrize("text", ["." * 200_000, " " * 200_000, "! " * 100_000, "\n" * 200_000 + "a", "a" * 200_000])
-def test_a_strange_text_takes_no_longer_than_another(text: str) -> None:
+def test_sentence_split_time_is_bounded(text: str) -> None:
     began = time.process_time()
     assert len(sentences(text)) <= 1
     assert time.process_time() - began < 2  # seconds; with every start tried to the end it would be minutes
 
 
-def test_terms_of_one_sentence_count_together() -> None:
+def test_terms_of_sentence_count_together() -> None:
     index = ForwardIndex.of(["Oil rose. A crisis began.", "The oil crisis began."])
     apart, together = index.match("oil crisis", np.array([0])), index.match("oil crisis", np.array([0, 1]))
     assert (apart.idf[0], apart.sentence) == (1, 0.5)
@@ -169,10 +169,10 @@ def changed(**arrays: np.ndarray) -> ForwardIndex:
         changed(counts=INDEX.counts.astype(np.float32)),
     ],
 )
-def test_another_index_is_not_whole(other: ForwardIndex) -> None:
+def test_modified_index_is_invalid(other: ForwardIndex) -> None:
     assert INDEX.is_valid(4)
     assert not other.is_valid(4)
 
 
-def test_an_index_of_other_documents_is_not_whole() -> None:
+def test_index_of_other_size_is_invalid() -> None:
     assert not INDEX.is_valid(3)

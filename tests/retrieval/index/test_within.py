@@ -1,4 +1,4 @@
-"""A search within some of the documents equals brute force over them, to the bit, for every kind of index."""
+"""A search within a subset equals brute force over it, to the bit, for every kind of index."""
 
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def check(found: TopK, index: AnyIndex, queries: np.ndarray, mask: np.ndarray, k
 
 
 @pytest.mark.parametrize("count", SIZES)
-def test_it_equals_brute_force(index: AnyIndex, queries: np.ndarray, count: int) -> None:
+def test_subset_search_equals_brute_force(index: AnyIndex, queries: np.ndarray, count: int) -> None:
     rng = np.random.default_rng(count)
     for _ in range(3):
         mask = some(rng, count)
@@ -67,14 +67,14 @@ def test_it_equals_brute_force(index: AnyIndex, queries: np.ndarray, count: int)
 
 
 @pytest.mark.parametrize("k", [1, 3, 100, 2 * N])
-def test_whatever_is_asked_for(index: AnyIndex, queries: np.ndarray, k: int) -> None:
+def test_subset_search_for_any_k(index: AnyIndex, queries: np.ndarray, k: int) -> None:
     """More than match, than candidates are fetched, and than there are documents."""
     for count in (FEW, N // 3):
         mask = some(np.random.default_rng(k), count)
         check(index.search_within(queries[:5], k, DocumentSubset(mask)), index, queries[:5], mask, k)
 
 
-def test_blocks_of_neighbours_and_the_last_document(index: AnyIndex, queries: np.ndarray) -> None:
+def test_subset_of_blocks_and_last_document(index: AnyIndex, queries: np.ndarray) -> None:
     """A bit that is read at the wrong place shows: N is no multiple of 8 less one document."""
     for block in (slice(0, 200), slice(N - 201, N - 1), slice(N - 1, N), slice(1001, 1009)):
         mask = np.zeros(N, dtype=np.bool_)
@@ -82,7 +82,7 @@ def test_blocks_of_neighbours_and_the_last_document(index: AnyIndex, queries: np
         check(index.search_within(queries, K, DocumentSubset(mask)), index, queries, mask, K)
 
 
-def test_a_query_has_the_same_result_alone_and_in_a_batch(index: AnyIndex, queries: np.ndarray) -> None:
+def test_subset_result_is_independent_of_batch(index: AnyIndex, queries: np.ndarray) -> None:
     for count in (FEW, N // 4):
         within = DocumentSubset(some(np.random.default_rng(7), count))
         together = index.search_within(queries, K, within)
@@ -92,7 +92,7 @@ def test_a_query_has_the_same_result_alone_and_in_a_batch(index: AnyIndex, queri
 
 
 @pytest.mark.parametrize("kind", ["flat", "flat-float16", "flat-int8", "hnsw", "ivf-flat"])
-def test_copies_within_go_to_the_lower_position_however_many(kind: Kind) -> None:
+def test_copies_in_subset_go_to_lower_position(kind: Kind) -> None:
     """More ties than candidates are ever fetched, half of them outside."""
     rng = np.random.default_rng(5)
     documents = np.repeat(unit(rng.standard_normal((3, 48))), 3000, axis=0)
@@ -101,7 +101,7 @@ def test_copies_within_go_to_the_lower_position_however_many(kind: Kind) -> None
     check(index.search_within(queries, 5, DocumentSubset(mask)), index, queries, mask, 5)
 
 
-def test_near_ties_are_ordered_by_their_exact_similarity() -> None:
+def test_near_ties_in_subset_are_ordered_exactly() -> None:
     """Closer to each other than float32 sums can tell apart."""
     rng = np.random.default_rng(6)
     base = unit(rng.standard_normal((1, 384)))
@@ -110,14 +110,14 @@ def test_near_ties_are_ordered_by_their_exact_similarity() -> None:
     check(index.search_within(base, 5, DocumentSubset(mask)), index, base, mask, 5)
 
 
-def test_a_small_corpus(documents: np.ndarray, queries: np.ndarray) -> None:
+def test_subset_of_small_corpus(documents: np.ndarray, queries: np.ndarray) -> None:
     for kind in ("flat", "flat-float16", "flat-int8", "hnsw", "ivf-flat"):
         index = build(kind, documents[:3])
         for mask in (np.array([False, True, False]), np.ones(3, dtype=np.bool_), np.zeros(3, dtype=np.bool_)):
             check(index.search_within(queries, K, DocumentSubset(mask)), index, queries, mask, K)
 
 
-def test_a_copy_on_a_gpu_is_left_alone(documents: np.ndarray, queries: np.ndarray) -> None:
+def test_subset_search_avoids_gpu_copy(documents: np.ndarray, queries: np.ndarray) -> None:
     """FAISS has no selectors there: whatever is asked of the copy would fail."""
     index = build("flat", documents)
     index._gpu = object()
@@ -126,9 +126,7 @@ def test_a_copy_on_a_gpu_is_left_alone(documents: np.ndarray, queries: np.ndarra
         check(index.search_within(queries, K, DocumentSubset(mask)), index, queries, mask, K)
 
 
-def test_saved_and_mapped_it_is_searched_where_it_lies(
-    documents: np.ndarray, queries: np.ndarray, tmp_path: Path
-) -> None:
+def test_mapped_index_searches_subset(documents: np.ndarray, queries: np.ndarray, tmp_path: Path) -> None:
     """The selector works on a mapping."""
     save(build("hnsw", documents), tmp_path)
     index = load(tmp_path, "hnsw", D)

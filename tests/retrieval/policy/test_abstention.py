@@ -1,4 +1,4 @@
-"""Scores of whole queries: what they are made of, the same in any batch, and read back only as they were written."""
+"""Scores of queries: their signals, independence of batches, and files."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,7 +43,7 @@ def take(rows: slice) -> tuple[list[str], np.ndarray, TopK]:
     return QUESTIONS[rows], QUERIES[rows], TopK(TOP.scores[rows], TOP.positions[rows])
 
 
-def test_scores_are_what_they_are_called() -> None:
+def test_scores_equal_definitions() -> None:
     similar = QUERIES.astype(np.float64) @ DOCUMENTS.T
     np.testing.assert_array_equal(score("best_similarity").of(*take(slice(None))), TOP.scores[:, 0])
     ranked = np.sort(similar, axis=1)[:, ::-1]
@@ -62,7 +62,7 @@ def test_scores_are_what_they_are_called() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_score_is_the_same_alone_and_in_a_batch(name: ScoreName) -> None:
+def test_score_is_independent_of_batch(name: ScoreName) -> None:
     together = score(name).of(*take(slice(None)))
     alone = [score(name).of(*take(slice(row, row + 1)))[0] for row in range(len(QUESTIONS))]
     assert together.dtype == np.float32
@@ -70,19 +70,19 @@ def test_a_score_is_the_same_alone_and_in_a_batch(name: ScoreName) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_results_beyond_the_calibrated_k_change_nothing(name: ScoreName) -> None:
+def test_results_beyond_k_do_not_count(name: ScoreName) -> None:
     more = FlatIndex.build(DOCUMENTS).search(QUERIES, 12)
     assert score(name).of(QUESTIONS, QUERIES, more).tolist() == score(name).of(*take(slice(None))).tolist()
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("left", [0, 1, 2])
-def test_few_results_and_none(name: ScoreName, left: int) -> None:
+def test_score_of_few_results_and_none(name: ScoreName, left: int) -> None:
     found = score(name).of(QUESTIONS, QUERIES, TopK(TOP.scores[:, :left], TOP.positions[:, :left]))
     assert np.isfinite(found).all() if left else (found == -np.inf).all()
 
 
-def test_a_score_equal_to_tau_is_answered() -> None:
+def test_score_equal_to_tau_is_answered() -> None:
     best = float(TOP.scores[4, 0])
     answered = AnswerRule(score("best_similarity"), best).answered(*take(slice(None)))
     assert answered.tolist() == (TOP.scores[:, 0] >= TOP.scores[4, 0]).tolist()
@@ -90,7 +90,7 @@ def test_a_score_equal_to_tau_is_answered() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_is_read_as_it_was_written(name: ScoreName, tmp_path: Path) -> None:
+def test_saved_score_is_read_back(name: ScoreName, tmp_path: Path) -> None:
     score(name).save(tmp_path / "score")
     again = AnswerScore.load(tmp_path / "score", name, D, N)
     assert again.of(*take(slice(None))).tolist() == score(name).of(*take(slice(None))).tolist()
@@ -132,7 +132,7 @@ OTHERS = [("model", CHANGES), ("z", MOMENTS)]
     ("name", "change"),
     [pytest.param(name, change, id=what) for name, changes in OTHERS for what, change in changes.items()],
 )
-def test_anything_else_is_refused(name: str, change: Callable[[dict], dict], tmp_path: Path) -> None:
+def test_invalid_score_file_is_refused(name: str, change: Callable[[dict], dict], tmp_path: Path) -> None:
     path = tmp_path / "score"
     score(name).save(path)
     save_file(change(load_file(path)), path)
@@ -141,19 +141,19 @@ def test_anything_else_is_refused(name: str, change: Callable[[dict], dict], tmp
 
 
 @pytest.mark.parametrize("name", ["best_similarity", "unheard of", "../model", ""])
-def test_a_file_of_another_score_is_refused(name: str, tmp_path: Path) -> None:
+def test_file_of_other_score_is_refused(name: str, tmp_path: Path) -> None:
     score("model").save(tmp_path / "score")
     with pytest.raises(ReleaseError, match="does not hold the score"):
         AnswerScore.load(tmp_path / "score", name, D, N)
 
 
-def test_what_is_no_safetensors_file_is_refused(tmp_path: Path) -> None:
+def test_non_safetensors_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "score").write_bytes(b"x" * 50)
     with pytest.raises(ReleaseError, match="safetensors"):
         AnswerScore.load(tmp_path / "score", "z", D, N)
 
 
-def test_one_document_alone() -> None:
+def test_score_of_single_document() -> None:
     """K = 1: there is nothing to stand out from, and no deviation, but all are numbers."""
     signals = Signals.of(1, DOCUMENTS[:1], TEXTS[:1])
     top = FlatIndex.build(DOCUMENTS[:1]).search(QUERIES, 1)

@@ -1,4 +1,4 @@
-"""What is kept of any scores, at any threshold, is what the rule says word for word."""
+"""The kept results of any scores at any threshold follow the rule literally."""
 
 import math
 import struct
@@ -63,20 +63,20 @@ def answer(kind: str, scores: np.ndarray, tau: float | None, query: Query, k: in
 
 
 @given(KINDS, LISTS, NUMBERS)
-def test_kept_is_what_the_rule_says(kind: str, scores: np.ndarray, tau: float) -> None:
+def test_keep_equals_rule(kind: str, scores: np.ndarray, tau: float) -> None:
     found = keep(decision_scores(kind, scores[None], None), Policy(kind, tau, 5).threshold)
     assert found[0].tolist() == literal(kind, scores, tau)
 
 
 @given(KINDS, LISTS, NUMBERS, NUMBERS)
-def test_a_higher_threshold_keeps_no_more(kind: str, scores: np.ndarray, one: float, other: float) -> None:
+def test_higher_threshold_keeps_no_more(kind: str, scores: np.ndarray, one: float, other: float) -> None:
     low, high = sorted((one, other))
     decisions = decision_scores(kind, scores[None], None)
     assert not (keep(decisions, np.float32(high)) & ~keep(decisions, np.float32(low))).any()
 
 
 @given(KINDS, LISTS, NUMBERS)
-def test_a_prefix_is_kept_and_equal_scores_share_their_fate(kind: str, scores: np.ndarray, tau: float) -> None:
+def test_prefix_is_kept_with_equal_scores(kind: str, scores: np.ndarray, tau: float) -> None:
     kept = keep(decision_scores(kind, scores[None], None), np.float32(tau))[0]
     assert kept.tolist() == sorted(kept.tolist(), reverse=True)
     for one, other in zip(range(len(scores)), range(1, len(scores)), strict=False):
@@ -84,7 +84,7 @@ def test_a_prefix_is_kept_and_equal_scores_share_their_fate(kind: str, scores: n
 
 
 @given(KINDS, LISTS, NUMBERS, st.integers(1, 9), st.integers(0, 9), st.one_of(st.none(), NUMBERS))
-def test_an_answer_is_the_rule_and_the_least_that_was_asked_for(
+def test_answer_equals_rule_with_min_results(
     kind: str, scores: np.ndarray, tau: float, k: int, least: int, threshold: float | None
 ) -> None:
     least = min(least, k)
@@ -102,7 +102,7 @@ def test_an_answer_is_the_rule_and_the_least_that_was_asked_for(
 
 
 @given(LISTS, st.integers(1, 9), st.integers(0, 9))
-def test_without_a_policy_all_is_kept(scores: np.ndarray, k: int, least: int) -> None:
+def test_policy_none_keeps_all(scores: np.ndarray, k: int, least: int) -> None:
     found = answer("none", scores, None, Query("q", k, None, min(least, k)))
     assert len(found.ranks) == min(k, len(scores))
     assert not found.below_threshold.any()
@@ -112,9 +112,7 @@ def test_without_a_policy_all_is_kept(scores: np.ndarray, k: int, least: int) ->
 
 
 @given(KINDS, LISTS, NUMBERS, st.integers(1, 9))
-def test_what_drift_watches_does_not_depend_on_what_was_asked(
-    kind: str, scores: np.ndarray, tau: float, k: int
-) -> None:
+def test_uncut_is_independent_of_request(kind: str, scores: np.ndarray, tau: float, k: int) -> None:
     uncut = [answer(kind, scores, tau, query).uncut for query in (Query("q", k, 0.5, 1), Query("q", 5))]
-    assert [each.kept for each in uncut] == [literal(kind, scores, tau)[:5].count(True)] * 2
+    assert [item.kept for item in uncut] == [literal(kind, scores, tau)[:5].count(True)] * 2
     assert uncut[0].scores.tolist() == uncut[1].scores.tolist() == scores[:5].tolist()

@@ -1,4 +1,4 @@
-"""A share of the best score: its definition, also where nothing resembles the query, and the cut that it makes."""
+"""The share of the best score: its definition, also if nothing resembles the query, and its cut."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def answers(tau: float, k: int = 5, **asked):
     return retriever.search([Query(str(row), k=k, **asked) for row in range(len(SCORES))])
 
 
-def test_it_is_the_share_of_the_best_score_divided_once_and_rounded_once() -> None:
+def test_relative_share_is_rounded_once() -> None:
     rng = np.random.default_rng(0)
     scores = -np.sort(-rng.uniform(-0.2, 1, size=(300, 7)), axis=1).astype(np.float32)
     found = relative(scores)
@@ -60,7 +60,7 @@ def test_it_is_the_share_of_the_best_score_divided_once_and_rounded_once() -> No
 
 
 @pytest.mark.parametrize("row", [3, 4])
-def test_where_nothing_resembles_the_query_nothing_is_a_share_of_it(row: int) -> None:
+def test_share_of_nonpositive_best_is_zero(row: int) -> None:
     assert relative(SCORES[row : row + 1]).tolist() == [[0, 0, 0, 0, 0]]
     for tau in (1e-30, 0.5, 1.0):
         found = answers(tau)[row]
@@ -73,19 +73,19 @@ def test_where_nothing_resembles_the_query_nothing_is_a_share_of_it(row: int) ->
     ("tau", "kept"),
     [(1.0, [1, 2, 1, 0, 0]), (0.5, [3, 2, 2, 0, 0]), (0.1, [4, 3, 2, 0, 0]), (0.0, [4, 4, 3, 5, 5])],
 )
-def test_what_reaches_the_share_is_kept_and_is_a_prefix(tau: float, kept: list[int]) -> None:
+def test_share_cut_keeps_prefix(tau: float, kept: list[int]) -> None:
     for row, (answer, count) in enumerate(zip(answers(tau), kept, strict=True)):
         assert answer.positions.tolist() == [10 * row + rank for rank in range(count)]
         assert (answer.policy, answer.calibrated) == ("relative", True)
 
 
-def test_a_negative_share_keeps_what_scores_below_nothing() -> None:
-    """τ may be negative where a relevant document scored so: then only what is that far below is dropped."""
+def test_negative_tau_keeps_negative_shares() -> None:
+    """τ is negative if a relevant document had such a share: only results further below are dropped."""
     assert [len(answer.positions) for answer in answers(-0.25)] == [5, 4, 3, 5, 5]
     assert [len(answer.positions) for answer in answers(-1.0)] == [5, 5, 4, 5, 5]
 
 
-def test_a_share_equal_to_tau_is_kept_on_every_machine() -> None:
+def test_share_equal_to_tau_is_kept() -> None:
     """0.81 / 0.9 is not 0.9 in binary, and τ is rounded as the shares are."""
     share = relative(SCORES[:1])[0, 1]
     assert len(answers(float(share))[0].positions) == 2
@@ -93,30 +93,30 @@ def test_a_share_equal_to_tau_is_kept_on_every_machine() -> None:
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
-def test_a_smaller_k_keeps_the_first_of_the_same_and_is_calibrated(k: int) -> None:
+def test_smaller_k_keeps_calibrated_prefix(k: int) -> None:
     for whole, part in zip(answers(0.5), answers(0.5, k=k), strict=True):
         assert part.positions.tolist() == whole.positions[:k].tolist()
         assert (part.calibrated, part.considered) == (True, k)
 
 
-def test_a_larger_k_is_not_calibrated() -> None:
+def test_larger_k_is_not_calibrated() -> None:
     assert not any(answer.calibrated for answer in answers(0.5, k=6))
 
 
-def test_a_threshold_of_the_caller_is_a_share_of_the_best() -> None:
+def test_requested_threshold_is_share() -> None:
     found = answers(0.99, threshold=0.5)
     assert [len(answer.positions) for answer in found] == [3, 2, 2, 0, 0]
     assert [(answer.threshold, answer.calibrated) for answer in found] == [(0.5, False)] * 5
     assert [len(answer.positions) for answer in answers(0.5, threshold=1.01)] == [0] * 5
 
 
-def test_min_results_reach_below_the_share_in_the_order_of_ranks() -> None:
+def test_min_results_reach_below_share() -> None:
     for row, answer in enumerate(answers(0.5, min_results=3)):
         assert answer.positions.tolist() == [10 * row + rank for rank in range(3)]
         assert answer.scores.tolist() == SCORES[row, :3].tolist()
 
 
-def test_decision_scores_are_the_policy_s_own() -> None:
+def test_decision_scores_follow_policy() -> None:
     probabilities = np.full(SCORES.shape, 0.25, dtype=np.float32)
     assert decision_scores("similarity", SCORES, probabilities) is SCORES
     assert decision_scores("none", SCORES, None) is SCORES

@@ -1,4 +1,4 @@
-"""Relevance against a transcription by loops, whatever the batch and the width of the list."""
+"""Relevance equals a transcription with loops, for any batch and width of the list."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.background import Background, ComputedBackground, ReadDocuments, mean_and_covariance
-from taugate.retrieval.policy.relevance import FEATURES, Logistic, Recalibration, Relevance
+from taugate.retrieval.policy.relevance import FEATURES, BetaCalibration, Logistic, Relevance
 
 K = 5
 
@@ -27,7 +27,7 @@ def world() -> tuple[FlatIndex, np.ndarray, np.ndarray, np.ndarray, Relevance]:
     documents, asked, queries = unit(rng, 80), unit(rng, 30), unit(rng, 9)
     lengths = rng.integers(10, 500, size=80)
     size = len(FEATURES)
-    curve = Recalibration(1.3, 0.7, -0.2)
+    curve = BetaCalibration(1.3, 0.7, -0.2)
     model = Logistic(rng.normal(size=size), rng.uniform(0.5, 2, size=size), rng.normal(size=size), 0.3, curve)
     background = Background.of(documents, asked, lengths)
     return FlatIndex.build(documents), asked, queries, lengths, Relevance(model, background, K)
@@ -60,7 +60,7 @@ def transcribed(world, query: np.ndarray, scores: np.ndarray, positions: np.ndar
     return result
 
 
-def test_it_equals_the_transcription(world) -> None:
+def test_estimate_equals_transcription(world) -> None:
     index, _, queries, _, relevance = world
     top = index.search(queries, K)
     found = relevance.estimate(queries, top)
@@ -69,7 +69,7 @@ def test_it_equals_the_transcription(world) -> None:
         assert found[row] == pytest.approx(expected, abs=2e-5)  # the background of a document is stored in float32
 
 
-def test_neither_the_batch_nor_the_width_of_the_list_shows(world) -> None:
+def test_estimate_is_independent_of_batch_and_width(world) -> None:
     index, _, queries, _, relevance = world
     wide = index.search(queries, 20)
     together = relevance.estimate(queries, wide)
@@ -79,7 +79,7 @@ def test_neither_the_batch_nor_the_width_of_the_list_shows(world) -> None:
         assert (alone == together[one, :K]).all()
 
 
-def test_saved_and_read_again_it_says_the_same(world, tmp_path: Path) -> None:
+def test_saved_model_is_read_back(world, tmp_path: Path) -> None:
     index, _, queries, _, relevance = world
     relevance.save(tmp_path / "r")
     again = Relevance.load(tmp_path / "r", index.dimension, len(index))
@@ -87,7 +87,7 @@ def test_saved_and_read_again_it_says_the_same(world, tmp_path: Path) -> None:
     assert (again.estimate(queries, top) == relevance.estimate(queries, top)).all()
 
 
-def test_documents_outside_the_release_give_the_same_probabilities(world, tmp_path: Path) -> None:
+def test_computed_background_gives_same_probabilities(world, tmp_path: Path) -> None:
     index, asked, queries, lengths, relevance = world
     asked_for: list[list[int]] = []
 
@@ -111,21 +111,21 @@ def test_documents_outside_the_release_give_the_same_probabilities(world, tmp_pa
     assert relevance.reading(read) is relevance
 
 
-def test_a_file_from_before_there_was_a_recalibration_says_what_it_said(world, tmp_path: Path) -> None:
+def test_old_file_without_recalibration_loads(world, tmp_path: Path) -> None:
     index, _, queries, _, relevance = world
     relevance.save(tmp_path / "r")
     arrays = load_file(tmp_path / "r")
     del arrays["recalibration"]
     save_file(arrays, tmp_path / "r")
     again = Relevance.load(tmp_path / "r", index.dimension, len(index))
-    before = replace(relevance, model=replace(relevance.model, recalibration=Recalibration()))
+    before = replace(relevance, model=replace(relevance.model, recalibration=BetaCalibration()))
     top = index.search(queries, K)
     assert (again.estimate(queries, top) == before.estimate(queries, top)).all()
     assert (again.estimate(queries, top) != relevance.estimate(queries, top)).any()
 
 
 @pytest.mark.parametrize("change", ["falling", "shape", "nan", "missing", "extra", "k", "type", "scale", "truncated"])
-def test_a_file_that_is_something_else_is_refused(world, tmp_path: Path, change: str) -> None:
+def test_invalid_model_file_is_refused(world, tmp_path: Path, change: str) -> None:
     index, *_, relevance = world
     path = tmp_path / "r"
     relevance.save(path)

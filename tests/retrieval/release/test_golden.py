@@ -1,4 +1,4 @@
-"""Golden queries: how far a score may be from its record is said in the manifest."""
+"""Golden queries: the manifest limits how far scores may be from their records."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,9 +30,7 @@ def moved(queries: list[GoldenQuery], by: float) -> list[GoldenQuery]:
 
 
 @pytest.mark.parametrize("tolerance", [1e-4, 3e-2])
-def test_a_score_may_move_as_far_as_the_manifest_lets_it(
-    recorded: tuple[Retriever, list[GoldenQuery]], tolerance: float
-) -> None:
+def test_golden_scores_within_tolerance_pass(recorded: tuple[Retriever, list[GoldenQuery]], tolerance: float) -> None:
     retriever, queries = recorded
     check(retriever, moved(queries, 0.9 * tolerance), tolerance)
     with pytest.raises(ReleaseError, match=f"golden query {len(queries) - 1} scores"):
@@ -61,10 +59,10 @@ class _Engine:
 
 def over(engine: _Engine, retriever: Retriever) -> Retriever:
     """The retriever with an engine in the place of its index."""
-    return replace(retriever, index=engine, elsewhere=retriever.passages)  # type: ignore[arg-type]  # searched alone
+    return replace(retriever, index=engine, remote_passages=retriever.passages)  # type: ignore[arg-type]  # searched alone
 
 
-def test_a_graph_that_was_built_again_finds_other_documents(recorded: tuple[Retriever, list[GoldenQuery]]) -> None:
+def test_rebuilt_graph_passes_golden_check(recorded: tuple[Retriever, list[GoldenQuery]]) -> None:
     retriever, queries = recorded
     engine = over(_Engine(retriever.index, missed=3), retriever)  # type: ignore[arg-type]  # a FlatIndex
     check(engine, queries, 1e-4)
@@ -72,7 +70,7 @@ def test_a_graph_that_was_built_again_finds_other_documents(recorded: tuple[Retr
     assert (distances > 1e-4).mean() >= 1 / 4  # in the process they would be refused
 
 
-def test_another_encoder_shows_through_an_engine(recorded: tuple[Retriever, list[GoldenQuery]]) -> None:
+def test_foreign_encoder_fails_through_engine(recorded: tuple[Retriever, list[GoldenQuery]]) -> None:
     retriever, queries = recorded
     engine = over(_Engine(retriever.index, missed=len(queries), moved=1e-2), retriever)  # type: ignore[arg-type]
     with pytest.raises(ReleaseError, match=r"golden queries mostly score 0\.0"):

@@ -1,4 +1,4 @@
-"""Files that are inconsistent though their digests fit: sizes, widths and places that a library would believe."""
+"""Inconsistent files with valid digests: sizes, widths and places that a library would trust."""
 
 import json
 import shutil
@@ -41,7 +41,7 @@ def wide(index: Any) -> None:
 
 
 def elsewhere(index: Any) -> None:
-    """The map says that the first document is where the second is."""
+    """Map the first document to the place of the second."""
     places = faiss.vector_to_array(index.direct_map.array)
     places[0] = places[1]
     faiss.copy_array_to_vector(places, index.direct_map.array)
@@ -63,7 +63,7 @@ def nowhere(index: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "change"), [("hnsw", wide), ("ivf-flat", elsewhere), ("ivf-flat", twice), ("ivf-flat", nowhere)]
 )
-def test_an_index_that_contradicts_itself_is_refused(tmp_path: Path, kind: str, change: Callable[[Any], None]) -> None:
+def test_inconsistent_index_is_refused(tmp_path: Path, kind: str, change: Callable[[Any], None]) -> None:
     saved_and_changed(kind, tmp_path, change)
     with pytest.raises(ReleaseError, match=INDEX):
         load(tmp_path, kind, D)
@@ -71,7 +71,7 @@ def test_an_index_that_contradicts_itself_is_refused(tmp_path: Path, kind: str, 
     assert len(load(tmp_path, kind, D)) == 400
 
 
-def test_a_count_beyond_the_file_asks_for_no_memory(tmp_path: Path) -> None:
+def test_oversized_count_allocates_no_memory(tmp_path: Path) -> None:
     """FAISS would make room for a terabyte before it reads."""
     save(build("hnsw", vectors()), tmp_path)
     content = (tmp_path / INDEX).read_bytes()
@@ -80,7 +80,7 @@ def test_a_count_beyond_the_file_asks_for_no_memory(tmp_path: Path) -> None:
     (tmp_path / INDEX).write_bytes(content[:at] + (1 << 37).to_bytes(8, "little") + content[at + 8 :])
     with pytest.raises(ReleaseError, match=INDEX):
         load(tmp_path, "hnsw", D)
-    assert faiss.get_deserialization_vector_byte_limit() > 1 << 37  # for whoever else reads one in this process
+    assert faiss.get_deserialization_vector_byte_limit() > 1 << 37  # restored for other readers in this process
 
 
 def encoder(**values: Any) -> Callable[[Path, dict], None]:
@@ -130,9 +130,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("tamper", "said"), CHANGES.values(), ids=CHANGES.keys())
-def test_a_release_that_contradicts_itself_is_refused(
-    releases: Path, tmp_path: Path, tamper: Callable, said: str
-) -> None:
+def test_inconsistent_release_is_refused(releases: Path, tmp_path: Path, tamper: Callable, said: str) -> None:
     def change(release: Path, raw: dict) -> None:
         tamper(release, raw)
         raw["encoder"]["sha256"] = sha256_files(release / "encoder", FILES)
@@ -142,7 +140,7 @@ def test_a_release_that_contradicts_itself_is_refused(
         reader.load(forged)
 
 
-def test_a_document_that_is_none_is_said_when_it_is_read(releases: Path, tmp_path: Path) -> None:
+def test_invalid_document_raises_when_read(releases: Path, tmp_path: Path) -> None:
     """Only three are looked at before: reading millions would take a service seconds."""
 
     def change(release: Path, raw: dict) -> None:

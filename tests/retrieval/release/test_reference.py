@@ -1,4 +1,4 @@
-"""The reference file of a release: what calibration wrote, and nothing else."""
+"""The reference file of a release: only what calibration wrote is accepted."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +15,7 @@ from taugate.retrieval.release.reader import load
 from tests.drift.similarities import reference
 
 
-def test_it_holds_what_the_manifest_says_of_the_calibration_queries(releases: Path) -> None:
+def test_reference_agrees_with_manifest(releases: Path) -> None:
     release = load(find(releases))
     calibration, measured = release.reference, release.manifest.metrics["calibration"]
     assert calibration.kept.mean() / calibration.top.shape[1] == pytest.approx(measured.kept_fraction)
@@ -24,7 +24,7 @@ def test_it_holds_what_the_manifest_says_of_the_calibration_queries(releases: Pa
     assert (np.diff(calibration.top, axis=1) <= 0).all()
 
 
-def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_saved_reference_is_read_back(tmp_path: Path) -> None:
     written = reference(np.random.default_rng(0))
     written.save(tmp_path / "reference.safetensors")
     read = Reference.load(tmp_path / "reference.safetensors")
@@ -39,7 +39,7 @@ def of_probability() -> Reference:
     return replace(plain, relevance=relevance, correct_relevance=relevance[:, 0])
 
 
-def test_a_policy_of_relevance_keeps_what_it_compares(tmp_path: Path) -> None:
+def test_probability_reference_keeps_relevance(tmp_path: Path) -> None:
     written = of_probability()
     written.save(tmp_path / "reference.safetensors")
     read = Reference.load(tmp_path / "reference.safetensors")
@@ -69,7 +69,7 @@ HOSTILE: dict[str, Callable[[dict], dict]] = {
 
 
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE.keys())
-def test_anything_else_is_refused(tmp_path: Path, change: Callable[[dict], dict]) -> None:
+def test_invalid_reference_is_refused(tmp_path: Path, change: Callable[[dict], dict]) -> None:
     path = tmp_path / "reference.safetensors"
     of_probability().save(path)
     save_file({name: np.ascontiguousarray(each) for name, each in change(load_file(path)).items()}, path)

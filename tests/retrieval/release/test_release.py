@@ -1,4 +1,4 @@
-"""A release is whole, or it is refused with one message that names the file."""
+"""A release is complete, or refused with one message that names the file."""
 
 import json
 import shutil
@@ -32,14 +32,14 @@ def edit(release: Path, change: Callable[[dict], None]) -> None:
     (release / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
 
 
-def test_a_release_verifies_and_loads(releases: Path) -> None:
+def test_release_verifies_and_loads(releases: Path) -> None:
     release = load(find(releases))
     assert release.manifest.policy.kind == "similarity"
     assert len(release.documents) == release.manifest.data.documents == 503
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
-def test_every_file_is_covered_by_its_digest(copy: Path, name: str) -> None:
+def test_changed_file_is_refused(copy: Path, name: str) -> None:
     path = find(copy) / name
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -69,20 +69,20 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("change", "said"), CHANGES.values(), ids=CHANGES.keys())
-def test_a_changed_manifest_is_refused(copy: Path, change: Callable[[dict], None], said: str) -> None:
+def test_changed_manifest_is_refused(copy: Path, change: Callable[[dict], None], said: str) -> None:
     edit(find(copy), change)
     with pytest.raises(ReleaseError, match=said):
         verify(find(copy))
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
-def test_a_manifest_that_is_no_json_object_is_refused(copy: Path, content: bytes) -> None:
+def test_manifest_without_json_object_is_refused(copy: Path, content: bytes) -> None:
     (find(copy) / MANIFEST).write_bytes(content)
     with pytest.raises(ReleaseError, match=MANIFEST):
         verify(find(copy))
 
 
-def test_a_consistent_forgery_with_a_path_outside_is_refused(copy: Path) -> None:
+def test_forged_path_outside_is_refused(copy: Path) -> None:
     """Even with a digest that fits, names come from the layout and not from the manifest."""
     release = find(copy)
     raw = json.loads((release / MANIFEST).read_bytes())
@@ -90,11 +90,11 @@ def test_a_consistent_forgery_with_a_path_outside_is_refused(copy: Path) -> None
     raw["release_id"] = raw["release_id"][:17] + content_digest(raw)[:12]
     forged = release.rename(release.parent / raw["release_id"])
     (forged / MANIFEST).write_text(json.dumps(raw), encoding="utf-8")
-    with pytest.raises(ReleaseError, match="lists other files"):
+    with pytest.raises(ReleaseError, match="its list of files is not that"):
         verify(forged)
 
 
-def test_an_extra_file_and_a_link_are_refused(copy: Path) -> None:
+def test_extra_file_and_link_are_refused(copy: Path) -> None:
     release = find(copy)
     (release / "extra.bin").write_bytes(b"")
     with pytest.raises(ReleaseError, match="extra.bin"):
@@ -106,7 +106,7 @@ def test_an_extra_file_and_a_link_are_refused(copy: Path) -> None:
         verify(release)
 
 
-def test_the_digest_leaves_out_ids_and_times_only(releases: Path) -> None:
+def test_digest_excludes_ids_and_times(releases: Path) -> None:
     manifest = verify(find(releases))
     raw = manifest.model_dump()
     moved = raw | {"release_id": "x", "created_at": "y", "parent": "z"}
@@ -120,13 +120,13 @@ def test_the_digest_leaves_out_ids_and_times_only(releases: Path) -> None:
 
 
 @pytest.mark.parametrize("pointer", ["", "../../etc", "20200101T000000Z-000000000000", "x" * 5000])
-def test_a_pointer_to_no_release_is_said(copy: Path, pointer: str) -> None:
+def test_invalid_pointer_is_named(copy: Path, pointer: str) -> None:
     (copy / "current").write_text(pointer, encoding="ascii")
     with pytest.raises(ReleaseError, match="current"):
         find(copy)
 
 
-def test_promotion_replaces_the_pointer_and_refuses_what_is_not_there(copy: Path) -> None:
+def test_promotion_refuses_missing_release(copy: Path) -> None:
     before = current_id(copy)
     with pytest.raises(ReleaseError, match="no release"):
         promote(copy, "20200101T000000Z-000000000000")
@@ -134,8 +134,8 @@ def test_promotion_replaces_the_pointer_and_refuses_what_is_not_there(copy: Path
     assert sorted(path.name for path in copy.iterdir()) == [".lock", before, "current", "history.jsonl"]
 
 
-def test_promotions_at_once_do_not_get_in_each_others_way(copy: Path) -> None:
-    """Threads here, processes in tests/registry/test_at_once.py."""
+def test_concurrent_promotions_succeed(copy: Path) -> None:
+    """Threads here, processes in tests/registry/test_concurrent_changes.py."""
     names = [str(current_id(copy)), clone(find(copy), 0)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda turn: promote(copy, names[turn % 2]), range(100)))
@@ -146,7 +146,7 @@ def test_promotions_at_once_do_not_get_in_each_others_way(copy: Path) -> None:
     assert sorted(path.name for path in copy.iterdir()) == [".lock", *names, "current", "history.jsonl"]
 
 
-def test_a_pointer_to_nothing_stops_neither_listing_nor_calibrating(
+def test_dangling_pointer_allows_listing_and_calibration(
     copy: Path, sample: Path, encoder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shutil.rmtree(find(copy))
@@ -157,7 +157,7 @@ def test_a_pointer_to_nothing_stops_neither_listing_nor_calibrating(
     assert verify(find(copy)).parent is None
 
 
-def test_the_command_lists_shows_and_verifies(copy: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_command_lists_shows_and_verifies(copy: Path, capfd: pytest.CaptureFixture[str]) -> None:
     name = current_id(copy)
     assert cli.main(["release", "list", "--releases", str(copy)]) == 0
     assert capfd.readouterr().out.startswith(f"* {name}  ")
@@ -174,7 +174,7 @@ def test_the_command_lists_shows_and_verifies(copy: Path, capfd: pytest.CaptureF
     assert release_ids(copy) == [name]
 
 
-def test_the_command_promotes_what_verifies_and_nothing_else(
+def test_command_promotes_verified_releases_only(
     copy: Path, sample: Path, encoder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     first = str(current_id(copy))

@@ -1,4 +1,4 @@
-"""Whatever is changed in a manifest is noticed; what is written verifies; no name leads out of a releases directory."""
+"""Any change of a manifest is detected, written manifests verify, and no name leads out of a releases directory."""
 
 import copy
 import json
@@ -68,12 +68,12 @@ def _content(manifest: bytes) -> str:
     raw = json.loads(manifest)
     for (name,) in TIMES:
         raw.pop(name, None)
-    raw["gate"] = [{k: v for k, v in each.items() if k != "gain"} for each in raw["gate"]]
+    raw["gate"] = [{k: v for k, v in item.items() if k != "gain"} for item in raw["gate"]]
     return json.dumps(raw, sort_keys=True)
 
 
 @given(data=st.data())
-def test_no_value_of_a_manifest_can_be_changed(release: Path, data: st.DataObject) -> None:
+def test_changed_manifest_value_is_refused(release: Path, data: st.DataObject) -> None:
     raw = orjson.loads((release / MANIFEST).read_bytes())
     path = data.draw(st.sampled_from([*places(raw)]))
     other = copy.deepcopy(raw)
@@ -88,7 +88,7 @@ def test_no_value_of_a_manifest_can_be_changed(release: Path, data: st.DataObjec
 
 
 @given(data=st.data())
-def test_no_byte_of_a_manifest_can_be_changed(release: Path, data: st.DataObject) -> None:
+def test_changed_manifest_byte_is_refused(release: Path, data: st.DataObject) -> None:
     content = bytearray((release / MANIFEST).read_bytes())
     place = data.draw(st.integers(0, len(content) - 1))
     content[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
@@ -96,10 +96,10 @@ def test_no_byte_of_a_manifest_can_be_changed(release: Path, data: st.DataObject
 
 
 @given(st.randoms(use_true_random=False))
-def test_the_order_of_keys_is_no_content(release: Path, random: Any) -> None:
+def test_key_order_does_not_change_digest(release: Path, random: Any) -> None:
     def shuffled(value: Any) -> Any:
         if isinstance(value, list):
-            return [shuffled(each) for each in value]
+            return [shuffled(item) for item in value]
         if not isinstance(value, dict):
             return value
         names = [*value]
@@ -137,7 +137,7 @@ FACTS = {
 
 @settings(max_examples=60)
 @given(contents=CONTENTS, facts=st.fixed_dictionaries({}, optional=FACTS))
-def test_what_is_written_verifies(release: Path, contents: dict[str, bytes], facts: dict[Any, Any]) -> None:
+def test_written_manifest_verifies(release: Path, contents: dict[str, bytes], facts: dict[Any, Any]) -> None:
     """Or it is refused before anything is there: a number that JSON does not have, for one."""
     raw = orjson.loads((release / MANIFEST).read_bytes())
     for name in ("schema_version", "release_id", "created_at", "parent", "files"):
@@ -160,7 +160,7 @@ NAMES = st.text(max_size=40) | st.from_regex(r"\d{8}T\d{6}Z-[0-9a-f]{12}", fullm
 
 
 @given(NAMES)
-def test_a_name_is_a_release_of_this_directory_or_it_is_refused(release: Path, name: str) -> None:
+def test_foreign_names_are_refused(release: Path, name: str) -> None:
     assume(name != release.name)
     before = (release.parent / CURRENT).read_bytes()
     for ask in (find, promote):
@@ -173,7 +173,7 @@ def test_a_name_is_a_release_of_this_directory_or_it_is_refused(release: Path, n
 
 
 @given(st.binary(max_size=60) | NAMES.map(lambda name: name.encode("utf-8", "surrogatepass")))
-def test_any_pointer_names_a_release_or_is_refused(release: Path, pointer: bytes) -> None:
+def test_any_pointer_resolves_or_is_refused(release: Path, pointer: bytes) -> None:
     path = release.parent / CURRENT
     original = path.read_bytes()
     path.write_bytes(pointer)

@@ -1,4 +1,4 @@
-"""An answer made of the documents that a search found is the search's own; other documents make none."""
+"""An answer rescored from retrieved documents equals that of the search; other documents are refused."""
 
 from dataclasses import fields, replace
 from pathlib import Path
@@ -41,12 +41,12 @@ def alike(one: Answer, other: Answer) -> bool:
 
 
 @pytest.mark.parametrize("query", KNOBS)
-def test_it_is_the_answer_of_the_search(release: Release, query: Query) -> None:
+def test_rescore_equals_search(release: Release, query: Query) -> None:
     answer, vector = searched(release, query)
-    assert alike(release.retriever.rescore(query, vector, answer.found), answer)
+    assert alike(release.retriever.rescore(query, vector, answer.retrieved), answer)
 
 
-def test_so_it_is_within_a_filter(release: Release) -> None:
+def test_rescore_equals_filtered_search(release: Release) -> None:
     for field, value in release.documents[0].metadata.items():
         within = all_of(OneOf(field, (sort_key(value),)))
         for query in (
@@ -55,7 +55,7 @@ def test_so_it_is_within_a_filter(release: Release) -> None:
             replace(QUERY, k=50, filter=within),
         ):
             answer, vector = searched(release, query)
-            assert alike(release.retriever.rescore(query, vector, answer.found), answer)
+            assert alike(release.retriever.rescore(query, vector, answer.retrieved), answer)
 
 
 STRANGE = {
@@ -71,26 +71,26 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("change", STRANGE.values(), ids=STRANGE.keys())
-def test_others_are_refused(release: Release, change: object) -> None:
+def test_rescore_refuses_altered_positions(release: Release, change: object) -> None:
     answer, vector = searched(release, QUERY)
-    with pytest.raises(ValueError, match="documents"):
-        release.retriever.rescore(QUERY, vector, change(answer.found))  # type: ignore[operator]
+    with pytest.raises(ValueError, match="documents|positions outside the index"):
+        release.retriever.rescore(QUERY, vector, change(answer.retrieved))  # type: ignore[operator]
 
 
-def test_a_document_outside_the_filter_is_refused(release: Release) -> None:
-    """Also where it scores as one inside would, in an order that fits."""
+def test_rescore_refuses_position_outside_filter(release: Release) -> None:
+    """Also if its score and its place in the order are plausible."""
     (field, value), *_ = release.documents[0].metadata.items()
     within = all_of(OneOf(field, (sort_key(value),)))
     everything, vector = searched(release, replace(QUERY, k=len(release.documents)))
     mask = release.metadata.where(within)
-    outside = everything.found[~mask[everything.found]][:5]
+    outside = everything.retrieved[~mask[everything.retrieved]][:5]
     assert len(outside) == 5
     for query in (replace(QUERY, filter=within), replace(QUERY, permitted=within)):
-        with pytest.raises(ValueError, match="not about"):
+        with pytest.raises(ValueError, match="outside the index or the filter"):
             release.retriever.rescore(query, vector, outside)
 
 
-def test_a_vector_that_is_none_orders_nothing(release: Release) -> None:
+def test_rescore_refuses_nan_vector(release: Release) -> None:
     answer, vector = searched(release, QUERY)
     with pytest.raises(ValueError, match="order"):
-        release.retriever.rescore(QUERY, vector * np.nan, answer.found)
+        release.retriever.rescore(QUERY, vector * np.nan, answer.retrieved)

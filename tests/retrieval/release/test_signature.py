@@ -1,4 +1,4 @@
-"""Where keys are trusted, a release loads only if one of them signed the very bytes of its manifest."""
+"""With trusted keys, a release loads only if one of them signed the exact bytes of its manifest."""
 
 import shutil
 import subprocess
@@ -25,7 +25,7 @@ def release(releases: Path, tmp_path: Path) -> Path:
     return find(shutil.copytree(releases, tmp_path / "releases"))
 
 
-def test_what_a_trusted_key_signed_loads_and_verifies(release: Path, tmp_path: Path) -> None:
+def test_trusted_signature_loads_and_verifies(release: Path, tmp_path: Path) -> None:
     private, public = write_keys(tmp_path)
     before = verify(release)
     sign(release, read_private_key(private))
@@ -36,7 +36,7 @@ def test_what_a_trusted_key_signed_loads_and_verifies(release: Path, tmp_path: P
     assert [path.name for path in release.parent.iterdir() if path.name.startswith(".staging")] == []
 
 
-def test_one_of_several_signatures_is_enough(release: Path, tmp_path: Path) -> None:
+def test_one_trusted_signature_suffices(release: Path, tmp_path: Path) -> None:
     pairs = [write_keys(tmp_path, name) for name in "abc"]
     for private, _ in (*pairs[:2], pairs[0]):  # the first twice: its signature is replaced
         sign(release, read_private_key(private))
@@ -56,7 +56,7 @@ def test_one_of_several_signatures_is_enough(release: Path, tmp_path: Path) -> N
     assert len(TrustedKeys.load(both).keys) == 2
 
 
-def test_an_unsigned_release_is_refused_before_its_manifest_is_read(release: Path, tmp_path: Path) -> None:
+def test_unsigned_release_is_refused_unparsed(release: Path, tmp_path: Path) -> None:
     trusted = TrustedKeys.load(write_keys(tmp_path)[1])
     with (
         patch("taugate.retrieval.release.verify.orjson.loads", side_effect=AssertionError("parsed")),
@@ -65,52 +65,52 @@ def test_an_unsigned_release_is_refused_before_its_manifest_is_read(release: Pat
         verify(release, trusted)
 
 
-def test_a_changed_manifest_is_refused_before_it_is_read(release: Path, tmp_path: Path) -> None:
+def test_changed_manifest_is_refused_unparsed(release: Path, tmp_path: Path) -> None:
     private, public = write_keys(tmp_path)
     sign(release, read_private_key(private))
     path = release / MANIFEST
     path.write_bytes(path.read_bytes() + b"\n")  # the same JSON
     with (
         patch("taugate.retrieval.release.verify.orjson.loads", side_effect=AssertionError("parsed")),
-        pytest.raises(ReleaseError, match=r"the signature does not fit manifest\.json"),
+        pytest.raises(ReleaseError, match=r"the signature does not match manifest\.json"),
     ):
         load(release, trusted=TrustedKeys.load(public))
 
 
-def test_a_signature_of_another_release_does_not_fit(release: Path, tmp_path: Path) -> None:
+def test_foreign_signature_is_refused(release: Path, tmp_path: Path) -> None:
     private, public = write_keys(tmp_path)
     signer = sign(release, read_private_key(private))
     (release / SIGNATURE).write_text(f"{signer} {'0' * 128}\n")
-    with pytest.raises(ReleaseError, match="does not fit"):
+    with pytest.raises(ReleaseError, match="does not match"):
         verify(release, TrustedKeys.load(public))
 
 
 @pytest.mark.parametrize("content", [b"x", b"\x00" * 194, b"a" * 64 + b" " + b"b" * 128, b"\n", b"x" * 20_000])
-def test_a_file_that_holds_no_signatures_is_refused(release: Path, tmp_path: Path, content: bytes) -> None:
+def test_invalid_signature_file_is_refused(release: Path, tmp_path: Path, content: bytes) -> None:
     (release / SIGNATURE).write_bytes(content)
     with pytest.raises(ReleaseError, match=r"manifest\.sig"):
         verify(release, TrustedKeys.load(write_keys(tmp_path)[1]))
 
 
-def test_a_release_that_does_not_verify_is_not_signed(release: Path, tmp_path: Path) -> None:
+def test_unverified_release_is_not_signed(release: Path, tmp_path: Path) -> None:
     (release / "report.html").write_text("changed")
     with pytest.raises(ReleaseError, match=r"report\.html"):
         sign(release, read_private_key(write_keys(tmp_path)[0]))
     assert not (release / SIGNATURE).exists()
 
 
-def test_a_locked_key_takes_its_passphrase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encrypted_key_requires_passphrase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     private, _ = write_keys(tmp_path, passphrase="an open secret")
     with pytest.raises(InputError, match="TAUGATE_SIGNING_PASSPHRASE"):
         read_private_key(private)
     monkeypatch.setenv("TAUGATE_SIGNING_PASSPHRASE", "wrong")
-    with pytest.raises(InputError, match="does not open it"):
+    with pytest.raises(InputError, match="does not decrypt it"):
         read_private_key(private)
     monkeypatch.setenv("TAUGATE_SIGNING_PASSPHRASE", "an open secret")
     assert read_private_key(private)
 
 
-def test_other_files_than_keys_are_said(tmp_path: Path) -> None:
+def test_invalid_key_files_are_named(tmp_path: Path) -> None:
     private, public = write_keys(tmp_path)
     other, empty = tmp_path / "other.pem", tmp_path / "empty"
     empty.mkdir()
@@ -132,7 +132,7 @@ def test_other_files_than_keys_are_said(tmp_path: Path) -> None:
             read_private_key(missing)
 
 
-def test_without_cryptography_the_extra_is_named(tmp_path: Path) -> None:
+def test_missing_cryptography_names_extra(tmp_path: Path) -> None:
     private, public = write_keys(tmp_path)
     with patch.dict("sys.modules", {"cryptography": None}):
         for call in (lambda: TrustedKeys.load(public), lambda: read_private_key(private)):
@@ -140,7 +140,7 @@ def test_without_cryptography_the_extra_is_named(tmp_path: Path) -> None:
                 call()
 
 
-def test_the_commands_of_the_documentation(release: Path, tmp_path: Path) -> None:
+def test_documented_openssl_commands_work(release: Path, tmp_path: Path) -> None:
     """openssl makes keys that are taken here, and checks what is signed here."""
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", "signing.key"], cwd=tmp_path, check=True)
     subprocess.run(

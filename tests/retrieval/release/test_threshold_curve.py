@@ -1,4 +1,4 @@
-"""The curve of thresholds is what a cut at each of them does, counted query by query."""
+"""Points of the threshold curve equal cuts that are counted query by query."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +41,7 @@ def counted(reference: Reference, kind: PolicyKind, tau: float) -> tuple[float, 
 
 @pytest.mark.parametrize("kind", ["similarity", "relative", "none"])
 @pytest.mark.parametrize(("queries", "k"), [(200, 5), (1, 1), (3, 40)])
-def test_each_point_is_what_a_cut_there_does(kind: PolicyKind, queries: int, k: int) -> None:
+def test_curve_points_equal_cuts(kind: PolicyKind, queries: int, k: int) -> None:
     reference = drawn(queries, k, queries + k)
     curve = threshold_curve(reference, kind, 0.35)
     for point in curve:
@@ -55,7 +55,7 @@ def test_each_point_is_what_a_cut_there_does(kind: PolicyKind, queries: int, k: 
     assert loss[-1] == np.mean([correct in row for row, correct in zip(reference.top, reference.correct, strict=True)])
 
 
-def test_a_cut_by_relevance_may_keep_any_of_the_relevant_documents() -> None:
+def test_relevance_cut_keeps_any_relevant_document() -> None:
     rng = np.random.default_rng(4)
     relevance = rng.random((300, 5)).round(2).astype(np.float32)
     relevant = rng.random((300, 5)) < 0.3
@@ -70,11 +70,11 @@ def test_a_cut_by_relevance_may_keep_any_of_the_relevant_documents() -> None:
     assert (curve[0][1:], curve[-1][1:], len(curve) <= 203) == ((1, 0), (0, pytest.approx(found.mean())), True)
 
 
-def test_a_release_from_before_it_kept_relevance_has_no_curve_of_it() -> None:
+def test_curve_without_relevance_is_empty() -> None:
     assert threshold_curve(drawn(20, 5, 0), "probability", 0.5) == []
 
 
-def test_a_share_without_end_is_left_out() -> None:
+def test_infinite_shares_are_dropped() -> None:
     top = np.array([[1e-30, -1], [0.5, 0.4]], dtype=np.float32)
     one, kept = np.array([1e-30, 0.5], dtype=np.float32), np.array([1, 1])
     curve = threshold_curve(Reference(top, one, one, kept, kept > 0), "relative", 0.9)
@@ -82,12 +82,12 @@ def test_a_share_without_end_is_left_out() -> None:
     assert {point.tau: point for point in curve}[float(np.float32(0.9))][1:] == (0.5, 0)
 
 
-def test_quantiles_are_percentiles() -> None:
+def test_quantiles_equal_percentiles() -> None:
     values = np.arange(101, dtype=np.float32)[::-1]
     assert quantiles(values) == pytest.approx(range(101))
 
 
-def test_the_point_of_a_release_is_its_own_figures(releases: Path) -> None:
+def test_curve_contains_release_figures(releases: Path) -> None:
     folder = find(releases)
     release = load(folder, 1)
     manifest = release.manifest
@@ -95,5 +95,5 @@ def test_the_point_of_a_release_is_its_own_figures(releases: Path) -> None:
     at = {point.tau: point for point in threshold_curve(release.reference, manifest.policy.kind, manifest.policy.tau)}
     point, measured = at[float(np.float32(manifest.policy.tau))], manifest.metrics["calibration"]
     assert point.kept == pytest.approx(measured.kept_fraction, abs=1e-12)
-    found = max(each.loss for each in at.values())
+    found = max(value.loss for value in at.values())
     assert point.loss == pytest.approx(found - release.reference.correct_kept.mean(), abs=1e-12)

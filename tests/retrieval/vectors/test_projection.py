@@ -1,4 +1,4 @@
-"""The projection is the paper's Algorithm 1, whatever the batch, and reads back as it was written."""
+"""The projection is the paper's Algorithm 1, for any batch, and round-trips through its file."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def projection() -> Projection:
     return Projection(rng.normal(size=48) / 20, components[:, :20])
 
 
-def test_cosine_after_the_projection_is_the_inner_product(projection: Projection) -> None:
+def test_projected_inner_product_is_cosine(projection: Projection) -> None:
     """Lines 4 and 7 of Algorithm 1."""
     rng = np.random.default_rng(1)
     x, y = unit(rng.normal(size=(5, 48))), unit(rng.normal(size=(7, 48)))
@@ -29,7 +29,7 @@ def test_cosine_after_the_projection_is_the_inner_product(projection: Projection
             assert projection.apply(x)[i] @ projection.apply(y)[j] == pytest.approx(cosine, abs=1e-6)
 
 
-def test_what_is_similar_to_nothing_stays_so(projection: Projection) -> None:
+def test_zero_vector_remains_zero(projection: Projection) -> None:
     vectors = np.zeros((2, 48), dtype=np.float32)
     vectors[1] = unit(np.ones((1, 48)))[0]
     moved = projection.apply(vectors)
@@ -37,14 +37,14 @@ def test_what_is_similar_to_nothing_stays_so(projection: Projection) -> None:
     assert np.linalg.norm(moved[1]) == pytest.approx(1, abs=1e-6)
 
 
-def test_a_batch_is_what_its_rows_are_alone(projection: Projection) -> None:
+def test_projection_is_independent_of_batch(projection: Projection) -> None:
     vectors = unit(np.random.default_rng(2).normal(size=(9000, 48)))
     whole = projection.apply(vectors)
     for row in (0, 17, 8191, 8192, 8999):
         np.testing.assert_allclose(projection.apply(vectors[row : row + 1])[0], whole[row], atol=1e-7)
 
 
-def test_it_reads_back_as_it_was_written(projection: Projection, tmp_path: Path) -> None:
+def test_saved_projection_is_read_back(projection: Projection, tmp_path: Path) -> None:
     projection.save(tmp_path / "p")
     again = Projection.load(tmp_path / "p", 48, 20)
     assert again.mean.tobytes() == projection.mean.tobytes()
@@ -69,7 +69,7 @@ def broken(name: str, projection: Projection) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["not safetensors", "other shape", "float32", "not finite", "one array"])
-def test_what_is_no_projection_is_refused(name: str, projection: Projection, tmp_path: Path) -> None:
+def test_invalid_projection_file_is_refused(name: str, projection: Projection, tmp_path: Path) -> None:
     (tmp_path / "p").write_bytes(broken(name, projection))
     with pytest.raises(ReleaseError, match="calibrate again"):
         Projection.load(tmp_path / "p", 48, 20)

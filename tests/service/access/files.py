@@ -1,4 +1,4 @@
-"""Keys as tests use them, and files of them."""
+"""API keys for tests, and files with them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A service that others can reach starts with keys, or with the word that it needs none; said before it listens."""
+"""A service that other machines can reach starts only with keys, or if it is told that it needs none."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def settings(**given: object) -> Settings:
 
 
 @pytest.mark.parametrize("host", PUBLIC)
-def test_nothing_listens_where_others_reach_it(host: str, tmp_path: Path) -> None:
+def test_public_address_without_keys_is_refused(host: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as refused:
         listen(settings(host=host, port=0))
     assert "TAUGATE_KEYS_FILE" in str(refused.value)
@@ -31,21 +31,21 @@ def test_nothing_listens_where_others_reach_it(host: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("host", LOCAL)
-def test_this_machine_alone_needs_no_keys(host: str) -> None:
+def test_loopback_address_needs_no_keys(host: str) -> None:
     check_access(settings(host=host))
 
 
-def test_another_loopback_address_is_bound() -> None:
+def test_second_loopback_address_is_bound() -> None:
     with listen(settings(host="127.0.0.2", port=0)) as listener:
         assert listener.getsockname()[0] == "127.0.0.2"
 
 
-def test_the_command_refuses_in_one_line(releases: Path) -> None:
+def test_serve_without_keys_fails_in_one_line(releases: Path) -> None:
     message = refusal("--releases", str(releases), "--host", ALL)
-    assert f"other machines reach {ALL}, and there are no keys" in message
+    assert f"other machines can reach {ALL}, and no API keys are configured" in message
 
 
-def test_keys_that_cannot_be_read_keep_it_from_starting(releases: Path, tmp_path: Path) -> None:
+def test_unreadable_keys_prevent_start(releases: Path, tmp_path: Path) -> None:
     message = refusal("--releases", str(releases), TAUGATE_KEYS_FILE=str(tmp_path / "nowhere.json"))
     assert f"{tmp_path / 'nowhere.json'}: No such file or directory" in message
     broken = write(tmp_path / "keys.json", '[{"name": "app"}]')

@@ -1,4 +1,4 @@
-"""Names that the service may be asked under: a page that had its own name resolve to this machine is refused."""
+"""Allowed host names, against pages whose own name resolves to this machine."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def passes(asked: str, **settings: str) -> bool:
     "host",
     ["localhost", "LOCALHOST:8000", "localhost.:8000", "127.0.0.1:8000", "10.1.2.3", "[::1]:8000", "[fe80::1]", ""],
 )
-def test_this_machine_and_addresses_pass(host: str) -> None:
+def test_loopback_and_addresses_are_allowed(host: str) -> None:
     assert passes(host)
 
 
@@ -34,11 +34,11 @@ def test_this_machine_and_addresses_pass(host: str) -> None:
         *("[evil.example]", "localhost@evil.example", "evil.example#localhost", " ", "\xff", "a" * 10_000),
     ],
 )
-def test_another_name_does_not(host: str) -> None:
+def test_unknown_host_is_refused(host: str) -> None:
     assert not passes(host)
 
 
-def test_names_that_are_allowed() -> None:
+def test_allowed_hosts_and_wildcards() -> None:
     names = "search.example.org, *.internal.example"
     for host in ("search.example.org:443", "Search.Example.org", "a.internal.example", "a.b.internal.example:8000"):
         assert passes(host, allowed_hosts=names)
@@ -49,7 +49,7 @@ def test_names_that_are_allowed() -> None:
     assert not passes(":8000", allowed_hosts="search.example.org,, ")
 
 
-def test_it_is_asked_before_anything_else() -> None:
+def test_host_is_checked_on_every_path() -> None:
     for path in ("/livez", "/search", "/openapi.json", "/nowhere"):
         reply = ask(app(), "GET", path, headers={"Host": "evil.example"})
         assert (reply.status_code, reply.json()["error"]["code"]) == (403, "forbidden")

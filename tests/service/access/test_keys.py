@@ -1,4 +1,4 @@
-"""A file of keys is taken as a whole or refused with one message, which names the entry and repeats no hash."""
+"""A key file is accepted as a whole, or refused with one message that names the entry and shows no hash."""
 
 import hmac
 import json
@@ -27,8 +27,8 @@ FAULTS: dict[str, tuple[Any, str]] = {
     "a rate in words": ([GOOD | {"queries_per_second": "50"}], "entry 1: queries_per_second: "),
     "a day without a time zone": ([GOOD | {"expires": "2030-01-01T00:00:00"}], "entry 1: expires: "),
     "a number as a day": ([GOOD | {"expires": 1893456000}], "entry 1: expires: "),
-    "a name twice": ([GOOD, entry("b", "app", "search")], "entry 2: there is a key named app before it"),
-    "a key twice": ([GOOD, GOOD | {"name": "b"}], "entry 2: b is the same key as one before it"),
+    "a name twice": ([GOOD, entry("b", "app", "search")], "entry 2: another key is already named app"),
+    "a key twice": ([GOOD, GOOD | {"name": "b"}], "entry 2: b repeats an earlier key"),
 }
 
 
@@ -38,7 +38,7 @@ def parse(entries: Any) -> tuple[ApiKey, ...]:
 
 
 @pytest.mark.parametrize(("entries", "message"), FAULTS.values(), ids=FAULTS.keys())
-def test_a_fault_is_named(entries: Any, message: str) -> None:
+def test_invalid_entry_is_named(entries: Any, message: str) -> None:
     with pytest.raises(InputError) as refused:
         parse(entries)
     assert message in str(refused.value)
@@ -47,19 +47,19 @@ def test_a_fault_is_named(entries: Any, message: str) -> None:
     assert APP not in str(refused.value)
 
 
-def test_what_is_not_utf_8_is_refused() -> None:
+def test_non_utf8_keys_are_refused() -> None:
     with pytest.raises(InputError, match="keys.json: "):
         parse_entries(b'[{"name": "\xe9"}]', "keys.json")
 
 
-def test_what_an_entry_says() -> None:
+def test_entry_becomes_api_key() -> None:
     (key,) = parse([GOOD | {"queries_per_second": 2, "expires": "2030-01-01T01:00:00+01:00"}])
     assert key == ApiKey("app", digest(APP.encode()), frozenset({"search"}), 2.0, 1893456000.0)
     assert parse([]) == ()
 
 
 @pytest.mark.parametrize("sent", [APP, "judge-secret", "nobody's"])
-def test_every_key_is_compared_in_full(sent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_key_is_compared_in_constant_time(sent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[bytes] = []
     in_constant_time = hmac.compare_digest
 

@@ -1,4 +1,4 @@
-"""A key with a filter: nothing outside it is returned, counted, judged, cached or told to whoever has the key."""
+"""A key with a filter: documents outside it are not returned, counted, judged, cached or mentioned."""
 
 import json
 import random
@@ -40,7 +40,7 @@ FILTERS: dict[str, dict[str, Any]] = {
 }
 ASKS = ("search", "feedback")
 ENTRIES = [
-    *(entry(key, key, *ASKS, filter=wanted) for key, wanted in FILTERS.items()),
+    *(entry(key, key, *ASKS, filter=query_filter) for key, query_filter in FILTERS.items()),
     entry(ALL, "all", *ASKS),
     entry(OPS, "ops", "admin"),
     entry(SCRAPER, "scraper", "metrics"),
@@ -98,8 +98,8 @@ def ids(reply: dict[str, Any]) -> list[str]:
     return [result["id"] for result in reply["results"]]
 
 
-def holds(metadata: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    for name, asked in wanted.items():
+def holds(metadata: dict[str, Any], query_filter: dict[str, Any]) -> bool:
+    for name, asked in query_filter.items():
         if isinstance(asked, dict):
             met = asked.get("gte", -1e9) <= metadata[name] < asked.get("lt", 1e9)
         else:
@@ -109,9 +109,7 @@ def holds(metadata: dict[str, Any], wanted: dict[str, Any]) -> bool:
     return True
 
 
-def test_what_random_filters_find_through_any_key_is_what_a_scan_of_its_documents_finds(
-    permitting: ServiceProcess, release: Release
-) -> None:
+def test_random_filters_match_scan_within_key(permitting: ServiceProcess, release: Release) -> None:
     rng = random.Random(5)  # noqa: S311 (no secret)
     (every,) = release.retriever.search([Query(QUERY, len(release.documents), KEEP_ALL)])
     documents = [release.documents[position] for position in every.positions.tolist()]
@@ -127,10 +125,12 @@ def test_what_random_filters_find_through_any_key_is_what_a_scan_of_its_document
                 "checked": rng.choice([True, False]),
             }
             filters.append({name: wishes[name] for name in rng.sample([*wishes], rng.randint(0, 2))})
-        queries = [{"query": QUERY, "filter": wanted, "k": 9, "threshold": KEEP_ALL} for wanted in filters]
+        queries = [{"query": QUERY, "filter": query_filter, "k": 9, "threshold": KEEP_ALL} for query_filter in filters]
         replies = post(permitting, "/search/batch", key, {"queries": queries}).json()["responses"]
-        for wanted, reply in zip(filters, replies, strict=True):
-            meeting = [each for each in documents if holds(each.metadata, permitted) and holds(each.metadata, wanted)]
+        for query_filter, reply in zip(filters, replies, strict=True):
+            meeting = [
+                each for each in documents if holds(each.metadata, permitted) and holds(each.metadata, query_filter)
+            ]
             assert ids(reply) == [document.id for document in meeting[:9]]
             assert (reply["considered"], reply["dropped"]) == (len(meeting[:9]), 0)
             assert reply["reason"] == (None if meeting else "no_documents_match_filter")
@@ -139,7 +139,7 @@ def test_what_random_filters_find_through_any_key_is_what_a_scan_of_its_document
     assert found > 100
 
 
-def test_what_is_counted_is_counted_within(permitting: ServiceProcess, release: Release) -> None:
+def test_counts_stay_within_key_filter(permitting: ServiceProcess, release: Release) -> None:
     reply = search(permitting, A, k=30)
     assert reply["considered"] == 20 == len(reply["results"]) + reply["dropped"]
     assert not reply["calibrated"]
@@ -150,7 +150,7 @@ def test_what_is_counted_is_counted_within(permitting: ServiceProcess, release: 
     )
 
 
-def test_no_request_widens_a_key(permitting: ServiceProcess) -> None:
+def test_request_filter_cannot_widen_key(permitting: ServiceProcess) -> None:
     hidden, absent = (search(permitting, A, filter={"category": name}) for name in ("rot-avdrag", "nobody"))
     for reply in (hidden, absent):
         assert (reply["results"], reply["considered"], reply["best_score"]) == ([], 0, None)
@@ -160,14 +160,14 @@ def test_no_request_widens_a_key(permitting: ServiceProcess) -> None:
     assert ids(search(permitting, A, filter=wide, k=50)) == ids(search(permitting, A, k=50))
 
 
-def test_messages_name_fields_and_no_values(permitting: ServiceProcess) -> None:
-    for wanted in ({"owner": "x"}, {"category": {"gt": "rot-avdrag"}}, {"category": None}):
-        reply = post(permitting, "/search", A, {"query": QUERY, "filter": wanted})
+def test_filter_errors_reveal_no_values(permitting: ServiceProcess) -> None:
+    for query_filter in ({"owner": "x"}, {"category": {"gt": "rot-avdrag"}}, {"category": None}):
+        reply = post(permitting, "/search", A, {"query": QUERY, "filter": query_filter})
         assert reply.status_code == 422
         assert "rot-avdrag" not in reply.text
 
 
-def test_a_judgement_is_of_a_reply_that_the_key_may_have_had(permitting: ServiceProcess) -> None:
+def test_feedback_needs_reply_of_same_filter(permitting: ServiceProcess) -> None:
     def judge(key: str, query_id: str, document: str) -> tuple[int, str]:
         reply = post(permitting, "/feedback", key, {"query_id": query_id, "document_id": document, "relevant": True})
         return reply.status_code, reply.json().get("error", {}).get("message", "")
@@ -184,7 +184,7 @@ def test_a_judgement_is_of_a_reply_that_the_key_may_have_had(permitting: Service
     assert judge(A, of_all["query_id"], ids(of_all)[0]) == unknown
 
 
-def test_a_judgement_of_a_query_is_of_what_the_key_finds(permitting: ServiceProcess, release: Release) -> None:
+def test_query_feedback_stays_within_filter(permitting: ServiceProcess, release: Release) -> None:
     (own,) = (each for each in release.documents if each.id == ids(search(permitting, A, threshold=KEEP_ALL))[0])
     query = f"{own.title or ''} {own.text}"[:300]
 
@@ -204,7 +204,7 @@ def test_a_judgement_of_a_query_is_of_what_the_key_finds(permitting: ServiceProc
     assert "lacks the scope search" in message
 
 
-def test_the_id_of_a_reply_says_for_which_filter_it_was() -> None:
+def test_reply_id_encodes_filter() -> None:
     one, other = all_of(OneOf.of("tenant", "a")), all_of(OneOf.of("tenant", "b"))
     for_one = reply_id(one)
     assert len(for_one) == 32 and int(for_one, 16) >= 0 and for_one != reply_id(one)
@@ -213,7 +213,7 @@ def test_the_id_of_a_reply_says_for_which_filter_it_was() -> None:
     assert not any(may_judge(one, text) for text in ("", "x", for_one[:16], for_one + "0", "å"))
 
 
-def test_no_key_is_answered_from_what_another_one_asked(permitting: ServiceProcess) -> None:
+def test_cache_is_separate_per_filter(permitting: ServiceProcess) -> None:
     """Neither the reply nor the query's vector: how fast an answer is would tell that somebody asked the same."""
 
     def outcomes() -> dict[str, float]:
@@ -234,7 +234,7 @@ def test_no_key_is_answered_from_what_another_one_asked(permitting: ServiceProce
     assert cached(A, k=4), "and that of one's own query"
 
 
-def test_a_key_with_a_filter_has_no_path_about_all_documents(permitting: ServiceProcess) -> None:
+def test_filtered_key_lacks_unfiltered_paths(permitting: ServiceProcess) -> None:
     within = {path for path, rule in PATH_RULES.items() if rule.filtered}
     dialects = {"/dify/retrieval", "/v1/vector_stores/{vector_store_id}/search"}
     assert within == {"/explain", "/search", "/search/batch", "/feedback", *dialects}
@@ -244,7 +244,7 @@ def test_a_key_with_a_filter_has_no_path_about_all_documents(permitting: Service
     assert permitting.http.get("/release", headers=bearer(ALL)).status_code == 200
 
 
-def test_drift_is_about_the_traffic_of_others(release: Release) -> None:
+def test_drift_is_hidden_from_filtered_key(release: Release) -> None:
     class Alarmed:
         report = drift_field(["topk_similarity"])
 
@@ -253,7 +253,7 @@ def test_drift_is_about_the_traffic_of_others(release: Release) -> None:
     assert json.loads(active.drift_report(all_of(OneOf.of("tenant", "a")))) == {"alarm": False, "signals": []}
 
 
-def test_a_shadow_answers_within_the_filter(release: Release) -> None:
+def test_shadow_respects_key_filter(release: Release) -> None:
     query = Query(QUERY, 30, permitted=all_of(OneOf.of("category", "bygglov")))
     side = answer(query, release.retriever, release.documents)
     assert len(side.considered) == 20
@@ -268,25 +268,25 @@ WRONG: dict[str, tuple[Any, str]] = {
     "an empty list": ({"filter": {"tenant": []}}, "entry 1: filter: tenant: the list is empty"),
     "metrics": (
         {"filter": TENANT_A, "scopes": ["search", "metrics"]},
-        "entry 1: a has a filter, and the scope metrics",
+        "entry 1: a has a filter, but the scope metrics",
     ),
-    "admin": ({"filter": TENANT_A, "scopes": ["admin"]}, "entry 1: a has a filter, and the scope admin"),
+    "admin": ({"filter": TENANT_A, "scopes": ["admin"]}, "entry 1: a has a filter, but the scope admin"),
 }
 
 
 @pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG.keys())
-def test_a_filter_that_permits_more_than_it_says_is_refused(change: dict[str, Any], message: str) -> None:
+def test_overly_broad_key_filter_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as refused:
         parse([entry(A, "a", "search") | change])
     assert message in str(refused.value)
 
 
-def test_a_key_knows_its_filter() -> None:
+def test_entry_filter_becomes_key_filter() -> None:
     (key,) = parse([entry(A, "a", "search", filter=TENANT_A)])
     assert key == ApiKey("a", digest(A.encode()), frozenset({"search"}), filter=all_of(OneOf.of("category", "bygglov")))
 
 
-def test_a_release_that_a_filter_does_not_fit_never_serves(releases: Path, tmp_path: Path) -> None:
+def test_release_unfit_for_filter_is_refused(releases: Path, tmp_path: Path) -> None:
     keys = write(tmp_path / "keys.json", [entry(A, "shop", "search", filter={"category": {"gt": 1}})])
     message = refusal("--releases", str(releases), TAUGATE_KEYS_FILE=str(keys))
     assert (
@@ -295,9 +295,7 @@ def test_a_release_that_a_filter_does_not_fit_never_serves(releases: Path, tmp_p
     )
 
 
-def test_neither_a_release_nor_keys_that_do_not_fit_take_the_place_of_those_that_do(
-    rich: Path, sample: Path, encoder: Path, tmp_path: Path
-) -> None:
+def test_unfit_release_or_keys_replace_nothing(rich: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(rich, tmp_path / "releases")
     old = find(folder).name
     keys = write(tmp_path / "keys.json", ENTRIES)
@@ -325,7 +323,7 @@ def test_neither_a_release_nor_keys_that_do_not_fit_take_the_place_of_those_that
         _, log = service.stop()
     errors = [json.loads(line) for line in log.splitlines() if '"error"' in line]
     assert [line["message"] for line in errors] == [
-        "the current release cannot be served, and the one before stays",
-        "keys could not be read; those before stay",
+        "cannot load the current release; keeping the previous one",
+        "cannot reload API keys; keeping the previous ones",
     ]
     assert "no document has the field owner" in errors[1]["reason"]

@@ -1,4 +1,4 @@
-"""A rate: what passes at once, what waits and how long; in one process on a clock that the test moves."""
+"""Rate limits in one process, on a clock that the test moves: bursts, waits, and their length."""
 
 import asyncio
 import random
@@ -28,7 +28,7 @@ def passed(rates: LocalRates, rate: float, queries: int = 1) -> int:
 
 
 @pytest.mark.parametrize(("rate", "at_once"), [(50, 50), (1, 1), (0.25, 1), (2.5, 2)])
-def test_one_seconds_worth_passes_at_once(rate: float, at_once: int) -> None:
+def test_burst_of_one_second_passes(rate: float, at_once: int) -> None:
     clock = Clock()
     rates = LocalRates(clock)
     assert passed(rates, rate) == at_once
@@ -38,7 +38,7 @@ def test_one_seconds_worth_passes_at_once(rate: float, at_once: int) -> None:
     assert passed(rates, rate) == at_once
 
 
-def test_the_wait_is_as_long_as_said() -> None:
+def test_wait_equals_returned_seconds() -> None:
     clock = Clock()
     rates = LocalRates(clock)
     passed(rates, 4)
@@ -49,7 +49,7 @@ def test_the_wait_is_as_long_as_said() -> None:
     assert rates.spend("app", 4, 1) == 0
 
 
-def test_a_batch_passes_once_and_is_paid_for() -> None:
+def test_batch_passes_and_is_charged() -> None:
     clock = Clock()
     rates = LocalRates(clock)
     assert rates.spend("app", 10, 64) == 0
@@ -58,13 +58,13 @@ def test_a_batch_passes_once_and_is_paid_for() -> None:
     assert rates.spend("app", 10, 64) == 0
 
 
-def test_names_have_rates_of_their_own() -> None:
+def test_rates_are_separate_per_key() -> None:
     rates = LocalRates(Clock())
     assert passed(rates, 3) == 3
     assert rates.spend("other", 3, 1) == 0
 
 
-def test_over_any_time_no_more_passes_than_the_rate_and_one_burst() -> None:
+def test_rate_bounds_any_interval() -> None:
     clock, rng = Clock(), random.Random(0)  # noqa: S311 (a test's traffic, no secret)
     rates = LocalRates(clock)
     rate, largest = 20.0, 8
@@ -98,12 +98,12 @@ async def admitted(of: RateLimiter, key: ApiKey | None) -> int:
 
 
 @pytest.mark.parametrize(("own", "default", "at_once"), [(None, 0, 1000), (None, 5, 5), (7, 0, 7), (7, 5, 7)], ids=str)
-def test_a_key_has_its_own_rate_or_the_services(own: float | None, default: float, at_once: int) -> None:
+def test_key_rate_overrides_default(own: float | None, default: float, at_once: int) -> None:
     key = ApiKey("app", b"", frozenset(), own)
     assert asyncio.run(admitted(spending(queries_per_second=default), key)) == at_once
 
 
-def test_without_keys_all_callers_share_one() -> None:
+def test_clients_without_keys_share_rate() -> None:
     assert asyncio.run(admitted(spending(queries_per_second=4), None)) == 4
 
 
@@ -112,25 +112,25 @@ def test_retry_after_is_rounded_up() -> None:
     assert RateLimited("", 2.01).headers == {"Retry-After": "3"}
 
 
-def test_nothing_is_opened_without_a_rate() -> None:
+def test_redis_is_unused_without_rate() -> None:
     settings = Settings(releases=Path("nowhere"), redis_url=SecretStr("redis://127.0.0.1:1/0"))
     of = RateLimiter(settings, Metrics())
     assert asyncio.run(admitted(of, None)) == 1000
     assert of._shared is None
 
 
-def test_a_request_is_paid_before_its_body_is_read(releases: Path) -> None:
+def test_invalid_body_is_charged(releases: Path) -> None:
     """Bodies that are refused cost as much; a thousand faults are counted, and none of them is described."""
     faults = b'{"query": "a", ' + b",".join(b'"%d": 1' % number for number in range(1000)) + b"}"
     with ServiceProcess(releases, TAUGATE_QUERIES_PER_SECOND="0.5") as service:
         http = service.ready().http
         reply = http.post("/search", content=faults, headers={"Content-Type": "application/json"})
         assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid")
-        assert "the body has 1000 faults" in reply.json()["error"]["message"]
+        assert "the body has 1000 errors" in reply.json()["error"]["message"]
         assert http.post("/search", content=faults, headers={"Content-Type": "application/json"}).status_code == 429
 
 
-def test_a_batch_pays_for_the_rest_once_its_body_is_read() -> None:
+def test_batch_charges_remaining_queries_later() -> None:
     """Two that came together are charged for one query each; the second has to wait as the first has paid for 64."""
     clock = Clock()
     rates = LocalRates(clock)

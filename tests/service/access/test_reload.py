@@ -1,4 +1,4 @@
-"""Keys come and go while the service runs; what cannot be read changes nothing; nothing secret is ever logged."""
+"""Keys can be changed while the service runs; unreadable ones change nothing; no secret is logged."""
 
 import json
 import time
@@ -37,7 +37,7 @@ def soon(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_rotation_without_a_restart(guarded: Guarded) -> None:
+def test_key_rotation_needs_no_restart(guarded: Guarded) -> None:
     service, keys = guarded
     assert (search(service, APP), search(service, NEW)) == (200, 401)
     write(keys, [*ENTRIES, entry(NEW, "new", "search")])
@@ -54,7 +54,7 @@ def test_rotation_without_a_restart(guarded: Guarded) -> None:
 
 
 @pytest.mark.parametrize("broken", ['[{"name": "app"', '[{"name": "app"}]', None])
-def test_a_file_that_went_bad_changes_nothing(guarded: Guarded, broken: str | None) -> None:
+def test_broken_key_file_keeps_previous_keys(guarded: Guarded, broken: str | None) -> None:
     service, keys = guarded
     assert metrics(service)["taugate_keys_reload_failed"] == 0
     if broken is None:
@@ -68,17 +68,17 @@ def test_a_file_that_went_bad_changes_nothing(guarded: Guarded, broken: str | No
     assert metrics(service)["taugate_keys_reload_failed"] == 0
     _, log = service.stop()
     errors = [line for line in map(json.loads, log.splitlines()) if line["level"] == "error"]
-    assert {line["message"] for line in errors} == {"keys could not be read; those before stay"}
+    assert {line["message"] for line in errors} == {"cannot reload API keys; keeping the previous ones"}
     assert all(str(keys) in line["reason"] for line in errors)
 
 
-def test_the_last_key_can_be_taken_away(guarded: Guarded) -> None:
+def test_last_key_can_be_removed(guarded: Guarded) -> None:
     service, keys = guarded
     write(keys, [])
     soon(lambda: search(service, APP) == 401)
 
 
-def test_the_log_has_names_and_no_secrets(guarded: Guarded) -> None:
+def test_log_has_key_names_but_no_secrets(guarded: Guarded) -> None:
     service, _ = guarded
     search(service, APP)
     search(service, "a-stranger's-secret")
@@ -90,7 +90,7 @@ def test_the_log_has_names_and_no_secrets(guarded: Guarded) -> None:
     assert not any(each["sha256"] in log for each in ENTRIES)
 
 
-def test_several_processes_read_them_all(releases: Path, tmp_path: Path) -> None:
+def test_all_workers_reload_keys(releases: Path, tmp_path: Path) -> None:
     keys = write(tmp_path / "keys.json", ENTRIES)
     with ServiceProcess(releases, TAUGATE_KEYS_FILE=str(keys), TAUGATE_WORKERS="2") as service:
         service.ready()

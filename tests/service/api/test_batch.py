@@ -1,4 +1,4 @@
-"""POST /search/batch answers each query as if it had come alone, in the order they came."""
+"""POST /search/batch returns the replies of single searches, in request order."""
 
 from typing import Any
 
@@ -34,13 +34,13 @@ def without_id(reply: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("queries", [QUESTIONS[:1], QUESTIONS[:40], MIXED, MIXED[::-1]], ids=len)
-def test_a_batch_equals_its_queries_one_by_one(service: ServiceProcess, queries: list[Any]) -> None:
+def test_batch_equals_single_searches(service: ServiceProcess, queries: list[Any]) -> None:
     singles = [each if isinstance(each, dict) else {"query": each} for each in queries]
     alone = [service.http.post("/search", json=body).json() for body in singles]
     together = batch(service, queries)
     assert [without_id(reply) for reply in together] == [without_id(reply) for reply in alone]
 
 
-def test_every_query_has_an_id_of_its_own(service: ServiceProcess) -> None:
+def test_batch_replies_have_distinct_ids(service: ServiceProcess) -> None:
     replies = [reply for _ in range(3) for reply in batch(service, [QUESTIONS[0]] * 20)]
     assert len({reply["query_id"] for reply in replies}) == 60

@@ -1,4 +1,4 @@
-"""Bodies of all requests together take no more memory than said, however many clients send most of one."""
+"""Request bodies together take no more memory than allowed, however many clients send large ones."""
 
 import asyncio
 from pathlib import Path
@@ -48,7 +48,7 @@ class Clients:
         return asyncio.ensure_future(self._limited(scope, receive, send))  # type: ignore[arg-type]
 
 
-def test_the_one_too_many_is_refused_and_there_is_room_again() -> None:
+def test_body_over_total_limit_is_refused() -> None:
     async def scenario() -> None:
         clients = Clients()
         slow = [clients.begin() for _ in range(MOST)]
@@ -63,7 +63,7 @@ def test_the_one_too_many_is_refused_and_there_is_room_again() -> None:
     asyncio.run(asyncio.wait_for(scenario(), 10))
 
 
-def test_one_key_leaves_room_for_the_others() -> None:
+def test_body_limit_per_key_spares_others() -> None:
     async def scenario() -> None:
         clients = Clients()
         greedy = [clients.begin("greedy") for _ in range(OF_A_KEY)]
@@ -77,7 +77,7 @@ def test_one_key_leaves_room_for_the_others() -> None:
     asyncio.run(asyncio.wait_for(scenario(), 10))
 
 
-def test_batches_of_one_key_are_few() -> None:
+def test_concurrent_batches_per_key_are_limited() -> None:
     async def scenario() -> None:
         clients = Clients()
         refused: list[Any] = []

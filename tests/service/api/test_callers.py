@@ -1,4 +1,4 @@
-"""Who hangs up before its turn is never encoded; who hangs up later costs no error."""
+"""Queries of disconnected clients are not encoded, and cause no errors for other clients."""
 
 import asyncio
 from pathlib import Path
@@ -37,7 +37,7 @@ class Caller:
         await app(scope, self.receive, self.send)
 
 
-def test_who_hangs_up_before_its_turn_is_never_encoded(releases: Path) -> None:
+def test_disconnected_queued_query_is_not_encoded(releases: Path) -> None:
     async def scenario(http: httpx.AsyncClient, retriever: Gated, app: FastAPI) -> None:
         first = asyncio.create_task(http.post("/search", json={"query": "permit"}))
         await until(lambda: depth_is(http, 1))
@@ -57,7 +57,7 @@ def test_who_hangs_up_before_its_turn_is_never_encoded(releases: Path) -> None:
     with_gate(releases, scenario)
 
 
-def test_who_hangs_up_at_work_leaves_the_others_their_answers(releases: Path) -> None:
+def test_disconnect_while_encoding_spares_others(releases: Path) -> None:
     async def scenario(http: httpx.AsyncClient, retriever: Gated, app: FastAPI) -> None:
         caller = Caller("gone at work")
         asked = asyncio.create_task(caller.ask(app))
@@ -73,7 +73,7 @@ def test_who_hangs_up_at_work_leaves_the_others_their_answers(releases: Path) ->
     with_gate(releases, scenario)
 
 
-def test_who_stays_is_answered(releases: Path) -> None:
+def test_connected_client_gets_reply(releases: Path) -> None:
     async def scenario(http: httpx.AsyncClient, retriever: Gated, app: FastAPI) -> None:
         retriever.gate.set()
         caller = Caller("permit")

@@ -1,4 +1,4 @@
-"""Every bad request gets its status, its stable code and a message that helps, in the one shape, without its text."""
+"""Every bad request gets its status, its stable code and a helpful message that does not quote the query."""
 
 import json
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "long unknown field": ({"x" * 60_000: 3}, "Extra inputs are not permitted"),
 }
 ELSEWHERE = [("GET", "/nope", 404, "not_found", "/nope"), ("GET", "/docs", 404, "not_found", "/openapi.json")] + [
-    (method, path, 405, "method_not_allowed", f"{path} does not take {method}")
+    (method, path, 405, "method_not_allowed", f"{path} does not support {method}")
     for method, path in [("GET", "/search"), ("PUT", "/search/batch"), ("DELETE", "/release"), ("POST", "/livez")]
 ]
 
@@ -77,18 +77,18 @@ def check(reply: httpx.Response, status: int, code: str, fragment: str) -> None:
 
 @pytest.mark.parametrize("content", NOT_JSON.values(), ids=NOT_JSON.keys())
 @pytest.mark.parametrize("path", ["/search", "/search/batch"])
-def test_what_is_not_json(strict: httpx.Client, path: str, content: bytes) -> None:
+def test_malformed_json_is_400(strict: httpx.Client, path: str, content: bytes) -> None:
     check(strict.post(path, content=content, headers=JSON), 400, "bad_json", "the body ")
 
 
 @pytest.mark.parametrize(("fields", "fragment"), INVALID.values(), ids=INVALID.keys())
-def test_json_that_cannot_be_answered(strict: httpx.Client, fields: dict[str, Any], fragment: str) -> None:
+def test_invalid_field_is_422(strict: httpx.Client, fields: dict[str, Any], fragment: str) -> None:
     single = {"query": PRIVATE} | fields
     check(strict.post("/search", content=json.dumps(single), headers=JSON), 422, "invalid", fragment)
 
 
 @pytest.mark.parametrize("fields", [fields for fields, _ in INVALID.values()], ids=INVALID.keys())
-def test_the_same_in_a_batch(strict: httpx.Client, fields: dict[str, Any]) -> None:
+def test_invalid_batch_query_is_422(strict: httpx.Client, fields: dict[str, Any]) -> None:
     batch = {"queries": [PRIVATE, {"query": PRIVATE} | fields]}
     reply = strict.post("/search/batch", content=json.dumps(batch), headers=JSON)
     assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid")
@@ -96,33 +96,35 @@ def test_the_same_in_a_batch(strict: httpx.Client, fields: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("query", ["", 7, {"query": ""}, {"query": "permit", "k": 0}, {"query": "permit", "top_k": 1}])
-def test_a_batch_names_the_query_and_no_python_function(strict: httpx.Client, query: Any) -> None:
+def test_batch_error_names_query(strict: httpx.Client, query: Any) -> None:
     message = strict.post("/search/batch", json={"queries": [PRIVATE, query]}).json()["error"]["message"]
     assert message.startswith("queries.1")
     assert "require_text" not in message
 
 
 @pytest.mark.parametrize("body", [{"queries": []}, {"queries": PRIVATE}, {"query": PRIVATE}, {}, [], PRIVATE, None])
-def test_what_is_no_batch(strict: httpx.Client, body: Any) -> None:
+def test_malformed_batch_is_422(strict: httpx.Client, body: Any) -> None:
     check(strict.post("/search/batch", content=json.dumps(body), headers=JSON), 422, "invalid", "")
 
 
 @pytest.mark.parametrize("headers", [{}, {"Content-Type": "text/plain"}])
-def test_json_that_is_not_declared(strict: httpx.Client, headers: dict[str, str]) -> None:
+def test_undeclared_json_is_422(strict: httpx.Client, headers: dict[str, str]) -> None:
     reply = strict.post("/search", content=json.dumps({"query": PRIVATE}), headers=headers)
     check(reply, 422, "invalid", "Content-Type: application/json")
 
 
 @pytest.mark.parametrize(("method", "path", "status", "code", "fragment"), ELSEWHERE)
-def test_what_is_not_there(strict: httpx.Client, method: str, path: str, status: int, code: str, fragment: str) -> None:
+def test_unknown_path_or_method(
+    strict: httpx.Client, method: str, path: str, status: int, code: str, fragment: str
+) -> None:
     check(strict.request(method, path), status, code, fragment)
 
 
-def test_a_batch_of_countless_items_is_refused_before_any_is_looked_at(strict: httpx.Client) -> None:
+def test_huge_batch_is_refused_unread(strict: httpx.Client) -> None:
     for item in ("{}", '"a"'):
         content = f'{{"queries": [{",".join([item] * 200_000)}]}}'
         check(strict.post("/search/batch", content=content, headers=JSON), 413, "too_large", "more queries")
 
 
-def test_nothing_redirects_to_where_a_header_says(strict: httpx.Client) -> None:
+def test_trailing_slash_does_not_redirect(strict: httpx.Client) -> None:
     check(strict.post("/search/", json={"query": "a"}, headers={"Host": "203.0.113.1"}), 404, "not_found", "/search/")

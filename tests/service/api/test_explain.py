@@ -1,4 +1,4 @@
-"""POST /explain: what /search does with a document, admitted like a search, and within what the key may see."""
+"""POST /explain agrees with /search, is authorized like a search, and stays within the filter of the key."""
 
 import asyncio
 import threading
@@ -51,7 +51,7 @@ def of_category(release: Release, category: str, *, same: bool) -> str:
     return next(each.id for each in release.documents if (each.metadata["category"] == category) == same)
 
 
-def test_it_says_of_each_document_what_the_search_says(service: ServiceProcess) -> None:
+def test_explain_agrees_with_search(service: ServiceProcess) -> None:
     for fields in ({}, {"k": 3, "min_results": 2}, {"threshold": 0.4}, {"filter": {"category": "bygglov"}, "k": 8}):
         kept = service.http.post("/search", json={"query": QUERY, **fields}).json()
         every = {"threshold": -2.0, "k": 30, "min_results": 0}
@@ -71,7 +71,7 @@ def test_it_says_of_each_document_what_the_search_says(service: ServiceProcess) 
             assert (said["rule"] == "min_results") == below
 
 
-def test_an_unknown_document_is_404(service: ServiceProcess) -> None:
+def test_unknown_document_is_404(service: ServiceProcess) -> None:
     reply = ask(service, "nowhere")
     assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
     assert reply.json()["error"]["message"] == "document_id: the release has no document with the id 'nowhere'"
@@ -88,13 +88,13 @@ def test_an_unknown_document_is_404(service: ServiceProcess) -> None:
         ({"include_text": False}, "include_text"),
     ],
 )
-def test_what_it_cannot_do_is_422(service: ServiceProcess, fields: dict[str, Any], named: str) -> None:
+def test_unsupported_explain_field_is_422(service: ServiceProcess, fields: dict[str, Any], named: str) -> None:
     reply = service.http.post("/explain", json={"query": QUERY, "document_id": "x", **fields})
     assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid")
     assert named in reply.json()["error"]["message"]
 
 
-def test_it_is_no_traffic(service: ServiceProcess, release: Release) -> None:
+def test_explain_is_not_counted_as_traffic(service: ServiceProcess, release: Release) -> None:
     """Neither results nor caches, drift or encoding count it; its own stage does."""
     body = {"query": "explained for the first time", "document_id": release.documents[0].id}
     assert moved(service, "/explain", body) == {
@@ -104,17 +104,17 @@ def test_it_is_no_traffic(service: ServiceProcess, release: Release) -> None:
     }
 
 
-def test_it_needs_the_scope_of_a_search(guarded: ServiceProcess, release: Release) -> None:
+def test_explain_needs_search_scope(guarded: ServiceProcess, release: Release) -> None:
     name = release.documents[0].id
     assert [ask(guarded, name, key).status_code for key in (None, OTHER, PLAIN)] == [401, 403, 200]
 
 
-def test_the_rate_of_the_key_is_charged(guarded: ServiceProcess, release: Release) -> None:
+def test_explain_is_charged_to_rate(guarded: ServiceProcess, release: Release) -> None:
     statuses = [ask(guarded, release.documents[0].id, SLOW).status_code for _ in range(2)]
     assert statuses == [200, 429]
 
 
-def test_a_key_learns_nothing_of_what_its_filter_hides(guarded: ServiceProcess, release: Release) -> None:
+def test_explain_reveals_nothing_outside_filter(guarded: ServiceProcess, release: Release) -> None:
     hidden, seen = (of_category(release, "bygglov", same=same) for same in (False, True))
     nothing = {"rank", "ranked", "score", "relevance", "compared", "threshold", "truncated", "id"}
     for fields in ({}, {"filter": {"category": "bygglov"}}, {"threshold": -2.0, "k": 50, "min_results": 50}):
@@ -136,7 +136,7 @@ def service_reply(service: ServiceProcess, document_id: str, **fields: Any) -> d
     return dict(ask(service, document_id, PLAIN, **fields).json())
 
 
-def test_explanations_do_not_fill_the_queue(releases: Path, release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explanations_do_not_fill_queue(releases: Path, release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
     held = threading.Event()
 
     def slow(*arguments: Any) -> Explanation:

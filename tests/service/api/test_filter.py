@@ -1,4 +1,4 @@
-"""POST /search with a filter: the top-K within it, to the bit, and one message for each way to get it wrong."""
+"""POST /search with a filter: the exact top-K within it, and a message for each invalid filter."""
 
 import json
 import shutil
@@ -111,17 +111,21 @@ def tags_of(metadata: dict[str, Any]) -> list[str]:
     return tags if isinstance(tags, list) else [tags]
 
 
-def test_tags_are_shown_as_they_were_written(filtering: ServiceProcess) -> None:
+def test_tags_keep_their_order(filtering: ServiceProcess) -> None:
     shown = [
         each["metadata"]["tags"] for each in search(filtering, filter={"tags": "odd"}, threshold=KEEP_ALL)["results"]
     ]
     assert shown and all(tags[0] == "odd" and tags[1].startswith("tag") for tags in shown)
 
 
-@pytest.mark.parametrize(("wanted", "meets"), FILTERS, ids=[json.dumps(wanted)[:40] for wanted, _ in FILTERS])
-def test_the_top_k_within(filtering: ServiceProcess, release: Release, wanted: dict[str, Any], meets: Any) -> None:
+@pytest.mark.parametrize(
+    ("query_filter", "meets"), FILTERS, ids=[json.dumps(query_filter)[:40] for query_filter, _ in FILTERS]
+)
+def test_filtered_top_k_equals_brute_force(
+    filtering: ServiceProcess, release: Release, query_filter: dict[str, Any], meets: Any
+) -> None:
     for k in (1, 5, 100):
-        reply = search(filtering, filter=wanted, k=k, threshold=KEEP_ALL)
+        reply = search(filtering, filter=query_filter, k=k, threshold=KEEP_ALL)
         expected = brute_force(release, meets, k)
         assert [(result["id"], result["score"]) for result in reply["results"]] == expected
         assert reply["considered"] == len(expected)
@@ -130,17 +134,15 @@ def test_the_top_k_within(filtering: ServiceProcess, release: Release, wanted: d
         assert all(meets(result["metadata"]) for result in reply["results"])
 
 
-def test_no_filter_is_an_empty_one(filtering: ServiceProcess) -> None:
+def test_empty_filter_equals_no_filter(filtering: ServiceProcess) -> None:
     whole = search(filtering)
-    for wanted in (None, {}):
-        reply = search(filtering, filter=wanted)
+    for query_filter in (None, {}):
+        reply = search(filtering, filter=query_filter)
         assert reply | {"query_id": ""} == whole | {"query_id": ""}
         assert reply["calibrated"]
 
 
-def test_within_a_filter_the_threshold_holds_and_its_evidence_does_not(
-    filtering: ServiceProcess, release: Release
-) -> None:
+def test_filtered_search_is_not_calibrated(filtering: ServiceProcess, release: Release) -> None:
     reply = search(filtering, filter={"år": "z"}, k=5)
     assert not reply["calibrated"]
     assert reply["threshold"] == release.retriever.policy.threshold
@@ -148,7 +150,7 @@ def test_within_a_filter_the_threshold_holds_and_its_evidence_does_not(
     assert reply["considered"] == reply["dropped"] + len(reply["results"]) == 5
 
 
-def test_nothing_matches(filtering: ServiceProcess) -> None:
+def test_filter_without_matches_returns_reason(filtering: ServiceProcess) -> None:
     before = scrape(filtering)
     reply = search(filtering, filter={"category": "nowhere"}, min_results=2)
     assert (reply["results"], reply["considered"], reply["dropped"], reply["best_score"]) == ([], 0, 0, None)
@@ -159,8 +161,10 @@ def test_nothing_matches(filtering: ServiceProcess) -> None:
     assert counted["taugate_results_total{kept}"] == counted["taugate_results_total{dropped}"] == 0
 
 
-def test_each_query_of_a_batch_has_its_own(filtering: ServiceProcess) -> None:
-    queries: list[Any] = [{"query": QUERY, "filter": wanted, "k": 3, "threshold": KEEP_ALL} for wanted, _ in FILTERS]
+def test_batch_queries_have_own_filters(filtering: ServiceProcess) -> None:
+    queries: list[Any] = [
+        {"query": QUERY, "filter": query_filter, "k": 3, "threshold": KEEP_ALL} for query_filter, _ in FILTERS
+    ]
     reply = filtering.http.post("/search/batch", json={"queries": [QUERY, *queries]})
     alone = [search(filtering), *(search(filtering, **query) for query in queries)]
     names = ("results", "considered", "reason", "calibrated", "best_score")
@@ -235,18 +239,18 @@ WRONG: dict[str, tuple[Any, str]] = {
     "unknown and negated": ({"$not": {"zebra": 1}}, "filter: no document has the field zebra"),
     "tags and negated bounds": ({"$not": {"tags": {"lt": 1}}}, "filter: tags holds lists of strings"),
     "many conditions": ({"$or": [{"year": number} for number in range(17)]}, "filter: has 18 conditions, at most 16"),
-    "nested too deep": (nested(40), "filter: is nested too deep, at most 16 levels"),
+    "nested too deep": (nested(40), "filter: is nested too deeply, at most 16 levels"),
     "many fields": ({str(number): 1 for number in range(17)}, "filter: has 17 fields, at most 16"),
     "many values": ({"year": NUMBERS}, "filter: year: 257 values, at most 256"),
     "many values in all": ({"year": NUMBERS[:200], "år": NUMBERS[:57]}, "filter: has 257 values, at most 256"),
 }
 
 
-@pytest.mark.parametrize(("wanted", "message"), WRONG.values(), ids=WRONG.keys())
-def test_what_cannot_be_asked(filtering: ServiceProcess, wanted: Any, message: str) -> None:
+@pytest.mark.parametrize(("query_filter", "message"), WRONG.values(), ids=WRONG.keys())
+def test_invalid_filter_is_422(filtering: ServiceProcess, query_filter: Any, message: str) -> None:
     for path, body, name in (
-        ("/search", {"query": QUERY, "filter": wanted}, ""),
-        ("/search/batch", {"queries": [QUERY, {"query": QUERY, "filter": wanted}]}, "queries.1."),
+        ("/search", {"query": QUERY, "filter": query_filter}, ""),
+        ("/search/batch", {"queries": [QUERY, {"query": QUERY, "filter": query_filter}]}, "queries.1."),
     ):
         reply = filtering.http.post(path, content=json.dumps(body), headers=JSON)
         error = reply.json()["error"]
@@ -256,14 +260,14 @@ def test_what_cannot_be_asked(filtering: ServiceProcess, wanted: Any, message: s
         assert len(error["message"]) < 300
 
 
-def test_an_integer_is_read_as_in_a_corpus() -> None:
+def test_filter_integers_equal_corpus_integers() -> None:
     for text in ("1" + "0" * 30, "-9223372036854775809", "18446744073709551616", "9007199254740993", "1e3"):
         in_corpus = orjson.loads(text)
         assert read_filter({"n": json.loads(text)}) == (OneOf.of("n", in_corpus),)
         assert read_filter({"n": {"gte": json.loads(text)}}) == (Range("n", gte=in_corpus),)
 
 
-def test_as_many_as_may_be_asked(filtering: ServiceProcess, release: Release) -> None:
+def test_filter_of_maximum_size_works(filtering: ServiceProcess, release: Release) -> None:
     years = [1990 + number / 2 for number in range(256)]
     assert (
         search(filtering, filter={"year": years}, k=5, threshold=KEEP_ALL)["results"]
@@ -272,7 +276,7 @@ def test_as_many_as_may_be_asked(filtering: ServiceProcess, release: Release) ->
     assert len(release.metadata.columns) == 6
 
 
-def test_documents_without_metadata_cannot_be_filtered(rich: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
+def test_documents_without_metadata_refuse_filters(rich: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
     data = shutil.copytree(sample, tmp_path / "data")
     lines = [json.loads(line) for line in (data / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
     plain = [json.dumps({name: line[name] for name in ("_id", "text")}) for line in lines]
@@ -284,11 +288,11 @@ def test_documents_without_metadata_cannot_be_filtered(rich: Path, sample: Path,
     with ServiceProcess(releases) as process:
         reply = process.ready().http.post("/search", json={"query": QUERY, "filter": {"category": "bygglov"}})
         assert reply.status_code == 422
-        assert reply.json()["error"]["message"] == ("filter: the documents have no metadata; leave it out")
+        assert reply.json()["error"]["message"] == ("filter: the documents have no metadata; remove the filter")
         assert search(process, filter={})["results"]
 
 
-def test_a_release_knows_what_its_documents_say(release: Release) -> None:
+def test_release_metadata_equals_documents(release: Release) -> None:
     for value in ("bygglov", "nowhere"):
         expected = [document.metadata["category"] == value for document in release.documents]
         assert release.metadata.where((OneOf.of("category", value),)).tolist() == expected

@@ -1,4 +1,4 @@
-"""POST /search with group_by: documents are counted and each is shown by its best passage, cached or not."""
+"""POST /search with group_by: documents are counted, each with its best passage, cached or not."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from taugate.retrieval.release.reader import Release, load
 from tests.chunked_release import write_chunked_release
 from tests.prometheus_process import until
 from tests.redis_process import RedisProcess
-from tests.service.drift.traffic import Hurried
+from tests.service.drift.traffic import FastDriftService
 from tests.service.test_metrics import SEARCHED, moved, scrape
 from tests.service_process import ServiceProcess
 
@@ -55,7 +55,7 @@ def without_id(reply: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("k", [1, 3, 10, 100])
-def test_it_shows_the_best_passage_of_each_document(grouping: ServiceProcess, release: Release, k: int) -> None:
+def test_grouping_returns_best_passages(grouping: ServiceProcess, release: Release, k: int) -> None:
     for query in QUERIES:
         best: dict[str, tuple[str, float]] = {}
         for passage, score in listed(release, query):
@@ -72,7 +72,7 @@ def test_it_shows_the_best_passage_of_each_document(grouping: ServiceProcess, re
         assert cut["best_score"] == found[0][1][1]
 
 
-def test_single_searches_count_passages(grouping: ServiceProcess, release: Release) -> None:
+def test_ungrouped_search_counts_passages(grouping: ServiceProcess, release: Release) -> None:
     for query in QUERIES:
         results = search(grouping, query, k=10, threshold=KEEP_ALL)["results"]
         expected = [(each.id, each.document_id) for each, _ in listed(release, query)[:10]]
@@ -80,7 +80,7 @@ def test_single_searches_count_passages(grouping: ServiceProcess, release: Relea
         assert search(grouping, query, k=10, threshold=KEEP_ALL, group_by=None)["results"] == results
 
 
-def test_it_has_a_reply_of_its_own_in_the_cache_and_in_a_batch(grouping: ServiceProcess) -> None:
+def test_grouped_reply_is_cached_separately(grouping: ServiceProcess) -> None:
     bodies = [{"k": 50, "group_by": group, "threshold": KEEP_ALL, "query": QUERIES[0]} for group in ("document", None)]
     grouped, plain = (search(grouping, **body) for body in bodies)
     assert [each["id"] for each in grouped["results"]] != [each["id"] for each in plain["results"]]
@@ -88,27 +88,27 @@ def test_it_has_a_reply_of_its_own_in_the_cache_and_in_a_batch(grouping: Service
     assert [without_id(each) for each in batch] == [without_id(each) for each in (grouped, plain)] * 2
 
 
-def test_the_calibration_speaks_for_passages(grouping: ServiceProcess) -> None:
+def test_grouped_search_is_calibrated_for_k_one(grouping: ServiceProcess) -> None:
     replies = [search(grouping, QUERIES[0], k=k, group_by="document") for k in (1, 2, 5)]
     assert [reply["calibrated"] for reply in replies] == [True, False, False]
 
 
-def test_only_document_is_a_group(grouping: ServiceProcess) -> None:
+def test_unknown_group_is_refused(grouping: ServiceProcess) -> None:
     reply = grouping.http.post("/search", json={"query": "x", "group_by": "page"})
     assert reply.status_code == 422
     assert "group_by" in reply.json()["error"]["message"]
 
 
-def test_documents_are_counted(grouping: ServiceProcess) -> None:
+def test_metrics_count_grouped_documents(grouping: ServiceProcess) -> None:
     body = {"query": "asked once, in groups", "k": 9, "group_by": "document", "threshold": KEEP_ALL}
     assert moved(grouping, "/search", body) == SEARCHED | {"results_total{kept}": 9}
 
 
-def test_drift_is_told_of_the_passages(chunks: Path) -> None:
+def test_drift_observes_passages_when_grouped(chunks: Path) -> None:
     """The same query, grouped or not, moves the similarities that drift is watched by in the same way."""
     name = "taugate_similarity_%s{topk}"
     sums = []
-    with Hurried(chunks) as service:
+    with FastDriftService(chunks) as service:
         service.ready()
         for number, group in enumerate(("document", None), 1):
             search(service, QUERIES[0], k=9, group_by=group)
@@ -117,14 +117,14 @@ def test_drift_is_told_of_the_passages(chunks: Path) -> None:
     assert sums[1] == pytest.approx(2 * sums[0], rel=1e-6)
 
 
-def test_without_chunks_it_is_the_plain_search(service: ServiceProcess) -> None:
+def test_grouping_without_chunks_changes_nothing(service: ServiceProcess) -> None:
     for query in QUERIES:
         for fields in ({}, {"k": 20, "threshold": 0.2}, {"k": 3, "min_results": 3}):
             plain, grouped = (search(service, query, group_by=group, **fields) for group in (None, "document"))
             assert without_id(plain) == without_id(grouped)
 
 
-def test_a_result_is_judged_by_its_own_id_or_its_documents(grouping: ServiceProcess) -> None:
+def test_feedback_accepts_chunk_or_document_id(grouping: ServiceProcess) -> None:
     for name in ("id", "document_id"):
         reply = search(grouping, QUERIES[1], k=5, group_by="document", threshold=KEEP_ALL)
         chunk = next(each for each in reply["results"] if each["id"] != each["document_id"])
@@ -133,7 +133,7 @@ def test_a_result_is_judged_by_its_own_id_or_its_documents(grouping: ServiceProc
         assert judged == ["accepted", "repeated"]
 
 
-def test_replicas_share_the_vector_and_no_list(chunks: Path, tmp_path: Path) -> None:
+def test_replicas_share_only_grouped_vector(chunks: Path, tmp_path: Path) -> None:
     with RedisProcess(tmp_path) as redis:
         for grouped in (True, False):
             fields = {"k": 6, "threshold": KEEP_ALL} | ({"group_by": "document"} if grouped else {})

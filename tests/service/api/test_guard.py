@@ -1,4 +1,4 @@
-"""Who may ask for what; decided before a body is read, and for every path there is."""
+"""Authorization of every path, before the body is read."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ def said(reply: httpx.Response) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(("method", "path", "key"), CLOSED)
-def test_each_scope_opens_its_paths_and_no_other(guarded: FastAPI, method: str, path: str, key: str) -> None:
+def test_scope_opens_only_its_paths(guarded: FastAPI, method: str, path: str, key: str) -> None:
     nothing = ask(guarded, method, path)
     assert said(nothing) == (401, "unauthorized")
     assert nothing.headers["WWW-Authenticate"] == "Bearer"
@@ -60,14 +60,14 @@ def test_each_scope_opens_its_paths_and_no_other(guarded: FastAPI, method: str, 
         assert ask(guarded, method, path, headers=headers, json={"query": "a"}).status_code in PASSED | {422}
 
 
-def test_any_key_may_see_the_release(guarded: FastAPI) -> None:
+def test_release_needs_any_key(guarded: FastAPI) -> None:
     assert said(ask(guarded, "GET", "/release")) == (401, "unauthorized")
     for key in OTHERS:
         assert said(ask(guarded, "GET", "/release", headers=bearer(key))) == (503, "not_ready")
 
 
 @pytest.mark.parametrize("path", OPEN)
-def test_probes_and_the_description_need_no_key(guarded: FastAPI, path: str) -> None:
+def test_public_paths_need_no_key(guarded: FastAPI, path: str) -> None:
     assert ask(guarded, "GET", path).status_code in PASSED
 
 
@@ -84,27 +84,27 @@ def test_probes_and_the_description_need_no_key(guarded: FastAPI, path: str) -> 
         bearer(ENTRIES[0]["sha256"]),
     ],
 )
-def test_what_is_no_key(guarded: FastAPI, headers: dict[str, Any]) -> None:
+def test_malformed_key_is_401(guarded: FastAPI, headers: dict[str, Any]) -> None:
     assert said(ask(guarded, "POST", "/search", headers=headers)) == (401, "unauthorized")
 
 
-def test_an_expired_key(guarded: FastAPI) -> None:
+def test_expired_key_is_401(guarded: FastAPI) -> None:
     reply = ask(guarded, "POST", "/search", headers=bearer(OLD))
     assert said(reply) == (401, "unauthorized")
     assert "expired" in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ["/search%0A", "/admin/reload%0A", "/metrics%0A", "/search/", "//search", "/%73earch"])
-def test_no_spelling_of_a_path_leads_around_it(guarded: FastAPI, path: str) -> None:
+def test_odd_path_spelling_is_guarded(guarded: FastAPI, path: str) -> None:
     assert ask(guarded, "POST", path, json={"query": "a"}).status_code in (401, 404)
     assert ask(guarded, "GET", path).status_code in (401, 404)
 
 
-def test_a_path_that_is_none_needs_no_key(guarded: FastAPI) -> None:
+def test_unknown_path_is_404_without_key(guarded: FastAPI) -> None:
     assert said(ask(guarded, "GET", "/nope")) == (404, "not_found")
 
 
-def test_every_route_has_a_rule(guarded: FastAPI) -> None:
+def test_every_route_has_rule(guarded: FastAPI) -> None:
     def paths(routes: list[Any]) -> set[str]:
         return {route.path for route in routes if hasattr(route, "path")}
 
@@ -117,7 +117,7 @@ def test_every_route_has_a_rule(guarded: FastAPI) -> None:
             assert ("401" in operation["responses"]) == (path not in OPEN)
 
 
-def test_the_decision_comes_before_the_body(guarded: FastAPI) -> None:
+def test_refusal_does_not_read_body(guarded: FastAPI) -> None:
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -132,7 +132,7 @@ def test_the_decision_comes_before_the_body(guarded: FastAPI) -> None:
     assert sent[0]["status"] == 401
 
 
-def test_without_keys_all_is_open_but_administration() -> None:
+def test_admin_is_closed_without_keys() -> None:
     unguarded = app()
     for method, path, _ in CLOSED:
         reply = ask(unguarded, method, path, json={"query": "a"})
@@ -143,14 +143,14 @@ def test_without_keys_all_is_open_but_administration() -> None:
             assert reply.status_code in PASSED | {422}
 
 
-def test_keys_from_the_environment_beside_a_file(tmp_path: Path) -> None:
+def test_keys_from_environment_and_file_combine(tmp_path: Path) -> None:
     file = write(tmp_path / "keys.json", ENTRIES[:1])
     both = app(keys_file=file, keys=SecretStr(json.dumps(ENTRIES[1:])))
     for key, path in ((APP, "/search"), (OPS, "/admin/reload")):
         assert ask(both, "POST", path, headers=bearer(key)).status_code not in (401, 403)
 
 
-def test_no_keys_in_the_file_lets_nobody_in(tmp_path: Path) -> None:
+def test_empty_key_file_refuses_all(tmp_path: Path) -> None:
     closed = app(keys_file=write(tmp_path / "keys.json", []))
     assert said(ask(closed, "POST", "/search", headers=bearer(APP))) == (401, "unauthorized")
 
@@ -158,9 +158,7 @@ def test_no_keys_in_the_file_lets_nobody_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "headers"), [("GET", "/livez", {}), ("GET", "/nope", {}), ("POST", "/search", {})]
 )
-def test_every_reply_has_the_security_headers(
-    guarded: FastAPI, method: str, path: str, headers: dict[str, str]
-) -> None:
+def test_every_reply_has_security_headers(guarded: FastAPI, method: str, path: str, headers: dict[str, str]) -> None:
     reply = ask(guarded, method, path, headers=headers | {"Origin": "https://evil.example"})
     assert reply.headers["Cache-Control"] == "no-store"
     assert reply.headers["X-Content-Type-Options"] == "nosniff"

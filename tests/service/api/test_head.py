@@ -1,4 +1,4 @@
-"""HEAD is answered as GET is, without the body."""
+"""HEAD replies equal GET replies without the body."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ def _headers(reply: httpx.Response, changing: set[str] = _CHANGING) -> dict[str,
     return {name: value for name, value in reply.headers.items() if name not in changing}
 
 
-def test_paths_of_this_file_are_all_that_take_get(guarded: ServiceProcess) -> None:
+def test_tested_paths_cover_all_get_paths(guarded: ServiceProcess) -> None:
     described = guarded.http.get("/openapi.json").json()["paths"]
     assert {path for path, operations in described.items() if "get" in operations} | {"/openapi.json"} == {
         *_PUBLIC,
@@ -36,7 +36,7 @@ def test_paths_of_this_file_are_all_that_take_get(guarded: ServiceProcess) -> No
 
 
 @pytest.mark.parametrize("path", [*_PUBLIC, *_SCOPED])
-def test_head_has_status_and_headers_of_get_and_no_body(guarded: ServiceProcess, path: str) -> None:
+def test_head_equals_get_without_body(guarded: ServiceProcess, path: str) -> None:
     headers = bearer(_SCOPED[path]) if path in _SCOPED else {}
     get, head = (guarded.http.request(method, path, headers=headers) for method in ("GET", "HEAD"))
     assert (head.status_code, head.content) == (200, b"")
@@ -47,9 +47,7 @@ def test_head_has_status_and_headers_of_get_and_no_body(guarded: ServiceProcess,
 
 @pytest.mark.parametrize("path", [*_SCOPED, "/search", "/nothing", "/admin/nothing"])
 @pytest.mark.parametrize("headers", [{}, bearer(OPS), bearer("unknown")], ids=["no key", "other scope", "unknown key"])
-def test_head_without_the_right_key_is_refused_as_get_is(
-    guarded: ServiceProcess, path: str, headers: dict[str, str]
-) -> None:
+def test_head_without_key_is_refused(guarded: ServiceProcess, path: str, headers: dict[str, str]) -> None:
     get, head = (guarded.http.request(method, path, headers=headers) for method in ("GET", "HEAD"))
     assert (head.status_code, head.content) == (get.status_code, b"")
     assert _headers(head, {*_CHANGING, "content-length"}) == _headers(get, {*_CHANGING, "content-length"})
@@ -57,23 +55,23 @@ def test_head_without_the_right_key_is_refused_as_get_is(
 
 @pytest.mark.parametrize("path", ["/livez", "/openapi.json", "/playground/app.js"])
 @pytest.mark.parametrize("method", ["POST", "DELETE", "OPTIONS"])
-def test_allow_of_405_lists_head_beside_get(guarded: ServiceProcess, method: str, path: str) -> None:
+def test_allow_header_lists_head(guarded: ServiceProcess, method: str, path: str) -> None:
     reply = guarded.http.request(method, path)
     assert (reply.status_code, reply.headers["allow"]) == (405, "GET, HEAD")
 
 
-def test_allow_of_405_lists_no_head_without_get(guarded: ServiceProcess) -> None:
+def test_allow_header_of_post_omits_head(guarded: ServiceProcess) -> None:
     for method in ("GET", "HEAD"):
         reply = guarded.http.request(method, "/search", headers=bearer(APP))
         assert (reply.status_code, reply.headers["allow"]) == (405, "POST")
 
 
-def test_head_for_a_file_that_has_not_changed_is_304(guarded: ServiceProcess) -> None:
+def test_head_of_unchanged_file_is_304(guarded: ServiceProcess) -> None:
     tag = guarded.http.head("/playground").headers["etag"]
     assert guarded.http.head("/playground", headers={"If-None-Match": tag}).status_code == 304
 
 
-def test_head_on_a_kept_connection_leaves_it_usable(guarded: ServiceProcess) -> None:
+def test_head_keeps_connection_usable(guarded: ServiceProcess) -> None:
     """Bytes of a body would be taken for the next reply."""
     one = b" /livez HTTP/1.1\r\nHost: localhost\r\n"
     with connected(guarded, b"HEAD" + one + b"\r\nGET" + one + b"Connection: close\r\n\r\n") as connection:
@@ -82,7 +80,7 @@ def test_head_on_a_kept_connection_leaves_it_usable(guarded: ServiceProcess) -> 
     assert get.endswith(b'{"status":"alive"}')
 
 
-def test_head_is_counted_under_its_route(guarded: ServiceProcess) -> None:
+def test_head_is_counted_by_route(guarded: ServiceProcess) -> None:
     counted = 'taugate_requests_total{code="200",route="/livez"}'
 
     def count() -> float:

@@ -1,4 +1,4 @@
-"""A limit lets through what is exactly at it and refuses one more, before it is all in memory."""
+"""Limits accept requests that are exactly at them and refuse larger ones, before they are in memory."""
 
 import json
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def code(reply: httpx.Response) -> str:
     ("path", "limit", "setting"),
     [("/search", BODY_LIMIT // 2, "TAUGATE_MAX_BODY_BYTES"), ("/search/batch", BODY_LIMIT, "TAUGATE_MAX_BATCH_BYTES")],
 )
-def test_a_body_over_the_limit(strict: httpx.Client, path: str, limit: int, setting: str, chunked: bool) -> None:
+def test_body_over_limit_is_413(strict: httpx.Client, path: str, limit: int, setting: str, chunked: bool) -> None:
     for size, status in ((limit, 200), (limit + 1, 413), (100 * limit, 413)):
         content = padded(path, size)
         reply = strict.post(path, content=in_pieces(content) if chunked else content, headers=JSON)
@@ -51,14 +51,14 @@ def test_a_body_over_the_limit(strict: httpx.Client, path: str, limit: int, sett
     assert f"over {limit} bytes ({setting})" in reply.json()["error"]["message"]
 
 
-def test_a_batch_over_the_limit(strict: httpx.Client) -> None:
+def test_batch_over_limit_is_413(strict: httpx.Client) -> None:
     assert strict.post("/search/batch", json={"queries": ["permit"] * 3}).status_code == 200
     reply = strict.post("/search/batch", json={"queries": ["permit"] * 4})
     assert (reply.status_code, code(reply)) == (413, "too_large")
     assert "4 queries, at most 3 per request (TAUGATE_MAX_BATCH)" in reply.json()["error"]["message"]
 
 
-def test_k_and_query_at_their_limits(strict: httpx.Client) -> None:
+def test_k_and_query_limits(strict: httpx.Client) -> None:
     reply = strict.post("/search", json={"query": "å" * 100, "k": 10})
     assert (reply.status_code, reply.json()["considered"]) == (200, 10)
     assert strict.post("/search", json={"query": "å" * 101}).status_code == 422

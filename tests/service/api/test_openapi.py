@@ -1,4 +1,4 @@
-"""The committed description of the API is the one the code gives, and what is sent of it was written once."""
+"""docs/openapi.json is current, and the served document is serialized once."""
 
 import asyncio
 from http import HTTPStatus
@@ -16,11 +16,11 @@ from taugate.service.settings import Settings
 COMMITTED = Path(__file__).parents[3] / "docs" / "openapi.json"
 
 
-def test_the_committed_document_is_up_to_date() -> None:
+def test_committed_openapi_is_current() -> None:
     assert orjson.loads(COMMITTED.read_bytes()) == openapi_document(), "the API changed; run: make openapi"
 
 
-def test_descriptions_of_errors_are_the_same_on_every_python_version() -> None:
+def test_error_descriptions_ignore_python_version() -> None:
     """The phrases of Python's HTTPStatus are not: 3.13 calls 413 "Content Too Large"."""
     phrases = {status.phrase for status in HTTPStatus if status >= 400} | {"Content Too Large", "Unprocessable Content"}
     for path in openapi_document()["paths"].values():
@@ -28,7 +28,7 @@ def test_descriptions_of_errors_are_the_same_on_every_python_version() -> None:
             assert phrases.isdisjoint(reply["description"] for reply in operation["responses"].values())
 
 
-def test_each_path_is_routed_once_and_each_operation_has_a_short_name() -> None:
+def test_operations_have_unique_short_names() -> None:
     app = create_app(Settings(releases=Path("releases")))
     posts = [route.path for route in app.routes if "POST" in (getattr(route, "methods", None) or ())]  # type: ignore[attr-defined]  # of the routes that have one
     assert sorted(posts) == ["/explain", "/feedback", "/search", "/search/batch"], (
@@ -41,7 +41,7 @@ def test_each_path_is_routed_once_and_each_operation_has_a_short_name() -> None:
     }
 
 
-def test_dialects_have_the_limits_that_are_set() -> None:
+def test_dialect_schemas_have_configured_limits() -> None:
     settings = Settings(releases=Path("releases"), dialects="openai,dify", max_query_chars=77, max_batch=5, max_k=9)
     schemas = create_app(settings).openapi()["components"]["schemas"]
     one, several = schemas["VectorStoreQuery"]["properties"]["query"]["anyOf"]
@@ -50,7 +50,7 @@ def test_dialects_have_the_limits_that_are_set() -> None:
     assert schemas["RetrievalSetting"]["properties"]["top_k"]["anyOf"][0]["maximum"] == 9
 
 
-def test_a_limit_that_fits_no_field_is_an_error_and_no_reply_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limit_without_field_is_500(monkeypatch: pytest.MonkeyPatch) -> None:
     described = FastAPI.openapi
 
     def without_integers(app: FastAPI) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def test_a_limit_that_fits_no_field_is_an_error_and_no_reply_that_never_comes(mo
     monkeypatch.setattr(FastAPI, "openapi", without_integers)
     app = create_app(Settings(releases=Path("releases")))
 
-    with pytest.raises(LookupError, match="a limit is for integer, and {'type': 'string'} is not"):
+    with pytest.raises(LookupError, match="expected a schema of type integer, got {'type': 'string'}"):
         app.openapi()
 
     async def ask() -> httpx.Response:
@@ -71,7 +71,7 @@ def test_a_limit_that_fits_no_field_is_an_error_and_no_reply_that_never_comes(mo
     assert asyncio.run(ask()).status_code == 500
 
 
-def test_it_is_written_once() -> None:
+def test_openapi_is_serialized_once() -> None:
     app = create_app(Settings(releases=Path("releases")))
     describe, written = app.openapi, 0
 

@@ -1,4 +1,4 @@
-"""The playground's three files: served where they are on, to anybody, under a policy that lets nothing else in."""
+"""The playground's files: served if it is on, without a key, under a strict content policy."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ def keyed(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_anybody_gets_the_files_and_only_the_files(keyed: ServiceProcess, path: str) -> None:
+def test_page_files_are_public(keyed: ServiceProcess, path: str) -> None:
     reply = keyed.http.get(path)
     assert reply.status_code == 200
     assert reply.headers["content-type"] == f"{PATHS[path]}; charset=utf-8"
@@ -44,7 +44,7 @@ def test_anybody_gets_the_files_and_only_the_files(keyed: ServiceProcess, path: 
         assert keyed.http.get(f"{path}{other}").status_code in ({200} if f"{path}{other}" in PATHS else {404})
 
 
-def test_a_copy_is_kept_until_the_file_changes(service: ServiceProcess) -> None:
+def test_unchanged_file_is_304(service: ServiceProcess) -> None:
     tag = service.http.get("/playground").headers["etag"]
     for sent in (tag, f"W/{tag}", f'"other", {tag}', "*"):
         reply = service.http.get("/playground", headers={"If-None-Match": sent})
@@ -53,13 +53,13 @@ def test_a_copy_is_kept_until_the_file_changes(service: ServiceProcess) -> None:
     assert len({file.etag for file in page_files().values()}) == 3
 
 
-def test_the_policy_lets_nothing_unsafe_in() -> None:
+def test_content_policy_has_no_unsafe_source() -> None:
     policy = PAGE_HEADERS["Content-Security-Policy"]
     assert "unsafe" not in policy
     assert policy.startswith("default-src 'none'; script-src 'self'; ")
 
 
-def test_every_file_has_its_rule() -> None:
+def test_every_page_file_has_rule() -> None:
     rules = {path for path, rule in PATH_RULES.items() if rule.part == "playground"}
     assert rules == {*PATHS} == {f"/{path or 'playground'}" for path in page_files()}
 
@@ -76,7 +76,7 @@ def test_every_file_has_its_rule() -> None:
         ("off", "127.0.0.1", False),
     ],
 )
-def test_where_it_is_on(releases: Path, setting: str, host: str, served: bool) -> None:
+def test_playground_follows_host_and_setting(releases: Path, setting: str, host: str, served: bool) -> None:
     app = create_app(Settings(releases=releases, host=host, playground=setting, allow_unauthenticated=True))
     http = TestClient(app, base_url="http://127.0.0.1")
     for path in PATHS:
@@ -87,7 +87,7 @@ def test_where_it_is_on(releases: Path, setting: str, host: str, served: bool) -
             assert reply.json()["error"]["code"] == "not_found"
 
 
-def test_visits_are_counted_by_route(service: ServiceProcess) -> None:
+def test_page_requests_are_counted_by_route(service: ServiceProcess) -> None:
     for path in PATHS:
         service.http.get(path)
     counted = service.http.get("/metrics").text

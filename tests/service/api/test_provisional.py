@@ -1,4 +1,4 @@
-"""A provisional release is served like any other, and every reply says what it is."""
+"""A provisional release is served like any other, and every reply says that it is provisional."""
 
 import asyncio
 import shutil
@@ -33,7 +33,7 @@ async def said(http: httpx.AsyncClient) -> tuple[list[tuple[bool, str]], str, st
     return [(reply["calibrated"], reply["calibration"]) for reply in replies], gauge, state
 
 
-def test_a_calibrated_one_takes_its_place(releases: Path, tmp_path: Path) -> None:
+def test_calibrated_release_replaces_provisional(releases: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(releases, tmp_path / "releases")
     first = find(copy).name
     promote(copy, clone(copy / first, 0, provisional), force=True)

@@ -1,4 +1,4 @@
-"""A query that the encoder cuts off, or cannot read, gets a reply that says so and that nothing is promised of."""
+"""Replies to queries that are too long for the encoder, or unreadable, say so and are not calibrated."""
 
 import json
 from collections.abc import Iterator
@@ -40,14 +40,14 @@ def search(service: ServiceProcess, **fields: Any) -> dict[str, Any]:
     return reply.json()
 
 
-def test_search_query_fits_the_encoder_has_no_field_truncated(answering: ServiceProcess) -> None:
+def test_short_query_has_no_truncated_field(answering: ServiceProcess) -> None:
     for query in (QUERY, WINDOW):
         reply = search(answering, query=query, min_results=0)
         assert "truncated" not in reply
         assert reply["calibrated"]
 
 
-def test_search_query_longer_than_the_encoder_reads_is_truncated_and_not_calibrated(answering: ServiceProcess) -> None:
+def test_long_query_is_truncated(answering: ServiceProcess) -> None:
     before = scrape(answering)
     first, cached = search(answering, query=LONG), search(answering, query=LONG)
     other_form = search(answering, query=LONG, include_text=False)
@@ -58,7 +58,7 @@ def test_search_query_longer_than_the_encoder_reads_is_truncated_and_not_calibra
     assert moved["taugate_cache_requests_total{hit}"] == 2
 
 
-def test_search_batch_says_of_each_query_whether_it_is_truncated(answering: ServiceProcess) -> None:
+def test_batch_marks_truncated_queries(answering: ServiceProcess) -> None:
     body = {"queries": [QUERY, {"query": LONG, "k": 3}, UNREADABLE, WINDOW]}
     replies = answering.http.post("/search/batch", json=body).json()["responses"]
     assert [each.get("truncated") for each in replies] == [None, True, None, None]
@@ -66,7 +66,7 @@ def test_search_batch_says_of_each_query_whether_it_is_truncated(answering: Serv
     assert [each["reason"] == "unreadable" for each in replies] == [False, False, True, False]
 
 
-def test_search_query_in_a_script_that_the_encoder_does_not_know_is_unreadable(answering: ServiceProcess) -> None:
+def test_unknown_script_is_unreadable(answering: ServiceProcess) -> None:
     before = scrape(answering)
     for query in (UNREADABLE, UNREADABLE_TOO, "\ue000"):
         for _ in range(2):
@@ -76,24 +76,24 @@ def test_search_query_in_a_script_that_the_encoder_does_not_know_is_unreadable(a
     assert (scrape(answering) - before)["taugate_empty_responses_total{unreadable}"] == 6
 
 
-def test_search_unreadable_query_min_results_are_below_the_threshold(answering: ServiceProcess) -> None:
+def test_unreadable_query_with_min_results(answering: ServiceProcess) -> None:
     reply = search(answering, query=UNREADABLE, min_results=2)
     assert [each["below_threshold"] for each in reply["results"]] == [True, True]
     assert (reply["reason"], reply["calibrated"]) == (None, False)
 
 
-def test_search_unreadable_query_own_threshold_answers_it(answering: ServiceProcess) -> None:
+def test_unreadable_query_with_own_threshold(answering: ServiceProcess) -> None:
     reply = search(answering, query=UNREADABLE, threshold=-2.0)
     assert (len(reply["results"]), reply["calibrated"]) == (5, False)
 
 
-def test_search_few_unknown_words_are_no_reason_to_refuse(answering: ServiceProcess) -> None:
+def test_few_unknown_words_are_accepted(answering: ServiceProcess) -> None:
     reply = search(answering, query=f"{QUERY} 🏗", min_results=0)
     assert reply["calibrated"]
     assert reply["reason"] != "unreadable"
 
 
-def test_explain_says_what_the_encoder_reads_of_the_query(answering: ServiceProcess) -> None:
+def test_explain_marks_truncated_query(answering: ServiceProcess) -> None:
     document = search(answering, query=LONG, threshold=-2.0)["results"][0]["id"]
     explained = {}
     for query in (QUERY, LONG, UNREADABLE):
@@ -110,7 +110,7 @@ def test_explain_says_what_the_encoder_reads_of_the_query(answering: ServiceProc
     assert "knows less than half of its characters" in reply["why"]
 
 
-def test_query_log_says_how_queries_were_read_and_drift_leaves_them_out(answering: ServiceProcess, log: Path) -> None:
+def test_drift_ignores_truncated_queries(answering: ServiceProcess, log: Path) -> None:
     ids = {query: search(answering, query=query)["query_id"] for query in (QUERY, LONG, UNREADABLE)}
     until(lambda: log.exists() and ids[UNREADABLE] in log.read_text(encoding="utf-8"))
     logged = {line.record.query_id: line.record for line in read_query_log([log])}
@@ -126,7 +126,7 @@ def test_query_log_says_how_queries_were_read_and_drift_leaves_them_out(answerin
     }
 
 
-def test_redis_vector_of_a_truncated_query_keeps_the_flag(releases: Path, tmp_path: Path) -> None:
+def test_redis_vector_keeps_truncated_flag(releases: Path, tmp_path: Path) -> None:
     """Another process has the vector and the list from Redis, and does not tokenize the query."""
     with RedisProcess(tmp_path) as server:
         replies = []

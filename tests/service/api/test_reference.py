@@ -1,4 +1,4 @@
-"""GET /release/reference: the calibration as a picture shows it, for keys that may search."""
+"""GET /release/reference returns the calibration as data for a chart, to keys that may search."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ def keyed(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield process.ready()
 
 
-def test_it_is_what_the_release_keeps(keyed: ServiceProcess, releases: Path) -> None:
+def test_reference_equals_release(keyed: ServiceProcess, releases: Path) -> None:
     reply = keyed.http.get("/release/reference", headers=bearer(APP))
     assert reply.status_code == 200
     shown, release = reply.json(), load(find(releases), 1)
@@ -47,7 +47,7 @@ def test_it_is_what_the_release_keeps(keyed: ServiceProcess, releases: Path) -> 
     assert keyed.http.get("/release/reference", headers=bearer(APP)).content == reply.content
 
 
-def test_who_may_ask(keyed: ServiceProcess) -> None:
+def test_reference_needs_unfiltered_search_key(keyed: ServiceProcess) -> None:
     def refusal(key: str | None) -> tuple[int, str]:
         reply = keyed.http.get("/release/reference", headers=bearer(key) if key else {})
         return reply.status_code, reply.json()["error"]["message"]

@@ -1,4 +1,4 @@
-"""A caller's own request id comes back; one that could forge a log line or a header does not."""
+"""A caller's request id is returned, unless it could forge a log line or a header."""
 
 import re
 
@@ -23,7 +23,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("given", ["a", "0af7651916cd43dd8448eb211c80319c", "A-b_c.9", "x" * 64])
 @pytest.mark.parametrize("path", ["/livez", "/nope"])
-def test_a_sane_id_comes_back(service: ServiceProcess, path: str, given: str) -> None:
+def test_valid_request_id_is_returned(service: ServiceProcess, path: str, given: str) -> None:
     reply = service.http.get(path, headers={"X-Request-ID": given})
     assert reply.headers["X-Request-ID"] == given
     if reply.is_error:
@@ -31,12 +31,12 @@ def test_a_sane_id_comes_back(service: ServiceProcess, path: str, given: str) ->
 
 
 @pytest.mark.parametrize("given", HOSTILE)
-def test_a_hostile_id_is_replaced(service: ServiceProcess, given: bytes) -> None:
+def test_hostile_request_id_is_replaced(service: ServiceProcess, given: bytes) -> None:
     reply = service.http.get("/nope", headers={b"X-Request-ID": given})
     assert re.fullmatch("[0-9a-f]{32}", reply.headers["X-Request-ID"])
     assert reply.json()["error"]["request_id"] == reply.headers["X-Request-ID"]
 
 
-def test_requests_without_an_id_get_one_each(service: ServiceProcess) -> None:
+def test_missing_request_id_is_generated(service: ServiceProcess) -> None:
     replies = [service.http.post("/search", json={"query": "permit"}) for _ in range(5)]
     assert len({reply.headers["X-Request-ID"] for reply in replies}) == 5

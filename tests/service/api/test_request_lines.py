@@ -1,4 +1,4 @@
-"""Every request that is let in has its line in the log; strangers' have a sample, and a count of the others."""
+"""Authorized requests are all logged; unauthenticated ones are sampled, and the others counted."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from tests.service_process import ServiceProcess
 async def _answer(scope: Any, receive: Any, send: Any) -> None:
     """Let in whoever asks for /known; the path says the status."""
     _, whose, status = scope["path"].split("/")
-    scope["state"]["admitted"] = whose == "known"
+    scope["state"]["authorized"] = whose == "known"
     await send({"type": "http.response.start", "status": int(status), "headers": []})
     await send({"type": "http.response.body", "body": b""})
 
@@ -31,10 +31,10 @@ def _fields(caplog: pytest.LogCaptureFixture, message: str) -> list[dict[str, An
     return [record.fields for record in caplog.records if record.getMessage() == message]  # type: ignore[attr-defined]
 
 
-def test_the_first_of_each_kind_and_how_many_followed(
+def test_sampled_log_counts_suppressed_requests(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caplog.set_level(logging.INFO, "taugate.request")
+    caplog.set_level(logging.INFO, "taugate.service.api.request_context")
     monkeypatch.setattr(request_context, "_SAMPLE_SECONDS", 0.5)
     metrics = Metrics()
 
@@ -48,7 +48,9 @@ def test_the_first_of_each_kind_and_how_many_followed(
             assert (lines.count(200), lines.count(422)) == (20, 20)
             assert (lines.count(401), lines.count(404)) == (1, 1), "unless 80 requests took half a second"
             await until(lambda: _summed_up(caplog, 2))
-            left_out = {line["status"]: line["left_out"] for line in _fields(caplog, "requests of strangers")}
+            left_out = {
+                line["status"]: line["left_out"] for line in _fields(caplog, "unauthenticated requests suppressed")
+            }
             assert left_out == {401: 19, 404: 19}
             caplog.clear()
             await http.get("/stranger/401")
@@ -59,10 +61,10 @@ def test_the_first_of_each_kind_and_how_many_followed(
 
 
 async def _summed_up(caplog: pytest.LogCaptureFixture, lines: int) -> bool:
-    return len(_fields(caplog, "requests of strangers")) == lines
+    return len(_fields(caplog, "unauthenticated requests suppressed")) == lines
 
 
-def test_strangers_fill_no_log(releases: Path, tmp_path: Path) -> None:
+def test_unauthenticated_requests_are_sampled(releases: Path, tmp_path: Path) -> None:
     keys = write(tmp_path / "keys.json", ENTRIES)
     began = time.monotonic()
     with ServiceProcess(releases, TAUGATE_KEYS_FILE=str(keys)) as service:

@@ -1,4 +1,4 @@
-"""POST /search answers what the release's own retriever answers, to the last bit, and says what it left out."""
+"""POST /search returns exactly the results of the release's retriever, and counts what it dropped."""
 
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ def found(reply: dict[str, Any]) -> list[tuple[str, float]]:
     return [(result["id"], result["score"]) for result in reply["results"]]
 
 
-def test_a_reply_has_the_contracts_fields_and_no_other(service: ServiceProcess, release: Release) -> None:
+def test_reply_has_exactly_contract_fields(service: ServiceProcess, release: Release) -> None:
     reply = service.http.post("/search", json={"query": QUERY})
     body = reply.json()
     assert " ".join(body) == (
@@ -61,7 +61,7 @@ def test_a_reply_has_the_contracts_fields_and_no_other(service: ServiceProcess, 
 
 
 @pytest.mark.parametrize("threshold", [None, KEEP_ALL, 0.5])
-def test_scores_are_the_retrievers_own(service: ServiceProcess, release: Release, threshold: float | None) -> None:
+def test_scores_equal_retriever_scores(service: ServiceProcess, release: Release, threshold: float | None) -> None:
     for query in QUESTIONS[:20]:
         reply = search(service, query, k=20, threshold=threshold)
         assert found(reply) == expected(release, Query(query, 20, threshold))
@@ -70,7 +70,7 @@ def test_scores_are_the_retrievers_own(service: ServiceProcess, release: Release
 @pytest.mark.parametrize("k", [None, 1, 100])
 @pytest.mark.parametrize("threshold", [None, KEEP_ALL, 0.0, 0.6, DROP_ALL])
 @pytest.mark.parametrize("min_results", [0, 1])
-def test_counts_add_up(
+def test_reply_counts_add_up(
     service: ServiceProcess, release: Release, k: int | None, threshold: float | None, min_results: int
 ) -> None:
     reply = search(service, k=k, threshold=threshold, min_results=min_results)
@@ -87,7 +87,7 @@ def test_counts_add_up(
     assert reply["reason"] in (None, "all_below_threshold")
 
 
-def test_a_score_equal_to_the_threshold_is_kept(service: ServiceProcess) -> None:
+def test_score_equal_to_threshold_is_kept(service: ServiceProcess) -> None:
     for _, score in found(search(service, k=20, threshold=KEEP_ALL)):
         assert found(search(service, k=20, threshold=score))[-1][1] == score
         above = float(np.nextafter(np.float32(score), np.float32(2)))
@@ -100,7 +100,7 @@ def test_zero_is_a_threshold(service: ServiceProcess, release: Release) -> None:
     assert 0 <= reply["results"][-1]["score"] < release.manifest.policy.tau
 
 
-def test_calibrated_only_as_it_was_calibrated(service: ServiceProcess, release: Release) -> None:
+def test_changed_k_or_threshold_is_uncalibrated(service: ServiceProcess, release: Release) -> None:
     k, tau = release.manifest.policy.k, release.manifest.policy.tau
     assert all(search(service, k=each)["calibrated"] for each in (None, 1, k))
     assert {search(service, k=each)["calibration"] for each in (None, k + 1)} == {"calibrated"}
@@ -110,16 +110,14 @@ def test_calibrated_only_as_it_was_calibrated(service: ServiceProcess, release: 
 
 
 @pytest.mark.parametrize("least", [1, 3, 5])
-def test_min_results_are_returned_below_the_threshold(service: ServiceProcess, least: int) -> None:
+def test_min_results_returns_results_below_threshold(service: ServiceProcess, least: int) -> None:
     reply = search(service, k=5, threshold=DROP_ALL, min_results=least)
     assert found(reply) == found(search(service, k=5, threshold=KEEP_ALL))[:least]
     assert (reply["dropped"], reply["reason"]) == (5 - least, None)
     assert [result["below_threshold"] for result in reply["results"]] == [True] * least
 
 
-def test_a_reply_is_calibrated_only_where_no_result_is_below_the_threshold(
-    service: ServiceProcess, release: Release
-) -> None:
+def test_result_below_threshold_clears_calibrated(service: ServiceProcess, release: Release) -> None:
     for query in QUESTIONS[:20]:
         kept = len(search(service, query)["results"])
         for least in (1, kept, 5):
@@ -131,7 +129,7 @@ def test_a_reply_is_calibrated_only_where_no_result_is_below_the_threshold(
                 assert reply["calibrated"] == (not any(below))
 
 
-def test_without_text_only_title_and_text_are_missing(service: ServiceProcess) -> None:
+def test_include_text_false_omits_texts(service: ServiceProcess) -> None:
     whole, bare = search(service)["results"], search(service, include_text=False)["results"]
     assert bare == [result | {"title": None, "text": None} for result in whole]
 
@@ -151,11 +149,11 @@ UNUSUAL = [
 
 
 @pytest.mark.parametrize("query", UNUSUAL)
-def test_any_character_can_be_asked_for(service: ServiceProcess, release: Release, query: str) -> None:
+def test_any_character_is_accepted(service: ServiceProcess, release: Release, query: str) -> None:
     assert found(search(service, query, threshold=KEEP_ALL)) == expected(release, Query(query, 5, KEEP_ALL))
 
 
-def test_a_query_is_cut_where_the_encoder_stops_reading(service: ServiceProcess) -> None:
+def test_long_query_equals_its_beginning(service: ServiceProcess) -> None:
     words = [word for word in ANSWERS.split() if word.isalpha()][: 4 * MAX_LENGTH]
     cut = search(service, " ".join(words[:MAX_LENGTH]), threshold=KEEP_ALL)
     assert found(search(service, " ".join(words), threshold=KEEP_ALL)) == found(cut)

@@ -1,4 +1,4 @@
-"""A release with an abstention policy in service: what is refused, what is said of it, and what is counted."""
+"""A release with an abstention policy: refused queries, their reason, and their metrics."""
 
 import json
 import shutil
@@ -77,7 +77,7 @@ def search(service: ServiceProcess, query: str, **fields: Any) -> dict[str, Any]
     return reply.json()
 
 
-def test_the_reply_says_why_and_is_counted(service: ServiceProcess, release: Release) -> None:
+def test_refused_query_has_reason_and_count(service: ServiceProcess, release: Release) -> None:
     before = scrape(service)
     refused = asked(release)["refused"]
     for query in refused:
@@ -92,14 +92,14 @@ def test_the_reply_says_why_and_is_counted(service: ServiceProcess, release: Rel
     assert counted["taugate_empty_responses_total{all_below_threshold}"] == 0
 
 
-def test_an_answered_query_has_its_best_result(service: ServiceProcess, release: Release) -> None:
+def test_answered_query_has_best_result(service: ServiceProcess, release: Release) -> None:
     for query in asked(release)["answered"]:
         reply = search(service, query)
         assert reply["reason"] is None
         assert reply["results"][0]["rank"] == 1
 
 
-def test_the_requests_own_threshold_and_min_results_refuse_nobody(service: ServiceProcess, release: Release) -> None:
+def test_own_threshold_overrides_refusal(service: ServiceProcess, release: Release) -> None:
     query = asked(release)["refused"][0]
     assert len(search(service, query, threshold=-2.0)["results"]) == 5
     assert search(service, query, threshold=2.0)["reason"] == "all_below_threshold"
@@ -108,7 +108,7 @@ def test_the_requests_own_threshold_and_min_results_refuse_nobody(service: Servi
     assert ([result["below_threshold"] for result in forced["results"]], forced["calibrated"]) == ([True] * 2, False)
 
 
-def test_a_batch_answers_as_single_queries_do(service: ServiceProcess, release: Release) -> None:
+def test_batch_refuses_like_single_queries(service: ServiceProcess, release: Release) -> None:
     kinds = asked(release)
     queries = [*kinds["refused"], *kinds["answered"]]
     replies = service.http.post("/search/batch", json={"queries": queries}).json()["responses"]
@@ -117,7 +117,7 @@ def test_a_batch_answers_as_single_queries_do(service: ServiceProcess, release: 
     )
 
 
-def test_users_get_what_the_calibration_counted(release: Release) -> None:
+def test_served_counts_equal_calibration(release: Release) -> None:
     """Empty replies are watched for drift by the same count: that of the calibration's own queries, asked again."""
     kept = [found.uncut.kept for found in release.retriever.search([Query(q.text, k=5) for q in release.golden])]
     reference = release.reference
@@ -138,7 +138,7 @@ def test_users_get_what_the_calibration_counted(release: Release) -> None:
         (lambda release, raw: (release / ABSTENTION).write_bytes(b"x" * 40) and None, ABSTENTION),
     ],
 )
-def test_a_release_with_another_policy_is_refused(refusing: Path, tmp_path: Path, change: Any, said: str) -> None:
+def test_release_with_forged_policy_is_refused(refusing: Path, tmp_path: Path, change: Any, said: str) -> None:
     copy = shutil.copytree(refusing, tmp_path / "releases")
     with pytest.raises(ReleaseError, match=said):
         load(forge(find(copy), change), threads=1)

@@ -1,4 +1,4 @@
-"""A reply from a cache is the one that would be worked out, under a new id; every knob has a reply of its own."""
+"""A cached reply equals a computed one, under a new id; every option has its own cache entry."""
 
 import asyncio
 from pathlib import Path
@@ -59,7 +59,7 @@ def uncached(releases: Path) -> list[dict[str, object]]:
     return first
 
 
-def test_every_knob_has_its_own(service: ServiceProcess, uncached: list[dict[str, object]]) -> None:
+def test_every_option_has_own_cache_entry(service: ServiceProcess, uncached: list[dict[str, object]]) -> None:
     first = [ask(service, **knobs) for knobs in KNOBS]
     again = [ask(service, **knobs) for knobs in KNOBS]
     assert [without_id(reply) for reply in first] == uncached
@@ -67,7 +67,7 @@ def test_every_knob_has_its_own(service: ServiceProcess, uncached: list[dict[str
     assert len({reply["query_id"] for reply in first + again}) == 2 * len(KNOBS)
 
 
-def test_a_batch_takes_what_is_known_and_works_out_the_rest(service: ServiceProcess) -> None:
+def test_batch_computes_only_uncached_queries(service: ServiceProcess) -> None:
     known, new = "known already", "not known yet"
     service.http.post("/search", json={"query": known})
     before = outcomes(service)
@@ -80,7 +80,7 @@ def test_a_batch_takes_what_is_known_and_works_out_the_rest(service: ServiceProc
     assert (two["considered"], four["considered"]) == (5, 2)
 
 
-def test_equal_queries_in_flight_are_encoded_once(releases: Path) -> None:
+def test_equal_concurrent_queries_are_encoded_once(releases: Path) -> None:
     async def scenario(http: httpx.AsyncClient, retriever: Gated, app: FastAPI) -> None:
         asked = [asyncio.create_task(http.post("/search", json={"query": QUERY})) for _ in range(5)]
 
@@ -97,7 +97,7 @@ def test_equal_queries_in_flight_are_encoded_once(releases: Path) -> None:
     with_gate(releases, scenario, cache_bytes=0)
 
 
-def test_replicas_share_what_redis_keeps(releases: Path, tmp_path: Path, uncached: list[dict[str, object]]) -> None:
+def test_replicas_share_redis_entries(releases: Path, tmp_path: Path, uncached: list[dict[str, object]]) -> None:
     with RedisProcess(tmp_path) as server:
         with ServiceProcess(releases, TAUGATE_REDIS_URL=server.url, TAUGATE_REDIS_TIMEOUT_MS="500") as one:
             one.ready()
@@ -125,14 +125,16 @@ def test_replicas_share_what_redis_keeps(releases: Path, tmp_path: Path, uncache
         bytes(1 << 16),
     ],
 )
-def test_what_somebody_else_wrote_into_redis_is_worked_out_again(
+def test_invalid_redis_value_is_recomputed(
     releases: Path, tmp_path: Path, uncached: list[dict[str, object]], value: bytes
 ) -> None:
     settings = {"TAUGATE_REDIS_TIMEOUT_MS": "500", "TAUGATE_CACHE_BYTES": "0"}
     with RedisProcess(tmp_path) as server, ServiceProcess(releases, TAUGATE_REDIS_URL=server.url, **settings) as one:
         one.ready()
-        assert without_id(ask(one)) == uncached[0]
-        wait_until(lambda: len(list(server.client.scan_iter("taugate:5:*"))) == 2)
+        # On a slow machine the first use of Redis may time out, after which nothing is written for a while: ask again.
+        wait_until(
+            lambda: without_id(ask(one)) == uncached[0] and len(list(server.client.scan_iter("taugate:5:*"))) == 2
+        )
         (found,), (vector,) = (list(server.client.scan_iter(f"*:{kind}:*")) for kind in ("found", "vector"))
         server.client.set(found, value)
         assert without_id(ask(one)) == uncached[0]
@@ -143,7 +145,7 @@ def test_what_somebody_else_wrote_into_redis_is_worked_out_again(
             assert without_id(ask(one)) == uncached[0]
 
 
-def test_without_redis_it_answers_all_the_same(releases: Path, uncached: list[dict[str, object]]) -> None:
+def test_unreachable_redis_changes_no_reply(releases: Path, uncached: list[dict[str, object]]) -> None:
     with ServiceProcess(releases, TAUGATE_REDIS_URL="redis://127.0.0.1:1/0") as service:
         service.ready()
         assert [without_id(ask(service, **knobs)) for knobs in KNOBS] == uncached
@@ -151,7 +153,7 @@ def test_without_redis_it_answers_all_the_same(releases: Path, uncached: list[di
         assert "taugate_redis_up 0.0" in service.http.get("/metrics").text
 
 
-def test_the_password_of_redis_is_in_no_log(releases: Path) -> None:
+def test_redis_password_is_not_logged(releases: Path) -> None:
     with ServiceProcess(releases, TAUGATE_REDIS_URL="redis://:hunter2@127.0.0.1:1/0") as service:
         ask(service.ready())
         code, log = service.stop()

@@ -1,4 +1,4 @@
-"""What was used longest ago goes first, and the bytes stay within the limit."""
+"""The least recently used values are evicted, and memory stays within the limit."""
 
 import gc
 import tracemalloc
@@ -24,7 +24,7 @@ def vector(size: int) -> CacheValue:
     return np.zeros(size, dtype=np.uint8)
 
 
-def test_the_least_recently_used_goes_first() -> None:
+def test_least_recently_used_is_evicted() -> None:
     memory = MemoryCache(3 * (512 + 100))
     for name in ("a", "b", "c"):
         memory.put(name, vector(100))
@@ -33,7 +33,7 @@ def test_the_least_recently_used_goes_first() -> None:
     assert [memory.get(name) is not None for name in ("a", "b", "c", "d")] == [True, False, True, True]
 
 
-def test_a_value_over_the_limit_is_not_kept_and_pushes_nothing_out() -> None:
+def test_oversized_value_evicts_nothing() -> None:
     memory = MemoryCache(1500)
     first = vector(100)
     memory.put("a", first)
@@ -42,7 +42,7 @@ def test_a_value_over_the_limit_is_not_kept_and_pushes_nothing_out() -> None:
     assert memory.get("b") is None
 
 
-def test_no_bytes_keep_nothing() -> None:
+def test_zero_bytes_disable_cache() -> None:
     memory = MemoryCache(0)
     memory.put("a", vector(0))
     assert memory.get("a") is None
@@ -63,7 +63,7 @@ def reply(releases: Path) -> Callable[[], Reply]:
 
 
 @pytest.mark.parametrize("kind", ["replies", "short vectors", "long vectors"])
-def test_the_limit_is_one_of_memory_in_use(kind: str, reply: Callable[[], Reply]) -> None:
+def test_limit_bounds_measured_memory(kind: str, reply: Callable[[], Reply]) -> None:
     limit = 1 << 20
     made = {"replies": reply, "short vectors": lambda: vector(100), "long vectors": lambda: vector(2000)}[kind]
     gc.collect()
@@ -79,7 +79,7 @@ def test_the_limit_is_one_of_memory_in_use(kind: str, reply: Callable[[], Reply]
     assert 0.7 * memory.bytes < used < 1.2 * memory.bytes
 
 
-def test_a_reply_that_is_gone_leaves_its_slot_and_nothing_else(reply: Callable[[], Reply]) -> None:
+def test_expired_reply_frees_its_memory(reply: Callable[[], Reply]) -> None:
     """Nor what the allocator gave to its bytes: orjson asks for four kilobytes, however few it needs."""
     shown = RecentReplies(None, "release", 5, seconds=3600)
     shown.add(uuid4().hex, 0.0, reply().shown)

@@ -1,4 +1,4 @@
-"""A Redis that is slow, gone, refusing or back again costs a query milliseconds, once, and nothing else."""
+"""A Redis that is slow, down, refusing or back again delays one query by milliseconds, and nothing else."""
 
 import asyncio
 import logging
@@ -42,7 +42,7 @@ async def answers_again(store: RedisCache) -> str:
     return outcome
 
 
-def test_what_is_put_is_there_for_as_long_as_said(tmp_path: Path) -> None:
+def test_written_value_expires_after_ttl(tmp_path: Path) -> None:
     async def scenario(store: RedisCache) -> None:
         assert await store.get(["a", "b"]) == ("miss", [None, None])
         store.put({"a": b"\x00\xff", "c": b"2"})
@@ -54,7 +54,7 @@ def test_what_is_put_is_there_for_as_long_as_said(tmp_path: Path) -> None:
         assert run(server.url, scenario) == [True]
 
 
-def test_gone_and_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_killed_redis_is_bypassed_and_recovers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(store: RedisCache) -> None:
         assert (await store.get(["a"]))[0] == "miss"
         server.kill()
@@ -67,12 +67,12 @@ def test_gone_and_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None
         with RedisProcess(tmp_path, server.port):
             assert await answers_again(store) == "miss"
 
-    with RedisProcess(tmp_path) as server, caplog.at_level(logging.INFO, "taugate.redis"):
+    with RedisProcess(tmp_path) as server, caplog.at_level(logging.INFO, "taugate.service.redis_client"):
         assert run(server.url, scenario) == [True, False, True]
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING", "INFO"]
 
 
-def test_hung(tmp_path: Path) -> None:
+def test_hung_redis_is_bypassed(tmp_path: Path) -> None:
     async def scenario(store: RedisCache) -> None:
         assert (await store.get(["a"]))[0] == "miss"
         server.pause()
@@ -90,7 +90,7 @@ def test_hung(tmp_path: Path) -> None:
         assert run(server.url, scenario) == [True, False, True]
 
 
-def test_while_it_is_ill_a_single_query_asks_after_each_pause(tmp_path: Path) -> None:
+def test_one_query_tries_after_pause(tmp_path: Path) -> None:
     async def scenario(store: RedisCache) -> None:
         assert (await store.get(["a"]))[0] == "error"
         await asyncio.sleep(0.6)  # the first pause is half a second
@@ -100,7 +100,7 @@ def test_while_it_is_ill_a_single_query_asks_after_each_pause(tmp_path: Path) ->
     run("redis://127.0.0.1:1/0", scenario)
 
 
-def test_a_wrong_password_is_an_illness_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_wrong_password_opens_breaker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(store: RedisCache) -> None:
         assert (await store.get(["a"]))[0] == "error"
         assert (await store.get(["a"]))[0] == "bypass"
@@ -110,7 +110,7 @@ def test_a_wrong_password_is_an_illness_too(tmp_path: Path, caplog: pytest.LogCa
     assert "wrong" not in caplog.text
 
 
-def test_what_is_no_url_is_told_so() -> None:
+def test_malformed_redis_url_is_refused() -> None:
     async def scenario() -> None:
         with pytest.raises(ValueError, match="scheme"):
             RedisCache("127.0.0.1:6379", TIMEOUT, 60, lambda up: None)

@@ -1,4 +1,4 @@
-"""Redis by its Unix socket: the same cache, rates and drift alarms as by TCP."""
+"""Redis over a Unix socket: cache, rates and drift alarms as over TCP."""
 
 import asyncio
 import logging
@@ -50,7 +50,7 @@ async def _written(cache: RedisCache, key: str, value: bytes) -> bool:
 
 
 @pytest.mark.parametrize(("user", "options", "database"), [("", "", 0), ("", "?db=1", 1), ("shop:s%40fe@", "?db=2", 2)])
-def test_cache_by_unix_socket_reads_what_it_wrote(tmp_path: Path, user: str, options: str, database: int) -> None:
+def test_unix_socket_cache_round_trip(tmp_path: Path, user: str, options: str, database: int) -> None:
     async def scenario(cache: RedisCache) -> None:
         assert (await cache.get(["a"]))[0] == "miss"
         assert await _written(cache, "a", b"1")
@@ -62,7 +62,7 @@ def test_cache_by_unix_socket_reads_what_it_wrote(tmp_path: Path, user: str, opt
             assert client.get("a") == b"1"
 
 
-def test_cache_by_unix_socket_with_a_password_reads_what_it_wrote(tmp_path: Path) -> None:
+def test_unix_socket_cache_with_password(tmp_path: Path) -> None:
     async def scenario(cache: RedisCache) -> None:
         assert await _written(cache, "a", b"1")
 
@@ -70,9 +70,7 @@ def test_cache_by_unix_socket_with_a_password_reads_what_it_wrote(tmp_path: Path
         assert _with_cache(f"unix://:right@{server.socket}", scenario) == [True]
 
 
-def test_wrong_password_or_database_by_unix_socket_is_reported_and_never_used(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_refused_unix_socket_greeting_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A connection whose greeting Redis refused must not be used again: it would be in database 0."""
 
     async def scenario(cache: RedisCache) -> None:
@@ -89,7 +87,7 @@ def test_wrong_password_or_database_by_unix_socket_is_reported_and_never_used(
     assert "DB index is out of range" in database
 
 
-def test_missing_socket_is_named_until_redis_is_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_socket_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(cache: RedisCache) -> None:
         assert (await cache.get(["a"]))[0] == "error"
         for _ in range(2):  # Redis starts, ends, and starts again
@@ -113,7 +111,7 @@ def test_socket_without_permission_is_named(tmp_path: Path, caplog: pytest.LogCa
     assert f"connecting to {server.socket}. Permission denied" in _reasons(caplog)[0]
 
 
-def test_replicas_share_drift_state_by_unix_socket(tmp_path: Path) -> None:
+def test_replicas_share_drift_over_socket(tmp_path: Path) -> None:
     with RedisProcess(tmp_path) as server:
         one, other = (Fleet(f"unix://{server.socket}", "release", 60) for _ in range(2))
         assert one.change("state:x", lambda _: b"1", 60)
@@ -122,7 +120,7 @@ def test_replicas_share_drift_state_by_unix_socket(tmp_path: Path) -> None:
         assert seen == [b"1"]
 
 
-def test_service_with_redis_by_unix_socket_uses_it(releases: Path, tmp_path: Path) -> None:
+def test_service_uses_redis_over_socket(releases: Path, tmp_path: Path) -> None:
     settings = {"TAUGATE_REDIS_URL": f"unix://{tmp_path}/redis.sock", "TAUGATE_REDIS_TIMEOUT_MS": "500"}
     settings["TAUGATE_QUERIES_PER_SECOND"] = "1000"  # which are counted in Redis as well
     with RedisProcess(tmp_path) as server, ServiceProcess(releases, **settings) as service:
@@ -131,4 +129,4 @@ def test_service_with_redis_by_unix_socket_uses_it(releases: Path, tmp_path: Pat
             assert http.post("/search", json={"query": f"permit {number}"}).status_code == 200
         until(lambda: scrape(service)["taugate_redis_up{}"] == 1)
         until(lambda: server.client.dbsize() > 3)
-        assert "Redis does not answer" not in service.log()
+        assert "Redis is not responding" not in service.log()

@@ -1,4 +1,4 @@
-"""Equal work in flight is done once, and given up when nobody waits for it."""
+"""Concurrent equal work is done once, and stops if all callers leave."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ async def joined(flights: SingleFlight[int], work: Work, count: int) -> list[asy
     return tasks
 
 
-def test_equal_keys_share_one() -> None:
+def test_equal_keys_share_result() -> None:
     async def scenario() -> None:
         flights, work = SingleFlight[int](), Work()
         tasks = await joined(flights, work, 3)
@@ -46,7 +46,7 @@ def test_equal_keys_share_one() -> None:
     asyncio.run(scenario())
 
 
-def test_other_keys_do_not() -> None:
+def test_different_keys_run_separately() -> None:
     async def scenario() -> None:
         flights, work = SingleFlight[int](), Work()
         work.gate.set()
@@ -55,7 +55,7 @@ def test_other_keys_do_not() -> None:
     asyncio.run(scenario())
 
 
-def test_who_waits_only_leaves() -> None:
+def test_cancelled_waiter_stops_nothing() -> None:
     async def scenario() -> None:
         flights, work = SingleFlight[int](), Work()
         first, second = await joined(flights, work, 2)
@@ -68,7 +68,7 @@ def test_who_waits_only_leaves() -> None:
     asyncio.run(scenario())
 
 
-def test_when_the_first_leaves_one_of_the_rest_begins_anew() -> None:
+def test_cancelled_leader_is_replaced() -> None:
     async def scenario() -> None:
         flights, work = SingleFlight[int](), Work()
         first, *rest = await joined(flights, work, 4)
@@ -82,7 +82,7 @@ def test_when_the_first_leaves_one_of_the_rest_begins_anew() -> None:
     asyncio.run(scenario())
 
 
-def test_when_all_have_left_it_has_ended() -> None:
+def test_work_ends_without_waiters() -> None:
     async def scenario() -> None:
         flights, work = SingleFlight[int](), Work()
         for task in await joined(flights, work, 2):
@@ -94,7 +94,7 @@ def test_when_all_have_left_it_has_ended() -> None:
     asyncio.run(scenario())
 
 
-def test_all_are_told_what_it_raises() -> None:
+def test_exception_reaches_all_waiters() -> None:
     async def scenario() -> None:
         flights, work = SingleFlight[int](), Work(KeyError("broken"))
         tasks = await joined(flights, work, 2)

@@ -1,4 +1,4 @@
-"""Runs schemathesis against a service and says what it found."""
+"""Run schemathesis against a service, and parse its report."""
 
 import os
 import subprocess

@@ -109,8 +109,8 @@ def map_body(context: HookContext, body: object) -> object:
     """Let a filter of one field ask for one that there is: no generator guesses its name."""
     for search in body["queries"] if _has_list(body, "queries") else [body]:
         if isinstance(search, dict) and isinstance(search.get("filter"), dict) and len(search["filter"]) == 1:
-            ((name, wanted),) = search["filter"].items()
-            search["filter"] = {name if name in {"$or", "$not"} else KNOWN_FIELD: wanted}
+            ((name, query_filter),) = search["filter"].items()
+            search["filter"] = {name if name in {"$or", "$not"} else KNOWN_FIELD: query_filter}
     if isinstance(body, dict) and _names_a_release(body.get("knowledge_id")):
         body["knowledge_id"] = CURRENT
     return body

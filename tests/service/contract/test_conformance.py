@@ -1,4 +1,4 @@
-"""The real service answers whatever its own /openapi.json allows, and refuses the rest, as that document says."""
+"""The real service conforms to its own /openapi.json."""
 
 import threading
 from collections.abc import Iterator
@@ -15,10 +15,10 @@ from tests.service.contract.conformance import KEY, conformance, with_keys
 from tests.service.contract.hooks import CODES, KNOWN_FIELD
 from tests.service_process import ServiceProcess
 
-FEW = 15  # of each operation and phase: 3,000 requests; benchmarks/reliability/contract.py sends more
+FEW = 15  # of each operation and phase: 3,000 requests
 
 
-def test_the_service_keeps_to_its_description(releases: Path, tmp_path: Path) -> None:
+def test_service_conforms_to_openapi(releases: Path, tmp_path: Path) -> None:
     with ServiceProcess(releases, **with_keys()) as process:
         process.ready()
         found = conformance(f"http://127.0.0.1:{process.port}", tmp_path, FEW, seed=7)
@@ -32,7 +32,7 @@ def test_the_service_keeps_to_its_description(releases: Path, tmp_path: Path) ->
         assert f'taugate_requests_total{{code="{status}",route="{route}"}}' in counted, "what was meant to be tried"
 
 
-def test_limits_that_are_settings_are_in_the_description(releases: Path) -> None:
+def test_openapi_contains_configured_limits(releases: Path) -> None:
     limits = {"TAUGATE_MAX_K": "7", "TAUGATE_MAX_BATCH": "3", "TAUGATE_MAX_QUERY_CHARS": "40"}
     with ServiceProcess(releases, **limits) as process:
         schemas = process.ready().http.get("/openapi.json").json()["components"]["schemas"]
@@ -43,20 +43,20 @@ def test_limits_that_are_settings_are_in_the_description(releases: Path) -> None
 
 
 @pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text; version=1.0.0"])
-def test_both_formats_of_metrics_are_described(service: ServiceProcess, accept: str) -> None:
+def test_metric_formats_are_described(service: ServiceProcess, accept: str) -> None:
     given = service.http.get("/metrics", headers={"Accept": accept}).headers["content-type"].partition(";")[0]
     assert given == accept.partition(";")[0]
     assert given in openapi_document()["paths"]["/metrics"]["get"]["responses"]["200"]["content"]
 
 
 @pytest.mark.parametrize("written", ["3.0", "3e0", "3"])
-def test_a_whole_number_is_an_integer_however_it_is_written(service: ServiceProcess, written: str) -> None:
+def test_integral_float_is_an_integer(service: ServiceProcess, written: str) -> None:
     content = f'{{"query": "permit", "k": {written}, "min_results": {written}, "threshold": 2}}'
     reply = service.http.post("/search", content=content, headers={"Content-Type": "application/json"})
     assert [result["rank"] for result in reply.json()["results"]] == [1, 2, 3]
 
 
-def test_the_documented_codes_are_read() -> None:
+def test_documented_codes_are_parsed() -> None:
     assert CODES[400] == {"bad_json", "bad_request"}
     assert CODES[429] == {"overloaded", "rate_limited"}
     assert 200 not in CODES
@@ -97,7 +97,7 @@ def careless() -> Iterator[str]:
     server.server_close()
 
 
-def test_a_service_that_does_not_is_found_out(careless: str, tmp_path: Path) -> None:
+def test_nonconforming_service_is_detected(careless: str, tmp_path: Path) -> None:
     assert httpx.get(f"{careless}/openapi.json").json() == openapi_document()
     found = conformance(careless, tmp_path, 2, 7, "--phases", "coverage", "--include-path", "/search")
     assert not found.clean
@@ -106,7 +106,7 @@ def test_a_service_that_does_not_is_found_out(careless: str, tmp_path: Path) -> 
         assert finding in found.report
 
 
-def test_filters_ask_for_a_field_that_there_is(service: ServiceProcess) -> None:
+def test_generated_filter_field_exists(service: ServiceProcess) -> None:
     reply = service.http.post("/search", json={"query": "permit", "filter": {KNOWN_FIELD: "bygglov"}})
     assert reply.status_code == 200
     assert reply.json()["considered"] > 0

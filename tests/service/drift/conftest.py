@@ -1,4 +1,4 @@
-"""The release that the services of these tests have, opened here, and places where processes share its alarms."""
+"""The release of these tests' services, and the places where processes share its alarms."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from taugate.retrieval.release.reader import Release, load
 from taugate.service.metrics import SHARED_FOLDER
 from tests.redis_process import RedisProcess
 from tests.service.drift.processes import InFile, InRedis, StateStore
-from tests.service.drift.traffic import enough, foreign, observed
+from tests.service.drift.traffic import foreign_queries, observed, queries_until_alarm
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +44,10 @@ def place(request: pytest.FixtureRequest) -> StateStore:
 
 @pytest.fixture(scope="module")
 def needed(release: Release) -> int:
-    return enough(release)
+    return queries_until_alarm(release)
 
 
 @pytest.fixture(scope="module")
 def seen(release: Release, needed: int) -> Observations:
     """As many foreign questions as raise one alarm, of one signal, in a process that sees all of them."""
-    return observed(release, foreign(needed))
+    return observed(release, foreign_queries(needed))

@@ -84,7 +84,7 @@ class InFile:
         path.write_bytes(content)
 
 
-def thirds(seen: Observations) -> list[Observations]:
+def split_in_three(seen: Observations) -> list[Observations]:
     return [seen.take(part) for part in np.array_split(np.arange(len(seen)), 3)]
 
 

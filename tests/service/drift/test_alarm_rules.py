@@ -1,4 +1,4 @@
-"""The alarms of one process: the canary, the rules, and a baseline that fits or does not."""
+"""The alarms of one process: canary, rules, and baseline."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +13,7 @@ from tests.service.drift.processes import ALARM, Process, with_a_baseline
 from tests.service.drift.traffic import NO_ALARM, SIGNAL
 
 
-def test_golden_queries_are_a_signal_of_their_own(release: Release, seen: Observations) -> None:
+def test_canary_alarm_is_reported_separately(release: Release, seen: Observations) -> None:
     one = Process(release, None)
     one.alarms.canary(alike=False)
     assert one.told == {"alarm": True, "signals": ["canary"]}
@@ -22,7 +22,7 @@ def test_golden_queries_are_a_signal_of_their_own(release: Release, seen: Observ
     assert one.told == ALARM
 
 
-def test_what_was_ordinary_is_no_drift(release: Release, seen: Observations, tmp_path: Path) -> None:
+def test_baseline_prevents_alarm(release: Release, seen: Observations, tmp_path: Path) -> None:
     path = with_a_baseline(release, tmp_path, 0.0, 1.0)
     one = Process(release, None, drift_baseline=path)
     assert (one.shows("baseline"), one.shows("baseline_refused")) == (1, 0)
@@ -45,7 +45,7 @@ def of_another_release(release: Release, folder: Path) -> Path:
     ],
     ids=["missing", "no possible name", "in a file", "of another release"],
 )
-def test_a_baseline_that_does_not_fit_is_said_and_nothing_else(
+def test_unfit_baseline_is_refused_and_logged(
     release: Release,
     seen: Observations,
     tmp_path: Path,
@@ -56,13 +56,13 @@ def test_a_baseline_that_does_not_fit_is_said_and_nothing_else(
     (tmp_path / "baseline.json").write_bytes(b"{}")
     one = Process(release, None, drift_baseline=path(release, tmp_path))
     assert (one.shows("baseline"), one.shows("baseline_refused")) == (0, 1)
-    (said,) = caplog.records
-    assert said.message == "drift is watched without a baseline"
-    assert reason in said.fields["reason"]  # type: ignore[attr-defined]
+    (record,) = caplog.records
+    assert record.message == "drift baseline refused; comparing with the calibration"
+    assert reason in record.fields["reason"]  # type: ignore[attr-defined]
     assert one.weighs(seen) == ALARM
 
 
-def test_the_threshold_is_that_of_its_rules(release: Release) -> None:
+def test_alarm_threshold_follows_rules(release: Release) -> None:
     rarer = Process(release, None, drift_seldom=1e12)
     usual = Process(release, None)
     assert rarer.shows("alarm_threshold") == pytest.approx((usual.shows("alarm_threshold") or 0) + np.log(1000))

@@ -1,4 +1,4 @@
-"""One state of the alarms for all that answer, in Redis or in a file: who has seen what does not matter."""
+"""Shared alarm state, in Redis or in a file: it does not matter which process sees which queries."""
 
 import threading
 from dataclasses import replace
@@ -8,16 +8,14 @@ import pytest
 
 from taugate.drift.observations import Observations
 from taugate.retrieval.release.reader import Release
-from tests.service.drift.processes import ALARM, InFile, Process, StateStore, thirds, with_a_baseline
+from tests.service.drift.processes import ALARM, InFile, Process, StateStore, split_in_three, with_a_baseline
 from tests.service.drift.traffic import NO_ALARM, SIGNAL
 
 
-def test_three_that_see_a_third_each_alarm_when_one_would(
-    place: StateStore, release: Release, seen: Observations
-) -> None:
+def test_shared_evidence_raises_alarm_as_one_process(place: StateStore, release: Release, seen: Observations) -> None:
     replicas = [place.join(release) for _ in range(3)]
     last = len(seen) - 1
-    for each, part in zip(replicas, thirds(seen.take(slice(last))), strict=True):
+    for each, part in zip(replicas, split_in_three(seen.take(slice(last))), strict=True):
         assert each.weighs(part) == NO_ALARM
         assert each.shows("shared") == 1
     assert [each.weighs() for each in replicas] == [NO_ALARM] * 3
@@ -28,9 +26,9 @@ def test_three_that_see_a_third_each_alarm_when_one_would(
     assert min(evidence) >= 1
 
 
-def test_the_deployment_completes_a_block_once(place: StateStore, release: Release, seen: Observations) -> None:
+def test_shared_block_is_completed_once(place: StateStore, release: Release, seen: Observations) -> None:
     replicas = [place.join(release) for _ in range(3)]
-    for each, part in zip(replicas, thirds(seen.take(slice(250))), strict=True):
+    for each, part in zip(replicas, split_in_three(seen.take(slice(250))), strict=True):
         each.weighs(part)
     for each in replicas:
         each.weighs()
@@ -38,7 +36,7 @@ def test_the_deployment_completes_a_block_once(place: StateStore, release: Relea
     assert [each.shows("block_queries") for each in replicas] == [200] * 3
 
 
-def test_all_at_the_same_moment_lose_nothing(place: StateStore, release: Release, seen: Observations) -> None:
+def test_concurrent_updates_lose_no_evidence(place: StateStore, release: Release, seen: Observations) -> None:
     """Each is in the way of two others at most, and gives way to them."""
     for _ in range(5):
         replicas = [place.join(release) for _ in range(3)]
@@ -48,7 +46,7 @@ def test_all_at_the_same_moment_lose_nothing(place: StateStore, release: Release
             together.wait()
             each.weighs(part)
 
-        parts = zip(replicas, thirds(seen), strict=True)
+        parts = zip(replicas, split_in_three(seen), strict=True)
         threads = [threading.Thread(target=work, args=each) for each in parts]
         for thread in threads:
             thread.start()
@@ -59,27 +57,25 @@ def test_all_at_the_same_moment_lose_nothing(place: StateStore, release: Release
         replicas[0].alarms.forget()
 
 
-def test_one_that_comes_later_knows_with_its_first_look(
-    place: StateStore, release: Release, seen: Observations
-) -> None:
+def test_late_process_takes_over_alarm(place: StateStore, release: Release, seen: Observations) -> None:
     place.join(release).weighs(seen)
     late = place.join(release)
     assert late.told == NO_ALARM
     assert late.weighs() == ALARM
 
 
-def test_an_alarm_is_said_once_by_each(
+def test_alarm_is_logged_once_per_process(
     place: StateStore, release: Release, seen: Observations, caplog: pytest.LogCaptureFixture
 ) -> None:
     replicas = [place.join(release) for _ in range(2)]
     replicas[0].weighs(seen)
     for each in replicas * 2:
         each.weighs()
-    said = [(record.message, record.fields["signal"]) for record in caplog.records]  # type: ignore[attr-defined]
-    assert said == [("the traffic has drifted", SIGNAL)] * 2
+    messages = [(record.message, record.fields["signal"]) for record in caplog.records]  # type: ignore[attr-defined]
+    assert messages == [("drift alarm raised", SIGNAL)] * 2
 
 
-def test_only_those_with_the_same_alarms_share(
+def test_only_equal_alarm_settings_share_state(
     place: StateStore, release: Release, seen: Observations, tmp_path: Path
 ) -> None:
     clone = replace(release, manifest=release.manifest.model_copy(update={"release_id": "another"}))
@@ -100,7 +96,7 @@ def test_only_those_with_the_same_alarms_share(
     assert one.weighs() == ALARM
 
 
-def test_a_release_that_has_left_begins_anew(place: StateStore, release: Release, seen: Observations) -> None:
+def test_returning_release_starts_without_evidence(place: StateStore, release: Release, seen: Observations) -> None:
     before = place.join(release)
     before.weighs(seen)
     before.alarms.forget()
@@ -110,9 +106,7 @@ def test_a_release_that_has_left_begins_anew(place: StateStore, release: Release
     assert again.shows("evidence", signal=SIGNAL) == pytest.approx(0)
 
 
-def test_while_others_still_serve_it_it_is_not_forgotten(
-    place: StateStore, release: Release, seen: Observations
-) -> None:
+def test_forgotten_state_is_restored_by_other_process(place: StateStore, release: Release, seen: Observations) -> None:
     leaves, stays = place.join(release), place.join(release)
     leaves.weighs(seen)
     stays.weighs()
@@ -121,7 +115,7 @@ def test_while_others_still_serve_it_it_is_not_forgotten(
     assert place.join(release).weighs() == ALARM
 
 
-def test_the_file_is_for_nobody_else_to_read(in_file: InFile, release: Release) -> None:
+def test_shared_file_is_private(in_file: InFile, release: Release) -> None:
     in_file.join(release).weighs()
     (path,) = in_file.folder.iterdir()
     assert path.stat().st_mode & 0o777 == 0o600

@@ -1,6 +1,6 @@
-"""TAUGATE_DRIFT_BASELINE: one that fits is in force, and of one that does not the log says why; both are served.
+"""TAUGATE_DRIFT_BASELINE: a fitting baseline is used, and an unfit one is logged; the service works in both cases.
 
-A link is what the setting names, so that one service, which goes from one release to another and back, meets them all.
+The setting names a link, so that one service, which switches between two releases, can load all of them.
 """
 
 import json
@@ -18,7 +18,7 @@ from tests.prometheus_process import until
 from tests.retrieval.release.clones import clone
 from tests.service.drift.traffic import NO_ALARM, Reloading, metrics, told, watching
 
-REFUSED = "drift is watched without a baseline"
+REFUSED = "drift baseline refused; comparing with the calibration"
 
 
 class Serving:
@@ -35,9 +35,11 @@ class Serving:
     def take(self) -> tuple[float, float]:
         """Have it serve the other release; whether a baseline is in force, and whether one was refused."""
         self._names.reverse()
-        turns = self.service.log().count('"let go"')
+        turns = self.service.log().count('"previous release closed"')
         assert self.service.reload(self._names[0]) == "loaded"
-        until(lambda: self.service.log().count('"let go"') > turns)  # and what it said before that is there to read
+        until(
+            lambda: self.service.log().count('"previous release closed"') > turns
+        )  # and what it said before that is there to read
         shown = metrics(self.service)
         return shown["baseline"], shown["baseline_refused"]
 
@@ -89,12 +91,12 @@ def learnt(release: Release) -> Callable[..., Baseline]:
     return make
 
 
-def test_at_first_there_is_none_and_the_service_answers(serving: Serving) -> None:
+def test_missing_baseline_does_not_stop_service(serving: Serving) -> None:
     assert told(serving.service) == NO_ALARM
     assert metrics(serving.service)["baseline_refused"] == 1
 
 
-def test_a_file_of_the_release_is_in_force(serving: Serving, learnt: Callable[..., Baseline]) -> None:
+def test_baseline_file_is_used(serving: Serving, learnt: Callable[..., Baseline]) -> None:
     before = serving.said()
     learnt(serving.next).save(serving.path)
     assert serving.take() == (1, 0)
@@ -102,7 +104,7 @@ def test_a_file_of_the_release_is_in_force(serving: Serving, learnt: Callable[..
     assert told(serving.service) == NO_ALARM
 
 
-def test_of_a_folder_the_one_of_the_release_is(serving: Serving, learnt: Callable[..., Baseline]) -> None:
+def test_baseline_of_release_is_taken_from_folder(serving: Serving, learnt: Callable[..., Baseline]) -> None:
     serving.path.mkdir()
     learnt(serving.next).save(baseline_path(serving.path, serving.next))
     learnt("another").save(baseline_path(serving.path, "another"))
@@ -111,14 +113,14 @@ def test_of_a_folder_the_one_of_the_release_is(serving: Serving, learnt: Callabl
     assert serving.said() == before
 
 
-def test_a_folder_without_one_of_the_release_is_no_fault(serving: Serving, learnt: Callable[..., Baseline]) -> None:
+def test_folder_without_baseline_is_accepted(serving: Serving, learnt: Callable[..., Baseline]) -> None:
     """A release that was promoted today has none before next week."""
     serving.path.mkdir()
     learnt("another").save(baseline_path(serving.path, "another"))
     before = len(serving.said())
     assert serving.take() == (0, 0)
     (line,) = serving.said()[before:]
-    assert (line["level"], line["message"]) == ("info", "no baseline for this release")
+    assert (line["level"], line["message"]) == ("info", "no drift baseline for this release")
 
 
 def of_another_release(path: Path, name: str, learnt: Callable[..., Baseline]) -> None:
@@ -157,14 +159,14 @@ def misnamed_in_a_folder(path: Path, name: str, learnt: Callable[..., Baseline])
     [
         (of_another_release, "belongs to release 'another', not to"),
         (of_six_days, "covers 6 days, and a baseline needs 7"),
-        (with_a_changed_digit, "damaged, its digest does not fit"),
-        (cut_short, "damaged, or no baseline"),
+        (with_a_changed_digit, "damaged, its digest does not match"),
+        (cut_short, "damaged, or not a baseline"),
         (nothing, "cannot be read (No such file or directory)"),
         (a_link_to_itself, "cannot be read"),
         (misnamed_in_a_folder, "belongs to release 'another', not to"),
     ],
 )
-def test_what_does_not_fit_is_said_once_and_the_service_answers(
+def test_unfit_baseline_is_logged_once(
     serving: Serving,
     learnt: Callable[..., Baseline],
     there_is: Callable[[Path, str, Callable[..., Baseline]], None],

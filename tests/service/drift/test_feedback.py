@@ -1,4 +1,4 @@
-"""POST /feedback, as those who judge see it."""
+"""POST /feedback, from the point of view of clients."""
 
 import time
 
@@ -20,13 +20,13 @@ def judge(service: ServiceProcess, query_id: object, document_id: object, releva
     return response.status_code, response.json()
 
 
-def test_a_result_is_judged_once_however_often_it_is_sent(service: ServiceProcess, reply: dict) -> None:
+def test_repeated_judgement_is_not_counted(service: ServiceProcess, reply: dict) -> None:
     document = reply["results"][0]["id"]
     assert judge(service, reply["query_id"], document) == (202, {"status": "accepted"})
     assert judge(service, reply["query_id"], document) == (202, {"status": "repeated"})
 
 
-def test_each_result_is_judged_by_itself(service: ServiceProcess, reply: dict) -> None:
+def test_results_of_one_reply_are_judged_separately(service: ServiceProcess, reply: dict) -> None:
     first, second, third = (result["id"] for result in reply["results"])
     assert judge(service, reply["query_id"], third, relevant=False) == (202, {"status": "accepted"})
     assert judge(service, reply["query_id"], third, relevant=False) == (202, {"status": "repeated"})
@@ -35,30 +35,30 @@ def test_each_result_is_judged_by_itself(service: ServiceProcess, reply: dict) -
     assert judge(service, reply["query_id"], second, relevant=False) == (202, {"status": "accepted"})
 
 
-def test_a_cached_reply_has_an_id_of_its_own_that_can_be_judged(service: ServiceProcess, reply: dict) -> None:
+def test_cached_reply_has_own_query_id(service: ServiceProcess, reply: dict) -> None:
     again = service.http.post("/search", json=QUERY).json()
     assert again["query_id"] != reply["query_id"]
     assert judge(service, again["query_id"], again["results"][0]["id"]) == (202, {"status": "accepted"})
 
 
-def test_a_reply_of_a_batch(service: ServiceProcess) -> None:
+def test_batch_reply_can_be_judged(service: ServiceProcess) -> None:
     (reply,) = service.http.post("/search/batch", json={"queries": [QUERY]}).json()["responses"]
     assert judge(service, reply["query_id"], reply["results"][0]["id"]) == (202, {"status": "accepted"})
 
 
-def test_a_reply_that_is_not_known(service: ServiceProcess) -> None:
+def test_unknown_query_id_is_404(service: ServiceProcess) -> None:
     status, body = judge(service, "0" * 32, "d1")
     assert (status, body["error"]["code"]) == (404, "not_found")
     assert "TAUGATE_FEEDBACK_SECONDS" in body["error"]["message"]
 
 
-def test_a_document_that_was_not_shown(service: ServiceProcess, reply: dict) -> None:
+def test_document_not_shown_is_422(service: ServiceProcess, reply: dict) -> None:
     status, body = judge(service, reply["query_id"], "elsewhere")
     assert (status, body["error"]["code"]) == (422, "invalid")
     assert reply["results"][0]["id"] in body["error"]["message"]
 
 
-def test_a_reply_that_showed_nothing(service: ServiceProcess) -> None:
+def test_empty_reply_cannot_be_judged(service: ServiceProcess) -> None:
     reply = service.http.post("/search", json=QUERY | {"threshold": 2.0}).json()
     status, body = judge(service, reply["query_id"], "d1")
     assert (status, body["error"]["message"]) == (422, "document_id: the reply did not show it; it showed nothing")
@@ -67,18 +67,18 @@ def test_a_reply_that_showed_nothing(service: ServiceProcess) -> None:
 @pytest.mark.parametrize(
     ("field", "value"), [("query_id", ""), ("query_id", "x" * 65), ("document_id", 5), ("relevant", "yes")]
 )
-def test_what_is_malformed(service: ServiceProcess, reply: dict, field: str, value: object) -> None:
+def test_malformed_field_is_422(service: ServiceProcess, reply: dict, field: str, value: object) -> None:
     body = {"query_id": reply["query_id"], "document_id": reply["results"][0]["id"], "relevant": True}
     response = service.http.post("/feedback", json=body | {field: value})
     assert (response.status_code, response.json()["error"]["code"]) == (422, "invalid")
     assert field in response.json()["error"]["message"]
 
 
-def test_every_judgement_is_counted_by_what_became_of_it(service: ServiceProcess, reply: dict) -> None:
+def test_feedback_metric_counts_outcomes(service: ServiceProcess, reply: dict) -> None:
     def counts() -> dict[str, float]:
         lines = service.http.get("/metrics").text.splitlines()
-        found = (line.split() for line in lines if line.startswith("taugate_feedback_total"))
-        return {name.split('"')[1]: float(value) for name, value in found}
+        pairs = (line.split() for line in lines if line.startswith("taugate_feedback_total"))
+        return {name.split('"')[1]: float(value) for name, value in pairs}
 
     before = counts()
     for _ in range(2):
@@ -95,7 +95,7 @@ def judge_query(service: ServiceProcess, query: str, document_id: str, relevant:
     return response.status_code, response.json()
 
 
-def test_a_query_is_judged_without_the_id_of_its_reply(service: ServiceProcess) -> None:
+def test_query_text_can_be_judged(service: ServiceProcess) -> None:
     title = service.http.post("/search", json=QUERY).json()["results"][0]
     query = f"{title['title'] or ''} {title['text']}"[:300]  # which finds its own document
     (document, *_) = (each["id"] for each in service.http.post("/search", json={"query": query}).json()["results"])
@@ -109,7 +109,7 @@ def test_a_query_is_judged_without_the_id_of_its_reply(service: ServiceProcess) 
     assert observed(service) == before, "feedback is no traffic"
 
 
-def test_a_query_that_nobody_asked_is_searched_for(service: ServiceProcess) -> None:
+def test_judged_new_query_is_searched_for(service: ServiceProcess) -> None:
     query = f"a permit for {time.time_ns()}"
     status, body = judge_query(service, query, "elsewhere")
     assert status == 422
@@ -124,13 +124,13 @@ def observed(service: ServiceProcess) -> list[str]:
 
 
 @pytest.mark.parametrize("given", [{}, {"query_id": "0" * 32, "query": "a permit"}, {"query_id": None, "query": None}])
-def test_a_judgement_names_a_reply_or_a_query(service: ServiceProcess, given: dict) -> None:
+def test_judgement_needs_query_id_or_query(service: ServiceProcess, given: dict) -> None:
     response = service.http.post("/feedback", json=given | {"document_id": "d1", "relevant": True})
     assert (response.status_code, response.json()["error"]["code"]) == (422, "invalid")
     assert "give either query_id or query" in response.json()["error"]["message"]
 
 
-def test_a_query_over_the_limit_is_refused(service: ServiceProcess) -> None:
+def test_judged_query_over_limit_is_422(service: ServiceProcess) -> None:
     status, body = judge_query(service, "permit " * 2000, "d1")
     assert (status, body["error"]["code"]) == (422, "invalid")
     assert "TAUGATE_MAX_QUERY_CHARS" in body["error"]["message"]

@@ -1,4 +1,4 @@
-"""A shared state that anybody may have written: what is none is replaced by what a process knows."""
+"""Shared state written by other clients: invalid state is replaced."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from taugate.drift.observations import Observations
 from taugate.retrieval.release.reader import Release
 from tests.drift.watched import replaced
 from tests.service.drift.processes import ALARM, InRedis, StateStore
-from tests.service.drift.traffic import SIGNAL, foreign, observed
+from tests.service.drift.traffic import SIGNAL, foreign_queries, observed
 
 
 def cut(state: bytes) -> bytes:
@@ -47,11 +47,11 @@ STRANGE: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("strange", STRANGE.values(), ids=STRANGE.keys())
-def test_what_strangers_write_is_replaced_by_what_one_knows(
+def test_invalid_shared_state_is_replaced(
     place: StateStore, release: Release, needed: int, strange: Callable[[bytes], bytes]
 ) -> None:
     """As if nobody had written anything: the states are equal to the last bit."""
-    asked = observed(release, foreign(needed + 600))  # with a block in the past, and one that is open
+    asked = observed(release, foreign_queries(needed + 600))  # with a block in the past, and one that is open
     one, undisturbed = place.join(release), place.join(release).alarms.monitor
     one.weighs(asked.take(slice(needed + 5)))
     undisturbed.update(asked)
@@ -67,9 +67,9 @@ def test_what_strangers_write_is_replaced_by_what_one_knows(
     assert SIGNAL in place.join(release).weighs()["signals"]
 
 
-def test_what_could_be_a_state_is_taken_and_breaks_nothing(place: StateStore, release: Release, needed: int) -> None:
+def test_extreme_valid_state_does_no_harm(place: StateStore, release: Release, needed: int) -> None:
     """Counts that no service reaches in a thousand years, and blocks after them that ask for the same."""
-    asked = observed(release, foreign(needed + 600))
+    asked = observed(release, foreign_queries(needed + 600))
     one = place.join(release)
     one.weighs(asked.take(slice(needed)))
     (state,) = place.states()
@@ -81,7 +81,7 @@ def test_what_could_be_a_state_is_taken_and_breaks_nothing(place: StateStore, re
     assert SIGNAL in place.join(release).weighs()["signals"]
 
 
-def test_a_key_that_holds_something_else_is_replaced(in_redis: InRedis, release: Release, seen: Observations) -> None:
+def test_key_of_another_type_is_replaced(in_redis: InRedis, release: Release, seen: Observations) -> None:
     one = in_redis.join(release)
     one.weighs(seen)
     (key,) = in_redis.keys()

@@ -1,10 +1,10 @@
-"""GET /release tells the alarms and the live overlap, so that a page without access to /metrics can show them."""
+"""GET /release shows alarms and live overlap, for pages without access to /metrics."""
 
 from pathlib import Path
 
 from taugate.drift.rules import MIN_IN_WINDOW
 from tests.prometheus_process import until
-from tests.service.drift.traffic import NO_ALARM, Hurried, ordinary
+from tests.service.drift.traffic import NO_ALARM, FastDriftService, ordinary
 from tests.service_process import ServiceProcess
 
 
@@ -12,8 +12,8 @@ def drift_of(service: ServiceProcess) -> dict:
     return service.http.get("/release").json()["drift"]
 
 
-def test_it_is_what_the_gauges_show(releases: Path, sample: Path) -> None:
-    with Hurried(releases) as service:
+def test_release_shows_overlap_of_gauges(releases: Path, sample: Path) -> None:
+    with FastDriftService(releases) as service:
         service.ready()
         nothing = {"coe": None, "coe_expected": None, "roe": None}
         assert drift_of(service) == NO_ALARM | nothing
@@ -28,6 +28,6 @@ def test_it_is_what_the_gauges_show(releases: Path, sample: Path) -> None:
         assert f"taugate_{name} {told[name]['mean']}\n" in shown
 
 
-def test_it_is_null_where_nothing_is_watched(releases: Path) -> None:
+def test_overlap_is_null_without_drift(releases: Path) -> None:
     with ServiceProcess(releases, TAUGATE_DRIFT="false") as service:
         assert drift_of(service.ready()) is None

@@ -1,4 +1,4 @@
-"""Old texts leave the query log, and no line is lost while others write to it."""
+"""Old texts are removed from the query log, and no line of concurrent writers is lost."""
 
 import os
 import threading
@@ -29,28 +29,31 @@ def release(releases: Path) -> Release:
     return load(find(releases))
 
 
-def line(at: float, query: str, wanted: object = None) -> bytes:
-    return orjson.dumps({"v": 2, "at": at, "query": query, "filter": wanted, "release": "r"}) + b"\n"
+def line(at: float, query: str, query_filter: object = None) -> bytes:
+    return orjson.dumps({"v": 2, "at": at, "query": query, "filter": query_filter, "release": "r"}) + b"\n"
 
 
 def served(at: float, text: str) -> ServedReply:
     return ServedReply(at, "a" * 32, Query(text, 5), None, b"", b"", b"")
 
 
-def test_texts_older_than_so_many_days_become_hashes(tmp_path: Path) -> None:
-    log, wanted = tmp_path / "log", {"patient": "Ada"}
-    recent, torn = line(NOW - 2 * DAY, "recent", wanted), b'{"at": 5, "quer'
-    log.write_bytes(line(NOW - 8 * DAY, "old", wanted) + line(NOW - 9 * DAY, hashed("older")) + recent + torn)
+def test_old_texts_are_hashed(tmp_path: Path) -> None:
+    log, query_filter = tmp_path / "log", {"patient": "Ada"}
+    recent, torn = line(NOW - 2 * DAY, "recent", query_filter), b'{"at": 5, "quer'
+    log.write_bytes(line(NOW - 8 * DAY, "old", query_filter) + line(NOW - 9 * DAY, hashed("older")) + recent + torn)
     log.chmod(0o640)
     assert forget_old_texts(log, 7, NOW) == 1
     assert log.read_bytes() == (
-        line(NOW - 8 * DAY, hashed("old"), hashed_filter(wanted)) + line(NOW - 9 * DAY, hashed("older")) + recent + torn
+        line(NOW - 8 * DAY, hashed("old"), hashed_filter(query_filter))
+        + line(NOW - 9 * DAY, hashed("older"))
+        + recent
+        + torn
     )
     assert log.stat().st_mode & 0o777 == 0o640
     assert sorted(path.name for path in tmp_path.iterdir()) == [".log.texts", "log"]
 
 
-def test_once_an_hour(tmp_path: Path) -> None:
+def test_old_texts_are_hashed_once_an_hour(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(line(1.0, "old"))
     assert forget_old_texts(log, 7, NOW) == 1
@@ -59,7 +62,7 @@ def test_once_an_hour(tmp_path: Path) -> None:
     assert forget_old_texts(log, 7, NOW + HOUR) == 1
 
 
-def test_where_there_is_nothing_to_do(tmp_path: Path) -> None:
+def test_log_without_old_texts_is_unchanged(tmp_path: Path) -> None:
     assert forget_old_texts(tmp_path / "nothing", 7, NOW) == 0
     os.mkfifo(tmp_path / "pipe")
     assert forget_old_texts(tmp_path / "pipe", 7, NOW) == 0
@@ -70,7 +73,7 @@ def test_where_there_is_nothing_to_do(tmp_path: Path) -> None:
     assert log.stat().st_ino == before
 
 
-def test_what_a_killed_process_left_goes(tmp_path: Path) -> None:
+def test_leftover_copy_is_deleted(tmp_path: Path) -> None:
     log, left = tmp_path / "log", tmp_path / ".log.copy"
     log.write_bytes(line(NOW, "recent"))
     left.write_bytes(line(1.0, "a text that nobody would look for"))
@@ -79,9 +82,7 @@ def test_what_a_killed_process_left_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["cut", "cut and written to", "moved away"])
-def test_a_log_that_is_rotated_meanwhile_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def test_log_rotated_during_copy_is_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """logrotate cuts a log (copytruncate) or moves it away, while its lines are copied."""
     log, recent = tmp_path / "log", line(NOW, "recent")
     log.write_bytes(b"".join(line(1.0, f"old {number}") for number in range(10_000)))
@@ -102,7 +103,7 @@ def test_a_log_that_is_rotated_meanwhile_is_left_alone(
     assert log.read_bytes() == expected
 
 
-def test_no_line_is_lost_while_others_write(release: Release, tmp_path: Path) -> None:
+def test_concurrent_writers_lose_no_line(release: Release, tmp_path: Path) -> None:
     path = tmp_path / "log"
     done = threading.Event()
     written = [0, 0]
@@ -132,7 +133,7 @@ def test_no_line_is_lost_while_others_write(release: Release, tmp_path: Path) ->
     assert hours > 3
 
 
-def test_the_service_does_it(releases: Path, tmp_path: Path) -> None:
+def test_service_hashes_old_texts(releases: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(line(time.time() - 2 * DAY, "an old question") + line(time.time(), "a recent question"))
     settings = {
@@ -142,5 +143,5 @@ def test_the_service_does_it(releases: Path, tmp_path: Path) -> None:
     }
     with ServiceProcess(releases, **settings).ready() as service:
         until(lambda: "an old question" not in log.read_text())
-        until(lambda: "old texts were replaced by their hashes" in service.log())
+        until(lambda: "replaced old texts in the query log by hashes" in service.log())
     assert "a recent question" in log.read_text()

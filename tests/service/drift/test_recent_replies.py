@@ -1,4 +1,4 @@
-"""What replies showed is found in every worker until it is too old, takes a fixed room, and is judged once."""
+"""Recent replies can be found in every worker, take bounded memory, and are judged once."""
 
 import mmap
 import os
@@ -31,15 +31,15 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
 
 
 @pytest.mark.parametrize("many", [0, 1, 4, 5, 6, 10, 100])
-def test_a_reply_of_any_length_is_found(made: Made, many: int) -> None:
+def test_reply_of_any_length_is_remembered(made: Made, many: int) -> None:
     shown, query_id = made(), uuid4().hex
     positions = [*range(1000, 1000 + many)]
     shown.add(uuid4().hex, 1.0, packed([1, 2]))
     shown.add(query_id, 1.0, packed(positions))
-    found = shown.find(query_id, 2.0)
-    assert found is not None
-    assert found.positions.tolist() == positions
-    assert found.scores.tobytes() == packed(positions)[4 * many :]
+    result = shown.find(query_id, 2.0)
+    assert result is not None
+    assert result.positions.tolist() == positions
+    assert result.scores.tobytes() == packed(positions)[4 * many :]
     for strange in (
         uuid4().hex,
         query_id[:31] + "g",
@@ -52,7 +52,7 @@ def test_a_reply_of_any_length_is_found(made: Made, many: int) -> None:
         assert shown.find(strange, 2.0) is None or strange == query_id
 
 
-def test_until_it_is_too_old(made: Made) -> None:
+def test_old_reply_is_forgotten(made: Made) -> None:
     shown, query_id = made(), uuid4().hex
     shown.add(query_id, 5.0, packed([1]))
     assert shown.find(query_id, 15.0) is not None
@@ -60,23 +60,23 @@ def test_until_it_is_too_old(made: Made) -> None:
     assert shown.mark(query_id, 1, 15.1, relevant=True) == REPEATED
 
 
-def test_the_oldest_go_and_it_takes_no_more_room(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oldest_replies_are_overwritten(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RING_BYTES", 4096)
     shown, ids = made(), [uuid4().hex for _ in range(500)]
     for at, query_id in enumerate(ids):
         shown.add(query_id, at / 100, packed([at, at + 1, at + 2]))
-    found = [shown.find(query_id, 5.0) for query_id in ids]
-    kept = sum(each is not None for each in found)
+    result = [shown.find(query_id, 5.0) for query_id in ids]
+    kept = sum(each is not None for each in result)
     assert kept == 4096 // 77
-    assert all(each is None for each in found[:-kept])
-    assert [each.positions[0] for each in found[-kept:] if each is not None] == [*range(500 - kept, 500)]
+    assert all(each is None for each in result[:-kept])
+    assert [each.positions[0] for each in result[-kept:] if each is not None] == [*range(500 - kept, 500)]
 
 
-def test_room_for_as_many_as_it_says() -> None:
+def test_ring_holds_stated_number_of_replies() -> None:
     assert RING_BYTES // 77 > 30 * 3600
 
 
-def test_each_judgement_counts_once(made: Made) -> None:
+def test_judgement_counts_once_per_reply(made: Made) -> None:
     shown, query_id, other = made(), uuid4().hex, uuid4().hex
     for each in (query_id, other):
         shown.add(each, 1.0, packed([*range(7)]))  # which take two parts
@@ -89,7 +89,7 @@ def test_each_judgement_counts_once(made: Made) -> None:
     assert shown.mark(other, 3, 2.0, relevant=True) == COUNTS
 
 
-def test_workers_know_of_each_other(tmp_path: Path) -> None:
+def test_workers_read_each_others_replies(tmp_path: Path) -> None:
     workers = [RecentReplies(tmp_path, RELEASE, RESULTS, SECONDS) for _ in range(3)]
     elsewhere = RecentReplies(tmp_path, RELEASE.replace("2026", "2027"), RESULTS, SECONDS)
     ids = [uuid4().hex for _ in workers]
@@ -107,7 +107,7 @@ def test_workers_know_of_each_other(tmp_path: Path) -> None:
     assert workers[1].find(ids[2], 2.0) is not None
 
 
-def test_what_two_workers_were_told_at_once_counts_once(tmp_path: Path) -> None:
+def test_reply_in_two_workers_counts_once(tmp_path: Path) -> None:
     workers = [RecentReplies(tmp_path, RELEASE, RESULTS, SECONDS) for _ in range(2)]
     query_id = uuid4().hex
     for worker in workers:
@@ -116,7 +116,7 @@ def test_what_two_workers_were_told_at_once_counts_once(tmp_path: Path) -> None:
     assert [worker.mark(query_id, 4, 2.0, relevant=False) for worker in workers] == [NEW, REPEATED]
 
 
-def test_whoever_takes_the_place_of_a_killed_one_goes_on_in_its_ring(tmp_path: Path) -> None:
+def test_new_worker_resumes_ring_of_killed_one(tmp_path: Path) -> None:
     """So there are never more rings than workers, and a reply of the killed one can still be judged."""
     program = f"""
 import sys, time
@@ -143,7 +143,7 @@ time.sleep(60)
     assert all(after.find(query_id, 10.0) is not None for query_id in (*ids, latest))
 
 
-def test_without_room_for_a_file_each_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_falls_back_to_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -157,7 +157,7 @@ def test_without_room_for_a_file_each_has_its_own(tmp_path: Path, monkeypatch: p
     assert not [*tmp_path.glob("*.ring")]
 
 
-def test_half_a_slot_is_none(tmp_path: Path) -> None:
+def test_half_written_slot_is_not_read(tmp_path: Path) -> None:
     """The id is written last: a worker that is killed in between leaves nothing that is found."""
     shown, query_id = RecentReplies(tmp_path, RELEASE, RESULTS, SECONDS), uuid4().hex
     shown.add(query_id, 1.0, packed([1, 2]))
@@ -179,13 +179,13 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("content", STRANGE.values(), ids=STRANGE.keys())
-def test_what_others_left_in_redis_is_looked_at(content: bytes) -> None:
+def test_invalid_shown_results_are_refused(content: bytes) -> None:
     assert ShownResults.read(packed([9, 0, 3]), 10).positions.tolist() == [9, 0, 3]
     with pytest.raises(ValueError):
         ShownResults.read(content, 10)
 
 
-def test_a_ring_of_noise_is_read_without_an_error() -> None:
+def test_random_ring_is_read_without_error() -> None:
     memory = mmap.mmap(-1, 1 << 16)
     memory[:] = np.random.default_rng(0).bytes(1 << 16)
     ring = ReplyRing(memory, RESULTS)
@@ -193,6 +193,6 @@ def test_a_ring_of_noise_is_read_without_an_error() -> None:
     ids = [bytes(memory[8 * slot : 8 * slot + 8]) for slot in range(ring.slots)]
     for slot, half in enumerate(ids):
         place = 8 * ring.slots + slot * 69
-        found = ring.places(half + bytes(memory[place + 8 : place + 16]), -np.inf)
-        if found:
-            assert len(ring.read(found).positions) <= RESULTS
+        result = ring.places(half + bytes(memory[place + 8 : place + 16]), -np.inf)
+        if result:
+            assert len(ring.read(result).positions) <= RESULTS

@@ -1,6 +1,6 @@
-"""What becomes of alarms on a reload: those of a release go with it, and stay while it stays.
+"""Alarms at a reload: another release starts without alarms, and the same release keeps them.
 
-The tests share a service of each kind, and come in this order.
+The tests share a service and depend on their order.
 """
 
 import shutil
@@ -23,10 +23,10 @@ from tests.service.drift.traffic import (
     Reloading,
     ask,
     by_signal,
-    foreign,
+    count_logged,
+    foreign_queries,
     ordinary,
     send,
-    weighed,
 )
 
 KINDS = ["alone", "with Redis", "in workers"]
@@ -48,10 +48,10 @@ class Served(NamedTuple):
 
     def looks(self, questions: list[str]) -> None:
         """Whoever answers has weighed one or another of these, which were not asked before."""
-        before = weighed(self.log)
+        before = count_logged(self.log)
         for question in questions:
             ask(self.service, question)
-        until(lambda: weighed(self.log) >= before + len(questions))
+        until(lambda: count_logged(self.log) >= before + len(questions))
 
     def says(self) -> list[dict]:
         """On some connections."""
@@ -75,12 +75,12 @@ def served(
     first, log = find(folder).name, own / "queries.jsonl"
     second = clone(find(folder), minute=0)
     with Reloading(folder, TAUGATE_QUERY_LOG=str(log), **settings.get(request.param, {})) as service:
-        send(service.ready(), foreign(500))
+        send(service.ready(), foreign_queries(500))
         until(lambda: all(ask(service, "permit")["drift"]["alarm"] for _ in range(8)))
         yield Served(service, first, second, log)
 
 
-def test_the_same_release_keeps_them(served: Served) -> None:
+def test_reloading_same_release_keeps_alarms(served: Served) -> None:
     before = by_signal(served.service, "evidence")
     assert before[SIGNAL] >= 1
     assert served.reload(served.first) == "unchanged"
@@ -88,7 +88,7 @@ def test_the_same_release_keeps_them(served: Served) -> None:
     assert by_signal(served.service, "evidence")[SIGNAL] >= before[SIGNAL]
 
 
-def test_another_release_begins_anew(served: Served, sample: Path) -> None:
+def test_new_release_starts_without_alarms(served: Served, sample: Path) -> None:
     assert served.reload(served.second) == "loaded"
     assert served.says() == [NO_ALARM] * 8
     served.looks(ordinary(sample, 20))
@@ -97,7 +97,7 @@ def test_another_release_begins_anew(served: Served, sample: Path) -> None:
     assert by_signal(served.service, "alarm")[SIGNAL] == 0
 
 
-def test_so_does_the_first_when_it_comes_back(served: Served, sample: Path) -> None:
+def test_returning_release_starts_without_alarms(served: Served, sample: Path) -> None:
     assert served.reload(served.first) == "loaded"
     assert served.says() == [NO_ALARM] * 8
     served.looks(ordinary(sample, 20, first=20))
@@ -105,8 +105,8 @@ def test_so_does_the_first_when_it_comes_back(served: Served, sample: Path) -> N
     assert by_signal(served.service, "evidence")[SIGNAL] < 0.1
 
 
-def test_and_it_alarms_again(served: Served) -> None:
-    send(served.service, foreign(700, first=1000))
+def test_returning_release_raises_alarm_again(served: Served) -> None:
+    send(served.service, foreign_queries(700, first=1000))
     until(lambda: all(SIGNAL in drift["signals"] for drift in served.says()))
     assert served.service.stop()[0] == 0
 
@@ -117,7 +117,7 @@ class AtItsOwnPace(Reloading):
     module = "taugate"
 
 
-def test_a_redis_that_hangs_holds_up_no_request_meanwhile(releases: Path, redis: RedisProcess, tmp_path: Path) -> None:
+def test_hung_redis_delays_no_request_at_reload(releases: Path, redis: RedisProcess, tmp_path: Path) -> None:
     folder = shutil.copytree(releases, tmp_path / "releases")
     second = clone(find(folder), minute=0)
     slowest, done = [0.0], threading.Event()
@@ -135,7 +135,7 @@ def test_a_redis_that_hangs_holds_up_no_request_meanwhile(releases: Path, redis:
             client = threading.Thread(target=ask_on)
             client.start()
             assert service.reload(second) == "loaded"
-            until(lambda: '"let go"' in service.log())
+            until(lambda: '"previous release closed"' in service.log())
         finally:
             redis.resume()
             done.set()

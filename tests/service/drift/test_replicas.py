@@ -1,4 +1,4 @@
-"""Replicas on one Redis: what one of them showed is judged through any, once; each counts for Prometheus."""
+"""Replicas on one Redis: a reply can be judged through any of them, once, and counters add up in Prometheus."""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 
 from tests.prometheus_process import until
 from tests.redis_process import RedisProcess
-from tests.service.drift.traffic import Hurried
+from tests.service.drift.traffic import FastDriftService
 from tests.service_process import ServiceProcess
 
 SEEN, COUNT, ABOVE = (
@@ -58,13 +58,13 @@ def counts(service: ServiceProcess, name: str) -> float:
     return gauges(service).get(name, 0.0)
 
 
-def test_each_replica_counts_what_prometheus_adds_up(
+def test_replica_counters_add_up_in_prometheus(
     releases: Path, redis: RedisProcess, labelled: list[tuple[str, str]]
 ) -> None:
     """Judgements of one's replies are told to the other, which counts them; both go on without Redis."""
     with (
-        Hurried(releases, TAUGATE_REDIS_URL=redis.url) as first,
-        Hurried(releases, TAUGATE_REDIS_URL=redis.url) as second,
+        FastDriftService(releases, TAUGATE_REDIS_URL=redis.url) as first,
+        FastDriftService(releases, TAUGATE_REDIS_URL=redis.url) as second,
     ):
         replicas = (first.ready(), second.ready())
         # Not alike: the first answers questions that are not in the sample as well.
@@ -90,10 +90,10 @@ def test_each_replica_counts_what_prometheus_adds_up(
             until(lambda service=service, own=own: counts(service, SEEN.format("topk")) == 5 * (own + 2))
 
 
-def test_a_judgement_counts_once_in_whichever_replica(releases: Path, redis: RedisProcess) -> None:
+def test_judgement_counts_once_among_replicas(releases: Path, redis: RedisProcess) -> None:
     with (
-        Hurried(releases, TAUGATE_REDIS_URL=redis.url) as first,
-        Hurried(releases, TAUGATE_REDIS_URL=redis.url) as second,
+        FastDriftService(releases, TAUGATE_REDIS_URL=redis.url) as first,
+        FastDriftService(releases, TAUGATE_REDIS_URL=redis.url) as second,
     ):
         first.ready()
         second.ready()
@@ -112,8 +112,8 @@ def test_a_judgement_counts_once_in_whichever_replica(releases: Path, redis: Red
         assert [told(each, judgement) for each in (first, second) for judgement in judged] == ["repeated"] * 6
 
 
-def test_what_strangers_write_about_replies_is_not_believed(releases: Path, redis: RedisProcess) -> None:
-    with Hurried(releases, TAUGATE_REDIS_URL=redis.url) as service:
+def test_forged_replies_in_redis_are_ignored(releases: Path, redis: RedisProcess) -> None:
+    with FastDriftService(releases, TAUGATE_REDIS_URL=redis.url) as service:
         (result, *_) = service.ready().http.post("/search", json={"query": "permit", "threshold": -2}).json()["results"]
         until(lambda: [*redis.client.scan_iter("taugate:drift:*:shown:*")])
         (bucket,) = redis.client.scan_iter("taugate:drift:*:shown:*")

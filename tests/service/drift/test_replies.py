@@ -1,4 +1,4 @@
-"""Every reply says whether a drift alarm is on: now, not when it was cached."""
+"""Every reply reports the present drift alarm, even if it was cached before."""
 
 import asyncio
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from taugate.service.api.app import create_app, openapi_document
 from taugate.service.api.schemas import BatchResponse, SearchResponse
 from taugate.service.settings import Settings
 from tests.prometheus_process import until
-from tests.service.drift.traffic import NO_ALARM, SIGNAL, ask, by_signal, foreign, metrics, ordinary, send, told
+from tests.service.drift.traffic import NO_ALARM, SIGNAL, ask, by_signal, foreign_queries, metrics, ordinary, send, told
 from tests.service.inprocess import PATIENCE, serving
 from tests.service.inprocess import until as until_in_process
 from tests.service_process import ServiceProcess
@@ -29,40 +29,40 @@ def drifted(releases: Path) -> Iterator[ServiceProcess]:
     """A service that was asked a thousand foreign questions, and one of its own before that."""
     with ServiceProcess(releases) as service:
         assert ask(service.ready(), ASKED_BEFORE)["drift"] == NO_ALARM
-        send(service, foreign(1000))
+        send(service, foreign_queries(1000))
         until(lambda: told(service)["alarm"])
         yield service
 
 
-def test_at_first_there_is_no_alarm(service: ServiceProcess) -> None:
+def test_new_service_reports_no_alarm(service: ServiceProcess) -> None:
     assert told(service) == NO_ALARM
     assert send(service, ["one", "two"]) == [NO_ALARM] * 2
 
 
-def test_ordinary_questions_are_none(service: ServiceProcess, sample: Path) -> None:
+def test_ordinary_queries_raise_no_alarm(service: ServiceProcess, sample: Path) -> None:
     send(service, ordinary(sample, 1200))
     until(lambda: metrics(service)["blocks_total"] == 6)
     assert told(service) == NO_ALARM
     assert set(by_signal(service, "alarm").values()) == {0}
 
 
-def test_after_a_thousand_foreign_questions_there_is_one(drifted: ServiceProcess) -> None:
+def test_foreign_queries_raise_alarm(drifted: ServiceProcess) -> None:
     reply = told(drifted)
     assert reply["alarm"] is True
     assert SIGNAL in reply["signals"]
 
 
-def test_it_names_the_alarms_of_the_metrics(drifted: ServiceProcess) -> None:
+def test_reply_names_alarms_of_metrics(drifted: ServiceProcess) -> None:
     on = {signal for signal, value in by_signal(drifted, "alarm").items() if value}
     assert len(on) == len(told(drifted)["signals"])
     assert {*told(drifted)["signals"]} == on
 
 
-def test_each_reply_of_a_batch_says_it(drifted: ServiceProcess) -> None:
+def test_batch_replies_report_alarm(drifted: ServiceProcess) -> None:
     assert send(drifted, ["asked for the first time", ASKED_BEFORE]) == [told(drifted)] * 2
 
 
-def test_a_reply_that_was_cached_before_says_it(drifted: ServiceProcess) -> None:
+def test_cached_reply_reports_new_alarm(drifted: ServiceProcess) -> None:
     def hits() -> float:
         text = drifted.http.get("/metrics").text
         return float(text.split('taugate_cache_requests_total{outcome="hit"} ')[1].split()[0])
@@ -73,25 +73,25 @@ def test_a_reply_that_was_cached_before_says_it(drifted: ServiceProcess) -> None
 
 
 @pytest.mark.parametrize("fields", [{"k": 3}, {"threshold": 2.0}, {"include_text": False}, {"filter": {}}])
-def test_whatever_else_is_asked_for(drifted: ServiceProcess, fields: dict) -> None:
+def test_alarm_is_reported_with_options(drifted: ServiceProcess, fields: dict) -> None:
     reply = drifted.http.post("/search", json={"query": "a roof"} | fields)
     assert reply.json()["drift"]["alarm"] is True
     SearchResponse.model_validate_json(reply.content, strict=True)
 
 
-def test_a_batch_is_as_described(drifted: ServiceProcess) -> None:
+def test_batch_reply_matches_schema(drifted: ServiceProcess) -> None:
     reply = drifted.http.post("/search/batch", json={"queries": ["a roof", "a wall"]})
     BatchResponse.model_validate_json(reply.content, strict=True)
 
 
-def test_where_nothing_is_watched_there_is_no_alarm(releases: Path) -> None:
+def test_disabled_drift_reports_no_alarm(releases: Path) -> None:
     with ServiceProcess(releases, TAUGATE_DRIFT="false") as service:
-        assert send(service.ready(), foreign(64)) == [NO_ALARM] * 64
+        assert send(service.ready(), foreign_queries(64)) == [NO_ALARM] * 64
         assert told(service) == NO_ALARM
         assert metrics(service) == {}
 
 
-def test_the_description_of_the_api_has_it() -> None:
+def test_openapi_describes_drift_field() -> None:
     schemas = openapi_document()["components"]["schemas"]
     assert schemas["SearchResponse"]["properties"]["drift"] == {"$ref": "#/components/schemas/Drift"}
     assert "drift" in schemas["SearchResponse"]["required"]
@@ -101,7 +101,7 @@ def test_the_description_of_the_api_has_it() -> None:
     assert (properties["signals"]["type"], properties["signals"]["items"]) == ("array", {"type": "string"})
 
 
-def test_golden_queries_that_are_answered_differently_are_told(releases: Path, release: Release) -> None:
+def test_failed_canary_is_reported_in_replies(releases: Path, release: Release) -> None:
     """In this process, as no release with another index would be loaded."""
     old = release.retriever
     rolled = FlatIndex.build(np.roll(old.index.vectors[np.arange(len(old.index))], 7, axis=0))  # type: ignore[attr-defined]  # a FlatIndex here

@@ -1,6 +1,6 @@
-"""Replicas on one Redis have one verdict, and go on without it.
+"""Replicas on one Redis agree on alarms, and continue without Redis.
 
-The tests share three replicas, and come in this order.
+The tests share three replicas and depend on their order.
 """
 
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ from tests.redis_process import RedisProcess
 from tests.service.drift.traffic import (
     NO_ALARM,
     SIGNAL,
-    Hurried,
+    FastDriftService,
     ask,
     by_signal,
-    enough,
-    foreign,
+    foreign_queries,
     metrics,
     observed,
+    queries_until_alarm,
     send,
     told,
     watching,
@@ -37,9 +37,9 @@ class Deployment:
         self.redis = RedisProcess(folder).__enter__()
         self.replicas = [self.new() for _ in range(3)]
 
-    def new(self, **settings: str) -> Hurried:
+    def new(self, **settings: str) -> FastDriftService:
         shared = {"TAUGATE_REDIS_URL": self.redis.url, "TAUGATE_REDIS_TIMEOUT_MS": "500"}
-        return Hurried(self._releases, **shared, **settings)
+        return FastDriftService(self._releases, **shared, **settings)
 
     def restart_redis(self) -> None:
         """With nothing in it."""
@@ -67,9 +67,9 @@ def deployment(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     running.redis.__exit__(None, None, None)
 
 
-def test_three_alarm_as_soon_as_one_would_and_no_sooner(deployment: Deployment, release: Release) -> None:
-    needed = enough(release)
-    questions = foreign(needed)
+def test_replicas_raise_alarm_as_one_process(deployment: Deployment, release: Release) -> None:
+    needed = queries_until_alarm(release)
+    questions = foreign_queries(needed)
     for number, each in enumerate(deployment.replicas):
         send(each, questions[number:-1:3])
     alone = watching(release)
@@ -85,7 +85,7 @@ def test_three_alarm_as_soon_as_one_would_and_no_sooner(deployment: Deployment, 
         assert SIGNAL in told(each)["signals"]
 
 
-def test_they_say_the_same_of_it(deployment: Deployment) -> None:
+def test_replicas_agree_on_alarm(deployment: Deployment) -> None:
     until(deployment.agree)
     assert by_signal(deployment.replicas[0], "evidence")[SIGNAL] >= 1
     assert deployment.all_are("shared", 1)
@@ -94,13 +94,13 @@ def test_they_say_the_same_of_it(deployment: Deployment) -> None:
     assert len(deployment.states()) == 1
 
 
-def test_a_reply_that_another_left_in_redis_says_it(deployment: Deployment) -> None:
+def test_reply_cached_by_other_replica_reports_alarm(deployment: Deployment) -> None:
     assert len([*deployment.redis.client.scan_iter("*:found:*")]) > 250
-    (asked_of_the_first,) = foreign(1)
+    (asked_of_the_first,) = foreign_queries(1)
     assert ask(deployment.replicas[1], asked_of_the_first)["drift"]["alarm"] is True
 
 
-def test_one_that_starts_now_knows_and_one_with_other_alarms_has_its_own(deployment: Deployment) -> None:
+def test_restarted_replica_takes_over_alarm(deployment: Deployment) -> None:
     restarted = deployment.replicas[0]
     restarted.stop()
     restarted.__exit__(None, None, None)
@@ -110,7 +110,7 @@ def test_one_that_starts_now_knows_and_one_with_other_alarms_has_its_own(deploym
         until(lambda: metrics(other.ready())["shared"] == 1)
         assert by_signal(other, "alarm")[SIGNAL] == 0
         assert len(deployment.states()) == 2
-        send(other, foreign(200, first=5000))
+        send(other, foreign_queries(200, first=5000))
         until(lambda: metrics(other)["blocks_total"] == 1)
         assert told(other) == NO_ALARM
         assert not any(metrics(each)["blocks_total"] for each in deployment.replicas[:1])
@@ -119,7 +119,7 @@ def test_one_that_starts_now_knows_and_one_with_other_alarms_has_its_own(deploym
     assert deployment.all_are(f'alarm{{signal="{SIGNAL}"}}', 1)
 
 
-def test_what_strangers_write_is_replaced(deployment: Deployment) -> None:
+def test_invalid_state_in_redis_is_replaced(deployment: Deployment) -> None:
     client = deployment.redis.client
     (key,) = deployment.states()
     for strange in (b"garbage", b""):
@@ -133,12 +133,12 @@ def test_what_strangers_write_is_replaced(deployment: Deployment) -> None:
     assert all(SIGNAL in told(each)["signals"] for each in deployment.replicas)
 
 
-def test_without_redis_each_goes_on_and_with_an_empty_one_they_are_one_again(deployment: Deployment) -> None:
+def test_replicas_reunite_after_redis_restart(deployment: Deployment) -> None:
     deployment.redis.kill()
     until(lambda: deployment.all_are("shared", 0))
     first = deployment.replicas[0]
     before = metrics(first)["blocks_total"]
-    assert all(drift["alarm"] for drift in send(first, foreign(400, first=10_000)))
+    assert all(drift["alarm"] for drift in send(first, foreign_queries(400, first=10_000)))
     until(lambda: metrics(first)["blocks_total"] == before + 2)
     assert all(SIGNAL in told(each)["signals"] for each in deployment.replicas)
 
@@ -152,7 +152,7 @@ def test_without_redis_each_goes_on_and_with_an_empty_one_they_are_one_again(dep
     assert all("Traceback" not in each.log() for each in deployment.replicas)
 
 
-def test_a_deployment_that_was_down_has_not_forgotten(deployment: Deployment) -> None:
+def test_restarted_deployment_keeps_alarm(deployment: Deployment) -> None:
     assert [each.stop()[0] for each in deployment.replicas] == [0] * 3
     with deployment.new() as late:
         until(lambda: SIGNAL in told(late.ready())["signals"])

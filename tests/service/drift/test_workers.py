@@ -1,4 +1,4 @@
-"""Workers of one service without Redis have one verdict, in a file of theirs."""
+"""Workers of one service without Redis share their alarms in a file."""
 
 import os
 import signal
@@ -11,7 +11,17 @@ import pytest
 
 from taugate.retrieval.release.reader import Release
 from tests.prometheus_process import until
-from tests.service.drift.traffic import NO_ALARM, SIGNAL, Hurried, ask, by_signal, enough, foreign, metrics, weighed
+from tests.service.drift.traffic import (
+    NO_ALARM,
+    SIGNAL,
+    FastDriftService,
+    ask,
+    by_signal,
+    count_logged,
+    foreign_queries,
+    metrics,
+    queries_until_alarm,
+)
 from tests.service.process.test_workers import pids
 
 
@@ -21,15 +31,15 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def workers(releases: Path, log: Path) -> Iterator[Hurried]:
-    with Hurried(releases, TAUGATE_WORKERS="2", TAUGATE_QUERY_LOG=str(log)) as service:
+def workers(releases: Path, log: Path) -> Iterator[FastDriftService]:
+    with FastDriftService(releases, TAUGATE_WORKERS="2", TAUGATE_QUERY_LOG=str(log)) as service:
         service.ready()
         until(lambda: service.log().count('"ready"') == 2)
         yield service
 
 
 @contextmanager
-def only(worker: int, service: Hurried) -> Iterator[None]:
+def only(worker: int, service: FastDriftService) -> Iterator[None]:
     """The others stand still, for less time than their supervisor bears."""
     others = [pid for pid in pids(service) if pid != worker]
     for pid in others:
@@ -41,22 +51,22 @@ def only(worker: int, service: Hurried) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-def batch(service: Hurried, texts: list[str]) -> list[dict]:
+def batch(service: FastDriftService, texts: list[str]) -> list[dict]:
     """On one connection of its own."""
     answer = httpx.post(f"http://127.0.0.1:{service.port}/search/batch", json={"queries": texts}, timeout=30)
     return [reply["drift"] for reply in answer.json()["responses"]]
 
 
-def test_both_alarm_as_soon_as_one_process_would_and_no_sooner(workers: Hurried, release: Release, log: Path) -> None:
-    needed = enough(release)
-    questions = foreign(needed)
+def test_workers_raise_alarm_as_one_process(workers: FastDriftService, release: Release, log: Path) -> None:
+    needed = queries_until_alarm(release)
+    questions = foreign_queries(needed)
     both = pids(workers)
     assert len(both) == 2
     for start in range(0, needed - 1, 64):
         with only(both[start // 64 % 2], workers):
             replies = batch(workers, questions[start : min(start + 64, needed - 1)])
         assert replies == [NO_ALARM] * len(replies)
-    until(lambda: weighed(log) == needed - 1)
+    until(lambda: count_logged(log) == needed - 1)
     assert set(by_signal(workers, "alarm").values()) == {0}
     assert metrics(workers)["shared"] == 1
     assert batch(workers, questions[-1:]) == [NO_ALARM]
@@ -72,9 +82,9 @@ def test_both_alarm_as_soon_as_one_process_would_and_no_sooner(workers: Hurried,
     assert metrics(workers)["shared"] == 1
 
 
-def test_those_that_take_the_place_of_killed_ones_know(workers: Hurried) -> None:
+def test_replacement_workers_take_over_alarm(workers: FastDriftService) -> None:
     for start in range(0, 640, 64):
-        batch(workers, foreign(64, first=start))
+        batch(workers, foreign_queries(64, first=start))
     # A worker that cannot lock the file in time tells the others with its next update; until then only it knows.
     until(lambda: by_signal(workers, "alarm")[SIGNAL] == 1 and metrics(workers)["shared"] == 1)
     before = pids(workers)

@@ -1,4 +1,4 @@
-"""Questions as a release of the sample was calibrated on, others as it was not, and what a service says of them."""
+"""Queries like those of the sample's calibration, queries unlike them, and the drift state of a service."""
 
 import json
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ NO_ALARM = {"alarm": False, "signals": []}
 SIGNAL = "topk_similarity"  # which sees foreign questions first
 
 
-class Hurried(ServiceProcess):
+class FastDriftService(ServiceProcess):
     """A service that weighs what it has seen every half second; all else is as it is."""
 
-    module = "tests.service.drift.hurried"
+    module = "tests.service.drift.fast_drift"
 
 
-class Reloading(Hurried):
+class Reloading(FastDriftService):
     """One that its client may have look for another release."""
 
     def __init__(self, releases: Path, **environment: str) -> None:
@@ -47,7 +47,7 @@ class Reloading(Hurried):
         return str(answer.json()["status"])
 
 
-def foreign(many: int, first: int = 0) -> list[str]:
+def foreign_queries(many: int, first: int = 0) -> list[str]:
     """Distinct questions that are one and the same to the tests' encoder, and like nothing in the sample.
 
     Most of their characters are in words that the encoder knows, so that none is refused as unreadable.
@@ -111,7 +111,7 @@ def by_signal(service: ServiceProcess, name: str) -> dict[str, float]:
     }
 
 
-def weighed(log: Path, release: str | None = None) -> int:
+def count_logged(log: Path, release: str | None = None) -> int:
     """How many queries have been weighed, from the service's query log, which is written after that."""
     if not log.exists():
         return 0
@@ -139,8 +139,8 @@ def observed(release: Release, texts: Sequence[str]) -> Observations:
     )
 
 
-def enough(release: Release) -> int:
+def queries_until_alarm(release: Release) -> int:
     """How many foreign questions raise the alarm in one process; one fewer do not."""
-    changes = watching(release).update(observed(release, foreign(1000)))
+    changes = watching(release).update(observed(release, foreign_queries(1000)))
     (row,) = (change.row for change in changes if change.signal == SIGNAL)
     return row + 1

@@ -1,4 +1,4 @@
-"""Two services, which hold the same release: one of them its documents too, of the other they are in an engine."""
+"""Two services with the same release: one with its documents in the process, the other in an engine."""
 
 import shutil
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.redis_process import RedisProcess
 from tests.retrieval.engines.servers import NAMES, engine_url
 from tests.service.access.files import bearer, write
 from tests.service.access.test_permissions import calibrated
-from tests.service.engines.asking import KEYS, WHOLE, Services
+from tests.service.engines.pair import KEYS, WHOLE, Services
 from tests.service_process import ServiceProcess
 
 

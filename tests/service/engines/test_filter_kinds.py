@@ -1,4 +1,4 @@
-"""What a filter may ask of a field is known over an engine too, and refused with the words of the process."""
+"""Filters on fields of any kind give the same results and errors over an engine as in the process."""
 
 import json
 import signal
@@ -9,7 +9,7 @@ import pytest
 
 from tests.prometheus_process import until
 from tests.service.access.files import entry, write
-from tests.service.engines.asking import KEYS, Services, same
+from tests.service.engines.pair import KEYS, Services, same
 from tests.service.process.test_start import refusal
 from tests.service_process import ServiceProcess
 
@@ -18,13 +18,15 @@ KEEP_ALL = {"threshold": -2.0}
 ORDERED = "filter: tags holds lists of strings, which have no order; name a string"
 
 
-@pytest.mark.parametrize("wanted", [{"tags": {"gt": 1}}, {"$or": [{"year": 1990}, {"$not": {"tags": {"lte": 2.5}}}]}])
-def test_bounds_of_lists_are_refused_with_the_same_message(services: Services, wanted: dict[str, Any]) -> None:
-    asked = {"query": QUERY, "filter": wanted}
+@pytest.mark.parametrize(
+    "query_filter", [{"tags": {"gt": 1}}, {"$or": [{"year": 1990}, {"$not": {"tags": {"lte": 2.5}}}]}]
+)
+def test_ordering_filter_on_list_is_refused(services: Services, query_filter: dict[str, Any]) -> None:
+    request = {"query": QUERY, "filter": query_filter}
     for path, body, message in (
-        ("/search", asked, ORDERED),
-        ("/search/batch", {"queries": [QUERY, asked]}, f"queries.1.{ORDERED}"),
-        ("/explain", asked | {"document_id": "x"}, ORDERED),
+        ("/search", request, ORDERED),
+        ("/search/batch", {"queries": [QUERY, request]}, f"queries.1.{ORDERED}"),
+        ("/explain", request | {"document_id": "x"}, ORDERED),
     ):
         for reply in services.ask(path, body):
             assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid"), reply.text
@@ -32,7 +34,7 @@ def test_bounds_of_lists_are_refused_with_the_same_message(services: Services, w
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("query_filter", "found"),
     [
         ({"tags": "valve"}, True),
         ({"tags": ["valve", "seal"]}, True),
@@ -44,10 +46,8 @@ def test_bounds_of_lists_are_refused_with_the_same_message(services: Services, w
         ({"year": {"gte": 2000}}, True),
     ],
 )
-def test_each_kind_of_value_is_compared_as_in_the_process(
-    services: Services, wanted: dict[str, Any], found: bool
-) -> None:
-    body = {"query": QUERY, "filter": {"category": "bygglov"} | wanted, "k": 30, **KEEP_ALL}
+def test_filter_compares_values_as_in_process(services: Services, query_filter: dict[str, Any], found: bool) -> None:
+    body = {"query": QUERY, "filter": {"category": "bygglov"} | query_filter, "k": 30, **KEEP_ALL}
     assert bool(same(services, "/search", body)["results"]) == found
 
 
@@ -64,17 +64,17 @@ UNFIT: list[tuple[dict[str, Any], str]] = [
 
 
 def refused_keys(service: ServiceProcess) -> list[str]:
-    lines = [json.loads(line) for line in service.log().splitlines() if '"keys could not be read' in line]
+    lines = [json.loads(line) for line in service.log().splitlines() if '"cannot reload API keys' in line]
     return [line["reason"] for line in lines]
 
 
-def test_a_key_s_filter_that_would_hide_nothing_is_refused_in_the_same_words(services: Services) -> None:
+def test_unfit_key_filter_is_refused(services: Services) -> None:
     keys = Path(services.settings["TAUGATE_KEYS_FILE"])
     both = services.here, services.there
     try:
-        for wanted, message in UNFIT:
+        for query_filter, message in UNFIT:
             before = [len(refused_keys(each)) for each in both]
-            write(keys, [*KEYS, entry("key-shop", "shop", "search", filter=wanted)])
+            write(keys, [*KEYS, entry("key-shop", "shop", "search", filter=query_filter)])
             for each in both:
                 each.process.send_signal(signal.SIGHUP)
             until(lambda before=before: all(len(refused_keys(each)) > n for each, n in zip(both, before, strict=True)))
@@ -86,17 +86,15 @@ def test_a_key_s_filter_that_would_hide_nothing_is_refused_in_the_same_words(ser
     same(services, "/search", {"query": QUERY})
 
 
-def test_no_release_is_served_to_such_a_key(services: Services, tmp_path: Path) -> None:
-    for wanted, message in (UNFIT[0], ({"year": {"lt": 2**53 + 1}}, "year: an integer beyond 2⁵³")):
-        keys = write(tmp_path / "keys.json", [entry("key-shop", "shop", "search", filter=wanted)])
+def test_service_does_not_start_with_unfit_key_filter(services: Services, tmp_path: Path) -> None:
+    for query_filter, message in (UNFIT[0], ({"year": {"lt": 2**53 + 1}}, "year: an integer beyond 2⁵³")):
+        keys = write(tmp_path / "keys.json", [entry("key-shop", "shop", "search", filter=query_filter)])
         settings = services.settings | {"TAUGATE_KEYS_FILE": str(keys)}
         assert message in refusal("--releases", str(services.folder), **settings)
 
 
-@pytest.mark.parametrize(("wanted", "message"), UNFIT[:7], ids=str)
-def test_search_filter_of_a_kind_that_no_document_has_is_refused_in_the_same_words(
-    services: Services, wanted: dict[str, Any], message: str
-) -> None:
-    for reply in services.ask("/search", {"query": QUERY, "filter": wanted}):
+@pytest.mark.parametrize(("query_filter", "message"), UNFIT[:7], ids=str)
+def test_unfit_search_filter_is_refused(services: Services, query_filter: dict[str, Any], message: str) -> None:
+    for reply in services.ask("/search", {"query": QUERY, "filter": query_filter}):
         assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid"), reply.text
         assert reply.json()["error"]["message"].startswith(f"filter: {message}")

@@ -1,4 +1,4 @@
-"""Whether a release's documents are in the process or in an engine, a caller of the API is told the same."""
+"""Replies over an engine are the same as in the process."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ import zaragoza_construction_faq
 from taugate.service.api.schemas import SearchResponse
 from tests.prometheus_process import until
 from tests.service.api.dialects.asking import DIFY, OPENAI
-from tests.service.engines.asking import FILTERED, VISIBLE, WHOLE, Services, check_same, refused, same, stages
+from tests.service.engines.pair import FILTERED, VISIBLE, WHOLE, Services, check_same, refused, same, stages
 from tests.service_process import ServiceProcess
 
 QUESTIONS = [entry["q"] for entry in zaragoza_construction_faq.load(lang="en")][::45]
@@ -19,7 +19,7 @@ KEEP_ALL = {"threshold": -2.0}
 FEW, MANY = {"category": "bygglov"}, {"category": {"ne": "bygglov"}}  # 20 documents, and all others
 
 
-def test_they_are_two_releases(services: Services) -> None:
+def test_releases_differ_only_in_engine(services: Services) -> None:
     one, other = (each.http.get("/release").json() for each in (services.here, services.there))
     assert one["release"] != other["release"]
     assert "engine" not in one["manifest"] or one["manifest"]["engine"] is None
@@ -32,7 +32,7 @@ def test_they_are_two_releases(services: Services) -> None:
     "fields",
     [{}, KEEP_ALL, {"threshold": 2.0}, {"threshold": 2.0, "min_results": 2}, {"k": 30}, {"include_text": False}],
 )
-def test_a_search(services: Services, fields: dict[str, Any]) -> None:
+def test_search_gives_same_reply(services: Services, fields: dict[str, Any]) -> None:
     replies = [same(services, "/search", {"query": query, **fields}) for query in QUESTIONS]
     for each in replies:
         SearchResponse.model_validate(each)
@@ -40,7 +40,7 @@ def test_a_search(services: Services, fields: dict[str, Any]) -> None:
     assert any(each["dropped"] for each in replies) or "threshold" in fields
 
 
-def test_a_batch(services: Services) -> None:
+def test_batch_gives_same_replies(services: Services) -> None:
     queries: list[Any] = [
         *QUESTIONS,
         {"query": QUERY, "k": 2},
@@ -52,7 +52,7 @@ def test_a_batch(services: Services) -> None:
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "query_filter",
     [
         FEW,
         {"category": ["bygglov", "nowhere"]},
@@ -61,16 +61,16 @@ def test_a_batch(services: Services) -> None:
         {"day": {"gt": "2100-01-01"}},
     ],
 )
-def test_within_a_filter_that_few_meet_it_is_exact(services: Services, wanted: dict[str, Any]) -> None:
+def test_selective_filter_is_exact(services: Services, query_filter: dict[str, Any]) -> None:
     for query in QUESTIONS:
-        reply = same(services, "/search", {"query": query, "filter": wanted, **KEEP_ALL})
+        reply = same(services, "/search", {"query": query, "filter": query_filter, **KEEP_ALL})
         assert "approximate" not in reply
 
 
-def check_approximate(services: Services, wanted: dict[str, Any], key: str = WHOLE) -> None:
+def check_approximate(services: Services, query_filter: dict[str, Any], key: str = WHOLE) -> None:
     """Compare searches within a filter that many meet, of which one in 5 results may be another."""
     for query in QUESTIONS:
-        body = {"query": query, **KEEP_ALL, **({"filter": wanted} if wanted else {})}
+        body = {"query": query, **KEEP_ALL, **({"filter": query_filter} if query_filter else {})}
         one, other = (each.json() for each in services.ask("/search", body, key))
         SearchResponse.model_validate(other)
         assert other["approximate"] is True
@@ -82,12 +82,12 @@ def check_approximate(services: Services, wanted: dict[str, Any], key: str = WHO
         assert all(each["score"] == scores[each["id"]] for each in again)
 
 
-def test_within_one_that_many_meet_it_says_that_it_may_miss_some(services: Services) -> None:
+def test_broad_filter_is_marked_approximate(services: Services) -> None:
     check_approximate(services, MANY)
     check_approximate(services, {"$or": [{"category": "rot-avdrag"}, {"$not": {"category": "bygglov"}}]})
 
 
-def test_a_key_sees_what_its_filter_lets_it(services: Services) -> None:
+def test_key_filter_applies_to_engine(services: Services) -> None:
     check_approximate(services, {}, FILTERED)
     reply = same(services, "/search", {"query": QUERY, "k": 9, **KEEP_ALL}, FILTERED)
     assert {each["metadata"]["category"] for each in reply["results"]} == {VISIBLE}
@@ -106,14 +106,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "message"), WRONG)
-def test_what_an_engine_cannot_do_is_named(services: Services, fields: dict[str, Any], message: str) -> None:
-    asked = {"query": QUERY, **fields}
-    assert message in refused(services, "/search", asked)
-    assert f"queries.1.{message}" in refused(services, "/search/batch", {"queries": [QUERY, asked]})
-    assert message in refused(services, "/explain", asked | {"document_id": "x"})
+def test_unsupported_request_is_refused(services: Services, fields: dict[str, Any], message: str) -> None:
+    request = {"query": QUERY, **fields}
+    assert message in refused(services, "/search", request)
+    assert f"queries.1.{message}" in refused(services, "/search/batch", {"queries": [QUERY, request]})
+    assert message in refused(services, "/explain", request | {"document_id": "x"})
 
 
-def test_an_explanation(services: Services) -> None:
+def test_explanation_is_same(services: Services) -> None:
     for fields in ({}, {"k": 3, "min_results": 2}, {"threshold": 0.4, "k": 9}):
         listed = same(services, "/search", {"query": QUERY, "k": 9, **KEEP_ALL})["results"]
         depth = max(5, fields.get("k", 5))
@@ -131,16 +131,16 @@ def test_an_explanation(services: Services) -> None:
     assert nothing["rule"] == "key_filter"
 
 
-def test_an_explanation_of_a_document_that_the_search_does_not_list(services: Services) -> None:
+def test_explaining_unlisted_document_is_refused(services: Services) -> None:
     last = same(services, "/search", {"query": QUERY, "k": 30, **KEEP_ALL})["results"][-1]["id"]
-    asked = {"query": QUERY, "document_id": last}
-    assert "document_id: the search does not list it" in refused(services, "/explain", asked)
-    same(services, "/explain", asked | {"k": 30})
-    unknown = services.ask("/explain", asked | {"document_id": "nowhere"})
+    request = {"query": QUERY, "document_id": last}
+    assert "document_id: the search does not list this document" in refused(services, "/explain", request)
+    same(services, "/explain", request | {"k": 30})
+    unknown = services.ask("/explain", request | {"document_id": "nowhere"})
     assert [each.status_code for each in unknown] == [404, 404]
 
 
-def test_dialects(services: Services) -> None:
+def test_dialects_give_same_replies(services: Services) -> None:
     for query in QUESTIONS:
         page = same(services, OPENAI, {"query": query, "max_num_results": 9}, rounded=True)
         assert page["object"] == "vector_store.search_results.page"
@@ -151,7 +151,7 @@ def test_dialects(services: Services) -> None:
     assert "an integer beyond 2⁵³" in refused(services, OPENAI, {"query": QUERY, "filters": large})
 
 
-def test_feedback_on_a_reply_and_on_a_query(services: Services) -> None:
+def test_feedback_is_accepted_with_engine(services: Services) -> None:
     replies = [each.json() for each in services.ask("/search", {"query": QUERY, **KEEP_ALL})]
     shown = replies[1]["results"][1]["id"]
     for document, expected in ((shown, 202), ("nowhere", 422)):
@@ -167,8 +167,8 @@ def test_feedback_on_a_reply_and_on_a_query(services: Services) -> None:
         if (results := same(services, "/search", {"query": query})["results"])
     )
     for document, outcome in ((kept[1], "accepted"), (kept[1], "repeated"), ("nowhere", None)):
-        asked = {"query": kept[0], "document_id": document, "relevant": False}
-        one, other = services.ask("/feedback", asked)
+        request = {"query": kept[0], "document_id": document, "relevant": False}
+        one, other = services.ask("/feedback", request)
         check_judged(one, other)
         assert other.json().get("status") == outcome
 
@@ -178,36 +178,36 @@ def check_judged(one: Any, other: Any) -> None:
     check_same(one.json(), other.json())
 
 
-def test_a_reply_that_is_remembered(services: Services) -> None:
-    asked = {"query": "asked twice of both", **KEEP_ALL}
-    first = same(services, "/search", asked)
+def test_cached_reply_is_same(services: Services) -> None:
+    request = {"query": "asked twice of both", **KEEP_ALL}
+    first = same(services, "/search", request)
     before = stages(services.there)
-    again = same(services, "/search", asked)
+    again = same(services, "/search", request)
     assert first["query_id"] != again["query_id"]
     check_same(first, again)
     assert stages(services.there) == before
 
 
-def test_redis_keeps_the_vector_of_a_query_and_no_list(services: Services) -> None:
-    asked = {"query": "asked of two replicas", **KEEP_ALL}
+def test_redis_caches_only_query_vector(services: Services) -> None:
+    request = {"query": "asked of two replicas", **KEEP_ALL}
 
     def kept(kind: str) -> int:
         return len(list(services.redis.client.scan_iter(f"taugate:*{services.release}*:{kind}:*")))
 
     before = kept("vector")
-    first = same(services, "/search", asked)
+    first = same(services, "/search", request)
     until(lambda: kept("vector") > before)
     with ServiceProcess(services.folder, **services.settings) as replica:
         replica.http.headers.update(services.there.http.headers)
         assert not stages(replica.ready())["encode"]
-        check_same(first, replica.http.post("/search", json=asked).json())
+        check_same(first, replica.http.post("/search", json=request).json())
         counted = stages(replica)
     assert not counted["encode"]
     assert counted["engine"]
     assert not kept("found")
 
 
-def test_metrics(services: Services) -> None:
+def test_metrics_show_engine_stages(services: Services) -> None:
     same(services, "/search", {"query": "asked for the metrics"})
     here, there = stages(services.here), stages(services.there)
     assert {*there} - {*here} == {"engine", "rescore"}
@@ -222,7 +222,7 @@ def logged(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_the_query_log(services: Services) -> None:
+def test_query_logs_are_same(services: Services) -> None:
     for query in QUESTIONS:
         same(services, "/search", {"query": query, "k": 4})
     last = {"query": "asked for the log", "filter": MANY, **KEEP_ALL}

@@ -1,4 +1,4 @@
-"""POST /admin/reload: with an admin key, answered when it is done, in every worker."""
+"""POST /admin/reload: needs an admin key, replies when done, and reaches every worker."""
 
 import json
 
@@ -18,7 +18,7 @@ KEYS = {
 }
 
 
-def test_it_says_what_it_did(two: Two) -> None:
+def test_reload_reply_names_releases(two: Two) -> None:
     with ServiceProcess(two.folder, **KEYS) as service:
         service.ready()
         promote(two.folder, two.new)
@@ -31,7 +31,7 @@ def test_it_says_what_it_did(two: Two) -> None:
         assert service.http.post("/admin/reload", headers=ADMIN).json() == expected
 
 
-def test_a_refusal_names_what_is_wrong(two: Two) -> None:
+def test_failed_reload_names_reason(two: Two) -> None:
     with ServiceProcess(two.folder, **KEYS) as service:
         service.ready()
         (two.folder / "current").write_text(f"{two.new}\n")
@@ -39,13 +39,13 @@ def test_a_refusal_names_what_is_wrong(two: Two) -> None:
         reply = service.http.post("/admin/reload", headers=ADMIN)
         error = reply.json()["error"]
         assert (reply.status_code, error["code"]) == (409, "reload_failed")
-        assert error["message"].startswith(f"{two.old} stays in service: ")
+        assert error["message"].startswith(f"{two.old} remains in service: ")
         assert MANIFEST in error["message"]
         assert service.http.get("/readyz").json()["release"] == two.old
 
 
 @pytest.mark.parametrize(("headers", "status"), [({}, 401), (SEARCH, 403)], ids=["no key", "another scope"])
-def test_nobody_else_may(two: Two, headers: dict[str, str], status: int) -> None:
+def test_reload_needs_admin_key(two: Two, headers: dict[str, str], status: int) -> None:
     with ServiceProcess(two.folder, **KEYS) as service:
         service.ready()
         promote(two.folder, two.new)
@@ -53,7 +53,7 @@ def test_nobody_else_may(two: Two, headers: dict[str, str], status: int) -> None
         assert service.http.get("/readyz").json()["release"] == two.old
 
 
-def test_one_worker_tells_the_others(two: Two) -> None:
+def test_reload_reaches_all_workers(two: Two) -> None:
     with ServiceProcess(two.folder, TAUGATE_WORKERS="2", **KEYS) as service:
         service.ready()
         promote(two.folder, two.new)

@@ -1,4 +1,4 @@
-"""Alive from the first moment, ready only with a release, and never waiting for one that will not come."""
+"""Alive at once, ready only with a release, and ended by a release that cannot be loaded."""
 
 import asyncio
 import threading
@@ -28,7 +28,7 @@ async def check_not_ready(http: httpx.AsyncClient, message: str) -> None:
         assert message in reply.json()["error"]["message"]
 
 
-def test_not_ready_while_loading(releases: Path) -> None:
+def test_service_is_not_ready_while_loading(releases: Path) -> None:
     loading, go_on = threading.Event(), threading.Event()
 
     def slow(folder: Path, threads: int, precision: RequestedPrecision) -> Release:
@@ -50,7 +50,7 @@ def test_not_ready_while_loading(releases: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_not_ready_while_shutting_down(releases: Path) -> None:
+def test_service_is_not_ready_while_stopping(releases: Path) -> None:
     async def scenario(http: httpx.AsyncClient, retriever: Gated, app: FastAPI) -> None:
         await app.state.serving.stop()
         await check_not_ready(http, "shutting down")
@@ -59,7 +59,7 @@ def test_not_ready_while_shutting_down(releases: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ReleaseError("not whole"), PermissionError("not readable"), RuntimeError("a bug")])
-def test_whatever_keeps_it_from_loading_ends_the_process(releases: Path, error: Exception) -> None:
+def test_loading_error_ends_process(releases: Path, error: Exception) -> None:
     ended = asyncio.Event()
 
     def broken(folder: Path, threads: int, precision: RequestedPrecision) -> Release:

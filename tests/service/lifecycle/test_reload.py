@@ -1,4 +1,4 @@
-"""A new current release takes the place of the old one between two requests, or nothing changes."""
+"""A new current release replaces the active one between two requests, or nothing changes."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def reload_by_signal(service: ServiceProcess) -> None:
     service.process.send_signal(signal.SIGHUP)
 
 
-def test_a_signal_swaps_and_swaps_back(two: Two) -> None:
+def test_sighup_loads_current_release(two: Two) -> None:
     with ServiceProcess(two.folder) as service:
         service.ready()
         for name in (two.new, two.old, two.new):
@@ -47,14 +47,14 @@ def test_a_signal_swaps_and_swaps_back(two: Two) -> None:
         assert series["taugate_reload_failed{}"] == 0
         code, log = service.stop()
     assert code == 0
-    assert [json.loads(line)["release"] for line in log.splitlines() if '"let go"' in line] == [
+    assert [json.loads(line)["release"] for line in log.splitlines() if '"previous release closed"' in line] == [
         two.old,
         two.new,
         two.old,
     ]
 
 
-def test_the_same_release_is_left_alone(two: Two) -> None:
+def test_unchanged_release_is_not_reloaded(two: Two) -> None:
     with ServiceProcess(two.folder) as service:
         service.ready()
         loaded = service.http.get("/release").json()["loaded_at"]
@@ -71,7 +71,7 @@ def spoil(two: Two, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["encoder/model.onnx", "golden.jsonl", MANIFEST])
-def test_what_does_not_verify_never_serves(two: Two, name: str) -> None:
+def test_damaged_release_is_not_loaded(two: Two, name: str) -> None:
     with ServiceProcess(two.folder) as service:
         service.ready()
         promote(two.folder, two.new)
@@ -85,10 +85,10 @@ def test_what_does_not_verify_never_serves(two: Two, name: str) -> None:
         reload_by_signal(service)
         until(lambda: scrape(service)["taugate_reload_failed{}"] == 0)
         _, log = service.stop()
-    (said,) = [json.loads(line) for line in log.splitlines() if '"error"' in line]
-    assert said["message"] == "the current release cannot be served, and the one before stays"
-    assert name in said["reason"]
-    assert "traceback" not in said
+    (line_of_log,) = [json.loads(line) for line in log.splitlines() if '"error"' in line]
+    assert line_of_log["message"] == "cannot load the current release; keeping the previous one"
+    assert name in line_of_log["reason"]
+    assert "traceback" not in line_of_log
 
 
 def point(two: Two, name: str) -> None:
@@ -98,7 +98,7 @@ def point(two: Two, name: str) -> None:
     written.replace(two.folder / "current")
 
 
-def test_it_looks_by_itself_where_asked_to_and_tries_a_bad_one_once(two: Two) -> None:
+def test_polling_tries_damaged_release_once(two: Two) -> None:
     with ServiceProcess(two.folder, TAUGATE_RELOAD_SECONDS="0.1") as service:
         service.ready()
         promote(two.folder, two.new)
@@ -115,10 +115,10 @@ def test_it_looks_by_itself_where_asked_to_and_tries_a_bad_one_once(two: Two) ->
         until(lambda: scrape(service)["taugate_reload_failed{}"] == 0)
         assert in_service(service) == two.new
         _, log = service.stop()
-    assert log.count("which release is current cannot be read") == 1
+    assert log.count("cannot read the current-release pointer") == 1
 
 
-def test_no_request_fails_and_none_mixes_two(two: Two) -> None:
+def test_requests_never_fail_during_reload(two: Two) -> None:
     """Single searches and batches all the while; every reply is of one release, by its K as by its name."""
     k = {two.old: 5, two.new: 3}
     faults: list[object] = []
@@ -170,7 +170,7 @@ def buckets(service: ServiceProcess) -> set[str]:
     return set(re.findall(r'taugate_similarity_bucket{le="([^"]*)",set="topk"}', text))
 
 
-def test_every_worker_follows(two: Two) -> None:
+def test_sighup_reloads_all_workers(two: Two) -> None:
     url = "http://127.0.0.1:{}/search"
 
     def ask(service: ServiceProcess) -> None:

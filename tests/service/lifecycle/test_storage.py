@@ -1,4 +1,4 @@
-"""A service whose releases are in object storage, as users start it."""
+"""A service with releases in object storage."""
 
 import subprocess
 import sys
@@ -10,13 +10,11 @@ from tests.object_storage import object_storage
 from tests.service_process import ServiceProcess
 
 
-def test_it_serves_what_is_pushed_and_starts_from_its_copy_when_the_store_is_down(
-    releases: Path, tmp_path: Path
-) -> None:
+def test_service_starts_from_copy_without_store(releases: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     with object_storage() as (bucket, server):
-        asked = ["release", "push", "--releases", str(releases), "--to", bucket.url, "--promote"]
-        run = [sys.executable, "-m", "taugate", *asked]
+        arguments = ["release", "push", "--releases", str(releases), "--to", bucket.url, "--promote"]
+        run = [sys.executable, "-m", "taugate", *arguments]
         pushed = subprocess.run(run, env=bucket.environment, capture_output=True, text=True, check=True)
         assert pushed.stdout == f"* {bucket.url}/{current_id(releases)}\n"
         environment = bucket.environment | {"TAUGATE_RELEASES_COPY": str(copy), "TAUGATE_WORKERS": "2"}
@@ -28,8 +26,8 @@ def test_it_serves_what_is_pushed_and_starts_from_its_copy_when_the_store_is_dow
         with ServiceProcess(bucket.url, **environment | {"TAUGATE_WORKERS": "1"}) as service:
             answered = service.ready(60).http.post("/search", json={"query": "permit"}).json()
             assert answered["release"] == current_id(releases)
-            _, said = service.stop()
-        assert "the copy of the releases is used as it is" in said
+            _, log = service.stop()
+        assert "cannot update the copy of the releases" in log
         server.stop()
         with ServiceProcess(bucket.url, **environment) as service:
             assert (
@@ -38,19 +36,19 @@ def test_it_serves_what_is_pushed_and_starts_from_its_copy_when_the_store_is_dow
         nowhere = environment | {"TAUGATE_RELEASES_COPY": str(tmp_path / "another")}
         with ServiceProcess(bucket.url, **nowhere) as service:
             service.process.wait(timeout=60)
-            code, said = service.stop()
+            code, log = service.stop()
         assert code == 1
-        assert f"taugate: {bucket.url}/current: the store does not answer" in said
+        assert f"taugate: {bucket.url}/current: the store does not respond" in log
         server.start()  # so that leaving the block can stop it
 
 
-def test_only_what_is_current_here_becomes_current_there(releases: Path, tmp_path: Path, capfd) -> None:
+def test_push_promotes_only_current_release(releases: Path, tmp_path: Path, capfd) -> None:
     url = f"file://{tmp_path}/store"
-    asked = ["release", "push", "--releases", str(releases), "--to", url]
-    assert cli.main([*asked, "20200101T000000Z-000000000000", "--promote"]) == 2
+    arguments = ["release", "push", "--releases", str(releases), "--to", url]
+    assert cli.main([*arguments, "20200101T000000Z-000000000000", "--promote"]) == 2
     assert "no release" in capfd.readouterr().err
-    assert cli.main(asked) == 0
+    assert cli.main(arguments) == 0
     assert capfd.readouterr().out == f"  {url}/{current_id(releases)}\n"
     assert not (tmp_path / "store" / "current").exists()
-    assert cli.main([*asked, "--promote"]) == 0
+    assert cli.main([*arguments, "--promote"]) == 0
     assert (tmp_path / "store" / "current").read_text() == f"{current_id(releases)}\n"

@@ -1,4 +1,4 @@
-"""A service that trusts keys starts with a signed release, and with no other."""
+"""A service with trusted keys serves only signed releases."""
 
 import json
 import shutil
@@ -23,27 +23,27 @@ from tests.service_process import ServiceProcess
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_it_serves_what_is_signed_only(releases: Path, tmp_path: Path, workers: str) -> None:
+def test_unsigned_release_is_not_served(releases: Path, tmp_path: Path, workers: str) -> None:
     copy = shutil.copytree(releases, tmp_path / "releases")
     private, public = write_keys(tmp_path)
     trust = {"TAUGATE_TRUSTED_KEYS": str(public), "TAUGATE_WORKERS": workers}
     with ServiceProcess(copy, **trust) as service:
         service.process.wait(timeout=60)
-        code, said = service.stop()
+        code, log = service.stop()
     assert code == 2
-    assert "not signed" in said
-    assert "Traceback" not in said
+    assert "not signed" in log
+    assert "Traceback" not in log
     sign(find(copy), read_private_key(private))
     with ServiceProcess(copy, **trust) as service:
         assert service.ready().http.post("/search", json={"query": "permit"}).status_code == 200
 
 
-def test_a_key_file_that_is_none_is_said(releases: Path, tmp_path: Path) -> None:
+def test_missing_trusted_keys_end_service(releases: Path, tmp_path: Path) -> None:
     with ServiceProcess(releases, TAUGATE_TRUSTED_KEYS=str(tmp_path / "none.pem")) as service:
         service.process.wait(timeout=60)
-        code, said = service.stop()
+        code, log = service.stop()
     assert code == 2
-    assert "none.pem: trusted keys cannot be read" in said
+    assert "none.pem: cannot read the trusted keys" in log
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def replaced(path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("exchange", [replaced, Path.write_bytes], ids=["by name", "in place"])
-def test_what_is_exchanged_after_it_was_checked_is_never_opened(
+def test_file_replaced_after_check_is_not_opened(
     signed: Settings, monkeypatch: pytest.MonkeyPatch, exchange: Callable[[Path, bytes], object]
 ) -> None:
     release = find(signed.releases.directory)
@@ -93,6 +93,6 @@ def test_what_is_exchanged_after_it_was_checked_is_never_opened(
     )  # which opens it once more
     opened.close()
     assert release_ids(signed.releases.copies / PRIVATE) == []
-    with pytest.raises(ReleaseError, match=rf"{release}/encoder/tokenizer\.json: (SHA-256|not the \d+ bytes)"):
+    with pytest.raises(ReleaseError, match=rf"{release}/encoder/tokenizer\.json: (SHA-256|its size is not)"):
         trusting(signed, EngineAccess())(release, 1, "auto")
     assert [path.name for path in (signed.releases.copies / PRIVATE).iterdir()] == [".lock"]

@@ -1,4 +1,4 @@
-"""A release whose retriever squares numbers, behind a gate, and remembers the batches that it was given."""
+"""A release whose retriever squares numbers, behind a gate, and records its batches."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What arrives while a batch is at work makes up the next; nothing waits without need, and nothing is lost."""
+"""Queries that arrive during a batch form the next one; none waits without need, and none is lost."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -53,7 +53,7 @@ def behind_the_first(items: Sequence[Item], max_tokens: int = 100) -> list[list[
     return batches[1:]
 
 
-def test_what_arrives_meanwhile_is_answered_together() -> None:
+def test_queries_arriving_meanwhile_form_one_batch() -> None:
     async def scenario(script: Script, pipeline: SearchPipeline) -> None:
         first = asyncio.create_task(ask(pipeline, ones(1)))
         await script.busy()
@@ -66,24 +66,24 @@ def test_what_arrives_meanwhile_is_answered_together() -> None:
     assert run(scenario).numbers() == [[1], [2, 3, 4, 5, 6, 7]]
 
 
-def test_a_batch_is_capped_by_tokens_and_keeps_the_order() -> None:
+def test_batch_is_limited_by_tokens() -> None:
     assert behind_the_first([Item(n, 4) for n in (5, 3, 8, 2, 6)], max_tokens=10) == [[5, 3], [8, 2], [6]]
 
 
-def test_a_query_over_the_cap_is_a_batch_by_itself() -> None:
+def test_long_query_is_its_own_batch() -> None:
     assert behind_the_first([Item(2, 30), Item(3, 30)], max_tokens=10) == [[2], [3]]
 
 
-def test_one_length_a_batch_in_the_order_of_the_first_who_waits() -> None:
+def test_batches_have_one_length() -> None:
     items = [Item(2, 20), Item(3, 30), Item(4, 20), Item(5, 10), Item(6, 30), Item(7, 20)]
     assert behind_the_first(items) == [[2, 4, 7], [3, 6], [5]]
 
 
-def test_no_length_waits_for_ever_behind_a_large_group() -> None:
+def test_small_group_is_not_starved() -> None:
     assert behind_the_first([Item(2, 8), Item(3, 8), Item(4, 8), Item(5, 7)], max_tokens=10) == [[2], [5], [3], [4]]
 
 
-def test_an_idle_worker_takes_one_at_once() -> None:
+def test_idle_worker_takes_query_at_once() -> None:
     async def scenario(script: Script, pipeline: SearchPipeline) -> None:
         script.open()
         for number in range(5):
@@ -92,7 +92,7 @@ def test_an_idle_worker_takes_one_at_once() -> None:
     assert run(scenario).numbers() == [[0], [1], [2], [3], [4]]
 
 
-def test_who_left_is_never_worked_on() -> None:
+def test_cancelled_query_is_not_processed() -> None:
     async def scenario(script: Script, pipeline: SearchPipeline) -> None:
         first = asyncio.create_task(ask(pipeline, ones(1)))
         await script.busy()
@@ -108,7 +108,7 @@ def test_who_left_is_never_worked_on() -> None:
     assert run(scenario).numbers() == [[1], [4]]
 
 
-def test_a_vector_that_is_known_is_not_encoded() -> None:
+def test_cached_vector_is_not_encoded() -> None:
     async def scenario(script: Script, pipeline: SearchPipeline) -> None:
         assert await ask(pipeline, [Item(2, None), Item(3, None)]) == [4, 9]
 
@@ -117,7 +117,7 @@ def test_a_vector_that_is_known_is_not_encoded() -> None:
     assert [item.number for group in script.groups for item in group] == [2, 3]
 
 
-def test_workers_take_a_batch_each_and_know_whether_there_is_more() -> None:
+def test_workers_take_separate_batches() -> None:
     async def scenario(script: Script, pipeline: SearchPipeline) -> None:
         first = asyncio.create_task(ask(pipeline, ones(1)))
         await script.busy()
@@ -139,7 +139,7 @@ def test_workers_take_a_batch_each_and_know_whether_there_is_more() -> None:
 
 
 @pytest.mark.parametrize("stage", ["encode", "search"])
-def test_an_error_reaches_those_of_its_batch_and_nobody_else(stage: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_error_reaches_only_its_batch(stage: str, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(script: Script, pipeline: SearchPipeline) -> None:
         both = [asyncio.create_task(ask(pipeline, [Item(n, fate=stage)] * 2)) for n in (1, 2)]
         script.open()
@@ -152,7 +152,7 @@ def test_an_error_reaches_those_of_its_batch_and_nobody_else(stage: str, caplog:
     assert "never retrieved" not in caplog.text
 
 
-def test_what_cannot_be_tokenized_fails_alone() -> None:
+def test_tokenizer_error_fails_one_query() -> None:
     async def scenario(script: Script, pipeline: SearchPipeline) -> None:
         first = asyncio.create_task(ask(pipeline, ones(1)))
         await script.busy()
@@ -166,7 +166,7 @@ def test_what_cannot_be_tokenized_fails_alone() -> None:
     run(scenario)
 
 
-def test_closing_waits_for_the_batch_at_work_and_tells_those_that_wait() -> None:
+def test_closing_finishes_batch_and_fails_waiting_queries() -> None:
     async def scenario(script: Script, pipeline: SearchPipeline) -> None:
         first, waiting = asyncio.create_task(ask(pipeline, ones(1))), asyncio.create_task(ask(pipeline, ones(2)))
         await script.busy()
@@ -182,7 +182,7 @@ def test_closing_waits_for_the_batch_at_work_and_tells_those_that_wait() -> None
     assert run(scenario, max_tokens=1).numbers() == [[1]]
 
 
-def test_who_comes_after_it_was_closed_is_told_so() -> None:
+def test_query_after_closing_fails() -> None:
     async def scenario(script: Script, pipeline: SearchPipeline) -> None:
         await asyncio.to_thread(pipeline.close)
         with pytest.raises(NotReady, match="shutting down"):

@@ -1,4 +1,4 @@
-"""What several threads add is searched once each, by one of them at a time, and nothing is left lying."""
+"""Queries added by several threads are searched once each, by one thread at a time."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +9,7 @@ from taugate.service.pipeline.queue import EncodedQueries
 THREADS, EACH, MOST = 8, 500, 7
 
 
-def test_everything_is_searched_once_by_one_at_a_time() -> None:
+def test_queries_are_searched_once() -> None:
     done: list[Any] = []
     sizes: list[int] = []
     working = threading.Lock()
@@ -30,7 +30,7 @@ def test_everything_is_searched_once_by_one_at_a_time() -> None:
     assert max(sizes) <= MOST
 
 
-def test_who_finds_another_at_work_leaves_it_to_them() -> None:
+def test_draining_thread_takes_queries_of_others() -> None:
     entered, go_on = threading.Event(), threading.Event()
     groups: list[tuple[str, list[Any]]] = []
     encoded = EncodedQueries(10)

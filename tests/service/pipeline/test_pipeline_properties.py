@@ -1,4 +1,4 @@
-"""Whatever is asked, left, broken and closed in whatever order: every caller has its own answer, once, and no other."""
+"""For any schedule of queries, cancellations, errors and closing, every caller gets its own result, once."""
 
 import asyncio
 import threading
@@ -85,7 +85,7 @@ async def play(steps: list[tuple], workers: int, *, close_early: bool) -> Run:
 
 @settings(max_examples=60)
 @given(STEPS, st.integers(1, 3), st.booleans())
-def test_any_schedule(steps: list[tuple], workers: int, close_early: bool) -> None:
+def test_pipeline_is_correct_for_any_schedule(steps: list[tuple], workers: int, close_early: bool) -> None:
     run = asyncio.run(play(steps, workers, close_early=close_early))
     batches, groups = run.script.batches, run.script.groups
     encoded, searched = ([item for batch in each for item in batch] for each in (batches, groups))
@@ -115,7 +115,7 @@ def test_any_schedule(steps: list[tuple], workers: int, close_early: bool) -> No
 
 @settings(max_examples=40)
 @given(st.lists(st.lists(st.integers(0, 3), max_size=4), min_size=1, max_size=4), st.integers(1, 5))
-def test_whoever_adds_queries_each_is_searched_once(threads: list[list[int]], most: int) -> None:
+def test_added_queries_are_searched_once(threads: list[list[int]], most: int) -> None:
     """Some of them are added by the thread that is draining, while it is at it."""
     done: list[object] = []
     sizes: list[int] = []

@@ -1,4 +1,4 @@
-"""Equal work in flight, and queries in hand, counted right whatever callers do in whatever order."""
+"""Equal work in flight and queries in progress are counted correctly for any order of steps."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from taugate.service.cache.cache import SingleFlight
 from taugate.service.errors import DeadlineExceeded, Overloaded
-from taugate.service.pipeline.queue import Admission
+from taugate.service.pipeline.queue import QueryLimits
 
 KEYS = ("a", "b")
 JOIN = st.tuples(st.just("join"), st.sampled_from(KEYS))
@@ -74,7 +74,7 @@ async def fly(steps: list[tuple[str, object]]) -> None:
 
 
 @given(st.lists(JOIN | JOIN | LEAVE | LAND, max_size=25))
-def test_any_flights(steps: list[tuple[str, object]]) -> None:
+def test_single_flight_holds_for_any_steps(steps: list[tuple[str, object]]) -> None:
     asyncio.run(fly(steps))
 
 
@@ -84,11 +84,11 @@ ENDS = st.sampled_from(["done", "fails", "leaves"])
 
 async def admit(steps: list[tuple], limit: int) -> None:
     seen: list[int] = []
-    admission = Admission(limit, 60, seen.append)
+    limits = QueryLimits(limit, 60, seen.append)
     inside: list[tuple[int, asyncio.Task[None], asyncio.Event, list[bool]]] = []
 
     async def caller(queries: int, gate: asyncio.Event, broken: list[bool]) -> None:
-        async with admission.admitted(queries):
+        async with limits.enqueue(queries):
             await gate.wait()
             if broken:
                 raise RuntimeError("broken")
@@ -114,27 +114,27 @@ async def admit(steps: list[tuple], limit: int) -> None:
             await asyncio.wait([task])
             assert task.cancelled() == (what == "leaves")
             assert task.cancelled() or (task.exception() is not None) == (what == "fails")
-        assert admission.depth == sum(each[0] for each in inside)
-        assert admission.depth <= limit
-        assert not seen or seen[-1] == admission.depth
+        assert limits.depth == sum(each[0] for each in inside)
+        assert limits.depth <= limit
+        assert not seen or seen[-1] == limits.depth
 
 
 @given(st.lists(ENTER | st.tuples(ENDS, st.integers(0, 9)), max_size=25), st.integers(1, 9))
-def test_any_admissions(steps: list[tuple], limit: int) -> None:
+def test_query_limit_holds_for_any_steps(steps: list[tuple], limit: int) -> None:
     asyncio.run(admit(steps, limit))
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=4))
-def test_the_deadline_gives_every_place_back(queries: list[int]) -> None:
+def test_deadline_releases_all_places(queries: list[int]) -> None:
     async def scenario() -> None:
-        admission = Admission(sum(queries), 0.001, lambda _: None)
+        limits = QueryLimits(sum(queries), 0.001, lambda _: None)
 
         async def late(count: int) -> None:
-            async with admission.admitted(count):
+            async with limits.enqueue(count):
                 await asyncio.Event().wait()
 
         outcomes = await asyncio.gather(*map(late, queries), return_exceptions=True)
         assert {type(each) for each in outcomes} == {DeadlineExceeded}
-        assert admission.depth == 0
+        assert limits.depth == 0
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""The playground in a browser, under the policy that the service sends, with all that it asks for written down."""
+"""The playground in a browser, under the content policy of the service, with all its requests recorded."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The playground as people use it: search, move τ, judge, ask why, copy; in both colour schemes, on every screen."""
+"""Use of the playground: search, move τ, judge, explain, copy; in both color schemes, on every screen size."""
 
 import ast
 import json
@@ -29,7 +29,7 @@ def computed(page: Playground, expression: str) -> Any:
     return page.page.evaluate(f"import('/playground/app.js').then(page => {expression})")
 
 
-def test_a_search_shows_what_is_kept_and_what_was_dropped(playground: Playground, service: ServiceProcess) -> None:
+def test_search_shows_kept_and_dropped(playground: Playground, service: ServiceProcess) -> None:
     playground.ask()
     plain, considered = answered(service), answered(service, min_results=5)["results"]
     kept = [each["id"] for each in plain["results"]]
@@ -47,7 +47,7 @@ def test_a_search_shows_what_is_kept_and_what_was_dropped(playground: Playground
     assert "Calibrated" in (playground["verdict"].text_content() or "")
 
 
-def test_a_moved_threshold_is_told_and_sent(playground: Playground, service: ServiceProcess) -> None:
+def test_moved_threshold_is_shown_and_sent(playground: Playground, service: ServiceProcess) -> None:
     playground.ask()
     reference = service.http.get("/release/reference").json()
     slider, calibrated = playground["slider"], reference["threshold"]
@@ -74,7 +74,7 @@ def test_a_moved_threshold_is_told_and_sent(playground: Playground, service: Ser
     assert playground.page.locator("#kept .result").count() == before
 
 
-def test_the_threshold_follows_mouse_keys_and_number(playground: Playground) -> None:
+def test_threshold_follows_mouse_and_keys(playground: Playground) -> None:
     slider, box = playground["slider"], playground["figure"].bounding_box()
     assert box is not None
     low, high = (float(slider.get_attribute(f"aria-value{end}") or "nan") for end in ("min", "max"))
@@ -94,7 +94,7 @@ def test_the_threshold_follows_mouse_keys_and_number(playground: Playground) -> 
     assert slider.get_attribute("aria-valuenow") == "0.400"
 
 
-def test_a_finger_moves_the_threshold(browser: Browser, service: ServiceProcess) -> None:
+def test_touch_moves_threshold(browser: Browser, service: ServiceProcess) -> None:
     with open_playground(browser, service, touch=True) as playground:
         slider, box = playground.loaded()["slider"], playground["figure"].bounding_box()
         assert box is not None
@@ -103,7 +103,7 @@ def test_a_finger_moves_the_threshold(browser: Browser, service: ServiceProcess)
         assert float(slider.get_attribute("aria-valuenow") or "nan") == pytest.approx((low + high) / 2, abs=0.002)
 
 
-def test_a_judgement_arrives(playground: Playground, service: ServiceProcess) -> None:
+def test_judgement_reaches_service(playground: Playground, service: ServiceProcess) -> None:
     def judged(outcome: str) -> float:
         found = re.search(rf'taugate_feedback_total{{outcome="{outcome}"}} (\S+)', service.http.get("/metrics").text)
         return float(found[1]) if found else 0.0
@@ -120,7 +120,7 @@ def test_a_judgement_arrives(playground: Playground, service: ServiceProcess) ->
     assert (judged("relevant"), judged("irrelevant")) == (before[0] + 1, before[1] + 2)
 
 
-def test_why_a_document_is_missing(playground: Playground, service: ServiceProcess) -> None:
+def test_missing_document_is_explained(playground: Playground, service: ServiceProcess) -> None:
     playground.ask()
     playground["document"].fill("tak-001")
     playground["document"].press("Enter")
@@ -133,7 +133,7 @@ def test_why_a_document_is_missing(playground: Playground, service: ServiceProce
     playground["explanation"].get_by_text("The threshold drops it").wait_for()
 
 
-def test_a_filter_that_is_wrong_is_named(playground: Playground) -> None:
+def test_invalid_filter_is_named(playground: Playground) -> None:
     playground.page.get_by_text("Options").click()
     playground["filter"].fill('{"categry": "tak"}')
     playground["question"].fill(QUESTION)
@@ -150,7 +150,7 @@ def test_a_filter_that_is_wrong_is_named(playground: Playground) -> None:
     assert playground.results.count() == 3
 
 
-def test_the_code_is_what_was_searched(playground: Playground) -> None:
+def test_code_equals_last_search(playground: Playground) -> None:
     playground["question"].fill("What's “new” in C:\\docs?")
     playground.page.get_by_text("Options").click()
     playground["filter"].fill('{"n": [1, true, null], "$not": {"a": "b"}}')
@@ -171,7 +171,7 @@ def test_the_code_is_what_was_searched(playground: Playground) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(browser: Browser, service: ServiceProcess, scheme: Literal["light", "dark"]) -> None:
+def test_axe_finds_no_violations(browser: Browser, service: ServiceProcess, scheme: Literal["light", "dark"]) -> None:
     def worst(route: Route) -> None:
         told = route.fetch().json()
         told["calibration"], told["drift"]["alarm"], told["drift"]["signals"] = "provisional", True, ["roe", "coe"]
@@ -199,7 +199,7 @@ def test_axe_finds_nothing(browser: Browser, service: ServiceProcess, scheme: Li
             assert notice["y"] + notice["height"] < 600
 
 
-def test_texts_of_the_corpus_are_texts(playground: Playground) -> None:
+def test_hostile_texts_are_escaped(playground: Playground) -> None:
     def hostile(route: Route) -> None:
         reply = route.fetch().json()
         for result in reply["results"]:
@@ -217,7 +217,7 @@ def test_texts_of_the_corpus_are_texts(playground: Playground) -> None:
     assert playground.page.evaluate("window.ran") is None
 
 
-def test_words_without_an_end_stay_within_the_page(playground: Playground) -> None:
+def test_endless_words_stay_within_page(playground: Playground) -> None:
     endless = "x" * 1000
 
     def long(route: Route) -> None:
@@ -238,7 +238,7 @@ def test_words_without_an_end_stay_within_the_page(playground: Playground) -> No
 
 
 @pytest.mark.parametrize(("kind", "named"), [("probability", "relevance"), ("relative", "shares of the best")])
-def test_a_threshold_on_a_scale_of_its_own(browser: Browser, service: ServiceProcess, kind: str, named: str) -> None:
+def test_threshold_on_separate_scale(browser: Browser, service: ServiceProcess, kind: str, named: str) -> None:
     """What is compared is no similarity: the curve has the scale of τ, and the page says so."""
 
     def change(route: Route) -> None:
@@ -263,14 +263,14 @@ def test_a_threshold_on_a_scale_of_its_own(browser: Browser, service: ServicePro
         assert "refuses as a whole are not counted" in effect
 
 
-def test_what_is_compared_is_what_the_service_compares(playground: Playground) -> None:
+def test_compared_value_equals_service_value(playground: Playground) -> None:
     result = '{"score": -0.2, "relevance": 0.5}'
     for policy, best, wanted in (("similarity", 0.4, -0.2), ("probability", 0.4, 0.5), ("relative", 0.4, -0.5)):
         assert computed(playground, f"page.compared({result}, '{policy}', {best})") == pytest.approx(wanted)
     assert computed(playground, f"page.compared({result}, 'relative', -0.2)") == 0
 
 
-def test_the_page_is_small_and_whole() -> None:
+def test_page_is_small_and_self_contained() -> None:
     files = {path: file.content.decode() for path, file in page_files().items()}
     assert sum(len(content.encode()) for content in files.values()) < 60_000
     for path, content in files.items():
@@ -281,7 +281,7 @@ def test_the_page_is_small_and_whole() -> None:
     assert not re.search(r"<style|<script>|\son\w+=|\sstyle=", files[""])
 
 
-def test_the_density_of_a_known_distribution(playground: Playground) -> None:
+def test_density_of_known_distribution(playground: Playground) -> None:
     """Quantiles of a normal distribution give its density, and any density has the area 1."""
     xs = np.linspace(-4, 4, 161)
     for quantiles in (_normal_quantiles(), [*np.linspace(0, 1, 101)], [0.5] * 101):
@@ -297,7 +297,7 @@ def _normal_quantiles() -> list[float]:
     return [NormalDist().inv_cdf(min(max(share / 100, 0.001), 0.999)) for share in range(101)]
 
 
-def test_numbers_are_written_one_way(playground: Playground) -> None:
+def test_numbers_are_formatted_consistently(playground: Playground) -> None:
     shown = computed(playground, "[0, .018, .0994, .0996, .6149, 1].map(page.percent)")
     assert shown == [f"{each}\u00a0%" for each in ("0", "1.8", "9.9", "10", "61", "100")]
     curve = [{"tau": 0.125, "kept": 1, "loss": 0}, {"tau": 0.25, "kept": 0.5, "loss": 0.2}]

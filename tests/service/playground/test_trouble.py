@@ -1,4 +1,4 @@
-"""The playground when something is wrong: a key that ends, a service that leaves and returns, that is slow or busy."""
+"""The playground with problems: expired keys, and a service that is down, slow or busy."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,7 +31,7 @@ def enter(playground: Playground, key: str) -> None:
     playground["key"].press("Enter")
 
 
-def test_a_key_that_expires(browser: Browser, keyed: ServiceProcess, keys: Path) -> None:
+def test_expired_key_is_replaced(browser: Browser, keyed: ServiceProcess, keys: Path) -> None:
     with open_playground(browser, keyed) as playground:
         playground["notice-key"].get_by_text("No API key").wait_for()
         playground["notice-key"].get_by_role("button", name="Enter a key").click()
@@ -47,7 +47,7 @@ def test_a_key_that_expires(browser: Browser, keyed: ServiceProcess, keys: Path)
             playground.page.wait_for_timeout(100)
         playground["question"].fill("Is an inspector insured?")
         playground["question"].press("Enter")
-        playground["notice-key"].get_by_text("This API key has expired. What you typed is kept.").wait_for()
+        playground["notice-key"].get_by_text("This API key has expired. Your input is kept.").wait_for()
         assert playground["service"].text_content() == "Needs a key"
         assert playground.page.evaluate("document.activeElement.id") == "key"
         enter(playground, "wrong")
@@ -61,16 +61,16 @@ def test_a_key_that_expires(browser: Browser, keyed: ServiceProcess, keys: Path)
         assert not any(secret in page or secret in playground.page.url for secret in (FIRST, SECOND))
 
 
-def test_a_key_that_no_request_can_carry(playground: Playground) -> None:
+def test_unsendable_key_is_refused(playground: Playground) -> None:
     playground.page.get_by_text("API key", exact=True).first.click()
     enter(playground, "schlüssel")
-    playground["notice-key"].get_by_text("That is no API key").wait_for()
+    playground["notice-key"].get_by_text("This is not an API key").wait_for()
     playground.ask()
     assert playground["notice-connection"].count() == 0
     assert playground.results.count() > 0
 
 
-def test_a_key_that_may_not_see_the_release(browser: Browser, releases: Path, tmp_path: Path) -> None:
+def test_filtered_key_hides_release(browser: Browser, releases: Path, tmp_path: Path) -> None:
     """A key with a filter is about some of the documents: it searches, and the page says why the rest is not shown."""
     keys = write(tmp_path / "keys.json", [entry(FIRST, "tenant", *SCOPES, filter={"category": "takläggning"})])
     with (
@@ -87,7 +87,7 @@ def test_a_key_that_may_not_see_the_release(browser: Browser, releases: Path, tm
         assert playground.results.count() > 0
 
 
-def test_a_service_that_leaves_and_returns(browser: Browser, releases: Path) -> None:
+def test_page_survives_service_restart(browser: Browser, releases: Path) -> None:
     with ServiceProcess(releases) as first, open_playground(browser, first.ready()) as playground:
         playground.loaded().ask()
         playground["slider"].press("PageUp")
@@ -95,9 +95,9 @@ def test_a_service_that_leaves_and_returns(browser: Browser, releases: Path) -> 
         first.stop()
         playground["question"].fill("Is an inspector insured?")
         playground["question"].press("Enter")
-        playground["notice-connection"].get_by_text("does not answer. What you typed is kept").wait_for()
+        playground["notice-connection"].get_by_text("is not responding. Your input is kept").wait_for()
         playground["notice-connection"].get_by_text("Trying again in").wait_for()
-        assert playground["service"].text_content() == "No answer"
+        assert playground["service"].text_content() == "Not responding"
         assert playground.results.count() > 0, "the results before stay"
         playground["notice-connection"].get_by_role("button", name="Try now").click()
         with ServiceProcess(releases, first.port) as second:
@@ -120,19 +120,19 @@ def hold(routes: list[Route]) -> Callable[[Route], None]:
     return keep
 
 
-def test_a_service_that_is_slow(playground: Playground) -> None:
+def test_slow_service_shows_notice(playground: Playground) -> None:
     held: list[Route] = []
     playground.page.route("**/search", hold(held), times=1)
     playground["question"].fill(QUESTION)
     playground["question"].press("Enter")
-    playground["notice-slow"].get_by_text("The service is slow to answer. Waiting for").wait_for()
-    assert playground["ask-form"].locator(".main").text_content() == "Asking …"
+    playground["notice-slow"].get_by_text("The service is responding slowly. Waiting for").wait_for()
+    assert playground["ask-form"].locator(".main").text_content() == "Searching …"
     held[0].continue_()
     playground.answered()
     playground["notice-slow"].wait_for(state="detached")
 
 
-def test_a_service_that_is_busy(playground: Playground) -> None:
+def test_busy_service_is_retried(playground: Playground) -> None:
     def busy(route: Route) -> None:
         told = {"error": {"code": "overloaded", "message": "256 queries are waiting", "request_id": "-"}}
         route.fulfill(status=429, json=told, headers={"Retry-After": "1"})
@@ -140,12 +140,12 @@ def test_a_service_that_is_busy(playground: Playground) -> None:
     playground.page.route("**/search", busy, times=1)
     playground["question"].fill(QUESTION)
     playground["question"].press("Enter")
-    playground["notice-connection"].get_by_text("asks for patience: 256 queries are waiting").wait_for()
+    playground["notice-connection"].get_by_text("is busy: 256 queries are waiting").wait_for()
     playground.answered()
     playground["notice-connection"].wait_for(state="detached")
 
 
-def test_only_the_last_question_is_shown(playground: Playground) -> None:
+def test_only_last_question_is_shown(playground: Playground) -> None:
     held: list[Route] = []
     playground.page.route("**/search", hold(held), times=1)
     playground["question"].fill("Is an inspector insured?")

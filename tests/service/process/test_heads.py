@@ -1,4 +1,4 @@
-"""Heads that are too long, have too many headers, or are none."""
+"""Request heads that are too long, have too many headers, or are malformed."""
 
 import json
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ TOO_LONG = {
 
 
 @pytest.mark.parametrize("parts", TOO_LONG.values(), ids=TOO_LONG.keys())
-def test_a_head_that_is_too_long(strict: ServiceProcess, parts: tuple[bytes, ...]) -> None:
+def test_head_over_limit_is_431(strict: ServiceProcess, parts: tuple[bytes, ...]) -> None:
     before = refused(strict, "headers_too_large")
     reply = answer(strict, *parts)
     if parts[0].count(b"GET") == 2:
@@ -47,7 +47,7 @@ def test_a_head_that_is_too_long(strict: ServiceProcess, parts: tuple[bytes, ...
 
 
 @pytest.mark.parametrize("begin", [HERE, HERE + b"X-A: ", b"GET /"])
-def test_a_head_without_end(strict: ServiceProcess, begin: bytes) -> None:
+def test_endless_head_is_400(strict: ServiceProcess, begin: bytes) -> None:
     before = refused(strict, "malformed")
     more = b"X-A: " + b"a" * 993 + b"\r\n" if begin == HERE else b"a" * 1000
     # The last one is over the limit: what a client sends to a closed connection takes the reply away from it.
@@ -67,7 +67,7 @@ def test_a_head_without_end(strict: ServiceProcess, begin: bytes) -> None:
         (HEAD + b"Content-Length: 20000\r\n\r\n" + b" " * 20000 + HERE[:20], HERE[20:] + CLOSE),
     ],
 )
-def test_a_head_at_the_limit(strict: ServiceProcess, parts: tuple[bytes, ...]) -> None:
+def test_head_at_limit_is_accepted(strict: ServiceProcess, parts: tuple[bytes, ...]) -> None:
     replies = answer(strict, *parts)
     assert b"HTTP/1.1 431" not in replies
     assert replies.endswith(b'{"status":"alive"}')
@@ -86,7 +86,7 @@ def test_a_head_at_the_limit(strict: ServiceProcess, parts: tuple[bytes, ...]) -
     ],
     ids=range(7),
 )
-def test_what_is_no_http(strict: ServiceProcess, sent: bytes) -> None:
+def test_malformed_http_is_400(strict: ServiceProcess, sent: bytes) -> None:
     before = refused(strict, "malformed")
     with connected(strict, sent) as connection:
         connection.shutdown(1)
@@ -96,7 +96,7 @@ def test_what_is_no_http(strict: ServiceProcess, sent: bytes) -> None:
     assert strict.http.get("/livez").status_code == 200
 
 
-def test_a_length_that_two_headers_give(strict: ServiceProcess) -> None:
+def test_ambiguous_length_is_400(strict: ServiceProcess) -> None:
     """A proxy that believes one of them and this service the other would not agree where the next request begins."""
     both = HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
     reply = answer(strict, both + HERE + CLOSE)
@@ -104,7 +104,7 @@ def test_a_length_that_two_headers_give(strict: ServiceProcess) -> None:
     assert reply.count(b"HTTP/1.1") == 1
 
 
-def test_a_reply_is_never_that_to_something_else(strict: ServiceProcess) -> None:
+def test_malformed_second_request_gets_own_reply(strict: ServiceProcess) -> None:
     """What is wrong behind a request is answered after it, and no more than once."""
     for wrong in (
         b"\x00\r\n\r\n",
@@ -124,7 +124,7 @@ def test_a_reply_is_never_that_to_something_else(strict: ServiceProcess) -> None
     assert (received[:13], reply) == (b"HTTP/1.1 403 ", b"")
 
 
-def test_trailers_without_end(strict: ServiceProcess) -> None:
+def test_endless_trailers_are_refused(strict: ServiceProcess) -> None:
     """They are no headers, and no more of them is kept than of a head."""
     chunked = HEAD + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n" % (len(BODY), BODY)
     with connected(strict, chunked) as connection:
@@ -141,7 +141,7 @@ def test_trailers_without_end(strict: ServiceProcess) -> None:
 
 
 @pytest.mark.parametrize("to", [b"websocket", b"h2c"])
-def test_an_upgrade_is_answered_without_one(strict: ServiceProcess, to: bytes) -> None:
+def test_upgrade_request_is_answered_normally(strict: ServiceProcess, to: bytes) -> None:
     """Also where the request has a body, which is part of it and no request of its own."""
     upgrade = b"Upgrade: " + to + b"\r\nConnection: Upgrade\r\n"
     assert answer(strict, HERE + upgrade.replace(b"Upgrade\r\n", b"Upgrade, close\r\n") + b"\r\n").startswith(
@@ -156,13 +156,13 @@ def test_an_upgrade_is_answered_without_one(strict: ServiceProcess, to: bytes) -
         assert replies.endswith(b'{"status":"alive"}')
 
 
-def test_requests_without_number_at_once(strict: ServiceProcess) -> None:
+def test_many_pipelined_requests_are_answered(strict: ServiceProcess) -> None:
     """They are answered one after the other; those that wait are not read."""
     replies = answer(strict, (HERE + b"\r\n") * 500 + HERE + CLOSE)
     assert replies.count(b"HTTP/1.1 200 ") == 501
 
 
-def test_nothing_of_it_is_in_the_log(releases: Path) -> None:
+def test_malformed_requests_are_not_logged(releases: Path) -> None:
     with ServiceProcess(releases, TAUGATE_LOG_LEVEL="debug") as service:
         service.ready()
         for sent in (b"GET /secret\r\n\r\n", HERE + b"X-Secret\r\n\r\n", b"secret secret secret\r\n\r\n"):

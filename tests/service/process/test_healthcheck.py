@@ -1,4 +1,4 @@
-"""`python -m taugate.service.process.healthcheck`, as an image asks it."""
+"""`python -m taugate.service.process.healthcheck`, as container images run it."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ def check(port: int, host: str = "127.0.0.1") -> subprocess.CompletedProcess[str
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_it_is_healthy_once_it_is_ready_and_not_after_its_end(releases: Path) -> None:
+def test_healthcheck_follows_readiness(releases: Path) -> None:
     with ServiceProcess(releases) as service:
         service.ready()
         for host in ("127.0.0.1", "0.0.0.0"):  # noqa: S104 (an address to listen on)
@@ -27,7 +27,7 @@ def test_it_is_healthy_once_it_is_ready_and_not_after_its_end(releases: Path) ->
     assert f"127.0.0.1 port {service.port}: " in gone.stdout
 
 
-def test_it_imports_nothing_that_takes_long() -> None:
+def test_healthcheck_imports_no_slow_module() -> None:
     code = "import sys, taugate.service.process.healthcheck; print({'numpy', 'fastapi', 'pydantic'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

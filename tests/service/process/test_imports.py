@@ -1,4 +1,4 @@
-"""The service is installed without the extras: it neither needs them nor imports them where they are there."""
+"""The service works without the extras, and does not import them if they are installed."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_the_service_imports_no_pytorch() -> None:
+def test_service_imports_no_extras() -> None:
     done = python("-X", "importtime", "-c", "import taugate.service.api.app, taugate.cli.serve")
     assert done.returncode == 0, done.stderr
     imported = set(re.findall(r"^import time:.*\|\s+([\w.]+)$", done.stderr, re.MULTILINE))
@@ -23,7 +23,7 @@ def test_the_service_imports_no_pytorch() -> None:
     assert not {name for name in imported if name.startswith(("opentelemetry.exporter", "opentelemetry.sdk.trace"))}
 
 
-def test_the_command_works_without_the_extras(releases: Path, tmp_path: Path) -> None:
+def test_command_works_without_extras(releases: Path, tmp_path: Path) -> None:
     without = f"import sys; sys.modules |= dict.fromkeys({sorted(EXTRAS)})"
     code = f"{without}; from taugate.cli.main import main; sys.exit(main(sys.argv[1:]))"
     listed = python("-c", code, "release", "list", "--releases", str(releases))

@@ -1,4 +1,4 @@
-"""Idle connections: how long they are kept, and which of them makes room for a new one."""
+"""Idle connections: how long they are kept, and which of them a new one replaces."""
 
 import asyncio
 import socket
@@ -30,11 +30,11 @@ def _answered(connection: socket.socket, request: bytes = WHOLE) -> bool:
     return answer(connection, request).startswith(b"HTTP/1.1 200 ")
 
 
-def test_default_is_longer_than_the_idle_timeout_of_balancers() -> None:
+def test_default_exceeds_balancer_idle_timeout() -> None:
     assert Settings(releases=Path("nowhere")).connections.keep_alive_seconds == 75
 
 
-def test_idle_connection_is_usable_until_the_keep_alive_time_is_over(brief: ServiceProcess) -> None:
+def test_idle_connection_lasts_keep_alive_time(brief: ServiceProcess) -> None:
     with connected(brief) as connection:
         for _ in range(2):
             assert _answered(connection)
@@ -46,7 +46,7 @@ def test_idle_connection_is_usable_until_the_keep_alive_time_is_over(brief: Serv
 
 
 @pytest.mark.parametrize("sent", [_HALF_NEXT, WHOLE], ids=["with the request before", "later"])
-def test_half_a_request_on_a_kept_connection_is_not_kept_as_long(brief: ServiceProcess, sent: bytes) -> None:
+def test_partial_request_times_out_sooner(brief: ServiceProcess, sent: bytes) -> None:
     with connected(brief) as connection:
         assert _answered(connection, sent)
         if sent == WHOLE:
@@ -56,7 +56,7 @@ def test_half_a_request_on_a_kept_connection_is_not_kept_as_long(brief: ServiceP
     assert seconds < _SECONDS
 
 
-def test_connection_without_a_request_is_not_kept_as_long(brief: ServiceProcess) -> None:
+def test_unused_connection_closes_sooner(brief: ServiceProcess) -> None:
     with connected(brief) as connection:
         assert rest(connection)[1] < _SECONDS
 
@@ -87,25 +87,25 @@ def _full_table(*idle_seconds: float | None) -> tuple[ConnectionTable, list[_Con
     now = asyncio.get_running_loop().time()
     for connection, seconds in zip(connections, idle_seconds, strict=True):
         assert table.enter(connection)
-        table.keep(connection)
+        table.authenticated(connection)
         if seconds is not None:
             table.idle(connection, now - seconds)
     return table, connections
 
 
-def test_full_table_closes_the_connection_that_is_idle_longest() -> None:
+def test_full_table_closes_longest_idle() -> None:
     async def run() -> None:
         table, connections = _full_table(None, 40, 30, 20)
         for further in (_Connection(), _Connection(), _Connection()):
             assert table.enter(further)
-            table.keep(further)
+            table.authenticated(further)
         assert [connection.ended for connection in connections] == ["", "closed", "closed", "closed"]
         assert not table.enter(_Connection()), "all others have a request under way"
 
     asyncio.run(run())
 
 
-def test_full_table_refuses_a_new_connection_while_all_were_used_just_now() -> None:
+def test_full_table_of_active_connections_refuses() -> None:
     async def run() -> None:
         table, connections = _full_table(None, 4, 3)
         assert not table.enter(_Connection())
@@ -114,7 +114,7 @@ def test_full_table_refuses_a_new_connection_while_all_were_used_just_now() -> N
     asyncio.run(run())
 
 
-def test_full_table_spares_an_idle_connection_that_is_used_again() -> None:
+def test_full_table_spares_busy_connection() -> None:
     async def run() -> None:
         table, (first, second) = _full_table(40, 30)
         table.busy(first)
@@ -124,7 +124,7 @@ def test_full_table_spares_an_idle_connection_that_is_used_again() -> None:
     asyncio.run(run())
 
 
-def test_full_table_ends_an_unauthenticated_connection_first() -> None:
+def test_full_table_replaces_unauthenticated_first() -> None:
     async def run() -> None:
         table, (idle, gone) = _full_table(40, 30)
         table.leave(gone)
@@ -136,7 +136,7 @@ def test_full_table_ends_an_unauthenticated_connection_first() -> None:
     asyncio.run(run())
 
 
-def test_kept_connections_do_not_keep_new_clients_out(releases: Path) -> None:
+def test_idle_connections_make_room(releases: Path) -> None:
     """With every place taken by a client that was answered and is idle, a new one is answered within seconds."""
     with ServiceProcess(releases, TAUGATE_MAX_CONNECTIONS="20") as service:
         service.ready()

@@ -1,4 +1,4 @@
-"""However many connections others keep open, whoever asks is answered."""
+"""Many open connections do not lock other clients out."""
 
 import resource
 import socket
@@ -39,7 +39,7 @@ def open_connections(service: ServiceProcess) -> float:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /li", HALF])
-def test_strangers_make_room_for_whoever_comes(small: ServiceProcess, sent: bytes) -> None:
+def test_unauthenticated_connections_are_replaced(small: ServiceProcess, sent: bytes) -> None:
     before = refused(small, "connections")
     with crowd(small, 6 * MOST, sent):
         with connected(small, WHOLE) as one, connected(small, WHOLE) as other:
@@ -52,7 +52,7 @@ def test_strangers_make_room_for_whoever_comes(small: ServiceProcess, sent: byte
         assert refused(small, "connections") >= before + 5 * MOST
 
 
-def test_where_all_have_asked_the_next_is_refused(small: ServiceProcess) -> None:
+def test_connection_beyond_limit_is_refused(small: ServiceProcess) -> None:
     small.http.close()  # its connection would have one of the places
     small.http = type(small.http)(base_url=small.http.base_url, timeout=30)
     with crowd(small, MOST, WHOLE) as known:
@@ -70,7 +70,7 @@ def test_where_all_have_asked_the_next_is_refused(small: ServiceProcess) -> None
 
 
 @pytest.mark.parametrize("asked", [b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", WHOLE])
-def test_who_has_no_key_keeps_nobody_out(releases: Path, tmp_path: Path, asked: bytes) -> None:
+def test_clients_without_key_block_no_one(releases: Path, tmp_path: Path, asked: bytes) -> None:
     """Whole requests to an open path, or refused for want of a key, earn no place."""
     keys = write(tmp_path / "keys.json", [entry(APP, "app", "search", "metrics")])
     settings = {"TAUGATE_KEYS_FILE": str(keys), "TAUGATE_MAX_CONNECTIONS": str(MOST)}
@@ -84,7 +84,7 @@ def test_who_has_no_key_keeps_nobody_out(releases: Path, tmp_path: Path, asked: 
                     assert client.post("/search", json={"query": f"permit {number}"}).status_code == 200
 
 
-def test_replies_that_nobody_reads_are_bounded() -> None:
+def test_unread_replies_are_bounded() -> None:
     """Those that wait longest are given up, and never the one that was written last."""
     table, closed = ConnectionTable(Settings(releases=Path("nowhere")), Metrics()), []
 
@@ -116,7 +116,7 @@ def test_replies_that_nobody_reads_are_bounded() -> None:
     assert [each for each in connections if each not in closed] == [connections[5]]
 
 
-def test_several_processes_have_the_limits_as_well(releases: Path) -> None:
+def test_workers_have_connection_limits(releases: Path) -> None:
     settings = {"TAUGATE_WORKERS": "2", "TAUGATE_MAX_CONNECTIONS": "20", "TAUGATE_RECEIVE_SECONDS": "1"}
     with ServiceProcess(releases, **settings) as service:
         service.ready()
@@ -127,7 +127,7 @@ def test_several_processes_have_the_limits_as_well(releases: Path) -> None:
             assert error(rest(half[-1])[0]) == (408, "request_timeout")
 
 
-def test_the_limit_of_open_files_is_raised(releases: Path) -> None:
+def test_open_file_limit_is_raised(releases: Path) -> None:
     """The soft limit is what a shell gives, 1,024 as a rule; here it is lowered first."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 300), hard))
@@ -143,12 +143,12 @@ def test_the_limit_of_open_files_is_raised(releases: Path) -> None:
 
 
 @pytest.mark.parametrize(("settings", "level"), [({}, "INFO"), ({"max_connections": 10_000}, "WARNING")])
-def test_a_low_limit_of_open_files_is_a_warning_only_if_the_number_of_connections_was_set(
+def test_low_open_file_limit_is_logged(
     settings: dict[str, int], level: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The default is lowered on many machines, and nobody has to act on it."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (8192, 8192))
-    with caplog.at_level("INFO", "taugate.connections"):
+    with caplog.at_level("INFO", "taugate.service.api.connections"):
         ConnectionTable(Settings(releases=Path("releases"), **settings), Metrics())
     (record,) = caplog.records
     assert record.levelname == level

@@ -1,4 +1,4 @@
-"""The process on its sockets and signals: it answers without delay, and ends without leaving a request behind."""
+"""The service process: sockets, signals, and shutdown without losing requests."""
 
 import json
 import math
@@ -30,12 +30,12 @@ def stop(record):
         os.kill(os.getpid(), signal.SIGTERM)
     return True
 
-logging.getLogger("taugate.serve").addFilter(stop)
+logging.getLogger("taugate.service.process.server").addFilter(stop)
 sys.exit(cli.main(["serve", "--releases", sys.argv[1], "--port", "0"]))
 """
 
 
-def test_sigterm_leaves_no_request_behind(releases: Path) -> None:
+def test_sigterm_completes_requests_in_progress(releases: Path) -> None:
     slow = {"TAUGATE_QUEUE_LIMIT": str(BATCHES * SIZE), "TAUGATE_DEADLINE_MS": "60000"}
     # Every query has its own length, so that none shares an encoder run: about 0.1 s a batch.
     bodies = [
@@ -72,7 +72,7 @@ def _wait_until_all_are_in(http: httpx.Client) -> None:
     raise AssertionError("the batches did not arrive")
 
 
-def test_no_log_line_holds_a_query_or_is_not_json(releases: Path) -> None:
+def test_log_is_json_without_queries(releases: Path) -> None:
     with ServiceProcess(releases, TAUGATE_LOG_LEVEL="debug") as service:
         http = service.ready().http
         bad = ["", f'{{"query": "{WORD}', f'{{"query": ["{WORD}"]}}', f'{{"query": "{WORD}", "threshold": 1e39}}']
@@ -92,17 +92,17 @@ def _is_json(line: str) -> bool:
         return False
 
 
-def test_sigint_ends_it_as_well(releases: Path) -> None:
+def test_sigint_ends_service(releases: Path) -> None:
     with ServiceProcess(releases) as service:
         assert service.ready().stop(signal.SIGINT)[0] == 0
 
 
-def test_a_signal_as_soon_as_it_listens_is_obeyed(releases: Path) -> None:
+def test_signal_right_after_listen_is_obeyed(releases: Path) -> None:
     done = subprocess.run([sys.executable, "-c", STOPPED_AT_ONCE, str(releases)], timeout=60, check=False)
     assert done.returncode == 0, "124: SIGTERM was swallowed and the process went on"
 
 
-def test_a_small_reply_is_sent_at_once(service: ServiceProcess) -> None:
+def test_small_reply_is_not_delayed(service: ServiceProcess) -> None:
     """Without TCP_NODELAY every reply on a kept connection waits for the client's delayed ACK, 40 ms on Linux."""
     seconds = []
     for _ in range(30):
@@ -112,7 +112,7 @@ def test_a_small_reply_is_sent_at_once(service: ServiceProcess) -> None:
     assert statistics.median(seconds) < 0.03
 
 
-def test_a_listening_socket_of_several_processes_never_blocks() -> None:
+def test_shared_listener_never_blocks() -> None:
     """Whether it blocks is one flag of all copies: a worker that starts must not set it under one that accepts."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         first = duplicate_listener(listener)

@@ -1,4 +1,4 @@
-"""Who sends nothing, half of something, or takes nothing, is waited for as long as said; whoever does work is not."""
+"""Slow and silent clients are closed at the deadline; slow work of the service is not."""
 
 import json
 import socket
@@ -26,7 +26,7 @@ def on_time(seconds: float) -> bool:
     return 0.8 * SECONDS < seconds < SECONDS + 4
 
 
-def test_a_connection_that_says_nothing(hasty: ServiceProcess) -> None:
+def test_silent_connection_is_closed(hasty: ServiceProcess) -> None:
     with connected(hasty) as connection:
         reply, seconds = rest(connection)
     assert reply == b""
@@ -34,7 +34,7 @@ def test_a_connection_that_says_nothing(hasty: ServiceProcess) -> None:
 
 
 @pytest.mark.parametrize("sent", [HEAD, HALF, b"P", WHOLE[:-1], HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nab"])
-def test_half_a_request(hasty: ServiceProcess, sent: bytes) -> None:
+def test_partial_request_is_408(hasty: ServiceProcess, sent: bytes) -> None:
     before = refused(hasty, "receive_timeout")
     with connected(hasty, sent) as connection:
         reply, seconds = rest(connection)
@@ -44,7 +44,7 @@ def test_half_a_request(hasty: ServiceProcess, sent: bytes) -> None:
 
 
 @pytest.mark.parametrize(("first", "drop"), [(b"GET /", b"a"), (HEAD, b"X-A: b\r\n"), (HALF, b" ")])
-def test_a_drop_now_and_then_gains_nothing(hasty: ServiceProcess, first: bytes, drop: bytes) -> None:
+def test_trickling_request_does_not_extend_deadline(hasty: ServiceProcess, first: bytes, drop: bytes) -> None:
     began = time.perf_counter()
     with connected(hasty, first) as connection:
         connection.settimeout(0.1)
@@ -60,7 +60,7 @@ def test_a_drop_now_and_then_gains_nothing(hasty: ServiceProcess, first: bytes, 
     assert on_time(time.perf_counter() - began)
 
 
-def test_the_rest_of_a_body_that_nobody_wants(hasty: ServiceProcess) -> None:
+def test_unwanted_body_is_not_awaited(hasty: ServiceProcess) -> None:
     """The reply comes before the body; what is left of that is waited for no longer."""
     sent = b"POST /admin/reload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
     with connected(hasty, sent) as connection:
@@ -70,7 +70,7 @@ def test_the_rest_of_a_body_that_nobody_wants(hasty: ServiceProcess) -> None:
     assert on_time(seconds)
 
 
-def test_in_two_parts_in_time(hasty: ServiceProcess) -> None:
+def test_request_in_two_parts_is_answered(hasty: ServiceProcess) -> None:
     for cut in (3, len(HEAD), len(WHOLE) - 1):
         with connected(hasty, WHOLE[:cut]) as connection:
             time.sleep(0.3)
@@ -78,7 +78,7 @@ def test_in_two_parts_in_time(hasty: ServiceProcess) -> None:
             assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
 
 
-def test_the_deadline_is_of_each_request(hasty: ServiceProcess) -> None:
+def test_deadline_applies_per_request(hasty: ServiceProcess) -> None:
     with connected(hasty) as connection:
         for _ in range(5):
             time.sleep(0.4)
@@ -89,7 +89,7 @@ def test_the_deadline_is_of_each_request(hasty: ServiceProcess) -> None:
             assert reply.startswith(b"HTTP/1.1 200 ")
 
 
-def test_work_may_take_longer(releases: Path) -> None:
+def test_slow_reply_is_not_limited(releases: Path) -> None:
     bodies = [json.dumps({"queries": [f"marmalade {row} " * (10 + each) for each in range(64)]}) for row in range(8)]
     settings = {"TAUGATE_QUEUE_LIMIT": "1024", "TAUGATE_DEADLINE_MS": "60000", "TAUGATE_RECEIVE_SECONDS": "0.2"}
     settings["TAUGATE_KEEP_ALIVE_SECONDS"] = "2"  # after which the service ends what is read to the end here
@@ -109,7 +109,7 @@ def test_work_may_take_longer(releases: Path) -> None:
         assert time.perf_counter() - began > 0.2, "the work was too little to show anything"
 
 
-def test_who_reads_nothing_is_let_go(hasty: ServiceProcess) -> None:
+def test_client_not_reading_is_closed(hasty: ServiceProcess) -> None:
     before = refused(hasty, "unread")
     many = json.dumps({"queries": [{"query": "marmalade", "k": 100, "threshold": -2.0}] * 64}).encode()
     sent = HEAD.replace(b"/search", b"/search/batch") + b"Content-Length: %d\r\n\r\n" % len(many) + many
@@ -124,7 +124,7 @@ def test_who_reads_nothing_is_let_go(hasty: ServiceProcess) -> None:
             time.sleep(0.1)
 
 
-def test_sigterm_does_not_wait_for_half_a_body_for_ever(releases: Path) -> None:
+def test_sigterm_limits_wait_for_body(releases: Path) -> None:
     with ServiceProcess(releases, TAUGATE_RECEIVE_SECONDS=str(SECONDS)) as service:
         service.ready()
         with connected(service, HALF) as connection:

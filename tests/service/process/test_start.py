@@ -1,4 +1,4 @@
-"""What keeps the service from starting is said in one line that names it, with exit code 2 and no traceback."""
+"""A failed start is reported in one line that names the cause, with exit code 2 and no traceback."""
 
 import os
 import shutil
@@ -48,7 +48,7 @@ def refusal(*arguments: str, **environment: str) -> str:
     return lines[0]
 
 
-def test_no_releases_directory(tmp_path: Path) -> None:
+def test_missing_releases_directory(tmp_path: Path) -> None:
     message = refusal()
     assert "--releases" in message
     assert "TAUGATE_RELEASES" in message
@@ -57,18 +57,18 @@ def test_no_releases_directory(tmp_path: Path) -> None:
     assert "taugate calibrate" in message
 
 
-def test_a_directory_without_a_release(tmp_path: Path) -> None:
+def test_directory_without_release(tmp_path: Path) -> None:
     assert str(tmp_path) in refusal("--releases", str(tmp_path))
 
 
 @pytest.mark.parametrize("name", [b"20200101T000000Z-000000000000\n", b"", b"../..\n", b"\xff\x00"])
-def test_current_names_nothing(own: Path, name: bytes) -> None:
+def test_current_pointer_is_invalid(own: Path, name: bytes) -> None:
     (own / "current").write_bytes(name)
     assert str(own / "current") in refusal("--releases", str(own))
 
 
 @pytest.mark.parametrize("file", ["index.faiss", "encoder/model.onnx", "manifest.json"])
-def test_a_flipped_byte(own: Path, file: str) -> None:
+def test_flipped_byte_is_named(own: Path, file: str) -> None:
     path = find(own) / file
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -77,23 +77,23 @@ def test_a_flipped_byte(own: Path, file: str) -> None:
     assert str(path) in refusal("--releases", str(own), "--port", "0")
 
 
-def test_a_missing_file(own: Path) -> None:
+def test_missing_file_is_named(own: Path) -> None:
     path = find(own) / "golden.jsonl"
     path.unlink()
     assert str(path) in refusal("--releases", str(own), "--port", "0")
 
 
-def test_an_encoder_that_the_release_does_not_have(own: Path) -> None:
+def test_missing_encoder_precision_is_named(own: Path) -> None:
     message = refusal("--releases", str(own), "--port", "0", TAUGATE_PRECISION="int8")
     assert "TAUGATE_PRECISION int8: the release has float32" in message
 
 
-def test_a_redis_that_is_no_url(releases: Path) -> None:
+def test_malformed_redis_url_is_named(releases: Path) -> None:
     message = refusal("--releases", str(releases), "--port", "0", TAUGATE_REDIS_URL="127.0.0.1:6379")
     assert "TAUGATE_REDIS_URL" in message
 
 
-def test_a_port_in_use(releases: Path, taken: str) -> None:
+def test_port_in_use_is_named(releases: Path, taken: str) -> None:
     message = refusal("--releases", str(releases), "--port", taken)
     assert f"127.0.0.1 port {taken}: Address already in use" in message
     assert "--port" in message
@@ -111,6 +111,6 @@ def test_a_port_in_use(releases: Path, taken: str) -> None:
         ("QUEUE_LIMIT", "10"),  # below MAX_BATCH: a whole batch would be 429 even when nothing waits
     ],
 )
-def test_a_bad_setting(releases: Path, taken: str, name: str, value: str) -> None:
+def test_invalid_setting_is_named(releases: Path, taken: str, name: str, value: str) -> None:
     environment = {"TAUGATE_PORT": taken, f"TAUGATE_{name}": value}
     assert f"TAUGATE_{name}" in refusal("--releases", str(releases), **environment)

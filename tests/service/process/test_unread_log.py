@@ -1,4 +1,4 @@
-"""A log that nobody reads stops neither requests nor probes nor the end of the process, and what is lost is counted."""
+"""An unread log stops neither requests nor probes nor shutdown, and lost lines are counted."""
 
 import contextlib
 import http.client
@@ -59,7 +59,7 @@ def dropped(service: ServiceProcess) -> float:
     return float(value)
 
 
-def test_lines_are_dropped_and_counted(releases: Path, unread: int) -> None:
+def test_unread_lines_are_dropped_and_counted(releases: Path, unread: int) -> None:
     with ServiceProcess(releases, stderr=unread) as service:
         service.ready()
         assert dropped(service) == 0
@@ -69,7 +69,7 @@ def test_lines_are_dropped_and_counted(releases: Path, unread: int) -> None:
         assert service.stop()[0] == 0
 
 
-def test_workers_and_their_supervisor_do_not_wait_for_a_reader(releases: Path, unread: int) -> None:
+def test_workers_do_not_wait_for_reader(releases: Path, unread: int) -> None:
     with ServiceProcess(releases, stderr=unread, TAUGATE_WORKERS="2") as service:
         service.ready()
         for _ in range(8):  # connections, so that both of them are asked
@@ -78,17 +78,17 @@ def test_workers_and_their_supervisor_do_not_wait_for_a_reader(releases: Path, u
         assert service.stop()[0] == 0
 
 
-def test_lines_are_whole_and_in_order() -> None:
+def test_lines_are_whole_and_ordered() -> None:
     done = subprocess.run([sys.executable, "-c", LOGS_AND_ENDS], capture_output=True, check=True, timeout=30)
     assert [json.loads(line)["message"] for line in done.stderr.splitlines()] == [f"line {row}" for row in range(3000)]
 
 
-def test_a_program_ends_whose_lines_nobody_reads(unread: int) -> None:
+def test_program_with_unread_log_ends(unread: int) -> None:
     done = subprocess.run([sys.executable, "-c", LOGS_AND_ENDS], stderr=unread, check=False, timeout=30)
     assert done.returncode == 0
 
 
-def test_a_program_without_stderr_writes_its_lines_nowhere(tmp_path: Path) -> None:
+def test_program_without_stderr_writes_nothing(tmp_path: Path) -> None:
     victim = tmp_path / "file"
     opened = f"import os; assert os.open({str(victim)!r}, os.O_CREAT | os.O_RDWR) == 2\n"
     command = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, opened + LOGS_AND_ENDS]
@@ -96,7 +96,7 @@ def test_a_program_without_stderr_writes_its_lines_nowhere(tmp_path: Path) -> No
     assert victim.read_bytes() == b""
 
 
-def test_a_stderr_that_does_not_block_gets_every_line_too() -> None:
+def test_nonblocking_stderr_gets_every_line() -> None:
     ends = os.pipe()
     os.set_blocking(ends[1], False)
     with subprocess.Popen([sys.executable, "-c", LOGS_AND_ENDS], stderr=ends[1]), os.fdopen(ends[0], "rb") as read:

@@ -1,4 +1,4 @@
-"""Several processes on one socket: all are counted, a dead one is replaced, and none is left behind."""
+"""Several workers on one socket: shared metrics, replacement of dead workers, and shutdown."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def ask(service: ServiceProcess, number: int) -> int:
     return httpx.post(url, json={"query": f"a building permit {number}"}, timeout=30).status_code
 
 
-def test_whichever_answers_any_of_them_tells_of_all(workers: ServiceProcess) -> None:
+def test_any_worker_shows_all_metrics(workers: ServiceProcess) -> None:
     assert len(pids(workers)) == WORKERS
     with ThreadPoolExecutor(8) as pool:
         codes = list(pool.map(lambda number: ask(workers, number), range(100)))
@@ -53,7 +53,7 @@ def test_whichever_answers_any_of_them_tells_of_all(workers: ServiceProcess) -> 
         workers.http = httpx.Client(base_url=f"http://127.0.0.1:{workers.port}", timeout=30)
 
 
-def test_a_dead_one_is_replaced_and_its_counts_stay(workers: ServiceProcess) -> None:
+def test_dead_worker_is_replaced(workers: ServiceProcess) -> None:
     assert [ask(workers, number) for number in range(20)] == [200] * 20
     first = pids(workers)
     os.kill(first[0], signal.SIGKILL)
@@ -67,7 +67,7 @@ def test_a_dead_one_is_replaced_and_its_counts_stay(workers: ServiceProcess) -> 
     assert scrape(workers)["taugate_requests_total{/search,200}"] == 20
 
 
-def test_sigterm_ends_all_of_them(workers: ServiceProcess) -> None:
+def test_sigterm_ends_all_workers(workers: ServiceProcess) -> None:
     until(lambda: workers.log().count('"ready"') == WORKERS)
     alive = pids(workers)
     code, log = workers.stop()
@@ -79,7 +79,7 @@ def test_sigterm_ends_all_of_them(workers: ServiceProcess) -> None:
     assert "Traceback" not in log
 
 
-def test_what_keeps_them_from_starting_is_said_and_ends_it(releases: Path, tmp_path: Path) -> None:
+def test_start_failure_is_reported(releases: Path, tmp_path: Path) -> None:
     own = Path(shutil.copytree(releases, tmp_path / "own"))
     (release,) = (entry for entry in own.iterdir() if entry.is_dir())
     (release / "golden.jsonl").write_bytes(b"changed")
@@ -90,7 +90,53 @@ def test_what_keeps_them_from_starting_is_said_and_ends_it(releases: Path, tmp_p
     assert "Traceback" not in log
 
 
-def test_drift_is_told_of_all_workers(releases: Path) -> None:
+@pytest.fixture
+def crash(tmp_path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
+    """A file that makes every worker kill itself as it starts while the file exists, and the environment for it."""
+    switch = tmp_path / "crash"
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        f"if any('spawn_main' in word for word in sys.orig_argv) and os.path.exists({str(switch)!r}):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    yield switch, {"TAUGATE_WORKERS": str(WORKERS), "PYTHONPATH": str(tmp_path)}
+
+
+def test_three_deaths_at_start_end_service(releases: Path, crash: tuple[Path, dict[str, str]]) -> None:
+    switch, environment = crash
+    switch.touch()
+    with ServiceProcess(releases, **environment) as service:
+        code, log = service.process.wait(timeout=60), service.log()
+    assert code == 2
+    assert "a worker died 3 times before it was ready (killed by SIGKILL, often for lack of memory" in log
+    assert log.count("worker died; starting another") <= 2 * WORKERS
+    assert "Traceback" not in log
+
+
+def test_three_deaths_of_replacement_end_service(releases: Path, crash: tuple[Path, dict[str, str]]) -> None:
+    switch, environment = crash
+    with ServiceProcess(releases, **environment) as service:
+        service.ready()
+        until(lambda: service.log().count('"ready"') == WORKERS)
+        switch.touch()
+        os.kill(pids(service)[0], signal.SIGKILL)
+        code, log = service.process.wait(timeout=60), service.log()
+    assert code == 2
+    assert "a worker died 3 times before it was ready" in log
+    assert log.count("worker died; starting another") == 3  # the ready one, and two of its replacements
+
+
+def test_worker_killed_at_start_is_replaced(releases: Path, crash: tuple[Path, dict[str, str]]) -> None:
+    switch, environment = crash
+    switch.touch()
+    with ServiceProcess(releases, **environment) as service:
+        until(lambda: "worker died; starting another" in service.log())
+        switch.unlink()
+        service.ready()
+        until(lambda: service.log().count('"ready"') == WORKERS)
+
+
+def test_drift_combines_all_workers(releases: Path) -> None:
     with ServiceProcess(releases, TAUGATE_WORKERS="2") as process:
         service = process.ready()
         for number in range(40):
@@ -105,7 +151,7 @@ def test_drift_is_told_of_all_workers(releases: Path) -> None:
         assert told().count('taugate_drift_alarm{signal="topk_similarity"}') == 1
 
 
-def test_a_judgement_may_come_in_any_worker_and_counts_once(releases: Path) -> None:
+def test_judgement_counts_once_across_workers(releases: Path) -> None:
     with ServiceProcess(releases, TAUGATE_WORKERS="2") as process:
         service = process.ready()
         until(lambda: service.log().count('"ready"') == 2)

@@ -1,4 +1,4 @@
-"""Bytes to and from a service, as a client that keeps to no rules sends and takes them."""
+"""Raw bytes to and from a service, as a client sends them that ignores the rules."""
 
 import json
 import socket

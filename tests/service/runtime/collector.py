@@ -1,4 +1,4 @@
-"""A collector of OpenTelemetry's spans on a loopback port of its own: OTLP over HTTP, as the standard has it."""
+"""An OpenTelemetry collector on a loopback port: OTLP over HTTP."""
 
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler

@@ -1,4 +1,4 @@
-"""Traces: the caller's is taken where it is well-formed, is in the log, and has the spans of what was done for it."""
+"""Traces: parsing of the caller's, log lines, and spans of requests and stages."""
 
 import itertools
 import json
@@ -51,23 +51,23 @@ def given(*values: str) -> SpanRef | None:
 
 
 @pytest.mark.parametrize("value", MALFORMED)
-def test_what_is_malformed_is_ignored(value: str) -> None:
+def test_malformed_traceparent_is_ignored(value: str) -> None:
     assert given(value) is None
 
 
-def test_what_is_well_formed_is_taken() -> None:
+def test_valid_traceparent_is_parsed() -> None:
     assert given(SAMPLED) == SpanRef(TRACE, PARENT, sampled=True)
     assert given(UNSAMPLED) == SpanRef(TRACE, PARENT, sampled=False)
     assert given(f"00-{TRACE}-{PARENT}-03") == SpanRef(TRACE, PARENT, sampled=True), "other flags mean nothing here"
     assert given(f"cc-{TRACE}-{PARENT}-01-what the future brings") == SpanRef(TRACE, PARENT, sampled=True)
 
 
-def test_none_or_two_are_none() -> None:
+def test_missing_or_repeated_traceparent_is_ignored() -> None:
     assert given() is None
     assert given(SAMPLED, SAMPLED) is None
 
 
-def test_each_request_of_a_batch_has_the_times_of_the_batch() -> None:
+def test_requests_share_times_of_batch() -> None:
     told: list[tuple[str, float]] = []
     one, other = Trace(None), Trace(None)
     observe = observing(lambda stage, seconds: told.append((stage, seconds)), [one, None, other, one])
@@ -78,7 +78,7 @@ def test_each_request_of_a_batch_has_the_times_of_the_batch() -> None:
         assert (stage.name, stage.queries, stage.ended - stage.began) == ("encode", 4, 500_000_000)
 
 
-def test_untraced_batches_are_observed_as_ever() -> None:
+def test_untraced_batch_has_no_overhead() -> None:
     def observe(stage: str, seconds: float) -> None:
         pass
 
@@ -89,7 +89,7 @@ def lines(log: str) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, log.splitlines()) if line.get("route") == "/search"]
 
 
-def test_the_callers_trace_is_in_the_log_without_a_collector(releases: Path) -> None:
+def test_caller_trace_is_logged_without_collector(releases: Path) -> None:
     with ServiceProcess(releases) as service:
         http = service.ready().http
         for value in (SAMPLED, MALFORMED[-1], f"{SAMPLED}-what"):
@@ -120,7 +120,7 @@ def collected(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield collector.spans, log
 
 
-def test_a_request_and_what_was_done_for_it(collected: tuple[list[Span], str]) -> None:
+def test_request_span_has_stage_spans(collected: tuple[list[Span], str]) -> None:
     spans, log = collected
     (request,) = [span for span in spans if span.parent_id == PARENT]
     (line,) = [line for line in lines(log) if line["span_id"] == request.span_id]
@@ -143,14 +143,14 @@ def test_a_request_and_what_was_done_for_it(collected: tuple[list[Span], str]) -
         assert before.ended <= after.began + 1_000_000
 
 
-def test_what_the_caller_does_not_sample_has_a_line_and_no_span(collected: tuple[list[Span], str]) -> None:
+def test_unsampled_request_has_no_span(collected: tuple[list[Span], str]) -> None:
     spans, log = collected
     line = lines(log)[1]
     assert line["trace_id"] == TRACE
     assert line["span_id"] not in {span.span_id for span in spans} | {PARENT}
 
 
-def test_a_request_of_no_trace_begins_one(collected: tuple[list[Span], str]) -> None:
+def test_request_without_trace_starts_one(collected: tuple[list[Span], str]) -> None:
     spans, log = collected
     asked, again = lines(log)[2:4]
     assert len({TRACE, asked["trace_id"], again["trace_id"]}) == 3
@@ -158,7 +158,7 @@ def test_a_request_of_no_trace_begins_one(collected: tuple[list[Span], str]) -> 
     assert names == [["POST /search", "cut", "encode", "search"], ["POST /search"]]
 
 
-def test_strangers_have_no_spans(collected: tuple[list[Span], str]) -> None:
+def test_unauthenticated_request_has_no_span(collected: tuple[list[Span], str]) -> None:
     spans, log = collected
     assert {span.name for span in spans if not span.parent_id or span.parent_id == PARENT} == {
         "POST /search",
@@ -168,7 +168,7 @@ def test_strangers_have_no_spans(collected: tuple[list[Span], str]) -> None:
     assert (line["status"], line["trace_id"], line["span_id"]) == (401, TRACE, PARENT)
 
 
-def test_every_request_of_a_shared_batch_has_its_stages(collected: tuple[list[Span], str]) -> None:
+def test_shared_batch_has_stages_per_request(collected: tuple[list[Span], str]) -> None:
     spans, _ = collected
     batches = [span for span in spans if span.name == "POST /search/batch"]
     assert len(batches) == 4
@@ -177,7 +177,7 @@ def test_every_request_of_a_shared_batch_has_its_stages(collected: tuple[list[Sp
     assert {span.trace_id for span in encoded} <= {batch.trace_id for batch in batches}
 
 
-def test_no_collector_holds_nothing_up(releases: Path) -> None:
+def test_silent_collector_delays_nothing(releases: Path) -> None:
     """One that takes connections and answers nothing, which is worse than none."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -191,7 +191,7 @@ def test_no_collector_holds_nothing_up(releases: Path) -> None:
     assert '"stopped"' in log
 
 
-def test_it_needs_its_extra(releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endpoint_without_extra_is_refused(releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "find_spec", lambda name: None)
     settings = read_settings(releases=releases, port=0, otlp_endpoint="http://127.0.0.1:4318")
     with pytest.raises(InputError, match=r"TAUGATE_OTLP_ENDPOINT: .*taugate\[traces\]"):
@@ -202,7 +202,7 @@ def test_it_needs_its_extra(releases: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     "url", ["", "collector:4318", "grpc://collector:4317", "http://", "http://me:secret@collector", "http://c?key=a"]
 )
-def test_an_endpoint_that_is_none(releases: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_endpoint_is_refused(releases: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAUGATE_OTLP_ENDPOINT", url)
     with pytest.raises(InputError, match=r"^TAUGATE_OTLP_ENDPOINT: .*OTEL_EXPORTER_OTLP_HEADERS"):
         read_settings(releases=releases)

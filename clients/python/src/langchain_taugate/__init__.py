@@ -1,4 +1,4 @@
-"""Taugate as a retriever of LangChain: `pip install 'taugate-client[langchain]'`."""
+"""Taugate as a retriever for LangChain: `pip install 'taugate-client[langchain]'`."""
 
 from langchain_taugate.retriever import TaugateRetriever
 

@@ -1,4 +1,4 @@
-"""LangChain's retriever, and the translation of its structured queries."""
+"""Retriever for LangChain, and the translation of structured queries."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,7 @@ from taugate_client import LOCAL, Filter, SearchResponse, UnsupportedFilter
 from taugate_client.filters import all_of, any_of, compare, negate
 from taugate_client.retrieval import Retrieval, metadata, reason_of_empty
 
-# Equality with a field that holds a list means that the list contains the value.
+# Equality with a field that holds a list means that the list contains the value, so it also translates "contain".
 _OPERATORS = {
     "eq": "==", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<=",
     "in": "in", "nin": "not in", "contain": "==",
@@ -29,16 +29,17 @@ _OPERATORS = {
 class TaugateRetriever(BaseRetriever):
     """Return the passages that pass the calibrated threshold, best first.
 
-    An empty list is an answer: nothing passed. The custom event `taugate_empty` and a log line of `taugate_client` say
-    why. A service that cannot answer raises a TaugateError.
+    An empty list means that no passage passed. The custom event `taugate_empty` and a log line of `taugate_client` say
+    why. If the service fails, a TaugateError is raised.
+
+    `invoke` also takes k, filter and threshold, for one call.
 
     Attributes:
-        url: Of the service.
-        key: An API key; TAUGATE_KEY by default.
-        k: How many results the service considers; the calibrated K by default.
-        filter: Taugate's own, or a filter of langchain_core.structured_query.
-        threshold: On the score; it can only tighten the calibrated one, and None or 0 leaves it alone. `invoke` takes
-            k, filter and threshold as well, for one call.
+        url: URL of the service.
+        key: API key; TAUGATE_KEY by default.
+        k: Number of results to consider; the calibrated K by default.
+        filter: A Taugate filter, or a filter of langchain_core.structured_query.
+        threshold: Threshold on the score. It can only be stricter than the calibrated one; None and 0 change nothing.
     """
 
     url: str = LOCAL
@@ -80,17 +81,17 @@ class TaugateRetriever(BaseRetriever):
         return _documents(reply)
 
     def _settings(self, options: Mapping[str, Any]) -> tuple[int | None, Filter | None, float | None]:
-        """Return k, filter and threshold of one call, each its own where the call names it."""
+        """Return k, filter and threshold of a call; those that it does not set are the retriever's."""
         chosen = options.get("filter", self.filter)
         translated = translate(chosen) if isinstance(chosen, FilterDirective) else chosen
         return options.get("k", self.k), translated, options.get("threshold", self.threshold)
 
 
 def translate(directive: FilterDirective) -> Filter:
-    """Translate a structured query's filter.
+    """Translate the filter of a structured query.
 
     Raises:
-        UnsupportedFilter: For what Taugate has no condition for.
+        UnsupportedFilter: If Taugate cannot express the filter.
     """
     if isinstance(directive, Comparison):
         name = directive.comparator.value

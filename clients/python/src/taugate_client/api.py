@@ -1,4 +1,4 @@
-"""The API without a connection: each function makes a Call, which knows what to send and how to read the reply."""
+"""The API without I/O: each function returns a Call, which holds the request and parses the reply."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -27,11 +27,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One request, and how its reply is read.
+    """A request, and the parser of its reply.
 
     Attributes:
-        body: Sent as JSON, None for a GET.
-        parse: Makes the result from the reply's JSON.
+        method: HTTP method.
+        path: Path below the URL of the service.
+        body: Body that is sent as JSON, None for a GET.
+        parse: Function that makes the result from the JSON of the reply.
     """
 
     method: str
@@ -40,15 +42,19 @@ class Call(Generic[T]):
     parse: Callable[[object], T]
 
     def read(self, status: int, headers: Mapping[str, str], content: bytes) -> T:
-        """Return the result of a reply. Raises the TaugateError that the reply stands for.
+        """Return the result of a reply.
 
         Args:
-            headers: Looked up in lower case.
+            status: HTTP status.
+            headers: Headers, which are looked up in lower case.
             content: The whole body.
+
+        Raises:
+            TaugateError: If the reply is an error, or not from Taugate.
         """
         try:
             body = json.loads(content)
-        except (ValueError, RecursionError):  # not UTF-8 either, or nested too deep
+        except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deep
             body = None
         if not 200 <= status < 300:
             raise _error(status, headers, body)
@@ -61,22 +67,22 @@ class Call(Generic[T]):
 
 
 def search(query: str, **options: Unpack[SearchOptions]) -> Call[SearchResponse]:
-    """Search for one text."""
+    """Search for a text."""
     return Call("POST", "/search", {"query": query, **options}, read_search)
 
 
 def search_batch(queries: Iterable[str | SearchRequest]) -> Call[list[SearchResponse]]:
-    """Search for several texts at once; replies come in the order of the queries."""
+    """Search for several texts at once. Replies come in the order of the queries."""
     return Call("POST", "/search/batch", {"queries": list(queries)}, _read_batch)
 
 
 def feedback(query_id: str, document_id: str, *, relevant: bool) -> Call[FeedbackResponse]:
-    """Judge a result of a reply. The service counts the same judgement once, so that it is safe to send it again."""
+    """Judge a result of a reply. The service counts equal judgements once, so retries are safe."""
     return _feedback({"query_id": query_id}, document_id, relevant)
 
 
 def feedback_on_query(query: str, document_id: str, *, relevant: bool) -> Call[FeedbackResponse]:
-    """Judge a result of a search for a text. The same judgement counts once, as of `feedback`."""
+    """Judge a result of a search for a text. Equal judgements count once."""
     return _feedback({"query": query}, document_id, relevant)
 
 
@@ -87,12 +93,12 @@ def explain(query: str, document_id: str, **options: Unpack[ExplainOptions]) -> 
 
 
 def release() -> Call[ReleaseResponse]:
-    """Ask which release is in service."""
+    """Get the release in service."""
     return Call("GET", "/release", None, read_release)
 
 
-def _feedback(asked: dict[str, object], document_id: str, relevant: bool) -> Call[FeedbackResponse]:
-    body = asked | {"document_id": document_id, "relevant": relevant}
+def _feedback(judged: dict[str, object], document_id: str, relevant: bool) -> Call[FeedbackResponse]:
+    body = judged | {"document_id": document_id, "relevant": relevant}
     return Call("POST", "/feedback", body, partial(read, FeedbackResponse))
 
 
@@ -104,20 +110,20 @@ def _read_batch(body: object) -> list[SearchResponse]:
 
 
 def _error(status: int, headers: Mapping[str, str], body: Any) -> TaugateError:  # noqa: ANN401 (any JSON)
-    said = body.get("error") if isinstance(body, Mapping) else None
-    said = said if isinstance(said, Mapping) else {}
-    code, message = said.get("code"), said.get("message")
+    error = body.get("error") if isinstance(body, Mapping) else None
+    error = error if isinstance(error, Mapping) else {}
+    code, message = error.get("code"), error.get("message")
     return error_type(status, code)(
-        message or f"HTTP status {status} without a message of the service: something else answers, such as a proxy",
+        message or f"HTTP status {status} without a message from Taugate; the reply may come from a proxy",
         status=status,
         code=code,
-        request_id=said.get("request_id") or headers.get("x-request-id"),
+        request_id=error.get("request_id") or headers.get("x-request-id"),
         retry_after=_seconds(headers.get("retry-after")),
     )
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Return the seconds of a Retry-After header, which has a number or a date; None if it has neither."""
+    """Return the seconds of a Retry-After header, which is a number or a date; None if it is neither."""
     if retry_after is None:
         return None
     if retry_after.strip().isdecimal():

@@ -1,4 +1,4 @@
-"""The two clients: TaugateClient blocks, AsyncTaugateClient is awaited. Both send the calls of `api`."""
+"""The clients TaugateClient and AsyncTaugateClient, which send the calls of `api`."""
 
 import asyncio
 import itertools
@@ -35,21 +35,21 @@ from taugate_client.models import (
 from taugate_client.route import route_to
 
 T = TypeVar("T")
-LOCAL = "http://127.0.0.1:8000"  # where `taugate serve` listens
+LOCAL = "http://127.0.0.1:8000"  # default address of `taugate serve`
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often a call is sent again, and how long the client waits before that.
+    """Number of retries, and the pauses before them.
 
-    It is sent again after a broken connection and the statuses 408, 429, 503 and 504, and after nothing else.
+    A call is retried only after a broken connection and the statuses 408, 429, 503 and 504.
 
     Attributes:
-        most: Further attempts after the first one.
-        first_seconds: The longest first pause, which doubles each time; half of it is random, so that callers do not
-            come back together.
-        longest_seconds: Of any pause. A service that asks to wait longer (Retry-After) is not asked again: the error
-            has `retry_after`.
+        most: Maximum number of retries.
+        first_seconds: Longest first pause. It doubles with each retry, and half of it is random, so that clients do not
+            retry at the same time.
+        longest_seconds: Longest pause. If the service asks for a longer one (Retry-After), the call is not retried, and
+            the error has `retry_after`.
     """
 
     most: int = 3
@@ -58,16 +58,16 @@ class Retries:
 
     def pause(self, error: TaugateError, attempt: int) -> float | None:
         """Return the seconds to wait after the attempt that failed, numbered from 1; None if it was the last one."""
-        again = isinstance(error, Unavailable) or (type(error) is ConnectionFailed)
-        if not again or attempt > self.most or (error.retry_after or 0.0) > self.longest_seconds:
+        retryable = isinstance(error, Unavailable) or (type(error) is ConnectionFailed)
+        if not retryable or attempt > self.most or (error.retry_after or 0.0) > self.longest_seconds:
             return None
         backoff = min(self.longest_seconds, self.first_seconds * 2.0 ** (attempt - 1))
-        jitter = random.uniform(0.5, 1.0) * backoff  # noqa: S311 (spreads load, keeps no secret)
+        jitter = random.uniform(0.5, 1.0) * backoff  # noqa: S311 (spreads load, protects no secret)
         return jitter if error.retry_after is None else error.retry_after + jitter
 
 
 class _Connection:
-    """What both clients share: where and how to send a call."""
+    """Shared base of both clients: configuration, requests and errors."""
 
     def __init__(
         self,
@@ -77,11 +77,17 @@ class _Connection:
         timeout: float = 10.0,
         retries: Retries = Retries(),
     ) -> None:
-        """url: of the service. key: an API key; None takes TAUGATE_KEY from the environment, "" sends none.
+        """Configure the client. Proxies from the environment are used, as in httpx, unless the service is local.
 
-        timeout: seconds without a byte of the reply; the service gives up after 5 s itself. retries: what happens after
-        a failure. A proxy that the environment names is asked, as httpx does, unless the service is on this machine.
-        Raises InvalidConfiguration, also a ValueError, for a URL, a key, a proxy or certificates that cannot be used.
+        Args:
+            url: URL of the service.
+            key: API key; None reads TAUGATE_KEY from the environment, "" sends no key.
+            timeout: Longest time without a byte of the reply, in seconds. The service itself gives up after 5 s.
+            retries: Retries after a failure.
+
+        Raises:
+            InvalidConfiguration: If the URL, the key, the proxy or the certificates cannot be used. It is also a
+                ValueError.
         """
         self._route = route_to(url)
         key = os.environ.get("TAUGATE_KEY", "") if key is None else key
@@ -90,7 +96,7 @@ class _Connection:
         self._retries = retries
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
-            # The proxy is the route's, so that errors name the one that is asked.
+            # The proxy comes from the route, so that errors name it.
             context = httpx2.create_ssl_context() if self._uses_tls else True
             self._open(headers=headers, timeout=timeout, proxy=self._route.proxy, verify=context, trust_env=False)
         except ImportError as error:
@@ -98,7 +104,7 @@ class _Connection:
         except (httpx2.InvalidURL, ValueError, OSError) as error:
             raise self._unusable(str(error)) from error
 
-    def _open(self, **options: Any) -> None:  # noqa: ANN401 (of httpx2's clients)
+    def _open(self, **options: Any) -> None:  # noqa: ANN401 (options of httpx2's clients)
         raise NotImplementedError
 
     @property
@@ -106,19 +112,19 @@ class _Connection:
         return self._route.url.scheme == "https" or str(self._route.proxy).startswith("https://")
 
     def _unusable(self, reason: str) -> InvalidConfiguration:
-        """Return our error for a client that cannot be made: of the proxy, or else of the certificates."""
+        """Return the error for a proxy or, without a proxy, for certificates that cannot be used."""
         place = self._route.place("")
         if self._route.proxy is not None:
             return InvalidConfiguration(
-                f"cannot ask {place}: {reason}; change the variable, or add the host to NO_PROXY"
+                f"cannot connect to {place}: {reason}; change the variable, or add the host to NO_PROXY"
             )
-        return InvalidConfiguration(f"cannot ask {place}: {reason}; check SSL_CERT_FILE and SSL_CERT_DIR")
+        return InvalidConfiguration(f"cannot connect to {place}: {reason}; check SSL_CERT_FILE and SSL_CERT_DIR")
 
     def _request(self, call: api.Call[T]) -> dict[str, Any]:
-        """Return a request with an id of its own, under which the service logs all attempts.
+        """Return a request with a new id, under which the service logs all attempts.
 
         Raises:
-            InvalidRequest: For values that JSON does not have.
+            InvalidRequest: If a value cannot be written as JSON.
         """
         request: dict[str, Any] = {"method": call.method, "url": call.path}
         headers = {"X-Request-ID": uuid.uuid4().hex}
@@ -131,7 +137,7 @@ class _Connection:
         return request | {"headers": headers | {"Content-Type": "application/json"}, "content": content}
 
     def _lost(self, error: httpx2.RequestError, request: dict[str, Any]) -> ConnectionFailed:
-        """Return our error for a reply that did not come, or broke off."""
+        """Return the error for a missing or incomplete reply."""
         late = isinstance(error, httpx2.TimeoutException) and not isinstance(error, httpx2.ConnectTimeout)
         kind = TimedOut if late else ConnectionFailed
         lost = kind(f"no reply: {error or type(error).__name__}", request_id=request["headers"]["X-Request-ID"])
@@ -139,7 +145,7 @@ class _Connection:
         return lost
 
     def _pause(self, failure: TaugateError, call: api.Call[T], attempt: int) -> float:
-        """Return the seconds to wait before the next attempt; raise the failure, with its place, if there is none."""
+        """Return the seconds to wait before the next attempt; raise the failure if there is none."""
         failure.place = self._route.place(call.path)
         pause = self._retries.pause(failure, attempt)
         if pause is None:
@@ -148,44 +154,45 @@ class _Connection:
 
 
 class TaugateClient(_Connection):
-    """A client that blocks. It keeps its connections open, threads may share it, and `with` closes it."""
+    """A blocking client. It keeps connections open, can be shared by threads, and is closed by `with`."""
 
     def search(self, query: str, **options: Unpack[SearchOptions]) -> SearchResponse:
         """Return the results that pass the threshold.
 
         Args:
-            query: The text.
-            options: See SearchOptions.
+            query: Text to search for.
+            options: Fields of SearchOptions.
         """
         return self._send(api.search(query, **options))
 
     def search_batch(self, queries: Iterable[str | SearchRequest]) -> list[SearchResponse]:
-        """Return a reply to each query, in their order.
+        """Return the replies to several queries, in the order of the queries.
 
         Args:
-            queries: Texts, or texts with options of their own.
+            queries: Texts, or SearchRequests with options.
         """
         return self._send(api.search_batch(queries))
 
     def feedback(self, query_id: str, document_id: str, *, relevant: bool) -> FeedbackResponse:
-        """Tell the service whether a result answers its query; a judgement that is sent twice counts once.
+        """Judge whether a result answers its query. A judgement that is sent several times counts once.
 
         Args:
-            query_id: Of the reply.
+            query_id: Id of the reply.
             document_id: The `id` or `document_id` of one of its results.
+            relevant: Whether the result answers the query.
         """
         return self._send(api.feedback(query_id, document_id, relevant=relevant))
 
     def feedback_on_query(self, query: str, document_id: str, *, relevant: bool) -> FeedbackResponse:
-        """Tell the service whether a document answers a query, without the reply that showed it.
+        """Judge whether a document answers a query, without the id of a reply. The key needs the scope `search`, too.
 
         Args:
-            query: The text.
-            document_id: The `id` or `document_id` of one of the results that a search for it, without options, returns
-                now. The key needs the scope `search`, too.
+            query: Text that was searched for.
+            document_id: The `id` or `document_id` of a result that a search for the text, without options, returns now.
+            relevant: Whether the document answers the query.
 
         Raises:
-            InvalidRequest: For another document.
+            InvalidRequest: If the search does not return the document.
         """
         return self._send(api.feedback_on_query(query, document_id, relevant=relevant))
 
@@ -193,7 +200,9 @@ class TaugateClient(_Connection):
         """Return why a document is, or is not, among the results.
 
         Args:
-            options: Of the search; see ExplainOptions.
+            query: Text to search for.
+            document_id: Id of a chunk or of a document.
+            options: Fields of ExplainOptions.
         """
         return self._send(api.explain(query, document_id, **options))
 
@@ -231,22 +240,22 @@ class TaugateClient(_Connection):
 
 
 class AsyncTaugateClient(_Connection):
-    """TaugateClient for asyncio: the same calls, awaited. It belongs to one event loop, and `async with` closes it."""
+    """TaugateClient for asyncio, with the same methods. It belongs to one event loop; `async with` closes it."""
 
     async def search(self, query: str, **options: Unpack[SearchOptions]) -> SearchResponse:
         """Return the results that pass the threshold, as TaugateClient.search does."""
         return await self._send(api.search(query, **options))
 
     async def search_batch(self, queries: Iterable[str | SearchRequest]) -> list[SearchResponse]:
-        """Return a reply to each query, as TaugateClient.search_batch does."""
+        """Return the replies to several queries, as TaugateClient.search_batch does."""
         return await self._send(api.search_batch(queries))
 
     async def feedback(self, query_id: str, document_id: str, *, relevant: bool) -> FeedbackResponse:
-        """Tell the service whether a result answers its query, as TaugateClient.feedback does."""
+        """Judge whether a result answers its query, as TaugateClient.feedback does."""
         return await self._send(api.feedback(query_id, document_id, relevant=relevant))
 
     async def feedback_on_query(self, query: str, document_id: str, *, relevant: bool) -> FeedbackResponse:
-        """Tell the service whether a document answers a query, as TaugateClient.feedback_on_query does."""
+        """Judge whether a document answers a query, as TaugateClient.feedback_on_query does."""
         return await self._send(api.feedback_on_query(query, document_id, relevant=relevant))
 
     async def explain(self, query: str, document_id: str, **options: Unpack[ExplainOptions]) -> ExplainResponse:

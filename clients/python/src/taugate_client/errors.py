@@ -1,32 +1,32 @@
-"""Every error that the client raises.
+"""All errors that the client raises.
 
 TaugateError
-├── ConnectionFailed     no reply, or only a part of one: refused, reset, cut off
+├── ConnectionFailed     no reply, or an incomplete one: refused, reset, cut off
 │   └── TimedOut         the reply took longer than `timeout`
-├── UnexpectedReply      something answers at this URL that does not speak Taugate's API
-├── Refused              the service refused the request; sending it again does not help
+├── UnexpectedReply      the server at this URL does not speak Taugate's API
+├── Refused              the service refused the request; a retry does not help
 │   ├── InvalidRequest   400, 413, 422, 431: the message says what is wrong
-│   ├── Unauthorized     401: the key is missing or unknown
-│   ├── Forbidden        403: the key may not do this
+│   ├── Unauthorized     401: the key is missing, unknown or expired
+│   ├── Forbidden        403: the key is not authorized for this request
 │   └── NotFound         404: no such reply, document or route
-├── Unavailable          408, 429, 503, 504: the client has tried again already
-│   └── RateLimited      429 rate_limited: this key asks too often
-├── ServerFault          500 and the like: report it with its request id
-├── InvalidConfiguration the URL, the key, or a proxy of the environment cannot be used; also a ValueError
-└── UnsupportedFilter    a framework's filter that Taugate has no condition for; also a ValueError
+├── Unavailable          408, 429, 503, 504: the client has already retried
+│   └── RateLimited      429 rate_limited: the key is over its rate limit
+├── ServerFault          500 and similar: report it with its request id
+├── InvalidConfiguration the URL, the key, or a proxy from the environment cannot be used; also a ValueError
+└── UnsupportedFilter    a framework's filter that Taugate cannot express; also a ValueError
 """
 
 
 class TaugateError(Exception):
-    """The base of all errors of this client; `str(error)` is a message for people.
+    """The base of all errors of this client; `str(error)` is a readable message.
 
     Attributes:
-        message: What is wrong, without status, id and place.
-        status: The HTTP status, None if there was no reply.
-        code: The stable name of the error (docs/api.md#errors), None if the service did not say one.
-        request_id: The id under which the service logged the request.
-        retry_after: The seconds that the service asked to wait, None if it named none. place: the URL that was asked,
-            and the proxy on the way if there was one; None if nothing was sent.
+        message: Description of the error, without status, id and place.
+        status: HTTP status, None if there was no reply.
+        code: Stable name of the error (docs/api.md#errors), None if the reply has none.
+        request_id: Id under which the service logged the request.
+        retry_after: Seconds that the service asked to wait, None if it did not.
+        place: Requested URL, and the proxy if there was one; None if nothing was sent.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class TaugateError(Exception):
         self.place: str | None = None
 
     def __str__(self) -> str:
-        """The message, with what identifies the request in brackets."""
+        """Return the message, followed by status, code, request id and place in brackets."""
         details = [str(value) for value in (self.status, self.code) if value is not None]
         if self.request_id is not None:
             details.append(f"request {self.request_id}")
@@ -54,7 +54,7 @@ class TaugateError(Exception):
 
 
 class ConnectionFailed(TaugateError):
-    """There was no reply, or only a part of one."""
+    """There was no reply, or an incomplete one."""
 
 
 class TimedOut(ConnectionFailed):
@@ -62,7 +62,7 @@ class TimedOut(ConnectionFailed):
 
 
 class UnexpectedReply(TaugateError):
-    """The reply is not one of Taugate's: check the URL, and what stands between the client and the service."""
+    """The reply does not come from Taugate: check the URL, and any proxy in between."""
 
 
 class Refused(TaugateError):
@@ -90,7 +90,7 @@ class Unavailable(TaugateError):
 
 
 class RateLimited(Unavailable):
-    """The API key sends more queries per second than it may."""
+    """The API key is over its rate limit."""
 
 
 class ServerFault(TaugateError):
@@ -98,11 +98,11 @@ class ServerFault(TaugateError):
 
 
 class InvalidConfiguration(TaugateError, ValueError):
-    """The URL, the key, or a proxy or certificates that the environment names, cannot be used."""
+    """The URL, the key, or a proxy or certificates from the environment cannot be used."""
 
 
 class UnsupportedFilter(TaugateError, ValueError):
-    """A framework's filter has an operator or a value that Taugate has no condition for."""
+    """A framework's filter has an operator or a value that Taugate cannot express."""
 
 
 _BY_STATUS: dict[int, type[TaugateError]] = {
@@ -121,11 +121,11 @@ _BY_STATUS: dict[int, type[TaugateError]] = {
 
 
 def error_type(status: int, code: str | None) -> type[TaugateError]:
-    """Return the class for a reply that is an error.
+    """Return the exception class for an error reply.
 
     Args:
-        status: Of the HTTP reply.
-        code: The service's own name of the error, None if the reply has none.
+        status: HTTP status.
+        code: Stable name of the error, None if the reply has none.
     """
     if code == "rate_limited":
         return RateLimited

@@ -1,6 +1,6 @@
-"""What is sent to the service and what comes back, field by field as docs/api.md describes it.
+"""Models of requests and replies, with the fields that docs/api.md describes.
 
-Replies are frozen. Fields that this version does not know are left out, so a newer service does not break it.
+Replies are frozen. Unknown fields are ignored, so a newer service does not break this version.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,20 +10,20 @@ from typing import Any, ClassVar, Literal, Protocol, Required, TypeAlias, TypedD
 from taugate_client.errors import UnexpectedReply
 
 Scalar: TypeAlias = str | int | float | bool
-# {"field": condition}, all of which hold; also {"$or": [filter, …]} and {"$not": filter}.
+# {"field": condition}, all of which must hold; also {"$or": [filter, …]} and {"$not": filter}.
 Filter: TypeAlias = Mapping[str, "Scalar | Sequence[Scalar] | Mapping[str, Any] | Sequence[Filter]"]  # Any: JSON
 Calibration: TypeAlias = Literal["calibrated", "provisional"]
 
 
 class ExplainOptions(TypedDict, total=False):
-    """The options of a search that decide which results it keeps. One that is left out has the service's default.
+    """The options that decide which results a search returns. Omitted ones have the service's defaults.
 
     Attributes:
-        k: How many results the service considers; the calibrated K by default.
-        filter: Which documents it searches, by their metadata.
+        k: Number of results to consider; the calibrated K by default.
+        filter: Conditions on the metadata of documents.
         threshold: Replaces the calibrated τ, in units of the release's policy; 0.0 is a threshold.
-        min_results: Return at least so many, even below the threshold.
-        group_by: `"document"` returns one chunk a document.
+        min_results: Return at least this many results, even if they score below the threshold.
+        group_by: `"document"` returns one chunk per document.
     """
 
     k: int | None
@@ -37,8 +37,8 @@ class SearchOptions(ExplainOptions, total=False):
     """The options of a search.
 
     Attributes:
-        include_text: False leaves titles and texts out of the reply.
-        explore: False keeps out the few results below the threshold that a service may show to have them judged.
+        include_text: False omits titles and texts from the reply.
+        explore: False excludes the few results below the threshold that a service may return to have them judged.
     """
 
     include_text: bool
@@ -46,7 +46,7 @@ class SearchOptions(ExplainOptions, total=False):
 
 
 class SearchRequest(SearchOptions, total=False):
-    """A query of a batch that has options of its own."""
+    """A query of a batch, with options."""
 
     query: Required[str]
 
@@ -54,7 +54,7 @@ class SearchRequest(SearchOptions, total=False):
 class Model(Protocol):
     """Any of the dataclasses below."""
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]  # Any: what typeshed says of a dataclass
+    __dataclass_fields__: ClassVar[dict[str, Any]]  # Any: as in typeshed
 
 
 M = TypeVar("M", bound=Model)
@@ -62,17 +62,19 @@ M = TypeVar("M", bound=Model)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One passage: a whole document, or a chunk of one.
+    """A passage: a whole document, or a chunk of one.
 
     Attributes:
-        id: Of the passage and of its document, equal for a whole document.
-        document_id: Of the passage and of its document, equal for a whole document.
-        rank: Its place before the cut, from 1.
+        id: Id of the passage.
+        document_id: Id of its document; equal to `id` for a whole document.
+        rank: Position before the threshold was applied, from 1.
         score: Cosine similarity to the query.
-        relevance: The probability that it is relevant, None if the release has no model for that.
-        below_threshold: It did not pass; `min_results` keeps it, or exploration shows it.
-        metadata: The document's own.
-        explored: Shown below the threshold on purpose, so that people judge such results, too.
+        relevance: Probability that the passage is relevant, None if the release does not model it.
+        below_threshold: The passage did not pass the threshold; it is returned because of `min_results` or exploration.
+        title: Title of the document, None if it has none or texts were not requested.
+        text: Text of the passage, None if texts were not requested.
+        metadata: Metadata of the document.
+        explored: Returned below the threshold on purpose, so that such results are judged, too.
     """
 
     id: str
@@ -89,7 +91,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Drift alarms. While `alarm` is true, what was measured at calibration may not hold; `signals` names them."""
+    """Drift alarms, named in `signals`. While `alarm` is true, the guarantees of the calibration may not hold."""
 
     alarm: bool
     signals: Sequence[str]
@@ -97,7 +99,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate and the limits of its 95 % interval."""
+    """An estimate and the bounds of its 95 % interval."""
 
     mean: float
     lower: float
@@ -106,12 +108,16 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class LiveDrift:
-    """Drift alarms, as in a reply, and the overlap of the latest queries of the process that answers.
+    """Drift alarms, and the overlap measured on the latest queries of the process that replies.
+
+    The manifest has the values at calibration. A value is None while there is too little traffic to measure it.
 
     Attributes:
-        coe: Of documents that were judged relevant.
-        coe_expected: Of the calibration's correct documents.
-        roe: Of random documents. Each is None while too little was seen. The manifest has the same at calibration.
+        alarm: Whether an alarm is on.
+        signals: Names of the active alarms.
+        coe: COE of documents judged relevant.
+        coe_expected: COE expected from the correct documents of the calibration.
+        roe: ROE of random documents.
     """
 
     alarm: bool
@@ -123,21 +129,24 @@ class LiveDrift:
 
 @dataclass(frozen=True, slots=True)
 class SearchResponse:
-    """The results that passed the threshold, best first, and why there are none if there are none.
+    """The results that passed the threshold, best first, or the reason why there are none.
 
     Attributes:
+        results: The results.
         threshold: τ, None if the policy is `none`.
-        policy: What is compared with it.
-        calibrated: The calibrated threshold was in force, and its evidence covers this search.
-        calibration: `provisional` if too little evidence stands behind it.
-        considered: How many results there were before the cut, and how many of them it removed.
-        dropped: How many results there were before the cut, and how many of them it removed.
-        best_score: The highest similarity, kept or not.
+        policy: Kind of value that is compared with τ.
+        calibrated: The calibrated threshold was applied, and its evidence covers this search.
+        calibration: `provisional` if the threshold rests on too little evidence.
+        considered: Number of results before the threshold was applied.
+        dropped: Number of results below the threshold.
+        best_score: Highest similarity, kept or not.
         reason: `all_below_threshold`, `unanswerable`, `unreadable` or `no_documents_match_filter` if `results` is
             empty.
-        query_id: Names this reply in `feedback`.
+        release: Id of the release.
+        drift: Drift alarms.
+        query_id: Id of this reply, for `feedback`.
         approximate: An engine searched within a filter, and may have missed a result.
-        truncated: The query is longer than the encoder reads, and the results are of its beginning.
+        truncated: The query is longer than the encoder can read, and only its beginning was searched for.
     """
 
     results: Sequence[Result]
@@ -158,18 +167,25 @@ class SearchResponse:
 
 @dataclass(frozen=True, slots=True)
 class ExplainResponse:
-    """What a search does with one document, and why.
+    """Why a document is, or is not, among the results of a search. Fields that a filter hides are None.
 
     Attributes:
-        rank: Its place, from 1, among so many.
-        ranked: Its place, from 1, among so many.
-        compared: What the policy compares with `threshold`.
-        kept: The search returns it.
+        document_id: Id of the document.
+        id: Id of the chunk that is explained.
+        rank: Exact rank, from 1.
+        ranked: Number of passages that have a rank.
+        score: Cosine similarity to the query.
+        relevance: Probability that the passage is relevant, None if the release does not model it.
+        policy: Kind of value that is compared with τ.
+        compared: Value that the policy compares with `threshold`.
+        threshold: τ, None if the policy is `none`.
+        kept: The search returns the passage.
         rule: The reason as a word.
-        why: The same as a sentence.
-        truncated: The text is longer than the encoder's window.
-        filtered: A filter leaves it out. What a filter hides is None.
-        query_truncated: So is the query.
+        why: The reason as a sentence.
+        truncated: The text is longer than the encoder can read.
+        filtered: A filter excludes the document.
+        release: Id of the release.
+        query_truncated: The query is longer than the encoder can read.
     """
 
     document_id: str
@@ -192,18 +208,23 @@ class ExplainResponse:
 
 @dataclass(frozen=True, slots=True)
 class FeedbackResponse:
-    """`accepted`, or `repeated` for a judgement that the service knows already and does not count again."""
+    """Outcome of a judgement: `accepted`, or `repeated` if it was received before and does not count again."""
 
     status: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseResponse:
-    """The release in service: its id, state and manifest, when it was loaded (ISO 8601), and its encoder's precision.
+    """The release in service.
 
     Attributes:
-        shadow: The release that is tried beside it, None if there is none.
-        drift: Alarms and live overlap, None if the service does not watch traffic, or is too old to tell.
+        release: Id of the release.
+        calibration: `provisional` if the threshold rests on too little evidence.
+        shadow: Id of the shadow release, None if there is none.
+        loaded_at: Time at which the release was loaded, in ISO 8601.
+        precision: Precision of the encoder.
+        manifest: Manifest of the release.
+        drift: Alarms and live overlap, None if drift detection is off or the service is an older version.
     """
 
     release: str
@@ -211,55 +232,47 @@ class ReleaseResponse:
     shadow: str | None
     loaded_at: str
     precision: str
-    manifest: Mapping[str, Any]  # Any: the manifest has a schema of its own
+    manifest: Mapping[str, Any]  # Any: the manifest has its own schema
     drift: LiveDrift | None = None
 
 
 def read(model: type[M], body: object) -> M:
-    """Build a model from JSON and ignore fields that it does not have.
-
-    Args:
-        body: What was parsed.
+    """Build a model from parsed JSON, and ignore unknown fields.
 
     Raises:
-        UnexpectedReply: If it is no object, or lacks a field.
+        UnexpectedReply: If `body` is not an object, or lacks a field.
     """
     if not isinstance(body, Mapping):
         raise UnexpectedReply(f"expected a JSON object for {model.__name__}, got {type(body).__name__}")
-    missing = [each.name for each in fields(model) if each.default is MISSING and each.name not in body]
+    missing = [field.name for field in fields(model) if field.default is MISSING and field.name not in body]
     if missing:
         raise UnexpectedReply(f"the reply lacks {', '.join(missing)}: is this the URL of a Taugate service?")
-    return model(**{each.name: body[each.name] for each in fields(model) if each.name in body})
+    return model(**{field.name: body[field.name] for field in fields(model) if field.name in body})
 
 
 def read_search(body: object) -> SearchResponse:
-    """Build the reply to a search.
-
-    Args:
-        body: JSON.
+    """Build the reply to a search from parsed JSON.
 
     Raises:
-        UnexpectedReply: As `read` does.
+        UnexpectedReply: If the JSON does not have the expected form.
     """
     reply = read(SearchResponse, body)
-    results: object = reply.results  # whatever the JSON has
+    results: object = reply.results  # unchecked JSON
     if not isinstance(results, list):
-        raise UnexpectedReply("the reply's results are no list: is this the URL of a Taugate service?")
-    return replace(reply, results=tuple(read(Result, each) for each in results), drift=read(Drift, reply.drift))
+        raise UnexpectedReply("the results are not a list: is this the URL of a Taugate service?")
+    return replace(reply, results=tuple(read(Result, result) for result in results), drift=read(Drift, reply.drift))
 
 
 def read_release(body: object) -> ReleaseResponse:
-    """Build what /release says.
-
-    Args:
-        body: JSON.
+    """Build the reply of /release from parsed JSON.
 
     Raises:
-        UnexpectedReply: As `read` does.
+        UnexpectedReply: If the JSON does not have the expected form.
     """
     reply = read(ReleaseResponse, body)
     if reply.drift is None:
         return reply
     live = read(LiveDrift, reply.drift)
-    coe, expected, roe = (each and read(Interval, each) for each in (live.coe, live.coe_expected, live.roe))
+    intervals = (live.coe, live.coe_expected, live.roe)
+    coe, expected, roe = (interval and read(Interval, interval) for interval in intervals)
     return replace(reply, drift=replace(live, coe=coe, coe_expected=expected, roe=roe))

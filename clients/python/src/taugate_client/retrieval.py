@@ -1,4 +1,4 @@
-"""What the retrievers of all frameworks share: how they connect, what they ask, and what they say of a reply."""
+"""Shared parts of the retrievers for all frameworks: connections, search options, and metadata of replies."""
 
 import asyncio
 import logging
@@ -7,18 +7,18 @@ from dataclasses import replace
 from taugate_client.client import AsyncTaugateClient, TaugateClient
 from taugate_client.models import Filter, Result, SearchOptions, SearchResponse
 
-# What the metadata of a passage says of its search: fields of the result, then of the reply.
+# Fields of the result and of the reply that are added to the metadata of a passage.
 SEARCH_FIELDS = (
     "id", "document_id", "rank", "score", "relevance", "query_id", "release", "calibrated", "calibration", "truncated",
 )  # fmt: skip
-_LOG = logging.getLogger("taugate_client")
+_LOG = logging.getLogger("taugate_client")  # a documented name
 
 
 class Retrieval:
     """Searches one service, from threads and from any number of event loops."""
 
     def __init__(self, url: str, key: str | None = None) -> None:
-        """url, key: as of TaugateClient."""
+        """Open a client; the arguments are those of TaugateClient."""
         self._url, self._key = url, key
         self._client = TaugateClient(url, key)
         self._of_loop: dict[asyncio.AbstractEventLoop, AsyncTaugateClient] = {}
@@ -30,13 +30,7 @@ class Retrieval:
         filter: Filter | None = None,
         threshold: float | None = None,
     ) -> SearchResponse:
-        """Search, and tighten the reply.
-
-        Args:
-            k: As of SearchOptions.
-            filter: As of SearchOptions.
-            threshold: None or 0 keeps what the service returns; for a positive one see `tighten`.
-        """
+        """Search, and drop results below the caller's threshold as `tighten` does."""
         return _log_empty(tighten(self._client.search(query, **options(k, filter)), threshold))
 
     async def search_async(
@@ -49,24 +43,24 @@ class Retrieval:
         """Search as `search` does, without blocking the event loop."""
         loop = asyncio.get_running_loop()
         client = self._of_loop.get(loop)
-        if client is None:  # connections cannot move from one loop to another, and end with theirs
+        if client is None:  # connections belong to an event loop, and end with it
             client = AsyncTaugateClient(self._url, self._key)
-            running = {each: kept for each, kept in self._of_loop.items() if not each.is_closed()}
+            running = {other: other_client for other, other_client in self._of_loop.items() if not other.is_closed()}
             self._of_loop = {**running, loop: client}
         return _log_empty(tighten(await client.search(query, **options(k, filter)), threshold))
 
 
 def tighten(reply: SearchResponse, threshold: float | None) -> SearchResponse:
-    """Drop the results whose score is below a threshold of the caller's own.
+    """Drop the results that score below the caller's own threshold.
 
     Args:
-        threshold: None and 0 drop nothing, because many user interfaces send 0 where nobody chose a threshold. The
-            service has applied the calibrated τ already, so a positive threshold can remove results but never add any.
+        reply: A reply, to which the service has applied the calibrated τ. A threshold can only remove further results.
+        threshold: None and 0 drop nothing, because many user interfaces send 0 if no threshold was chosen.
 
     Raises:
-        ValueError: For a negative one.
+        ValueError: If the threshold is negative or NaN.
     """
-    if threshold is not None and not threshold >= 0:  # NaN neither
+    if threshold is not None and not threshold >= 0:  # also true for NaN
         raise ValueError("threshold: it can only tighten the calibrated one; leave it out, or use a positive number")
     kept = tuple(result for result in reply.results if not threshold or result.score >= threshold)
     dropped = len(reply.results) - len(kept)
@@ -76,29 +70,28 @@ def tighten(reply: SearchResponse, threshold: float | None) -> SearchResponse:
 
 
 def metadata(reply: SearchResponse, result: Result) -> dict[str, object]:
-    """Return a result's metadata, its title if it has one, and what is known of its search (SEARCH_FIELDS).
+    """Return a result's metadata, its title if it has one, and the SEARCH_FIELDS.
 
-    A field of the document that has the name of one of these is kept as `document.<name>`.
+    A document's field with the same name as one of these becomes `document.<name>`.
     """
-    known = {name: getattr(result if hasattr(result, name) else reply, name) for name in SEARCH_FIELDS}
-    ours = known if result.title is None else known | {"title": result.title}
-    return {f"document.{name}" if name in ours else name: value for name, value in result.metadata.items()} | ours
+    added = {name: getattr(result if hasattr(result, name) else reply, name) for name in SEARCH_FIELDS}
+    if result.title is not None:
+        added["title"] = result.title
+    renamed = {f"document.{name}" if name in added else name: value for name, value in result.metadata.items()}
+    return {**renamed, **added}
 
 
 def reason_of_empty(reply: SearchResponse) -> dict[str, object]:
-    """Return why a reply has no results, as the events of LangChain and LlamaIndex carry it."""
+    """Return why a reply has no results, as the payload of the events for LangChain and LlamaIndex."""
     names = ("reason", "best_score", "threshold", "considered", "query_id", "release", "calibration", "truncated")
     return {name: getattr(reply, name) for name in names}
 
 
 def options(k: int | None, filter: Filter | None) -> SearchOptions:
-    """Return the options of a search whose results go to a model.
-
-    Args:
-        k: As of SearchOptions; None: the default.
-        filter: As of SearchOptions; None: the default.
-    """
-    chosen: SearchOptions = {"explore": False}  # a framework hands all results to a model, and has no mark for these
+    """Return the options of a search for a language model; None stands for the service's default."""
+    chosen: SearchOptions = {
+        "explore": False
+    }  # frameworks pass all results to the model, also ones below the threshold
     if k is not None:
         chosen["k"] = k
     if filter:

@@ -1,4 +1,4 @@
-"""How a service is reached: its URL, and the proxy on the way, which errors name."""
+"""The route to a service: its URL, and the proxy in between, both of which errors name."""
 
 import ipaddress
 import os
@@ -16,12 +16,12 @@ _PROXY_SCHEMES = {"http", "https", "socks5", "socks5h"}
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The way to a service.
+    """The route to a service.
 
     Attributes:
-        url: Of the service.
-        proxy: URL of the proxy that is asked, None if the service is reached directly.
-        variable: The environment variable that names the proxy.
+        url: URL of the service.
+        proxy: URL of the proxy, None if the service is reached directly.
+        variable: Environment variable that names the proxy.
     """
 
     url: httpx2.URL
@@ -29,28 +29,28 @@ class Route:
     variable: str = ""
 
     def place(self, path: str) -> str:
-        """Return a path's URL and the proxy on the way, for people: without the passwords that either may hold."""
-        there = f"{shown(str(self.url)).rstrip('/')}{path}"
-        return there if self.proxy is None else f"{there} through the proxy {shown(self.proxy)} of {self.variable}"
+        """Return the URL of a path, and the proxy, for messages. Passwords are omitted."""
+        target = f"{shown(str(self.url)).rstrip('/')}{path}"
+        return target if self.proxy is None else f"{target} through the proxy {shown(self.proxy)} of {self.variable}"
 
 
 def route_to(url: str) -> Route:
-    """Find the way to a service, as the environment has it: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
+    """Return the route to a service, according to HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
 
-    A loopback address is reached directly whatever they say: a proxy would look for it on its own machine, and would
-    read the query.
+    A loopback address is always reached directly: a proxy would look for it on its own machine, and could read the
+    query.
 
     Args:
-        url: Of the service.
+        url: URL of the service.
 
     Raises:
-        InvalidConfiguration: For a URL that nothing can be sent to.
+        InvalidConfiguration: If the URL or the proxy cannot be used.
     """
     if not url.startswith(("http://", "https://")):
         raise InvalidConfiguration(f"url: {shown(url)!r} does not begin with http:// or https://")
     parsed = _parsed(url)
     if parsed is None:
-        raise InvalidConfiguration(f"url: {shown(url)!r} is no URL of a host")
+        raise InvalidConfiguration(f"url: {shown(url)!r} is not a valid URL of a host")
     proxies = getproxies()
     scheme = next((name for name in (parsed.scheme, "all") if proxies.get(name)), None)
     if scheme is None or is_loopback(parsed.host) or _is_excluded(parsed, proxies.get("no", "")):
@@ -60,14 +60,14 @@ def route_to(url: str) -> Route:
     place = _parsed(str(route.proxy))
     if place is None or place.scheme not in _PROXY_SCHEMES:
         raise InvalidConfiguration(
-            f"cannot ask {route.place('')}: it is not a usable proxy URL; correct the variable, or add the host to "
-            "NO_PROXY"
+            f"cannot connect to {route.place('')}: it is not a usable proxy URL; correct the variable, or add the host "
+            "to NO_PROXY"
         )
     return route
 
 
 def _parsed(url: str) -> httpx2.URL | None:
-    """Parse a URL; None unless it names a host and, if any, a port that there can be."""
+    """Parse a URL; return None if it lacks a host or has an invalid port."""
     try:
         parsed = httpx2.URL(url)
     except (httpx2.InvalidURL, ValueError):
@@ -77,7 +77,7 @@ def _parsed(url: str) -> httpx2.URL | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host's name or address is one that only this machine has."""
+    """Return whether a host's name or address is a loopback one."""
     name = host.rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -85,7 +85,7 @@ def is_loopback(host: str) -> bool:
         address = ipaddress.ip_address(name.strip("[]"))
     except ValueError:
         try:
-            address = ipaddress.ip_address(socket.inet_aton(name))  # 127.1, as the system reads it
+            address = ipaddress.ip_address(socket.inet_aton(name))  # 127.1 and similar, as the system reads them
         except OSError:
             return False
     mapped = getattr(address, "ipv4_mapped", None) or address
@@ -94,13 +94,13 @@ def is_loopback(host: str) -> bool:
 
 def shown(url: str) -> str:
     """Return a URL without the user's name and password."""
-    scheme, separator, rest = url.rpartition("://")
-    authority, slash, path = rest.partition("/")
+    scheme, separator, remainder = url.rpartition("://")
+    authority, slash, path = remainder.partition("/")
     return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}"
 
 
 def _is_excluded(url: httpx2.URL, no_proxy: str) -> bool:
-    """Return whether NO_PROXY lists a host: by name, domain, address or network, with a port or without."""
+    """Return whether NO_PROXY lists a host by name, domain, address or network, with or without a port."""
     port = url.port or _PORTS[url.scheme]
     if proxy_bypass(f"{url.host}:{port}"):
         return True
@@ -116,6 +116,6 @@ def _is_excluded(url: httpx2.URL, no_proxy: str) -> bool:
 
 
 def _variable(scheme: str) -> str:
-    """Name the variable that a proxy comes from, as it is spelt there; the system's settings may have it instead."""
+    """Return the name of the variable that a proxy comes from, or "the system's settings"."""
     names = (f"{scheme}_proxy", f"{scheme}_PROXY".upper())
     return next((name for name in names if os.environ.get(name)), "the system's settings")

@@ -1,4 +1,4 @@
-"""`python -m taugate_mcp` is `taugate-mcp`."""
+"""`python -m taugate_mcp` does the same as `taugate-mcp`."""
 
 from taugate_mcp.command import main
 

@@ -1,4 +1,4 @@
-"""The command `taugate-mcp`: its options, and what becomes of errors."""
+"""The command `taugate-mcp`: its options and error messages."""
 
 import argparse
 import asyncio
@@ -13,16 +13,12 @@ from taugate_client import AsyncTaugateClient
 from taugate_mcp.messages import say
 
 KEY, KEY_FILE = "TAUGATE_KEY", "TAUGATE_KEY_FILE"
-_CLIENT_GONE = 141  # what shells report of a program that SIGPIPE ended
+_CLIENT_GONE = 141  # status that shells report for a program that SIGPIPE ended
 _HOST_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
 class _CannotStart(Exception):
-    """The message says what is wrong and what to do.
-
-    Attributes:
-        status: The exit status, 2 for wrong usage.
-    """
+    """An error at startup, with the exit status; 2 means wrong usage."""
 
     def __init__(self, message: str, status: int = 2) -> None:
         super().__init__(message)
@@ -30,22 +26,18 @@ class _CannotStart(Exception):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command.
-
-    Args:
-        arguments: Those of the process, unless given. Returns the exit status.
-    """
+    """Run the command with the arguments of the process by default, and return the exit status."""
     try:
         return _run(parser().parse_args(arguments))
     finally:
         _drop_unread()
 
 
-def _run(given: argparse.Namespace) -> int:
-    # Before the SDK does it: warnings on stderr, one line each.
+def _run(arguments: argparse.Namespace) -> int:
+    # Before the SDK configures logging: warnings on stderr, one line each.
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        return asyncio.run(_serve(given))
+        return asyncio.run(_serve(arguments))
     except _CannotStart as error:
         say(str(error))
         return error.status
@@ -54,7 +46,7 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def _drop_unread() -> None:
-    """Drop what nobody reads any more, which the interpreter would try to write once more and report at its end."""
+    """Discard output that has no reader any more, which the interpreter would try to write and report at its end."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
@@ -62,20 +54,20 @@ def _drop_unread() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-async def _serve(given: argparse.Namespace) -> int:
-    """Serve until the clients leave or a signal comes. Returns the exit status."""
+async def _serve(arguments: argparse.Namespace) -> int:
+    """Serve until the client disconnects or a signal arrives, and return the exit status."""
     try:
         from taugate_mcp.server import make_server
         from taugate_mcp.transports import listen, serve_http, serve_stdio
     except ModuleNotFoundError as error:
         raise _CannotStart(f"{error.name} is missing; run: pip install 'taugate-client[mcp]'") from error
     try:
-        client = AsyncTaugateClient(given.url, _key())
+        client = AsyncTaugateClient(arguments.url, _key())
     except ValueError as error:
         raise _CannotStart(str(error)) from error
     async with client:
         server = make_server(client)
-        if given.transport == "stdio":
+        if arguments.transport == "stdio":
             if sys.stdin is None or sys.stdout is None:
                 raise _CannotStart(
                     "stdin or stdout is closed: let a client start this command, or use --transport http"
@@ -83,33 +75,33 @@ async def _serve(given: argparse.Namespace) -> int:
             status = 0
             try:
                 await serve_stdio(server)
-            except* BrokenPipeError:  # the client left without a word
+            except* BrokenPipeError:  # the client has exited
                 status = _CLIENT_GONE
             return status
         try:
-            listener = listen(given.host, given.port)
+            listener = listen(arguments.host, arguments.port)
         except OSError as error:
-            why = str(error.strerror).partition(" (while")[0]  # Python repeats the address
-            message = f"{given.host}, port {given.port}: {why}; choose another with --host and --port"
+            reason = str(error.strerror).partition(" (while")[0]  # Python repeats the address
+            message = f"{arguments.host}, port {arguments.port}: {reason}; choose another with --host and --port"
             raise _CannotStart(message, status=1) from error
         with listener:
-            await serve_http(server, listener, given.allowed_hosts)
+            await serve_http(server, listener, arguments.allowed_hosts)
     return 0
 
 
 def _key() -> str | None:
-    """Return the API key of the file that TAUGATE_KEY_FILE names; None leaves TAUGATE_KEY to the client."""
+    """Return the API key in the file TAUGATE_KEY_FILE; None if it is not set, and the client reads TAUGATE_KEY."""
     file = os.environ.get(KEY_FILE)
     if not file:
         return None
     if os.environ.get(KEY):
-        raise _CannotStart(f"{KEY} and {KEY_FILE} are both set; unset one of the two")
+        raise _CannotStart(f"{KEY} and {KEY_FILE} are both set; unset one of them")
     try:
         key = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
-        raise _CannotStart(f"{file}: {KEY_FILE} names it, and it cannot be read as text") from error
+        raise _CannotStart(f"{KEY_FILE}: {file} cannot be read as text") from error
     if not key:
-        raise _CannotStart(f"{file}: {KEY_FILE} names it, and it is empty; write the key into it")
+        raise _CannotStart(f"{KEY_FILE}: {file} is empty; write the key into it")
     return key
 
 
@@ -118,26 +110,26 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="taugate-mcp",
         description="Let agents search a Taugate service through the Model Context Protocol.",
-        epilog=f"The API key comes from {KEY}, or from the file that {KEY_FILE} names. It needs the scopes search and "
-        "feedback. Over HTTP, whoever reaches the port searches with this key.",
+        epilog=f"The API key is read from {KEY}, or from the file {KEY_FILE}. It needs the scopes search and feedback. "
+        "Over HTTP, all clients that can reach the port search with this key.",
     )
     parser.add_argument("--url", required=True, help="the service, such as http://127.0.0.1:8000")
     parser.add_argument(
         "--transport", choices=("stdio", "http"), default="stdio",
         help="stdio: the client starts this command; http: clients connect to http://HOST:PORT/mcp (default: stdio)",
     )  # fmt: skip
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at, for http (default: 127.0.0.1)")
-    parser.add_argument("--port", type=_port, default=8765, help="port to listen at, for http (default: 8765)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on, for http (default: 127.0.0.1)")
+    parser.add_argument("--port", type=_port, default=8765, help="port to listen on, for http (default: 8765)")
     parser.add_argument(
         "--allowed-hosts", type=_hosts, default=[], metavar="NAMES",
-        help="host names, by commas, that clients may use beside localhost, 127.0.0.1 and [::1]",
+        help="host names that clients may use in addition to localhost, 127.0.0.1 and [::1], separated by commas",
     )  # fmt: skip
     return parser
 
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 to 65535, where 0 takes a free one")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: use 0 to 65535; 0 selects a free one")
     return int(text)
 
 
@@ -145,5 +137,5 @@ def _hosts(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if not _HOST_NAME.fullmatch(name):
-            raise argparse.ArgumentTypeError(f"{name!r} is no host name; leave out scheme and port")
+            raise argparse.ArgumentTypeError(f"{name!r} is not a host name; leave out scheme and port")
     return names

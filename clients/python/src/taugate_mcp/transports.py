@@ -1,4 +1,4 @@
-"""How the server is reached: over stdin and stdout, or over streamable HTTP."""
+"""Transports of the server: stdin and stdout, or streamable HTTP."""
 
 import signal
 import socket
@@ -17,19 +17,19 @@ from taugate_mcp.messages import say
 
 MCP_PATH = "/mcp"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-_MAX_BODY = 128 * 1024  # bytes: twice the default of TAUGATE_MAX_BODY_BYTES, as MCP wraps the request
-GRACE_SECONDS = 15  # for requests in flight: longer than the client's timeout of 10 s
+_MAX_BODY = 128 * 1024  # bytes: twice the default of TAUGATE_MAX_BODY_BYTES, because MCP wraps the request
+GRACE_SECONDS = 15  # for requests in progress; longer than the client's timeout of 10 s
 
 
 async def serve_stdio(server: MCPServer) -> None:
     """Serve one client until it closes stdin, or a signal ends the process."""
-    # A thread waits for stdin: Python's own handler would wait for that thread. There is nothing to clean up.
+    # A thread waits for stdin, and Python's own handler would wait for that thread. There is nothing to clean up.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     await server.run_stdio_async()
 
 
 class _AnnouncingServer(uvicorn.Server):
-    """Says on stderr where it listens, once it answers: a signal before that would cut its start short."""
+    """A server that prints its URL to stderr once it responds; a signal before that would interrupt its start."""
 
     async def main_loop(self) -> None:
         for server in self.servers:
@@ -41,11 +41,12 @@ class _AnnouncingServer(uvicorn.Server):
 
 
 async def serve_http(server: MCPServer, listener: socket.socket, hosts: Sequence[str] = ()) -> None:
-    """Serve any number of clients at /mcp until SIGTERM or SIGINT; requests in flight are answered.
+    """Serve clients at /mcp until SIGTERM or SIGINT. Requests in progress are completed.
 
     Args:
-        listener: A socket that listens.
-        hosts: Names, beside those of loopback, that a request may be addressed to.
+        server: The MCP server.
+        listener: A listening socket.
+        hosts: Host names that requests may be addressed to, in addition to those of loopback.
     """
     config = uvicorn.Config(
         make_app(server, hosts),
@@ -56,28 +57,30 @@ async def serve_http(server: MCPServer, listener: socket.socket, hosts: Sequence
         limit_concurrency=1000,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    # uvicorn raises the signal that stopped it once more, which would make a clean end look like a kill.
+    # uvicorn re-raises the signal that stopped it, which would make a clean end look like a kill.
     signal.signal(signal.SIGTERM, _ignore)
     await _AnnouncingServer(config).serve(sockets=[listener])
 
 
 def make_app(server: MCPServer, hosts: Sequence[str] = ()) -> Starlette:
-    """Return the ASGI application: /mcp, and /livez for probes.
+    """Return the ASGI application with /mcp, and /livez for probes.
 
-    No session is kept between requests, so that any replica can answer any of them.
+    Requests do not share sessions, so any replica can handle any request.
 
     Args:
-        hosts: As of `serve_http`. A request to another host (421), or from a page of another origin (403), is refused:
-            by DNS rebinding, a page in a browser could reach the server otherwise.
+        server: The MCP server.
+        hosts: Host names that requests may be addressed to, in addition to those of loopback. Requests to another host
+            (421), or from a page of another origin (403), are refused. Otherwise a web page could reach the server by
+            DNS rebinding.
     """
 
     async def livez(_: Request) -> Response:
         return PlainTextResponse("ok\n")
 
     async def no_stream(_: Request) -> Response:
-        return PlainTextResponse("POST only: this server sends nothing unasked\n", 405, {"Allow": "POST"})
+        return PlainTextResponse("POST only: this server sends no unsolicited messages\n", 405, {"Allow": "POST"})
 
-    # Not /readyz: without the service the tools still say what is wrong, which a refused connection does not.
+    # There is no /readyz: if the service is down, the tools still say so, while a refused connection would not.
     server.custom_route("/livez", methods=["GET"])(livez)
     names = (*LOOPBACK, *hosts)
     origins = [f"{scheme}://{name}" for name in names for scheme in ("http", "https")]
@@ -91,19 +94,16 @@ def make_app(server: MCPServer, hosts: Sequence[str] = ()) -> Starlette:
             allowed_origins=[*origins, *(f"{origin}:*" for origin in origins)],
         ),
     )
-    # Before the SDK's route, which would keep a stream open on which nothing is ever sent.
+    # Before the SDK's route, which would keep a stream open that is never used.
     app.router.routes.insert(0, Route(MCP_PATH, no_stream, methods=["GET"]))
     return app
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens.
-
-    Args:
-        port: 0 takes a free one.
+    """Return a listening socket; port 0 selects a free port.
 
     Raises:
-        OSError: .
+        OSError: If the address cannot be used.
     """
     if ":" not in host:
         return socket.create_server((host, port))

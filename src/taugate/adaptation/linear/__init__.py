@@ -1,1 +1,1 @@
-"""Recipes on cached embeddings: whitening, and one linear map for queries and documents, or for queries alone."""
+"""Recipes on cached embeddings: whitening, and a linear map for queries and documents or for queries alone."""

@@ -1,10 +1,10 @@
 """The adapter: one matrix for queries and documents, or for queries alone, learned from pairs by gradient descent.
 
-It begins at the identity and minimises the contrastive loss of "Unsupervised Domain Adaption for Neural Information
-Retrieval" (§4.1, InfoNCE): each query has to be nearest to its own document among the documents of all pairs, and among
-those that the encoder confuses it with. It stops early: few steps of plain gradient descent move the matrix only along
-directions that many pairs agree on. That, and the validation queries, keep it from learning the pairs by heart: with
-adaptive steps (Adam) it did so from the first steps on, and fell below the whitening that it began from.
+It starts from the identity and minimises the contrastive loss of "Unsupervised Domain Adaption for Neural Information
+Retrieval" (§4.1, InfoNCE): each query has to be nearest to its own document among the documents of all pairs and its
+hard negatives. It stops early: few steps of plain gradient descent move the matrix only along directions on which many
+pairs agree. That and the validation queries prevent overfitting: with adaptive steps (Adam) it overfitted from the
+first steps on, and fell below the whitening from which it started.
 """
 
 import time
@@ -20,9 +20,9 @@ from torch.nn.functional import cross_entropy, normalize
 from taugate.adaptation.pairs.negatives import PairedTexts
 from taugate.retrieval.vectors.similarity import Float32
 
-MAX_STEPS = 64  # later ones only lost points on every data set that was tried
-_MAX_PAIRS = 2048  # of a step: with their negatives a second on one core
-_HARD_NEGATIVES = 4  # of each query
+MAX_STEPS = 64  # more steps only lost points on every data set tried
+_MAX_PAIRS = 2048  # pairs in a step: with their negatives a second on one core
+_HARD_NEGATIVES = 4  # per query
 _TEMPERATURE = 0.05
 _RATE = 0.5
 
@@ -32,8 +32,8 @@ class Checkpoint:
     """The adapter after some steps.
 
     Attributes:
-        step: How many.
-        loss: Of the pairs before the last of them.
+        step: Number of steps.
+        loss: Loss of the pairs before the last step.
         weight: (d, d) float32.
     """
 
@@ -44,13 +44,13 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class ContrastivePairs:
-    """Queries, each with a document that answers it, among documents that serve as negatives.
+    """Queries with a document that answers each, among documents that are negatives.
 
     Attributes:
-        queries: (n, d) and documents: (m, d) float32.
+        queries: (n, d) float32.
+        documents: (m, d) float32.
         answers: (n,) int64, rows of `documents`.
-        ignored: (n, m), true where a document answers the query as well, or may, so that it counts neither for nor
-            against it.
+        ignored: (n, m), true if a further document answers the query or may do so; it is not a negative.
         keeps_documents: Whether only queries pass the matrix.
     """
 
@@ -65,8 +65,8 @@ class ContrastivePairs:
         """Draw one answer for each query, and mine hard negatives.
 
         Args:
-            learned_from: Queries and the documents that may be learned from.
-            rng: Draws queries where there are too many, answers and negatives.
+            learned_from: Queries and documents to learn from.
+            rng: Generator that draws queries if there are too many, answers and negatives.
             keeps_documents: Whether only queries pass the matrix.
         """
         pairs = learned_from.take(np.sort(rng.permutation(len(learned_from.queries))[:_MAX_PAIRS]))
@@ -87,11 +87,7 @@ class ContrastivePairs:
         )
 
     def descend(self, weight: torch.Tensor) -> float:
-        """Make one step, in place, and return the loss before it.
-
-        Args:
-            weight: (d, d), with a gradient.
-        """
+        """Make one step in place on the (d, d) weight, which has a gradient, and return the loss before it."""
         documents = self.documents if self.keeps_documents else self.documents @ weight.T
         similarities = normalize(self.queries @ weight.T, dim=1) @ normalize(documents, dim=1).T
         scores = (similarities / _TEMPERATURE).masked_fill(self.ignored, -torch.inf)
@@ -107,13 +103,9 @@ class ContrastivePairs:
 
 
 def steps_within(pairs: ContrastivePairs, seconds: float) -> int:
-    """Return how many steps a time allows, a power of two up to MAX_STEPS; 0 where it does not allow one.
+    """Return the number of steps for a time in seconds, a power of two up to MAX_STEPS, or 0.
 
-    One step is made and timed, and half of the time is left for validation.
-
-    Args:
-        pairs: To learn from.
-        seconds: That are left.
+    One step is made and timed, and half of the time is reserved for validation.
     """
     with _one_thread():
         began = time.perf_counter()
@@ -131,8 +123,8 @@ def fit(pairs: ContrastivePairs, steps: int) -> Iterator[Checkpoint]:
     The same pairs and steps give the same bits on the same machine.
 
     Args:
-        pairs: To learn from.
-        steps: How many. Stops early, before a checkpoint, where the loss is no longer a number.
+        pairs: Pairs to learn from.
+        steps: Number of steps. It stops early, before a checkpoint, if the loss is no longer a finite number.
     """
     weight = pairs.identity()
     for step in range(1, steps + 1):

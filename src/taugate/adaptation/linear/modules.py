@@ -1,4 +1,4 @@
-"""A linear map as the last layers of a model of sentence-transformers."""
+"""A linear map as the last layers of a sentence-transformers model."""
 
 from typing import Any
 
@@ -12,37 +12,37 @@ from taugate.calibration.export.torch_model import kind, of_modules
 
 
 def adapted_model(model: SentenceTransformer, learned: LinearMap | None) -> SentenceTransformer:
-    """Return a model whose vectors pass a map; where it keeps documents, only those of queries do.
+    """Return a model whose vectors pass a map; if the map keeps documents, only vectors of queries pass it.
 
-    Then a Router has a route for each, and both share the modules of the base. A text without a task goes the way of
-    documents.
+    In that case a Router has a route for each, and both share the modules of the base. A text without a task takes the
+    route of documents.
 
     Args:
-        model: That the map was learned from, which may change.
-        learned: The map, None for none.
+        model: Model from which the map was learned; it may be modified.
+        learned: The map, None without a map.
     """
     if learned is None or not learned.keeps_documents:
         append_map(model, learned)
         return model
     cut = model.truncate_dim
-    documents: list[Any] = [*model]  # of classes that say little about themselves
+    documents: list[Any] = [*model]  # classes without useful types
     append_map(model, learned)
     queries: list[Any] = [*model]
     router = Router.for_query_document(query_modules=queries, document_modules=documents)
-    # Only documents are cut: vectors of queries are as long when they come out of the map.
+    # Only documents are truncated: the map already gives vectors of queries this length.
     return of_modules([router], model, cut)
 
 
 def append_map(model: SentenceTransformer, learned: LinearMap | None) -> None:
     """Append a map, in place.
 
-    It becomes a Dense module with a bias, between the normalisation of the model and one of its own, as it was learned
-    from unit vectors. Where the model cuts its vectors off (truncate_dim), a Dense module that keeps the first
-    components goes before: the map is of what is left.
+    It becomes a Dense module with a bias, between the normalisation of the model and a further one, because it was
+    learned from unit vectors. If the model truncates its vectors (truncate_dim), a Dense module that keeps the first
+    components comes before it, because the map is of the truncated vectors.
 
     Args:
-        model: That the map was learned from.
-        learned: The map, None for none.
+        model: Model from which the map was learned.
+        learned: The map, None without a map.
     """
     if learned is None:
         return

@@ -1,8 +1,8 @@
 """Soft whitening: the common direction of all embeddings is subtracted, and strong principal components are damped.
 
 Full whitening gives every component a variance of 1 (Su et al., "Whitening Sentence Representations for Better
-Semantics and Faster Retrieval", 2021). That costs some corpora points and gives others too little, so that the share of
-the mean and the exponent are chosen on validation queries.
+Semantics and Faster Retrieval", 2021). That is too much for some corpora and too little for others, so the share of the
+mean and the exponent are chosen on validation queries.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from taugate.retrieval.vectors.similarity import Float32, moments
 
 CENTRINGS = (1.0, 0.5, 0.0)
 EXPONENTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
-_FLOOR = 1e-3  # added to each variance, as a share of their mean: components without variance are not blown up
+_RIDGE = 1e-3  # added to each variance, as a share of their mean, so that components without variance are not amplified
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,7 @@ class PrincipalComponents:
 
     @classmethod
     def fit(cls, vectors: Float32) -> Self:
-        """Find them.
-
-        Args:
-            vectors: (n, d) float32, n ≥ 2.
-        """
+        """Compute the components of (n, d) float32 vectors, n ≥ 2."""
         with threadpool_limits(limits=1):
             mean, scatter = moments(vectors)
             variances, axes = np.linalg.eigh(scatter / (len(vectors) - 1))
@@ -49,7 +45,7 @@ class PrincipalComponents:
 
     def whitening(self, chosen: WhiteningRecord) -> LinearMap:
         """Return the map of a centring and an exponent; the strongest component keeps its scale."""
-        variances = self.variances + _FLOOR * self.variances.mean()
+        variances = self.variances + _RIDGE * self.variances.mean()
         scales = (variances / variances.max()) ** -chosen.exponent
         with threadpool_limits(limits=1):
             weight = (self.axes * scales) @ self.axes.T

@@ -1,1 +1,1 @@
-"""What an adaptation learns from: queries, each with documents that answer it, and documents that do not."""
+"""Training pairs: queries with documents that answer them, and documents that do not."""

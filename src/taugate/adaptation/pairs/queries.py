@@ -1,4 +1,4 @@
-"""Training and validation queries: labelled or generated ones and, where there are none or few, crops of documents."""
+"""Training and validation queries: labelled or generated ones and, if there are none or few, crops of documents."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,17 +17,17 @@ from taugate.ingestion.queries.crop import crop, sampling_key
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.release.adaptation import PairsRecord
 
-_MOST = {TRAIN: 4096, VALIDATION: 1024}  # queries of a part; the step that learns from them takes fewer still
-# Fewer pairs hold no matrix of 384 × 384 numbers, and with fewer queries luck chooses and judges.
-FEWEST = {TRAIN: 30, VALIDATION: 10, UNSEEN: 30}
-# Where fewer labelled queries teach, crops of the documents to learn from fill up to as many. People's still choose. To
-# an adapter of 60 labels they added 0.9 points of NDCG@10 on covidqa_chunks and none on squadshifts_reddit, to one of
-# 120 labels 0.1 on both (seed 1). No other number was tried: twice 120 is near where they add nothing.
-_FEW = 256
+_MAX_QUERIES = {TRAIN: 4096, VALIDATION: 1024}  # queries in a part; a training step uses fewer
+# Fewer pairs cannot fit a matrix of 384 × 384 numbers, and with fewer queries chance chooses and decides.
+MIN_QUERIES = {TRAIN: 30, VALIDATION: 10, UNSEEN: 30}
+# If there are fewer labelled queries to learn from, crops of the training documents are added up to this number;
+# people's queries still choose. With 60 labels they added 0.9 points of NDCG@10 on covidqa_chunks and none on
+# squadshifts_reddit, with 120 labels 0.1 on both (seed 1). No other number was tried: about twice 120 they add nothing.
+_MIN_LABELLED = 256
 # Words of a crop, as many as questions have. With them crops gain 4.3 points of NDCG@10 on covidqa_chunks and 2.2 on
-# squadshifts_reddit (docs/benchmarks/adapt.md); with the shares of `taugate queries` it was 3.7 and 2.5.
+# squadshifts_reddit (docs/research/adapt.md); with the shares of `taugate queries` it was 3.7 and 2.5.
 _WORDS = (5, 20)
-_USE = {TRAIN: "learn from", VALIDATION: "choose a recipe by", UNSEEN: "decide on admission"}
+_USE = {TRAIN: "learn from", VALIDATION: "choose a recipe by", UNSEEN: "decide acceptance by"}
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class AdaptationQueries:
     """The queries of an adaptation; no document answers queries of two parts.
 
     Attributes:
-        parts: Of the corpus.
-        source: Where training queries come from.
-        split: Of those that are not crops made here, None where all are.
-        lost: Documents that gave no query, by the reason, where queries were generated, None where nobody counted.
-        train: Queries of the parts.
-        validation: Queries of the parts.
-        unseen: Queries of the parts.
+        parts: Parts of the corpus.
+        source: Source of the training queries.
+        split: Split of the training queries, None if all are crops.
+        lost: Documents from which no query was generated, by reason, None if they were not counted.
+        train: Training queries.
+        validation: Validation queries.
+        unseen: Unseen queries.
     """
 
     parts: CorpusParts
@@ -59,26 +59,26 @@ class AdaptationQueries:
         """Divide the documents, and take the queries of each part.
 
         Args:
-            evaluation: Data set with the split that decides on admission.
+            evaluation: Data set with the split that decides acceptance.
             training: The same data set with the split to learn from, None for crops.
-            seed: Of division and crops.
-            lost: Documents that gave no query when the split was generated, None where that is not known.
+            seed: Seed of division and crops.
+            lost: Documents from which no query of the split was generated, None if unknown.
 
         Raises:
-            InputError: Where a part has too few queries.
+            InputError: If a part has too few queries.
         """
         documents, judged = evaluation.documents, decisive(evaluation.answerable)
         labelled = [] if training is None else training.answerable
         parts = CorpusParts.divide(len(documents), documents.parents, labelled, judged, seed)
         learned: dict[int, list[LabelledQuery]] = {}
         empty = 0
-        for part, most in _MOST.items():
+        for part, max_queries in _MAX_QUERIES.items():
             if training is None:
-                learned[part], without = _crops(documents, parts.passages(part), most, seed)
+                learned[part], without = _crops(documents, parts.passages(part), max_queries, seed)
                 empty += without
             else:
                 learned[part] = sorted(parts.queries(part, labelled), key=lambda query: sampling_key(query.id, seed))
-                learned[part] = learned[part][:most]
+                learned[part] = learned[part][:max_queries]
         unseen = parts.queries(UNSEEN, judged)
         _check(evaluation.name, {**learned, UNSEEN: unseen}, training)
         if training is None:
@@ -86,19 +86,19 @@ class AdaptationQueries:
         train, split = learned[TRAIN], training.split
         if all(query.origin not in PEOPLE for query in train):
             return cls(parts, "generated", split, lost, train, learned[VALIDATION], unseen)
-        if len(train) >= _FEW:
+        if len(train) >= _MIN_LABELLED:
             return cls(parts, "labels", split, None, train, learned[VALIDATION], unseen)
-        crops, empty = _crops(documents, parts.passages(TRAIN), _FEW - len(train), seed)
+        crops, empty = _crops(documents, parts.passages(TRAIN), _MIN_LABELLED - len(train), seed)
         return cls(parts, "labels and crops", split, {"empty": empty}, train + crops, learned[VALIDATION], unseen)
 
     @property
     def evidence(self) -> Literal["human", "generated"]:
-        """Return "human" if people asked the queries that decide on admission, else "generated"."""
+        """Origin of the deciding queries: "human" if people asked all of them, else "generated"."""
         return "human" if all(query.origin in PEOPLE for query in self.unseen) else "generated"
 
     @property
     def record(self) -> PairsRecord:
-        """Return the record for adaptation.json."""
+        """Record for adaptation.json."""
         return PairsRecord(
             source=self.source,
             split=self.split,
@@ -116,48 +116,48 @@ class AdaptationQueries:
 
 
 def decisive(queries: Sequence[LabelledQuery]) -> list[LabelledQuery]:
-    """Return the queries that people asked; all of them where nobody did."""
+    """Return the queries by people, or all queries if there are none by people."""
     human = [query for query in queries if query.origin in PEOPLE]
     return human or list(queries)
 
 
 def _crops(
-    documents: DocumentStore, passages: NDArray[np.int64], most: int, seed: int
+    documents: DocumentStore, passages: NDArray[np.int64], max_queries: int, seed: int
 ) -> tuple[list[LabelledQuery], int]:
-    """Crop a random sample of passages; returns crops in the order of the corpus, and how many were too short."""
+    """Crop a random sample of passages, and return crops in corpus order and the number of too short passages."""
     parents: Parents = documents.parents
     keys = sorted((sampling_key(documents[position].id, seed), position) for position in passages.tolist())
-    found = []
-    for position in sorted(position for _, position in keys[:most]):
+    crops = []
+    for position in sorted(position for _, position in keys[:max_queries]):
         document = documents[position]
         text = crop(document.text, document.id, seed, _WORDS)
         if not text:
             continue
         name = f"crop:{document.id}"
         if parents is None:
-            found.append(LabelledQuery(name, text, {position: 1}, origin="crop"))
+            crops.append(LabelledQuery(name, text, {position: 1}, origin="crop"))
         else:
             parent = int(parents[position])
-            found.append(LabelledQuery(name, text, {parent: 1}, origin="crop", chunks={parent: (position,)}))
-    return found, min(most, len(passages)) - len(found)
+            crops.append(LabelledQuery(name, text, {parent: 1}, origin="crop", chunks={parent: (position,)}))
+    return crops, min(max_queries, len(passages)) - len(crops)
 
 
 def _check(name: str, queries: dict[int, list[LabelledQuery]], training: Dataset | None) -> None:
-    for part, fewest in FEWEST.items():
-        if (found := len(queries[part])) >= fewest:
+    for part, min_queries in MIN_QUERIES.items():
+        if (count := len(queries[part])) >= min_queries:
             continue
         if part == UNSEEN:
-            advice = "label more, about other documents"
+            advice = "label more queries about other documents"
         elif training is None:
             advice = "add documents of ten words or more"
         else:
-            advice = "label more, about other documents, or learn from crops, without --split and without a split train"
+            advice = "label more queries about other documents, or learn from crops (no --split and no split train)"
         raise InputError(
-            f"{name}: {found} {'query' if found == 1 else 'queries'} to {_USE[part]} on documents of their own, and "
-            f"{fewest} are the fewest; {advice}"
+            f"{name}: only {count} {'query' if count == 1 else 'queries'} to {_USE[part]} on separate documents, but "
+            f"at least {min_queries} are needed; {advice}"
         )
     if len({*clusters(queries[UNSEEN]).tolist()}) == 1:
         raise InputError(
             f"{name}: all {len(queries[UNSEEN])} queries to {_USE[UNSEEN]} are about the same document, or about "
-            "documents that some of them share, and count as one; label more, about other documents"
+            "documents that some of them share, and count as one; label more queries about other documents"
         )

@@ -1,1 +1,1 @@
-"""Training through the encoder: its weights change, not only what is done with its embeddings."""
+"""Trains the weights of an encoder."""

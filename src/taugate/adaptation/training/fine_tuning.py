@@ -1,7 +1,7 @@
 """Fine-tuning with triplets of query, positive and negative: through the whole encoder, or through its last layers.
 
-The loss is the contrastive one of "Unsupervised Domain Adaption for Neural Information Retrieval" (§4.1, InfoNCE), as
-sentence-transformers has it: of all positives and negatives of a step, each query has to be nearest to its own one.
+The loss is the contrastive one of "Unsupervised Domain Adaption for Neural Information Retrieval" (§4.1, InfoNCE), in
+sentence-transformers' form: among all positives and negatives of a step, a query has to be nearest to its own positive.
 """
 
 from collections import defaultdict
@@ -27,21 +27,21 @@ from taugate.adaptation.training.run import Schedule, TrainingRun
 from taugate.adaptation.training.upper_layers import LowerStates, transformer_layers, upper_model
 from taugate.adaptation.unfinished import writing_to
 
-_SCALE = 20.0  # a temperature of 0.05, as the adapter has it
-_MINI_BATCH = 32  # texts that are in memory at once, whatever the batch
-_STREAM = 5  # of the seed, for what is drawn
+_SCALE = 20.0  # a temperature of 0.05, the same as for the adapter
+_MINI_BATCH = 32  # texts in memory at once, independent of the batch
+_STREAM = 5  # random stream of the seed for the draws
 
 
 @dataclass(frozen=True)
 class Triplets:
-    """n triplets of texts, with the prompts of the encoder before them."""
+    """n triplets of texts, prefixed with the encoder's prompts."""
 
     queries: list[str]
     positives: list[str]
     negatives: list[str]
 
     @classmethod
-    def draw(  # noqa: PLR0913, PLR0917 (what is drawn from, and how)
+    def draw(  # noqa: PLR0913, PLR0917 (the texts and the draw)
         cls,
         queries: Sequence[str],
         documents: Sequence[str],
@@ -51,27 +51,27 @@ class Triplets:
         seed: int,
         together: int = 1,
     ) -> Self:
-        """Draw a positive and a negative for each query, again and again until there are enough.
+        """Draw a positive and a negative for each query, repeatedly until there are enough triplets.
 
-        Queries that are drawn together share both, and stand next to each other.
+        Queries that are drawn together share both, and are adjacent.
 
         Args:
             queries: n texts.
-            documents: Texts.
-            relevant: Rows of the documents that answer each query, one at least.
-            negatives: (n, c) rows of documents that do not, −1 where there is none.
-            count: Of triplets.
-            seed: Of the draws.
-            together: The most queries of one document that are drawn together.
+            documents: Texts of the documents.
+            relevant: Rows of the documents that answer each query, at least one.
+            negatives: (n, c) rows of documents that do not answer the query, −1 if there is none.
+            count: Number of triplets.
+            seed: Seed of the draws.
+            together: Largest number of queries on one document that are drawn together.
 
         Raises:
-            NothingToLearn: Where no query has a negative.
+            NothingToLearn: If no query has a negative.
         """
         rng = np.random.default_rng([seed, _STREAM])
         usable = np.flatnonzero((negatives >= 0).any(axis=1))
         if not len(usable):
             raise NothingToLearn(
-                "every document may answer every query, so that there is no triplet to fine-tune on; add documents, or "
+                "every document may answer every query, so there is no triplet to fine-tune on; add documents, or "
                 "choose --recipe adapter"
             )
         drawn: list[tuple[int, int, int]] = []
@@ -87,7 +87,7 @@ class Triplets:
             for group in rng.permutation(len(groups)).tolist():
                 positive, rows = groups[group]
                 against = _wrong_for_all(rows, relevant, negatives)
-                if not len(against):  # what is wrong for one answers another
+                if not len(against):  # every negative of one query answers another one
                     rows = rows[:1]
                     against = _wrong_for_all(rows, relevant, negatives)
                 negative = int(rng.choice(against))
@@ -101,7 +101,7 @@ class Triplets:
 
     @property
     def texts(self) -> list[str]:
-        """Return every text once."""
+        """Distinct texts of all triplets."""
         return list(dict.fromkeys([*self.queries, *self.positives, *self.negatives]))
 
 
@@ -111,28 +111,23 @@ def fine_tune(
     schedule: Schedule,
     run: TrainingRun,
     stage: str = "ft",
-    told: Callable[[float], None] | None = None,
+    on_step: Callable[[float], None] | None = None,
 ) -> list[float]:
-    """Train the whole encoder, in place; returns the loss of every step.
+    """Train the complete encoder in place, and return the loss of every step.
 
-    Args:
-        model: To train.
-        triplets: To learn from.
-        schedule: See TrainingRun.train.
-        run: See TrainingRun.train.
-        stage: See TrainingRun.train.
-        told: See TrainingRun.train.
+    The arguments from `schedule` on are those of `TrainingRun.train`.
 
     Raises:
-        EncoderError: Where the loss is no number, InputError where the folder cannot be written.
+        EncoderError: If the loss is not a finite number.
+        InputError: If the folder cannot be written.
     """
     model.requires_grad_(True)
     _freeze_maps(model)
     loss = CachedMultipleNegativesRankingLoss(model, scale=_SCALE, mini_batch_size=min(_MINI_BATCH, schedule.batch))
-    return _train(model, loss, triplets, schedule, run, stage, told)
+    return _train(model, loss, triplets, schedule, run, stage, on_step)
 
 
-def fine_tune_layers(  # noqa: PLR0913, PLR0917 (those of `fine_tune`, and which layers)
+def fine_tune_layers(  # noqa: PLR0913, PLR0917 (as `fine_tune`, with the layers)
     model: SentenceTransformer,
     name: str,
     upper: int,
@@ -140,17 +135,15 @@ def fine_tune_layers(  # noqa: PLR0913, PLR0917 (those of `fine_tune`, and which
     schedule: Schedule,
     run: TrainingRun,
     stage: str = "layers",
-    told: Callable[[float], None] | None = None,
+    on_step: Callable[[float], None] | None = None,
 ) -> list[float]:
-    """Train the last layers of an encoder over the states that the others give, in place.
+    """Train the last layers of an encoder in place, over the hidden states of the lower layers.
 
-    Args:
-        name: Of the model, for messages.
-        upper: How many layers learn; the others are parameters of `fine_tune`.
+    The last `upper` layers learn, and `name` is for messages; the other parameters are those of `fine_tune`.
 
     Raises:
-        EncoderError: Where the model has no such layers, or the loss is no number, InputError where the folder cannot
-            be written.
+        EncoderError: If the model has no such layers, or the loss is not a finite number.
+        InputError: If the folder cannot be written.
     """
     transformer_layers(model, name)
     kept = run.folder / stage / "states.safetensors"
@@ -159,28 +152,26 @@ def fine_tune_layers(  # noqa: PLR0913, PLR0917 (those of `fine_tune`, and which
     with upper_model(model, name, upper, states) as view:
         _freeze_maps(view)
         loss = RepeatedTextsLoss(view, scale=_SCALE)
-        losses = _train(view, loss, triplets, schedule, run, stage, told, _AsDrawn)
+        losses = _train(view, loss, triplets, schedule, run, stage, on_step, _AsDrawn)
     kept.unlink(missing_ok=True)
     return losses
 
 
 def with_map(model: SentenceTransformer, learned: LinearMap | None) -> SentenceTransformer:
-    """Return a model of the same modules that ends in a map, which stays as it is while the others learn.
-
-    What was learned on embeddings so far is where training begins, and not lost to it.
+    """Return a model of the same modules that ends in a frozen map, so that training starts from its result.
 
     Args:
-        model: Whose modules are shared.
-        learned: The map, None for none.
+        model: Model whose modules are shared.
+        learned: The map, None without a map.
     """
-    whole = SentenceTransformer(modules=list(model), device="cpu")
+    mapped = SentenceTransformer(modules=list(model), device="cpu")
     if learned is not None:
-        append_map(whole, learned)
-    return whole
+        append_map(mapped, learned)
+    return mapped
 
 
 class _AsDrawn(SentenceTransformerTrainer):
-    """Makes a batch of triplets that stand next to each other, whose order is random already."""
+    """Makes batches of adjacent triplets, which are already in random order."""
 
     def get_batch_sampler(
         self, dataset: Sized, batch_size: int, drop_last: bool, *_: object, **__: object
@@ -188,37 +179,33 @@ class _AsDrawn(SentenceTransformerTrainer):
         return DefaultBatchSampler(SequentialSampler(dataset), batch_size, drop_last)
 
 
-def _train(  # noqa: PLR0913, PLR0917 (those of `fine_tune`, the loss and the trainer)
+def _train(  # noqa: PLR0913, PLR0917 (as `fine_tune`, with the loss and the trainer)
     model: SentenceTransformer,
     loss: CachedMultipleNegativesRankingLoss | MultipleNegativesRankingLoss,
     triplets: Triplets,
     schedule: Schedule,
     run: TrainingRun,
     stage: str,
-    told: Callable[[float], None] | None,
+    on_step: Callable[[float], None] | None,
     trainer: type[SentenceTransformerTrainer] = SentenceTransformerTrainer,
 ) -> list[float]:
     from datasets import Dataset
 
     columns = {"anchor": triplets.queries, "positive": triplets.positives, "negative": triplets.negatives}
     dataset = Dataset.from_dict(columns)
-    return run.train(stage, trainer, model, schedule, told, train_dataset=dataset, loss=loss)
+    return run.train(stage, trainer, model, schedule, on_step, train_dataset=dataset, loss=loss)
 
 
 def _wrong_for_all(
     rows: Sequence[int], relevant: Sequence[NDArray[np.int64]], negatives: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the negatives of some queries that answer none of them.
-
-    Args:
-        rows: Of the queries.
-    """
-    found = negatives[rows]
-    return np.setdiff1d(found[found >= 0], np.concatenate([relevant[row] for row in rows]))
+    """Return the negatives of the queries at `rows` that answer none of these queries."""
+    candidates = negatives[rows]
+    return np.setdiff1d(candidates[candidates >= 0], np.concatenate([relevant[row] for row in rows]))
 
 
 def _freeze_maps(model: SentenceTransformer) -> None:
-    """Keep the linear maps as they are: those that were learned on embeddings, and those of the base."""
+    """Freeze the linear maps, those learned on embeddings and those of the base."""
     for module in model:
         if type(module).__name__ == "Dense":
             module.requires_grad_(False)

@@ -1,8 +1,8 @@
-"""What a budget pays for, fixed before the first step and kept: a killed adaptation follows the plan it began with.
+"""The plan of a time budget, fixed before the first step and stored: a killed adaptation resumes with the same plan.
 
-Recipes are paid for cheapest first. Each costs its steps, and what follows them: exporting the encoder, encoding the
-corpus again, and fitting the linear maps on top. One that the rest of the budget does not pay for is left out, and the
-plan says why.
+Recipes are planned from the cheapest on. The cost of a recipe is its steps, the export of the encoder, encoding the
+corpus again, and fitting the linear maps. A recipe that the remaining budget does not cover is left out, and the plan
+says why.
 """
 
 from dataclasses import dataclass, field
@@ -18,47 +18,46 @@ from taugate.storage.files import atomic_write, read_bounded
 
 _PLAN = "plan.json"
 _MAX_BYTES = 1 << 20
-# Of the time that is left is planned for: the rest is for steps that are slower than those that were timed. Chosen, not
-# measured.
+# Planned share of the remaining time, because steps may be slower than the timed ones. Chosen, not measured.
 _SAFETY = 0.8
-MIN_STEPS = 16  # with fewer, most would be spent on warming up
-BATCHES = (256, 128, 64, 32)  # of fine-tuning: that of the paper, else the largest that leaves enough steps
-_EPOCHS = 3  # at most, so that pairs are not learned by heart; not tuned
+MIN_STEPS = 16  # with fewer, most steps would be warm-up
+BATCHES = (256, 128, 64, 32)  # batches of fine-tuning: the paper's, else the largest that leaves enough steps
+_MAX_EPOCHS = 3  # against overfitting; not tuned
 
 
 class NothingToLearn(InputError):
-    """A recipe finds no text or no pair in the data set that it could learn from; another recipe may."""
+    """The data set has no text or pair from which a recipe could learn; another recipe may still work."""
 
 
 @dataclass(frozen=True)
 class TextSeconds:
-    """Encoding time per text, in seconds: of a document, and of a query, which is much shorter."""
+    """Encoding time in seconds of a document and of a query, which is much shorter."""
 
     document: float
     query: float
 
     def of(self, documents: int, queries: int) -> float:
-        """Return the seconds that so many documents and queries take."""
+        """Return the encoding time of documents and queries, in seconds."""
         return documents * self.document + queries * self.query
 
 
 class StagePlan(Record):
-    """Steps of a stage, and examples of each."""
+    """Number of steps of a stage, and of examples in a step."""
 
     steps: int
     batch: int
 
 
 class TrainingPlan(Record):
-    """What an adaptation will do.
+    """The plan of an adaptation.
 
     Attributes:
-        work: Digest of everything that decides on its result.
-        adapter_steps: Of the adapter.
-        bfloat16: Whether products are computed in it.
-        stages: That are trained, by recipe.
-        merge_weights: That are tried.
-        left_out: Recipes that are not tried, and why.
+        work: Digest of everything that determines the result.
+        adapter_steps: Gradient steps of the adapter.
+        bfloat16: Whether products are computed in bfloat16.
+        stages: Stages to train, by recipe.
+        merge_weights: Merge weights to try.
+        left_out: Recipes that are not tried, with the reasons.
     """
 
     work: str
@@ -70,49 +69,46 @@ class TrainingPlan(Record):
 
     @classmethod
     def read(cls, folder: Path, work: str) -> Self | None:
-        """Read the plan of a killed run; None where there is none.
+        """Read the plan of a killed run; None if there is none.
 
         Args:
-            folder: Of the unfinished work.
-            work: Digest of what is to be done now.
+            folder: Folder of the unfinished work.
+            work: Digest of the current work.
 
         Raises:
-            InputError: Where the folder is of other work, as what is there must not be used for this.
+            InputError: If the folder belongs to other work, which must not be reused.
         """
         try:
-            found = cls.model_validate_json(read_bounded(folder / _PLAN, _MAX_BYTES))
+            plan = cls.model_validate_json(read_bounded(folder / _PLAN, _MAX_BYTES))
         except FileNotFoundError:
             return None
         except (OSError, ValidationError):
-            found = None
-        if found is None or found.work != work:
+            plan = None
+        if plan is None or plan.work != work:
             raise InputError(
                 f"{folder}: has unfinished work of another command, base encoder, data set or version; repeat that "
-                "command, or remove the folder to begin anew"
+                "command, or remove the folder to start again"
             )
-        return found
+        return plan
 
     def write(self, folder: Path) -> None:
-        """Write the plan, in one step.
-
-        Args:
-            folder: Of the unfinished work, made where needed.
+        """Write the plan atomically to the folder of the unfinished work, which is created if necessary.
 
         Raises:
-            OSError: .
+            OSError: If the plan cannot be written.
         """
         folder.mkdir(parents=True, exist_ok=True)
         atomic_write(folder / _PLAN, (self.model_dump_json(indent=2) + "\n").encode())
 
 
 @dataclass
-class Purse:
-    """Seconds that are left, spent on one recipe after the other.
+class TimeBudget:
+    """The remaining seconds, allocated to one recipe after the other.
 
     Attributes:
-        seconds: Left to spend.
-        after: Seconds that follow the steps of every recipe.
-        left_out: Recipes that were too dear, and why, filled by `buy`.
+        seconds: Remaining seconds.
+        after: Seconds needed after the steps of every recipe.
+        left_out: Recipes that were too expensive, with the reasons.
     """
 
     seconds: float
@@ -121,42 +117,35 @@ class Purse:
 
     @classmethod
     def of(cls, seconds: float, after: float) -> Self:
-        """Return a purse with a part of the time that is left.
-
-        Args:
-            seconds: Those.
-            after: See the class.
-        """
+        """Budget a safe share of the remaining seconds, with the seconds needed after every recipe."""
         return cls(_SAFETY * seconds, after)
 
-    def pays(self, seconds: float) -> bool:
-        """Say whether a recipe could be bought whose steps and preparation take some seconds."""
+    def covers(self, seconds: float) -> bool:
+        """Return whether the budget covers a recipe whose steps and preparation take some seconds."""
         return self.seconds >= self.after + seconds
 
     def leave_out(self, recipe: str) -> None:
-        """Note that what is left does not pay for any step of a recipe.
-
-        Args:
-            recipe: Its name.
-        """
+        """Record that the remaining budget covers no step of a recipe."""
         self.left_out[recipe] = (
             f"{max(0.0, self.seconds):.0f} seconds of the budget are left, and encoding the corpus again takes "
             f"{self.after:.0f}"
         )
 
-    def buy(self, recipe: str, example: float, once: float, batches: tuple[int, ...], most: int) -> StagePlan | None:
-        """Spend what a recipe needs, and return its steps; None where too few of them can be paid for.
+    def allocate(
+        self, recipe: str, example: float, once: float, batches: tuple[int, ...], max_examples: int
+    ) -> StagePlan | None:
+        """Allocate the seconds of a recipe, and return its steps; None if the budget covers too few steps.
 
         Args:
-            recipe: Its name.
-            example: Seconds of one example of a step.
+            recipe: Name of the recipe.
+            example: Seconds per example of a step.
             once: Seconds before the first step.
-            batches: Examples of a step, the preferred one first.
-            most: Examples that are worth learning from.
+            batches: Examples in a step, in order of preference.
+            max_examples: Number of distinct examples.
         """
         left = self.seconds - self.after - once
         for batch in batches:
-            steps = min(int(left / (example * batch)), max(MIN_STEPS, -(-_EPOCHS * most // batch)))
+            steps = min(int(left / (example * batch)), max(MIN_STEPS, -(-_MAX_EPOCHS * max_examples // batch)))
             if steps >= MIN_STEPS:
                 self.seconds -= self.after + once + steps * batch * example
                 return StagePlan(steps=steps, batch=batch)

@@ -1,8 +1,8 @@
 """Pre-training (thresholds, §2.4): masked language modelling on the sentences of the corpus, without a label.
 
-Some tokens of each sentence are hidden, and the transformer learns to name them from the others (Devlin et al., "BERT:
-Pre-training of Deep Bidirectional Transformers", 2019, §3.1). It does not learn what is similar: the paper's Table 2
-has lower accuracies after it, and fine-tuning is to follow.
+Some tokens of each sentence are hidden, and the transformer learns to predict them from the others (Devlin et al.,
+"BERT: Pre-training of Deep Bidirectional Transformers", 2019, §3.1). It does not learn similarity: the paper's Table 2
+has lower accuracies after it, so fine-tuning has to follow.
 """
 
 import contextlib
@@ -34,9 +34,9 @@ from taugate.errors import EncoderError
 from taugate.ingestion.chunks.sentences import sentences
 from taugate.retrieval.documents.store import DocumentStore
 
-_MASKED = 0.15  # of the tokens, Devlin et al., §3.1
-_NOT_MASKED = -100  # label of such tokens in transformers
-_STREAM = 4  # of the seed, for the order of the sentences
+_MASKED = 0.15  # share of the tokens, Devlin et al., §3.1
+_NOT_MASKED = -100  # label of unmasked tokens in transformers
+_STREAM = 4  # random stream of the seed for the order of the sentences
 
 
 def pretrain(
@@ -45,34 +45,35 @@ def pretrain(
     texts: Sequence[str],
     run: TrainingRun,
     schedule: Schedule,
-    told: Callable[[float], None] | None = None,
+    on_step: Callable[[float], None] | None = None,
 ) -> list[float]:
-    """Change the weights of a model's transformer in place; returns the loss of every step.
+    """Change the weights of a model's transformer in place, and return the loss of every step.
 
     The same model, sentences, schedule and seed give the same bits on the same machine, resumed or not.
 
     Args:
-        model: To train.
-        name: Of it, for messages.
+        model: Model to train.
+        name: Name of the model, for messages.
         texts: Sentences of the corpus.
-        run: The folder of the unfinished work.
-        schedule: Steps, sentences of each, and learning rate.
-        told: The seconds of each step.
+        run: Run in the folder of the unfinished work.
+        schedule: Number of steps, sentences in a step, and learning rate.
+        on_step: Called with the duration of each step in seconds.
 
     Raises:
-        EncoderError: Where the model cannot be pre-trained, NothingToLearn where there is no sentence.
+        EncoderError: If the model cannot be pre-trained.
+        NothingToLearn: If there is no sentence.
     """
     masked = masked_language_model(model, name, run.seed)
     longest = int(model.max_seq_length or masked.config.max_position_embeddings)
     shown = MaskedSentences(model.tokenizer, texts, longest, schedule.steps, schedule.batch, run.seed)
     collator = MaskingCollator(model.tokenizer, run.seed)
-    losses = run.train("pt", _InOrder, masked, schedule, told, train_dataset=shown, data_collator=collator)
+    losses = run.train("pt", _InOrder, masked, schedule, on_step, train_dataset=shown, data_collator=collator)
     model.eval()
     return losses
 
 
 class _InOrder(Trainer):
-    """Shows the sentences in the order of MaskedSentences, which is random already."""
+    """Shows the sentences in the order of MaskedSentences, which is already random."""
 
     def _get_train_sampler(self, train_dataset: Dataset[dict[str, Any]] | None = None) -> SequentialSampler:
         shown: Any = self.train_dataset if train_dataset is None else train_dataset
@@ -80,11 +81,11 @@ class _InOrder(Trainer):
 
 
 def corpus_sentences(documents: DocumentStore, passages: NDArray[np.int64]) -> Iterator[str]:
-    """Yield the sentences of some passages, in the order of the corpus, each one once.
+    """Yield the distinct sentences of some passages in corpus order.
 
     Args:
-        documents: Of the corpus.
-        passages: Positions of those that may be learned from, ascending.
+        documents: Documents of the corpus.
+        passages: Positions of the passages to learn from, ascending.
     """
     seen: set[str] = set()
     for position in passages.tolist():
@@ -95,20 +96,20 @@ def corpus_sentences(documents: DocumentStore, passages: NDArray[np.int64]) -> I
 
 
 class MaskedSentences(Dataset[dict[str, Any]]):
-    """The sentences of every step of a run, in the order in which they are shown.
+    """The sentences of all steps of a run, in the order in which they are shown.
 
-    An epoch shows each sentence once. Sentences of about the same length share a step, so that little is padded.
+    An epoch shows each sentence once. Sentences of about the same length share a step, which saves padding.
 
     Attributes:
-        tokenizer: Of the model, with a mask token.
+        tokenizer: Tokenizer of the model, with a mask token.
         texts: Sentences.
-        longest: In tokens.
-        steps: Of the run.
-        batch: Of the run.
-        seed: Of the order.
+        longest: Maximum length in tokens.
+        steps: Number of steps of the run.
+        batch: Number of sentences in a step.
+        seed: Seed of the order.
 
     Raises:
-        NothingToLearn: Where no sentence has a token that can be masked.
+        NothingToLearn: If no sentence has a token that can be masked.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class MaskedSentences(Dataset[dict[str, Any]]):
     ) -> None:
         encoded = tokenizer([*texts] or [""], truncation=True, max_length=longest, return_special_tokens_mask=True)
         special: list[list[int]] = encoded["special_tokens_mask"]
-        rows = [row for row, each in enumerate(special) if 0 in each]  # there is a token that can be masked
+        rows = [row for row, mask in enumerate(special) if 0 in mask]  # 0: a token that can be masked
         if not rows:
             raise NothingToLearn("no sentence to pre-train on; add documents with text, or choose another recipe")
         self._ids, self._special = [encoded["input_ids"][row] for row in rows], [special[row] for row in rows]
@@ -129,23 +130,23 @@ class MaskedSentences(Dataset[dict[str, Any]]):
         del self._shown[steps * batch :]
 
     def __len__(self) -> int:
-        """Return how many sentences are shown, those shown again counted again."""
+        """Return the number of shown sentences, including repetitions."""
         return len(self._shown)
 
     def __getitem__(self, place: int) -> dict[str, Any]:
-        """Return the sentence at a place of the run, and the place, which decides what is masked."""
+        """Return the sentence at a place of the run, and the place, which determines the masked tokens."""
         row = self._shown[place]
         return {"input_ids": self._ids[row], "special_tokens_mask": self._special[row], "place": place}
 
 
 class MaskingCollator:
-    """Pads the sentences of a step and masks tokens; what is masked depends on the seed and the place in the run alone.
+    """Pads the sentences of a step and masks tokens, depending only on the seed and the place in the run.
 
-    So a run that is resumed masks what it would have masked.
+    So a resumed run masks the same tokens.
 
     Attributes:
-        tokenizer: Of the model, with a mask token.
-        seed: Of the run.
+        tokenizer: Tokenizer of the model, with a mask token.
+        seed: Seed of the run.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, seed: int) -> None:
@@ -153,32 +154,28 @@ class MaskingCollator:
         self._seed = seed
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """Return input_ids, attention_mask and labels, (batch, tokens) int64.
-
-        Args:
-            examples: Of MaskedSentences.
-        """
+        """Return input_ids, attention_mask and labels, (batch, tokens) int64, for examples of MaskedSentences."""
         self._collator.generator = torch.Generator().manual_seed(_state(self._seed, 1 + examples[0]["place"]))
-        kept = [{name: value for name, value in each.items() if name != "place"} for each in examples]
+        kept = [{name: value for name, value in example.items() if name != "place"} for example in examples]
         while True:
             batch: dict[str, torch.Tensor] = self._collator(kept)
-            if (batch["labels"] != _NOT_MASKED).any():  # else the loss would be no number
+            if (batch["labels"] != _NOT_MASKED).any():  # otherwise the loss would not be a finite number
                 return batch
 
 
 def masked_language_model(model: SentenceTransformer, name: str, seed: int) -> PreTrainedModel:
-    """Put a head that names hidden tokens on the transformer of a model; the two share their weights.
+    """Put a head that predicts hidden tokens on the transformer of a model, with shared weights.
 
-    The head is the one in the base model's folder. Most sentence encoders come without one: then it is new, initialised
-    as transformers does it, and its output weights are the transformer's own token embeddings.
+    The head is the one in the base model's folder. Most sentence encoders have none; then a new one is initialised by
+    transformers, and its output weights are the transformer's token embeddings.
 
     Args:
-        model: Whose transformer learns.
-        name: Of it, for messages.
-        seed: Of a new head.
+        model: Model whose transformer learns.
+        name: Name of the model, for messages.
+        seed: Seed of a new head.
 
     Raises:
-        EncoderError: Where the model is no transformer, its tokenizer has no mask token, or transformers has no such
+        EncoderError: If the model has no transformer, its tokenizer has no mask token, or transformers has no such
             head for it.
     """
     if not is_transformer(model):
@@ -191,7 +188,7 @@ def masked_language_model(model: SentenceTransformer, name: str, seed: int) -> P
     first: Any = model[0]
     transformer = first.auto_model
     weights = _weights(Path(transformer.name_or_path))
-    logging.getLogger("transformers").setLevel(logging.ERROR)  # else a table of the head's weights, which are missing
+    logging.getLogger("transformers").setLevel(logging.ERROR)  # hides a table of the head's missing weights
     with torch.random.fork_rng(devices=[]), contextlib.redirect_stderr(io.StringIO()):
         torch.manual_seed(_state(seed, -1))
         try:
@@ -216,7 +213,7 @@ def masked_language_model(model: SentenceTransformer, name: str, seed: int) -> P
 
 
 def _weights(folder: Path) -> Path | None:
-    """Return the folder of the transformer in that of a model; None where the model was not read from one.
+    """Return the folder of the transformer in the folder of a model; None if the model was not read from a folder.
 
     Older versions of sentence-transformers put it below the folder of the model, in 0_Transformer.
     """
@@ -227,9 +224,5 @@ def _weights(folder: Path) -> Path | None:
 
 
 def _state(seed: int, stream: int) -> int:
-    """Return the state of a generator that belongs to one use of the seed alone.
-
-    Args:
-        stream: -1 or more.
-    """
+    """Return the state of a generator for a separate stream (−1 or more) of the seed."""
     return int(np.random.SeedSequence([seed, _STREAM, stream + 1]).generate_state(1, np.uint64)[0] >> 1)

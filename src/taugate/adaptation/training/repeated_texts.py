@@ -1,7 +1,7 @@
 """The contrastive loss of sentence-transformers over batches in which many queries share a document.
 
-A document is ten times as long as a query, and in many data sets several queries ask about each. One that stands in a
-batch more than once is encoded once, and is a negative of none of its own queries.
+A document is ten times as long as a query, and in many data sets several queries ask about a document. A document that
+is repeated in a batch is encoded once, and is not a negative of its own queries.
 """
 
 from collections.abc import Iterable
@@ -12,23 +12,18 @@ from sentence_transformers.base.losses.merged_forward import embed_columns
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.util import cos_sim
 
-REPEATS = "repeats"  # of the features of a column, (b,): the line of each of its texts among those that are encoded
-TEXTS = "texts"  # of the features of a column, (u,): a number of each text that is encoded, the same in all columns
+REPEATS = "repeats"  # feature of a column, (b,): for each text its line among the encoded texts
+TEXTS = "texts"  # feature of a column, (u,): a number for each encoded text, the same in all columns
 
 
 class RepeatedTextsLoss(MultipleNegativesRankingLoss):
-    """That loss for features of texts that stand there once, with REPEATS and TEXTS."""
+    """The contrastive loss for features of distinct texts, with REPEATS and TEXTS."""
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: torch.Tensor) -> torch.Tensor:
-        """Return the loss.
-
-        Args:
-            sentence_features: Of anchors, positives and negatives.
-            labels: Not used.
-        """
+        """Return the loss for the features of anchors, positives and negatives; `labels` is not used."""
         columns = [dict(features) for features in sentence_features]
         repeats = [features.pop(REPEATS) for features in columns]
-        texts = [features.pop(TEXTS)[each] for features, each in zip(columns, repeats, strict=True)]
+        texts = [features.pop(TEXTS)[lines] for features, lines in zip(columns, repeats, strict=True)]
         embedded = embed_columns(self.model, columns)
         same = own_documents(texts[1], torch.cat(texts[1:]))
 
@@ -36,8 +31,8 @@ class RepeatedTextsLoss(MultipleNegativesRankingLoss):
             return cos_sim(queries, documents).masked_fill(same, -torch.inf)
 
         self.similarity_fct = similarities
-        each_one = [found[each] for found, each in zip(embedded, repeats, strict=True)]
-        loss: torch.Tensor = self.compute_loss_from_embeddings(each_one, labels)
+        repeated = [vectors[lines] for vectors, lines in zip(embedded, repeats, strict=True)]
+        loss: torch.Tensor = self.compute_loss_from_embeddings(repeated, labels)
         return loss
 
 
@@ -46,7 +41,7 @@ def own_documents(positives: torch.Tensor, documents: torch.Tensor) -> torch.Ten
 
     Args:
         positives: (b,) number of the text that answers each query.
-        documents: (n,) numbers of all, which begin with those.
+        documents: (n,) numbers of all documents, the positives first.
     """
     same = documents[None, :] == positives[:, None]
     return same.fill_diagonal_(False)

@@ -1,7 +1,7 @@
-"""An unfinished adaptation: a folder that remembers its steps, so that a killed one goes on, to the same bytes.
+"""A training run that stores its steps in a folder, so that a killed adaptation resumes and gives the same bytes.
 
-It lies beside the encoder to be. The trainers of transformers and sentence-transformers make the steps; what is added
-here is which weights a checkpoint holds, when it counts as whole, and what becomes of a loss that is no number.
+The folder is beside the target. The trainers of transformers and sentence-transformers make the steps; this module
+decides which weights a checkpoint holds, when it is complete, and how a loss that is not a finite number is handled.
 """
 
 import json
@@ -27,10 +27,10 @@ from taugate.errors import EncoderError
 from taugate.storage.files import atomic_write
 
 _LEARNED = "learned.safetensors"
-_WHOLE = "whole"  # in a checkpoint, written after everything else
-_LOSSES = "losses.json"  # of a stage that is finished, written after its weights
-SAVE_SECONDS = 10.0  # between two checkpoints: what a kill costs
-_WARMUP = 0.1  # of the steps, as in the examples of sentence-transformers
+_COMPLETE = "whole"  # file in a checkpoint, written after everything else
+_LOSSES = "losses.json"  # file of a finished stage, written after its weights
+SAVE_SECONDS = 10.0  # between two checkpoints: the largest loss of time by a kill
+_WARMUP = 0.1  # share of the steps, as in the examples of sentence-transformers
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,9 @@ class Schedule:
     """The steps of a stage, fixed before the first one.
 
     Attributes:
-        steps: How many.
-        batch: Examples of each.
-        rate: The highest learning rate, to which it rises in the first tenth of the steps, and from which it falls to
-            0.
+        steps: Number of steps.
+        batch: Examples in a step.
+        rate: Highest learning rate; the rate rises in the first tenth of the steps and then falls to 0.
     """
 
     steps: int
@@ -50,18 +49,18 @@ class Schedule:
 
 
 class LossError(EncoderError):
-    """The loss of a stage is no number, so that nothing has been learned."""
+    """The loss of a stage is not a finite number, so nothing has been learned."""
 
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """The folder of an unfinished adaptation, and how its steps are made.
+    """A training run in the folder of an unfinished adaptation.
 
     Attributes:
-        folder: A folder for each stage.
-        seed: Of every random choice.
-        watch: Shows the step that is being made, and with it the remaining time.
-        bfloat16: Whether products are computed in bfloat16, which some processors do faster.
+        folder: Folder with a subfolder for each stage.
+        seed: Seed of every random choice.
+        watch: Stopwatch that shows the current step and the remaining time.
+        bfloat16: Whether products are computed in bfloat16, which is faster on some processors.
         save: Seconds between two checkpoints, None for SAVE_SECONDS.
     """
 
@@ -77,61 +76,58 @@ class TrainingRun:
         trainer_class: type[Trainer],
         model: torch.nn.Module,
         schedule: Schedule,
-        told: Callable[[float], None] | None = None,
-        **of_trainer: Any,  # noqa: ANN401 (whatever the trainer takes)
+        on_step: Callable[[float], None] | None = None,
+        **of_trainer: Any,  # noqa: ANN401 (arguments of the trainer)
     ) -> list[float]:
-        """Make the steps of a stage, or those that a killed run has left; returns the loss of every step.
+        """Make the remaining steps of a stage, and return the loss of every step.
 
         The weights that require a gradient change in place. The same model, data, schedule and seed give the same bits
-        on the same machine, killed in between or not.
+        on the same machine, even if a run was killed and resumed.
 
         Args:
-            stage: Its name, and that of its folder.
-            trainer_class: Trainer, or one derived from it.
-            model: To train.
-            schedule: Of the steps.
-            told: The seconds of each step that is made.
+            stage: Name of the stage and of its folder.
+            trainer_class: Trainer, or a class derived from it.
+            model: Model to train.
+            schedule: Schedule of the steps.
+            on_step: Called with the duration of each step in seconds.
             of_trainer: Further arguments of the trainer's constructor, such as train_dataset, data_collator or loss.
 
         Raises:
-            LossError: Where a loss is no number, InputError where the folder cannot be written.
+            LossError: If a loss is not a finite number.
+            InputError: If the folder cannot be written.
         """
         folder = self.folder / stage
         with writing_to(folder):
-            if (made := self.losses(stage)) is not None:
+            if (finished := self.losses(stage)) is not None:
                 _load(folder / _LEARNED, model)
-                return made
+                return finished
             with self.watch.task(f"training ({stage})", schedule.steps) as task:
-                trainer = self._trainer(folder, trainer_class, model, schedule, task, told, of_trainer)
+                trainer = self._trainer(folder, trainer_class, model, schedule, task, on_step, of_trainer)
                 last = _last_checkpoint(folder)
-                task.done = task.known = 0 if last is None else int(last.name.rpartition("-")[2])
+                task.done = task.cached = 0 if last is None else int(last.name.rpartition("-")[2])
                 try:
                     trainer.train(resume_from_checkpoint=None if last is None else str(last))
-                except LossError:  # what is there would end in the same way
+                except LossError:  # resuming from the checkpoint would end in the same way
                     shutil.rmtree(folder, ignore_errors=True)
                     raise
-            losses = [float(each["loss"]) for each in trainer.state.log_history if "loss" in each]
+            losses = [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
             _save(model, folder)
             atomic_write(folder / _LOSSES, json.dumps(losses).encode())
-            for each in folder.glob("checkpoint-*"):
-                shutil.rmtree(each)
+            for checkpoint in folder.glob("checkpoint-*"):
+                shutil.rmtree(checkpoint)
         return losses
 
     def losses(self, stage: str) -> list[float] | None:
-        """Return the loss of every step of a stage that is finished, None of another one.
-
-        Args:
-            stage: Its name.
-        """
+        """Return the loss of every step of a finished stage, None if the stage is not finished."""
         path = self.folder / stage / _LOSSES
         return [float(loss) for loss in json.loads(path.read_text(encoding="utf-8"))] if path.is_file() else None
 
     def step_seconds(self, stage: str, train: Callable[["TrainingRun", Callable[[float], None]], object]) -> float:
-        """Return how long a step takes: that of the fastest one after the first, which also warms up.
+        """Return the duration of the fastest step after the first one, which is a warm-up.
 
         Args:
-            stage: A name for the folder, which is removed.
-            train: Makes some steps, on a copy of the model, with the run and the listener that it is given.
+            stage: Name for the temporary folder.
+            train: Function that makes some steps on a copy of the model, with a run and a step listener.
         """
         durations: list[float] = []
         scratch = replace(self, folder=self.folder / f"timing-{stage}", save=math.inf)
@@ -142,20 +138,20 @@ class TrainingRun:
             shutil.rmtree(scratch.folder, ignore_errors=True)
         return min(durations[1:] or durations)
 
-    def _trainer(  # noqa: PLR0913, PLR0917 (those of `train`)
+    def _trainer(  # noqa: PLR0913, PLR0917 (as `train`)
         self,
         folder: Path,
         trainer_class: type[Trainer],
         model: torch.nn.Module,
         schedule: Schedule,
         task: Task,
-        told: Callable[[float], None] | None,
+        on_step: Callable[[float], None] | None,
         of_trainer: Mapping[str, Any],
     ) -> Trainer:
         learner = model
 
         class Resumable(trainer_class):  # type: ignore[misc, valid-type]
-            """Keeps in a checkpoint what learns, and nothing else of the model, and makes no model card."""
+            """Stores only the trained weights in a checkpoint, and makes no model card."""
 
             def add_model_card_callback(self, *_: object) -> None:
                 pass
@@ -167,7 +163,7 @@ class TrainingRun:
             def _load_from_checkpoint(self, resume_from_checkpoint: str, model: object = None) -> None:
                 _load(Path(resume_from_checkpoint) / _LEARNED, learner)
 
-        for library in ("transformers", "sentence_transformers"):  # their remarks are on how this code calls them
+        for library in ("transformers", "sentence_transformers"):  # their warnings are about the calls of this module
             logging.getLogger(library).setLevel(logging.ERROR)
         folder.mkdir(parents=True, exist_ok=True)
         gpu = torch.cuda.is_available()
@@ -195,15 +191,15 @@ class TrainingRun:
         )
         trainer: Trainer = Resumable(model=model, args=arguments, **of_trainer)
         trainer.remove_callback(transformers.trainer_callback.PrinterCallback)
-        trainer.add_callback(_Progress(folder.name, task, SAVE_SECONDS if self.save is None else self.save, told))
+        trainer.add_callback(_Progress(folder.name, task, SAVE_SECONDS if self.save is None else self.save, on_step))
         return trainer
 
 
 class _Progress(TrainerCallback):
-    """Shows every step, asks for checkpoints, marks those that are whole, and ends a run whose loss is no number."""
+    """Shows every step, requests and marks complete checkpoints, and stops a run whose loss is not a finite number."""
 
-    def __init__(self, stage: str, task: Task, save: float, told: Callable[[float], None] | None) -> None:
-        self._stage, self._task, self._save, self._told = stage, task, save, told
+    def __init__(self, stage: str, task: Task, save: float, on_step: Callable[[float], None] | None) -> None:
+        self._stage, self._task, self._save, self._on_step = stage, task, save, on_step
         self._saved = self._stepped = time.perf_counter()
 
     def on_step_begin(
@@ -216,8 +212,8 @@ class _Progress(TrainerCallback):
     ) -> None:
         now = time.perf_counter()
         self._task.done = state.global_step
-        if self._told is not None:
-            self._told(now - self._stepped)
+        if self._on_step is not None:
+            self._on_step(now - self._stepped)
         if now - self._saved >= self._save and state.global_step < state.max_steps:
             control.should_save = True
             self._saved = now
@@ -232,43 +228,43 @@ class _Progress(TrainerCallback):
     ) -> None:
         if logs is not None and not math.isfinite(logs.get("loss", 0.0)):
             raise LossError(
-                f"{self._stage}: the loss of step {state.global_step} is no number; choose another recipe, or another "
-                "base encoder"
+                f"{self._stage}: the loss of step {state.global_step} is not a finite number; choose another recipe or "
+                "another base encoder"
             )
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
         folder = Path(str(args.output_dir))
-        whole = folder / f"checkpoint-{state.global_step}"
-        atomic_write(whole / _WHOLE, b"")
-        for each in folder.glob("checkpoint-*"):
-            if each != whole:
-                shutil.rmtree(each)
+        newest = folder / f"checkpoint-{state.global_step}"
+        atomic_write(newest / _COMPLETE, b"")
+        for checkpoint in folder.glob("checkpoint-*"):
+            if checkpoint != newest:
+                shutil.rmtree(checkpoint)
 
 
 def _learned(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {name: each for name, each in model.named_parameters() if each.requires_grad}
+    return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
 
 
 def _save(model: torch.nn.Module, folder: Path) -> None:
-    """Write the weights that learn; a half-written file never has the final name."""
+    """Write the trained weights; a half-written file never has the final name."""
     partial = folder / f"{_LEARNED}.partial"
-    save_file({name: each.detach().cpu().contiguous() for name, each in _learned(model).items()}, partial)
+    save_file({name: weight.detach().cpu().contiguous() for name, weight in _learned(model).items()}, partial)
     partial.replace(folder / _LEARNED)
 
 
 def _load(path: Path, model: torch.nn.Module) -> None:
-    found = load_file(path)
+    stored = load_file(path)
     with torch.no_grad():
         for name, weight in _learned(model).items():
-            weight.copy_(found[name])
+            weight.copy_(stored[name])
 
 
 def _last_checkpoint(folder: Path) -> Path | None:
-    """Return the newest checkpoint that is whole, after those that are not have been removed."""
-    whole = []
-    for each in folder.glob("checkpoint-*"):
-        if (each / _WHOLE).is_file():
-            whole.append(each)
+    """Return the newest complete checkpoint, and remove incomplete ones."""
+    complete = []
+    for checkpoint in folder.glob("checkpoint-*"):
+        if (checkpoint / _COMPLETE).is_file():
+            complete.append(checkpoint)
         else:
-            shutil.rmtree(each)
-    return max(whole, key=lambda each: int(each.name.rpartition("-")[2]), default=None)
+            shutil.rmtree(checkpoint)
+    return max(complete, key=lambda checkpoint: int(checkpoint.name.rpartition("-")[2]), default=None)

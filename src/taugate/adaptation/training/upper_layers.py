@@ -1,7 +1,7 @@
-"""The last layers of a transformer, trained over hidden states that the layers below gave once.
+"""The last layers of a transformer, trained over the stored hidden states of the lower layers.
 
-The layers below do not change, so that what they say of a text is computed once and kept. A step then costs a third of
-one through a model of six layers when two of them learn, and nothing flows back through the others.
+The lower layers do not change, so their states of a text are computed once and stored. In a model of six layers, a step
+that trains two of them then costs a third of a full step, and no gradient flows through the other layers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,20 +23,20 @@ from taugate.calibration.export.torch_model import is_transformer
 from taugate.calibration.progress import Stopwatch
 from taugate.errors import EncoderError
 
-LAYERS = 2  # that learn, where nothing else is asked for
+LAYERS = 2  # number of layers that learn by default
 _BATCH = 32  # texts whose states are computed together
-_STATES = "states"  # of the features of a batch
+_STATES = "states"  # feature of a batch
 
 
 def transformer_layers(model: SentenceTransformer, name: str) -> nn.ModuleList:
     """Return the layers of the transformer, first to last.
 
     Args:
-        model: Of which module 0 is a transformer.
-        name: Of it, for messages.
+        model: Model whose module 0 is a transformer.
+        name: Name of the model, for messages.
 
     Raises:
-        EncoderError: Where it has none, or too few.
+        EncoderError: If the model has no layers, or too few.
     """
     if is_transformer(model):
         first: Any = model[0]
@@ -51,11 +51,11 @@ def transformer_layers(model: SentenceTransformer, name: str) -> nn.ModuleList:
 
 @dataclass(frozen=True)
 class LowerStates:
-    """What the lower layers of a transformer say of every token of some texts.
+    """Hidden states of the lower layers of a transformer for every token of some texts.
 
     Attributes:
-        rows: The row of each text.
-        states: (t, h) float16, of all tokens.
+        rows: Row of each text.
+        states: (t, h) float16 states of all tokens.
         ends: (n + 1,) int64, text i has the tokens ends[i] … ends[i + 1] − 1.
     """
 
@@ -64,7 +64,7 @@ class LowerStates:
     ends: NDArray[np.int64]
 
     @classmethod
-    def compute(  # noqa: PLR0913 (of which model, of what, and where they are kept)
+    def compute(  # noqa: PLR0913 (model, texts and file)
         cls,
         model: SentenceTransformer,
         name: str,
@@ -75,25 +75,26 @@ class LowerStates:
         *,
         bfloat16: bool = False,
     ) -> Self:
-        """Compute the states of each text, or read those that an earlier run kept.
+        """Compute the states of each text, or read the states stored by an earlier run.
 
         Args:
-            model: Whose layers they are.
-            name: Of it.
-            upper: Layers above the states, at least one fewer than there are.
-            texts: n of them, none twice.
+            model: Model with the layers.
+            name: Name of the model.
+            upper: Number of layers above the states, less than the number of layers.
+            texts: n distinct texts.
             kept: File of the states.
-            watch: Shows the progress.
-            bfloat16: Whether products are computed in it.
+            watch: Stopwatch that shows the progress.
+            bfloat16: Whether products are computed in bfloat16.
 
         Raises:
-            EncoderError: Where the model has no such layers, OSError or SafetensorError where the file cannot be
-                written.
+            EncoderError: If the model has no such layers.
+            OSError: If the file cannot be written.
+            SafetensorError: If the file cannot be written.
         """
         rows = {text: row for row, text in enumerate(texts)}
         if kept.is_file():
-            found = load_file(kept)
-            return cls(rows, found["states"], found["ends"])
+            stored = load_file(kept)
+            return cls(rows, stored["states"], stored["ends"])
         layers, first = transformer_layers(model, name), _first(model)
         boundary = len(layers) - min(upper, len(layers) - 1) - 1
         seen: list[torch.Tensor] = []
@@ -105,50 +106,46 @@ class LowerStates:
             passing = _passing(layers, boundary + 1, len(layers), in_tuple=_gives_tuple(model, layers))
             with watch.task("computing hidden states", len(texts)) as task, passing:
                 for start in range(0, len(texts), _BATCH):
-                    some = order[start : start + _BATCH]
-                    features = first.preprocess([texts[row] for row in some])
+                    batch = order[start : start + _BATCH]
+                    features = first.preprocess([texts[row] for row in batch])
                     with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=bfloat16):
                         first({key: _moved(value, model.device) for key, value in features.items()})
                     states = seen.pop().to(torch.float16).cpu().numpy()
-                    for row, each, mask in zip(some, states, features["attention_mask"].bool().numpy(), strict=True):
-                        collected[row] = each[mask]
-                    task.done += len(some)
+                    masks = features["attention_mask"].bool().numpy()
+                    for row, of_text, mask in zip(batch, states, masks, strict=True):
+                        collected[row] = of_text[mask]
+                    task.done += len(batch)
         finally:
             hook.remove()
-        ends = np.cumsum([0, *(len(each) for each in collected)])
-        found = {"states": np.concatenate(collected), "ends": ends}
+        ends = np.cumsum([0, *map(len, collected)])
+        arrays = {"states": np.concatenate(collected), "ends": ends}
         kept.parent.mkdir(parents=True, exist_ok=True)
         partial = kept.with_suffix(".partial")
-        save_file(found, partial)
+        save_file(arrays, partial)
         partial.replace(kept)
-        return cls(rows, found["states"], ends)
+        return cls(rows, arrays["states"], ends)
 
     def padded(self, texts: Sequence[str], mask: torch.Tensor) -> torch.Tensor:
-        """Return states, (b, t, h) float32, where a mask has tokens.
-
-        Args:
-            texts: b of them.
-            mask: (b, t).
-        """
-        found = torch.zeros((*mask.shape, self.states.shape[1]))
+        """Return the states of b texts at the tokens of a (b, t) mask, (b, t, h) float32, and zeros elsewhere."""
+        padded = torch.zeros((*mask.shape, self.states.shape[1]))
         for line, text in enumerate(texts):
             row = self.rows[text]
             states = np.array(self.states[self.ends[row] : self.ends[row + 1]], dtype=np.float32)
-            found[line, mask[line].bool()] = torch.from_numpy(states)
-        return found
+            padded[line, mask[line].bool()] = torch.from_numpy(states)
+        return padded
 
 
 @contextmanager
 def upper_model(
     model: SentenceTransformer, name: str, upper: int, states: LowerStates
 ) -> Iterator[SentenceTransformer]:
-    """Yield a model of the same modules that begins at the states; its upper layers alone require a gradient.
+    """Yield a model of the same modules that starts at the states; only its upper layers require a gradient.
 
     Args:
-        model: Whole, whose upper layers change with it.
-        name: Of it.
-        upper: Layers above the states.
-        states: Of every text that it will be given.
+        model: Complete model, which shares the upper layers.
+        name: Name of the model.
+        upper: Number of layers above the states.
+        states: States of every text that the model will process.
     """
     layers = transformer_layers(model, name)
     boundary = len(layers) - min(upper, len(layers) - 1) - 1
@@ -162,7 +159,7 @@ def upper_model(
 
 
 class _Pass(nn.Module):
-    """Stands in for a layer: hands on what it is given, or the states that were put into it."""
+    """Replaces a layer: returns its input, or the states that were set."""
 
     def __init__(self, *, in_tuple: bool) -> None:
         super().__init__()
@@ -170,47 +167,47 @@ class _Pass(nn.Module):
         self.states: torch.Tensor | None = None
 
     def forward(self, hidden_states: torch.Tensor, *_: object, **__: object) -> object:
-        given = hidden_states if self.states is None else self.states
-        return (given,) if self.in_tuple else given
+        states = hidden_states if self.states is None else self.states
+        return (states,) if self.in_tuple else states
 
 
 class _FromStates(Module):
-    """The transformer of a model, whose last lower layer gives the states of the texts."""
+    """The transformer of a model whose last lower layer returns the stored states."""
 
     def __init__(self, transformer: Any, states: LowerStates, last: _Pass) -> None:  # noqa: ANN401 (without types)
         super().__init__()  # type: ignore[no-untyped-call]
         self.transformer: Any = transformer
         self._states, self._last = states, last
 
-    def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **more: object) -> dict[str, Any]:
-        once = [*dict.fromkeys(inputs)]
-        lines = {text: line for line, text in enumerate(once)}
-        features: dict[str, Any] = self.transformer.preprocess(once, prompt, **more)
-        features[_STATES] = self._states.padded(once, features["attention_mask"])
+    def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **options: object) -> dict[str, Any]:
+        distinct = [*dict.fromkeys(inputs)]
+        lines = {text: line for line, text in enumerate(distinct)}
+        features: dict[str, Any] = self.transformer.preprocess(distinct, prompt, **options)
+        features[_STATES] = self._states.padded(distinct, features["attention_mask"])
         features[REPEATS] = torch.tensor([lines[text] for text in inputs])
-        features[TEXTS] = torch.tensor([self._states.rows[text] for text in once])
+        features[TEXTS] = torch.tensor([self._states.rows[text] for text in distinct])
         return features
 
-    def forward(self, features: dict[str, Any], **more: object) -> dict[str, Any]:
+    def forward(self, features: dict[str, Any], **options: object) -> dict[str, Any]:
         self._last.states = features.pop(_STATES)
         try:
-            found: dict[str, Any] = self.transformer(features, **more)
+            output: dict[str, Any] = self.transformer(features, **options)
         finally:
             self._last.states = None
-        return found
+        return output
 
     def save(self, *_: object, **__: object) -> None:
-        raise NotImplementedError("the whole model is saved, never this view of it")
+        raise NotImplementedError("save the complete model, not this view")
 
 
 @contextmanager
 def _passing(layers: nn.ModuleList, start: int, stop: int, *, in_tuple: bool) -> Iterator[list[_Pass]]:
-    """Put layers aside inside a `with` block, and what hands on its input in their place."""
+    """Replace layers by pass-through layers inside a `with` block."""
     real = list(layers)
     passing = [_Pass(in_tuple=in_tuple) for _ in range(start, stop)]
     try:
-        for place, each in zip(range(start, stop), passing, strict=True):
-            layers[place] = each
+        for place, replacement in zip(range(start, stop), passing, strict=True):
+            layers[place] = replacement
         yield passing
     finally:
         for place, layer in enumerate(real):
@@ -218,7 +215,7 @@ def _passing(layers: nn.ModuleList, start: int, stop: int, *, in_tuple: bool) ->
 
 
 def _gives_tuple(model: SentenceTransformer, layers: nn.ModuleList) -> bool:
-    """Find out, with a short text, whether a layer returns a tuple or a tensor."""
+    """Return whether a layer returns a tuple instead of a tensor, tested with a short text."""
     first, seen = _first(model), list[bool]()
     hook = layers[0].register_forward_hook(lambda *call: seen.append(isinstance(call[-1], tuple)))
     try:

@@ -1,1 +1,1 @@
-"""Whether a query has an answer in the corpus at all: a score, chosen and certified before any result is cut."""
+"""Refuses queries without an answer in the corpus, by a score that is chosen and certified before the cut."""

@@ -1,19 +1,19 @@
 """The threshold below which a query is refused, with limits on both errors that hold together.
 
-A query is refused where its score is below τ. Two claims are made of one τ: at most a share β of unanswerable queries
-is answered, and at most a share γ of answerable ones is refused. As τ rises the first error falls and the second rises,
-so that each claim is tested along τ from the end where it is safe: β from above, γ from below, by fixed-sequence
-testing (`calibration/risk/bounds.py`). That gives τ_β, above which the first claim holds, and τ_γ, below which the
-second does; every τ between them has both.
+A query is refused if its score is below τ. There are two claims about one τ: at most a share β of unanswerable queries
+is answered, and at most a share γ of answerable ones is refused. As τ rises, the first error falls and the second
+rises, so each claim is tested from its safe end: β from above, γ from below, by fixed-sequence testing
+(`calibration/risk/bounds.py`). That gives τ_β, above which the first claim holds, and τ_γ, below which the second
+holds; both hold for every τ between them.
 
-Certificates of several losses of a cut are one intersection–union test, for which the error need not be divided, as τ
-stops at whichever fails first. Here the ends are found one by one and the statement is that both hold, so that it is
-wrong where either is: each is tested at half of the error (Bonferroni). That asks nothing of how the two kinds of query
-go together, and they often share documents.
+Certificates for several losses of a cut are one intersection–union test with an undivided error, because τ stops at the
+first failure. Here both ends are tested separately and the statement is that both hold, so each is tested at half of
+the error (Bonferroni). This assumes nothing about the dependence of the two kinds of query, which often share
+documents.
 
-Where τ is set by one kind of query, those of the other had no say in it, and the upper confidence limit of their error
-at this τ holds as it would for any fixed one. It is exact where the two kinds are drawn independently of each other.
-docs/benchmarks/abstention.md counts how often both hold where they are of the same documents.
+If queries of one kind set τ, those of the other kind did not influence it, and the upper confidence limit of their
+error at this τ holds as for a fixed τ. It is exact if the two kinds are drawn independently of each other.
+docs/benchmarks/abstention.md counts how often both limits hold if they are of the same documents.
 """
 
 from dataclasses import dataclass, replace
@@ -39,17 +39,17 @@ from taugate.retrieval.policy.abstention import AnswerRule, Signals
 from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, ScoreCandidate, TradeOff
 from taugate.retrieval.vectors.similarity import Float32
 
-# Shares of answerable queries refused for which the report says what can be certified of the other error.
+# Shares of answerable queries refused at which the report gives the certified limit of the other error.
 _REFUSED = (0.01, 0.02, 0.05, 0.10, 0.20, 0.30, 0.50)
 
 
 @dataclass(frozen=True)
 class CertifyingScores:
-    """Scores of the queries of one kind that certify.
+    """Scores of the certifying queries of one kind.
 
     Attributes:
         scores: (q,) float32.
-        units: What counts as one draw among the q queries.
+        units: Sampling units of the q queries.
     """
 
     scores: Float32
@@ -63,7 +63,7 @@ class AnsweringErrors:
     Attributes:
         refused: Share of answerable queries refused, which rises with τ.
         answered: Share of unanswerable queries answered, which rises with −τ.
-        confidence: Of each error by itself.
+        confidence: Confidence of each limit by itself.
     """
 
     refused: LossSteps
@@ -75,9 +75,9 @@ class AnsweringErrors:
         """Build both staircases.
 
         Args:
-            answerable: The queries of each kind that certify.
-            unanswerable: The queries of each kind that certify.
-            confidence: Of each error by itself.
+            answerable: Certifying answerable queries.
+            unanswerable: Certifying unanswerable queries.
+            confidence: Confidence of each limit by itself.
         """
         return cls(
             LossSteps.of_empty(answerable.scores[:, None], answerable.units),
@@ -85,25 +85,27 @@ class AnsweringErrors:
             confidence,
         )
 
-    def refusing(self, most: float) -> CertifiedThreshold:
-        """Certify the largest τ at which at most a share `most` of answerable queries is refused."""
-        return certify([LossLimit("refused", self.refused, most)], self._rule(most))
+    def refusing(self, limit: float) -> CertifiedThreshold:
+        """Certify the largest τ at which at most a share `limit` of answerable queries is refused."""
+        return certify([LossLimit("refused", self.refused, limit)], self._rule(limit))
 
-    def answering(self, most: float) -> CertifiedThreshold:
-        """Certify the smallest τ at which at most a share `most` of unanswerable queries is answered."""
-        found = certify([LossLimit("answered", self.answered, most)], self._rule(most))
-        return found if found.tau is None else CertifiedThreshold(_turned(found.tau), found.certificates)
+    def answering(self, limit: float) -> CertifiedThreshold:
+        """Certify the smallest τ at which at most a share `limit` of unanswerable queries is answered."""
+        certified = certify([LossLimit("answered", self.answered, limit)], self._rule(limit))
+        if certified.tau is None:
+            return certified
+        return CertifiedThreshold(_mirrored(certified.tau), certified.certificates)
 
-    def most_refused(self, tau: float) -> float:
+    def max_refused(self, tau: float) -> float:
         """Return the upper limit of the share of answerable queries refused at `tau`."""
         return upper_limit(self.refused, tau, self.confidence)
 
-    def most_answered(self, tau: float) -> float:
+    def max_answered(self, tau: float) -> float:
         """Return the upper limit of the share of unanswerable queries answered at `tau`."""
-        return upper_limit(self.answered, _turned(tau), self.confidence)
+        return upper_limit(self.answered, _mirrored(tau), self.confidence)
 
-    def _rule(self, most: float) -> ThresholdRule:
-        return ThresholdRule("risk-control", "similarity", max_loss=most, confidence=self.confidence)
+    def _rule(self, limit: float) -> ThresholdRule:
+        return ThresholdRule("risk-control", "similarity", max_loss=limit, confidence=self.confidence)
 
 
 def certify_both(
@@ -113,18 +115,18 @@ def certify_both(
     score: str,
     candidates: list[ScoreCandidate],
 ) -> AbstentionRecord:
-    """Certify one τ for both errors, and write down what is known of it.
+    """Certify one τ for both errors, and record the evidence.
 
-    Of every τ that has both limits it is the one that refuses the fewest answerable queries. Where there is none, it is
-    the largest at which refusals are certified; where not even these can be, the largest at which none of the
-    certifying queries is refused.
+    It is the τ with both limits that refuses the fewest answerable queries. If there is none, it is the largest τ at
+    which refusals are certified. If these cannot be certified either, it is the largest τ at which no certifying query
+    is refused.
 
     Args:
-        rule: Both limits, and the confidence of the two together.
-        answerable: The queries of each kind that certify.
-        unanswerable: The queries of each kind that certify.
+        rule: Rule with both limits and their joint confidence.
+        answerable: Certifying answerable queries.
+        unanswerable: Certifying unanswerable queries.
         score: Name of the score.
-        candidates: Scores that it was chosen from.
+        candidates: Scores from which it was chosen.
     """
     errors = AnsweringErrors.from_scores(answerable, unanswerable, rule.confidence_per_limit)
     refusing, answering = errors.refusing(rule.refusal_limit), errors.answering(rule.max_answered)
@@ -135,7 +137,7 @@ def certify_both(
     at_limit = not certified and refusing.tau is not None
     answered = ErrorLimit(
         asked=rule.max_answered,
-        upper=rule.max_answered if certified else errors.most_answered(tau),
+        upper=rule.max_answered if certified else errors.max_answered(tau),
         found=float((unanswerable.scores >= np.float32(tau)).mean()),
         queries=len(unanswerable.scores),
         queries_needed=answering.certificates[0].queries_needed,
@@ -143,7 +145,7 @@ def certify_both(
     )
     refused = ErrorLimit(
         asked=rule.max_empty,
-        upper=rule.refusal_limit if at_limit else errors.most_refused(tau),
+        upper=rule.refusal_limit if at_limit else errors.max_refused(tau),
         found=float((answerable.scores < np.float32(tau)).mean()),
         queries=len(answerable.scores),
         queries_needed=None if rule.max_empty is None else refusing.certificates[0].queries_needed,
@@ -157,20 +159,20 @@ def certify_both(
         empty_answerable=refused,
         confidence=rule.confidence,
         guarantee=words.guarantee(answered, refused, rule.confidence, certified=certified),
-        least_empty=None if lowest is None else errors.most_refused(lowest),
+        least_empty=None if lowest is None else errors.max_refused(lowest),
         candidates=candidates,
         tradeoff=_tradeoff(errors),
     )
 
 
 def _tradeoff(errors: AnsweringErrors) -> list[TradeOff]:
-    """Certify the other error at each share of refusals that can be certified at all."""
-    found = ((most, errors.refusing(most).tau) for most in _REFUSED)
-    return [TradeOff(empty=most, answered=errors.most_answered(tau)) for most, tau in found if tau is not None]
+    """Certify the share of answered queries at each certifiable share of refusals."""
+    thresholds = ((share, errors.refusing(share).tau) for share in _REFUSED)
+    return [TradeOff(empty=share, answered=errors.max_answered(tau)) for share, tau in thresholds if tau is not None]
 
 
-def _turned(tau: float) -> float:
-    """Return the same threshold seen from the other side: score ≥ τ is −score < this, and back; both in float32."""
+def _mirrored(tau: float) -> float:
+    """Return the threshold of the negated score in float32, so that score ≥ τ if and only if −score < threshold."""
     return float(np.nextafter(np.float32(-tau), np.float32(np.inf)))
 
 
@@ -179,8 +181,8 @@ class CertifiedAbstention:
     """An abstention policy with the scores of all queries.
 
     Attributes:
-        chosen: The score, and what it gives to every query.
-        record: What the manifest says of the policy.
+        chosen: The score, with its values for all queries.
+        record: Record of the policy in the manifest.
     """
 
     chosen: ChosenScore
@@ -188,7 +190,7 @@ class CertifiedAbstention:
 
     @property
     def rule(self) -> AnswerRule:
-        """Score and threshold, as they are served."""
+        """Score and threshold for serving."""
         return AnswerRule(self.chosen.score, self.record.tau)
 
     @property
@@ -208,12 +210,12 @@ def abstain(
     """Choose the score by which queries are refused, and certify its threshold.
 
     Args:
-        rule: Both limits.
-        answerable: All queries of each kind.
-        unanswerable: All queries of each kind.
+        rule: Rule with both limits.
+        answerable: All answerable queries.
+        unanswerable: All unanswerable queries.
         corpus: The documents.
-        calibration: Positions of the answerable queries that may have a say.
-        seed: Of the calibration.
+        calibration: Positions of the answerable queries that may choose or certify.
+        seed: Seed of the calibration.
     """
     chosen = choose_score(answerable, unanswerable, corpus, calibration, rule.refusal_limit, seed)
     return CertifiedAbstention(
@@ -225,9 +227,9 @@ def abstain(
             chosen.score.name,
             [
                 ScoreCandidate(
-                    name=each.name, auroc=each.auroc, answered=each.answered, standard_error=each.standard_error
+                    name=score.name, auroc=score.auroc, answered=score.answered, standard_error=score.standard_error
                 )
-                for each in chosen.candidates
+                for score in chosen.candidates
             ],
         ),
     )
@@ -240,24 +242,23 @@ def keep_abstention(
     unanswerable: QueryGroup,
     corpus: EncodedCorpus,
 ) -> CertifiedAbstention:
-    """Score queries by a rule that was chosen and certified before, on other documents or on these.
+    """Score queries by a rule that was chosen and certified earlier, possibly on other documents.
 
-    The score's model and its threshold stay; the terms and vectors of the documents, which its signals need, are those
-    of this corpus.
+    The score's model and its threshold do not change; the terms and vectors for its signals are those of this corpus.
 
     Args:
         rule: Score and threshold.
-        record: Of the release that the rule comes from, which stays.
-        answerable: All queries of each kind.
-        unanswerable: All queries of each kind.
+        record: Record from the release of the rule, which does not change.
+        answerable: All answerable queries.
+        unanswerable: All unanswerable queries.
         corpus: The documents.
     """
     with threadpool_limits(limits=1):
         signals = Signals.of(rule.score.signals.k, corpus.vectors, corpus.texts).needed(rule.score.name)
         score = replace(rule.score, signals=signals)
         scores = [
-            score.of(side.texts, side.vectors, side.top) if len(side.labels) else np.empty(0, dtype=np.float32)
-            for side in (answerable, unanswerable)
+            score.of(group.texts, group.vectors, group.top) if len(group.clusters) else np.empty(0, dtype=np.float32)
+            for group in (answerable, unanswerable)
         ]
     chosen = ChosenScore(
         score,
@@ -271,6 +272,6 @@ def keep_abstention(
     return CertifiedAbstention(chosen, record)
 
 
-def _certifying(scores: NDArray[np.float32], side: QueryGroup, rows: NDArray[np.int64]) -> CertifyingScores:
-    """Take the scores of queries that had no say, with the clusters of all queries of their kind."""
-    return CertifyingScores(scores[rows], SamplingUnits.from_labels(side.labels).take(rows))
+def _certifying(scores: NDArray[np.float32], group: QueryGroup, rows: NDArray[np.int64]) -> CertifyingScores:
+    """Take the scores of the certifying queries, with the design effect of all queries of their kind."""
+    return CertifyingScores(scores[rows], SamplingUnits.from_clusters(group.clusters).take(rows))

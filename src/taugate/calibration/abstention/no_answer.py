@@ -1,4 +1,4 @@
-"""How many queries without an answer get one: labelled ones, or questions from quite another field."""
+"""Measures how many queries without an answer get a result: labelled ones, or questions from another field."""
 
 from typing import Literal
 
@@ -21,50 +21,50 @@ from taugate.retrieval.vectors.similarity import Float32
 def answered_unanswerable(
     scored: ScoredQueries, policy: PolicyRecord, units: SamplingUnits, abstention: CertifiedAbstention | None
 ) -> NoAnswerRecord:
-    """Measure how many labelled unanswerable queries get an answer, of those that had no say in a score.
+    """Measure how many labelled unanswerable queries get a result, among those that did not choose a score.
 
-    Where an abstention policy was certified on these very queries, what it certified is the limit.
+    If an abstention policy was certified on these queries, its certified limit is the upper limit.
 
     Args:
         scored: All queries with their results.
-        policy: In force.
-        units: Of all unanswerable queries.
-        abstention: None where no query is refused as a whole.
+        policy: Policy in force.
+        units: Sampling units of all unanswerable queries.
+        abstention: None if no query is refused as a whole.
     """
     tau = None if policy.tau is None else np.float32(policy.tau)
     answered: Mask = np.any(scored.unanswerable_kept(policy.kind, tau), axis=1)
     if abstention is None:
         return _record("unanswerable", answered, units)
     rows = abstention.chosen.certify_unanswerable
-    found = _record("unanswerable", answered[rows], units.take(rows))
+    record = _record("unanswerable", answered[rows], units.take(rows))
     if not abstention.record.certified:
-        return found
-    return found.model_copy(update={"upper": abstention.record.answered_unanswerable.upper})
+        return record
+    return record.model_copy(update={"upper": abstention.record.answered_unanswerable.upper})
 
 
 def answered_off_topic(
     top: TopK, vectors: Float32, relevance: Relevance | None, policy: PolicyRecord
 ) -> NoAnswerRecord:
-    """Measure how many questions from quite another field get an answer; they are searched and cut as any query is.
+    """Measure how many questions from another field get a result; they are searched and cut as any query is.
 
     Args:
         top: (n, K) results of the questions.
         vectors: (n, d) float32.
-        relevance: Model, None without one.
-        policy: In force.
+        relevance: Model of relevance, None without one.
+        policy: Policy in force.
     """
     estimated = None if relevance is None else relevance.estimate(vectors, top)
     decisions = decision_scores(policy.kind, top.scores, estimated)
     kept = keep(decisions, None if policy.tau is None else np.float32(policy.tau))
     answered: Mask = np.any(kept, axis=1)
-    return _record("off_topic", answered, SamplingUnits.from_labels(np.arange(len(vectors))))
+    return _record("off_topic", answered, SamplingUnits.from_clusters(np.arange(len(vectors))))
 
 
-def _record(asked: Literal["unanswerable", "off_topic"], answered: Mask, units: SamplingUnits) -> NoAnswerRecord:
-    """Count answers as losses: the staircase has one step, between the queries answered and the others."""
+def _record(kind: Literal["unanswerable", "off_topic"], answered: Mask, units: SamplingUnits) -> NoAnswerRecord:
+    """Count answers as losses: the staircase has one step, between answered and unanswered queries."""
     steps = LossSteps.of_empty((~answered).astype(np.float32)[:, None], units)
     return NoAnswerRecord(
-        asked=asked,
+        asked=kind,
         queries=len(answered),
         answered=float(answered.mean()),
         upper=upper_limit(steps, 0.5, CONFIDENCE),

@@ -1,4 +1,4 @@
-"""Sentences about queries without an answer: one for whoever decides, and more for whoever calibrates."""
+"""Sentences about queries without an answer: a headline for readers who decide, and details for those who calibrate."""
 
 import math
 
@@ -6,7 +6,7 @@ from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.retrieval.release.manifest import DataRecord
 from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, NoAnswerRecord
 
-# What a query is scored by, for people (`taugate.retrieval.policy.abstention.ScoreName`).
+# Descriptions of the scores for people (`taugate.retrieval.policy.abstention.ScoreName`).
 SCORES = {
     "best_similarity": "its best similarity",
     "margin": "how far its best result is ahead of the others",
@@ -18,11 +18,7 @@ _TESTS = {"query": "exact binomial", "document": "e-value by document"}
 
 
 def headline(record: NoAnswerRecord) -> str:
-    """Say how many questions without an answer still get a result, for people who read no further.
-
-    Args:
-        record: Measured.
-    """
+    """State how many questions without an answer still get a result, for people who read no further."""
     if record.asked == "off_topic":
         count = round(record.answered * record.queries)
         return (
@@ -33,43 +29,39 @@ def headline(record: NoAnswerRecord) -> str:
 
 
 def evidence(record: NoAnswerRecord) -> str:
-    """Say what the headline rests on.
-
-    Args:
-        record: What was measured.
-    """
-    most = ""
-    if record.upper < 1:  # all of them is no limit
-        most = f"at most {most_percent(record.upper)} with {100 * CONFIDENCE:g} % confidence"
+    """State the evidence for the headline."""
+    limit = ""
+    if record.upper < 1:  # a share of 1 is not a limit
+        limit = f"at most {percent_at_most(record.upper)} with {100 * CONFIDENCE:g} % confidence"
     if record.asked == "off_topic":
-        limit = most and f" For easy cases like these, the share is {most}."
+        sentence = limit and f" For easy cases like these, the share is {limit}."
         return (
             "No unanswerable question is labelled, and one closer to the documents gets a result more often: label "
-            f"some, with a score of 0, to know how often.{limit}"
+            f"some, with a score of 0, to know how often.{sentence}"
         )
     documents = f" about {record.evidence.units:,} documents" if record.evidence.unit == "document" else ""
-    found = f"{100 * record.answered:.1f} %" + (most and f", {most}")
-    return f"Measured on {record.queries:,} unanswerable questions{documents}: {found}."
+    share = f"{100 * record.answered:.1f} %" + (limit and f", {limit}")
+    return f"Measured on {record.queries:,} unanswerable questions{documents}: {share}."
 
 
 def guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: float, *, certified: bool) -> str:
-    """Say what is certified of both errors.
+    """State the certified limits of both errors; the manifest holds this sentence.
 
     Args:
-        answered: Limits of the two errors.
-        refused: Limits of the two errors.
-        confidence: Of both together.
-        certified: Whether both limits asked for hold.
+        answered: Limit of unanswerable queries answered.
+        refused: Limit of answerable queries refused.
+        confidence: Confidence of both limits together.
+        certified: Whether both requested limits hold.
     """
-    first = f"at most {most_percent(answered.asked if certified and answered.asked else answered.upper)} of "
+    first = f"at most {percent_at_most(answered.asked if certified and answered.asked else answered.upper)} of "
     first += "unanswerable queries are answered"
     limit = refused.asked if certified and refused.asked is not None else refused.upper
-    second = f"at most {most_percent(limit)} of answerable ones are refused"
+    second = f"at most {percent_at_most(limit)} of answerable ones are refused"
     if refused.asked is None:
         second += ", a limit that was found and not asked for"
     if not certified and answered.asked is not None:
-        first += f", where {most_percent(answered.asked)} was asked for,"
-    tests = " and ".join(dict.fromkeys(_TESTS[each.evidence.unit] for each in (answered, refused)))
+        first += f", where {percent_at_most(answered.asked)} was asked for,"
+    tests = " and ".join(dict.fromkeys(_TESTS[error.evidence.unit] for error in (answered, refused)))
     return (
         f"With {100 * confidence:.4g} % confidence {first} and {second}, for queries drawn like the "
         f"{answered.queries:,} unanswerable and {refused.queries:,} answerable ones that certified it (fixed-sequence "
@@ -78,23 +70,23 @@ def guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: float, *, c
 
 
 def remedy(record: AbstentionRecord, data: DataRecord) -> str:
-    """Say why the limits asked for cannot be had together, what can, and how many labels it takes where these are few.
+    """Explain why the requested limits cannot both hold, which ones can, and how many labels are missing.
 
     Args:
-        record: Of the abstention policy.
-        data: How many queries of each kind are labelled.
+        record: Record of the abstention policy.
+        data: Record of the data, with the numbers of labelled queries.
     """
     answered, refused = record.answered_unanswerable, record.empty_answerable
     labels = [
         f"with {limit.queries:,} certifying {kind} queries {name} {limit.asked:g} cannot be certified even without an "
-        f"error; {limit.queries_needed:,} are needed, so label about {_labelled(limit, total):,}"
+        f"error; {limit.queries_needed:,} are needed, so label about {_labels_needed(limit, total):,}"
         for limit, kind, name, total in (
             (answered, "unanswerable", "--max-answered", data.unanswerable),
             (refused, "answerable", "--max-empty", data.answerable),
         )
         if limit.asked is not None and limit.queries_needed is not None and limit.queries_needed > limit.queries
     ]
-    table = ", ".join(f"{100 * each.empty:.4g} % → {most_percent(each.answered)}" for each in record.tradeoff)
+    table = ", ".join(f"{100 * pair.empty:.4g} % → {percent_at_most(pair.answered)}" for pair in record.tradeoff)
     if labels:
         shown = f" What these show, largest share refused → smallest share answered: {table}." if table else ""
         return f"{'; '.join(labels)}.{shown}"
@@ -102,15 +94,15 @@ def remedy(record: AbstentionRecord, data: DataRecord) -> str:
     if record.least_empty is not None and record.least_empty < 1:
         larger += f" or --max-empty {_rounded_up(record.least_empty):g}"
     return (
-        f"the two limits cannot be had together: with at most {most_percent(refused.upper)} of answerable queries "
+        f"the two limits cannot both hold: with at most {percent_at_most(refused.upper)} of answerable queries "
         f"refused, the smallest share of unanswerable ones answered that can be certified is "
-        f"{most_percent(answered.upper)}. Largest share refused → smallest share answered: {table}. Allow {larger}, or "
-        "use an encoder that tells the two kinds apart better."
+        f"{percent_at_most(answered.upper)}. Largest share refused → smallest share answered: {table}. "
+        f"Allow {larger}, or use an encoder that separates the two kinds better."
     )
 
 
-def most_percent(share: float) -> str:
-    """A share as a limit, never rounded down, in percent."""
+def percent_at_most(share: float) -> str:
+    """Write a share in percent as an upper limit, never rounded down."""
     return f"{math.ceil(round(1000 * share, 6)) / 10:g} %"
 
 
@@ -118,8 +110,8 @@ def _rounded_up(share: float) -> float:
     return math.ceil(1000 * share) / 1000
 
 
-def _labelled(limit: ErrorLimit, labelled: int) -> int:
-    """Return how many labels it takes in all, of which only some certify."""
+def _labels_needed(limit: ErrorLimit, labelled: int) -> int:
+    """Return the total number of labels needed, because only some of them certify."""
     return math.ceil((limit.queries_needed or 0) * labelled / limit.queries)
 
 

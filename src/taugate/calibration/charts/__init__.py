@@ -1,1 +1,1 @@
-"""Charts as inline SVG, and numbers as a page writes them."""
+"""Charts as inline SVG, and the number formats of the pages."""

@@ -1,7 +1,7 @@
 """Charts as inline SVG: lines, bands, bars, dots and marks on two axes.
 
-Colours, dashes and fonts come from the page's style sheet, by class: a drawing follows light and dark, and the width of
-the screen. A series is told from the next by colour and by dash. Nothing is clipped: callers stay within the axes.
+Colours, dashes and fonts come from the page's style sheet by class, so a chart follows light and dark mode and the
+width of the screen. Series differ by colour and by dash. Nothing is clipped: callers keep values within the axes.
 """
 
 import math
@@ -12,12 +12,12 @@ from typing import Literal, Self
 from markupsafe import Markup
 
 Form = Literal["number", "percent", "none"]
-_TICKS = 7  # at most so many steps: what a phone has room for
-# Drawn for a phone, where it is shown at 0.85 of this width: a text of 14 units has 12 px there.
+_TICKS = 7  # maximum number of steps that fit on a phone
+# A phone shows a chart at 0.85 of this width, so a text of 14 units has 12 px.
 WIDTH, HEIGHT = 420.0, 280.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 396.0, 28.0, 234.0
-_DIGIT = 8.0  # width of a digit of 14 units
-_ROOM = 15.0  # between the centres of a dot's label and of whatever is near it
+_DIGIT = 8.0  # width of a digit at 14 units
+_ROOM = 15.0  # minimum distance between the centres of a label and of a dot or another label
 _AROUND = ((0, -_ROOM), (0, _ROOM), (_ROOM, 0), (-_ROOM, 0), (11, -11), (-11, -11), (11, 11), (-11, 11), (0, -30))
 
 
@@ -26,12 +26,11 @@ class Axis:
     """A range of values with its label.
 
     Attributes:
-        low: The range.
-        high: The range.
-        label: What it is of.
-        form: How ticks are written, `none` for no ticks.
-        odds: Of probabilities between 0 and 1, by the logarithm of their odds: 0.01 and 0.001 are as far apart as 0.99
-            and 0.999.
+        low: Lower end of the range.
+        high: Upper end of the range.
+        label: Label of the axis.
+        form: Format of the ticks, `none` for no ticks.
+        odds: Place probabilities by the logarithm of their odds: 0.01 and 0.001 are as far apart as 0.99 and 0.999.
     """
 
     low: float
@@ -42,28 +41,21 @@ class Axis:
 
     @classmethod
     def around(cls, values: Iterable[float], label: str, form: Form = "number", *, odds: bool = False) -> Self:
-        """Span `values`, at least one; a single value gets room to both sides.
-
-        Args:
-            values: To be shown.
-            label: As of the class.
-            form: As of the class.
-            odds: As of the class.
-        """
-        known = list(values)
-        low, high = min(known), max(known)
+        """Span one or more values; a single value gets a margin on both sides."""
+        listed = list(values)
+        low, high = min(listed), max(listed)
         if high - low <= 1e-9 * max(abs(low), abs(high)):
             room = 0.1 * abs(low) or 0.5
             low, high = low - room, high + room
         return cls(low, high, label, form, odds)
 
     def place(self, value: float, start: float, end: float) -> float:
-        """Return the pixel of a value: `low` is at `start`, `high` at `end`."""
+        """Return the pixel of a value, with `low` at `start` and `high` at `end`."""
         share = (self._of(value) - self._of(self.low)) / (self._of(self.high) - self._of(self.low))
         return start + share * (end - start)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return round values from low to high, each as it is written."""
+        """Return round values from low to high, with their texts."""
         if self.form == "none":
             return []
         if self.odds:
@@ -76,26 +68,26 @@ class Axis:
         return math.log(value / (1 - value)) if self.odds else value
 
     def _probabilities(self) -> list[float]:
-        """Return tenths, hundredths, … from both ends; all tenths where these are too few."""
+        """Return tenths, hundredths, … from both ends, and more tenths if these are too few."""
         ends = [10.0**-power for power in range(9, 0, -1)]
-        few = [*ends, 0.5, *(1 - each for each in reversed(ends))]
-        for values in (few, sorted({*few, 0.2, 0.3, 0.7, 0.8})):
+        powers = [*ends, 0.5, *(1 - power for power in reversed(ends))]
+        for values in (powers, sorted({*powers, 0.2, 0.3, 0.7, 0.8})):
             inside = [value for value in values if self.low <= value <= self.high]
             if len(inside) >= 3:
                 break
         return inside
 
     def _text(self, value: float, step: float) -> str:
-        """Write a tick with as many digits as the step needs to be told from the next."""
+        """Format a tick with as many digits as distinguish it from the next."""
         scale = 100 if self.form == "percent" else 1
         digits = max(0, -math.floor(math.log10(step * scale) + 1e-9))
         return f"{value * scale:z.{digits}f}" + (" %" if self.form == "percent" else "")
 
 
-def _round_step(least: float) -> float:
-    """Return the smallest of 1, 2, 5, 10, … times a power of ten that is not below `least`."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+def _round_step(min_step: float) -> float:
+    """Return the smallest of 1, 2, 5, 10, … times a power of ten that is not below `min_step`."""
+    power = 10.0 ** math.floor(math.log10(min_step))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= min_step * (1 - 1e-9))
 
 
 @dataclass(frozen=True)
@@ -103,10 +95,10 @@ class Dot:
     """A marked point.
 
     Attributes:
-        x: Its values.
-        y: Its values.
-        label: Written beside it.
-        hint: Said by a screen reader and shown under a mouse.
+        x: Value on the x axis.
+        y: Value on the y axis.
+        label: Text beside the dot.
+        hint: Text for screen readers and the tooltip.
     """
 
     x: float
@@ -119,12 +111,14 @@ class Dot:
 class Chart:
     """A drawing on two axes, to which marks are added one by one.
 
+    `series` and `kind` of the drawing methods are classes of the style sheet; values are those of the axes.
+
     Attributes:
-        name: Of letters, unique on the page.
-        title: For those who do not see the drawing.
-        description: For those who do not see the drawing.
-        x: Its axes.
-        y: Its axes.
+        name: Letters only, unique on the page.
+        title: Title for screen readers.
+        description: Description for screen readers.
+        x: The x axis.
+        y: The y axis.
     """
 
     name: str
@@ -135,71 +129,32 @@ class Chart:
     _marks: list[Markup] = field(default_factory=list)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Return the pixel of a point.
-
-        Args:
-            x: Its values.
-            y: Its values.
-        """
+        """Return the pixel of a point."""
         return self.x.place(x, LEFT, RIGHT), self.y.place(y, BOTTOM, TOP)
 
     def line(self, xs: Iterable[float], ys: Iterable[float], series: str) -> None:
-        """Draw a line through points.
-
-        Args:
-            xs: Their values.
-            ys: Their values.
-            series: Its class in the style sheet.
-        """
+        """Draw a line through points."""
         self._add('<path class="line {}" d="{}"/>', series, self._path(xs, ys))
 
     def steps(self, xs: Sequence[float], ys: Sequence[float], series: str) -> None:
-        """Draw a staircase: each y holds from its x to the next.
-
-        Args:
-            xs: As many.
-            ys: As many.
-            series: Its class in the style sheet.
-        """
+        """Draw a staircase, in which each y holds from its x to the next."""
         corners = [(x, y) for at, x in enumerate(xs) for y in ([ys[at - 1], ys[at]] if at else [ys[0]])]
         self.line([x for x, _ in corners], [y for _, y in corners], series)
 
     def band(self, xs: Sequence[float], lower: Sequence[float], upper: Sequence[float], series: str) -> None:
-        """Draw the area between two lines over the same xs.
-
-        Args:
-            xs: Values.
-            lower: Of the two lines at each.
-            upper: Of the two lines at each.
-            series: Its class in the style sheet.
-        """
+        """Draw the area between two lines over the same xs."""
         path = self._path([*xs, *reversed(xs)], [*lower, *reversed(upper)])
         self._add('<path class="band {}" d="{}Z"/>', series, path)
 
     def bar(self, left: float, right: float, height: float, label: str, series: str) -> None:
-        """Draw a bar from 0 with its label on top.
-
-        Args:
-            left: Its ends on the x axis.
-            right: Its ends on the x axis.
-            height: Its value.
-            label: On top.
-            series: Its class in the style sheet.
-        """
+        """Draw a bar from `left` to `right` and from 0 to `height`, with its label on top."""
         (x0, y0), (x1, y1) = self.at(left, height), self.at(right, 0)
         sizes = (_px(x0 + 2), _px(y0), _px(x1 - x0 - 4), _px(y1 - y0))
         self._add('<rect class="bar {}" x="{}" y="{}" width="{}" height="{}"/>', series, *sizes)
         self._text("small", "middle", (x0 + x1) / 2, y0 - 4, label)
 
     def upright(self, x: float, label: str, kind: str, *, low: bool = False) -> None:
-        """Draw a vertical mark over the whole height.
-
-        Args:
-            x: Its value.
-            label: At the top, or low; none where it is empty.
-            kind: Its class in the style sheet.
-            low: Whether the label is at the bottom.
-        """
+        """Draw a vertical mark over the whole height, with an optional label at the top, or at the bottom if `low`."""
         px, _ = self.at(x, self.y.low)
         self._add('<path class="mark {}" d="M{} {}V{}"/>', kind, _px(px), _px(TOP), _px(BOTTOM))
         if not label:
@@ -208,17 +163,12 @@ class Chart:
         self._text("label", anchor, px + shift, BOTTOM - 8 if low else TOP + 13, label)
 
     def level(self, y: float, kind: str) -> None:
-        """Draw a horizontal mark over the whole width.
-
-        Args:
-            y: Its value.
-            kind: Its class in the style sheet.
-        """
+        """Draw a horizontal mark over the whole width."""
         _, py = self.at(self.x.low, y)
         self._add('<path class="mark {}" d="M{} {}H{}"/>', kind, _px(LEFT), _px(py), _px(RIGHT))
 
     def dots(self, dots: Sequence[Dot]) -> None:
-        """Draw dots with labels that keep clear of each other and of the other dots, as far as there is room."""
+        """Draw dots, placing their labels clear of each other and of the other dots if there is room."""
         taken = [self.at(dot.x, dot.y) for dot in dots]
         for dot, (px, py) in zip(dots, list(taken), strict=True):
             self._add(
@@ -231,7 +181,7 @@ class Chart:
                 self._text("label", "middle", spot[0], spot[1] + 5, dot.label)
 
     def svg(self) -> Markup:
-        """Return the drawing; same calls, same characters."""
+        """Return the chart as SVG; the same calls give the same text."""
         head = Markup(
             '<svg viewBox="0 0 {:.0f} {:.0f}" role="img" aria-labelledby="{}-title {}-desc">'
             '<title id="{}-title">{}</title><desc id="{}-desc">{}</desc>'
@@ -243,7 +193,7 @@ class Chart:
         for value, text in self.y.ticks():
             drawn.level(value, "grid")
             drawn._text("tick", "end", LEFT - 8, self.at(self.x.low, value)[1] + 5, text)
-        free = 0.0  # where the next tick may be written
+        free = 0.0  # left edge of the free space for the next tick
         for value, text in self.x.ticks():
             px, _ = self.at(value, self.y.low)
             drawn._add('<path class="mark grid" d="M{} {}v5"/>', _px(px), _px(BOTTOM))
@@ -271,9 +221,9 @@ class LegendEntry:
     """One entry of a legend.
 
     Attributes:
-        mark: Line, band, dot, mark or bar, as in the drawing.
-        series: Its class in the style sheet.
-        text: What it stands for.
+        mark: Line, band, dot or mark, as in the drawing.
+        series: Class in the style sheet.
+        text: Meaning of the mark.
     """
 
     mark: str
@@ -302,7 +252,7 @@ class Figure:
     """A drawing with its legend.
 
     Attributes:
-        caption: What is drawn, in a few words.
+        caption: Title of the figure.
         svg: The drawing.
         keys: The legend.
     """
@@ -313,12 +263,7 @@ class Figure:
 
     @classmethod
     def from_chart(cls, chart: Chart, keys: list[LegendEntry]) -> Self:
-        """Take a chart's title as the caption.
-
-        Args:
-            chart: Drawn whole.
-            keys: The legend.
-        """
+        """Make a figure of a finished chart, with its title as the caption."""
         return cls(chart.title, chart.svg(), keys)
 
 

@@ -1,4 +1,4 @@
-"""Numbers and rules, written one way in a terminal and on every page, never −0."""
+"""Formats of numbers and names of rules, the same in the terminal and on every page; never −0."""
 
 from typing import Literal
 
@@ -9,48 +9,33 @@ NOTHING = "–"
 
 
 def fixed(value: float | None, digits: int = 4) -> str:
-    """Write `value` with so many `digits` after the point; a dash for None."""
+    """Format `value` with `digits` after the point; a dash for None."""
     return NOTHING if value is None else f"{value:z.{digits}f}"
 
 
 def signed(value: float, digits: int = 4) -> str:
-    """Write a difference with its sign, unless it rounds to nothing.
-
-    Args:
-        value: Of it.
-        digits: After the point.
-    """
+    """Format a difference with its sign, unless it rounds to 0."""
     text = f"{value:+z.{digits}f}"
     return text.removeprefix("+") if float(text) == 0 else text
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """Write a share in 0…1 as percent, with a space that does not break.
-
-    Args:
-        value: Of it.
-        digits: After the point.
-    """
+    """Format a share in 0…1 as a percentage with a non-breaking space; a dash for None."""
     return NOTHING if value is None else f"{100 * value:z.{digits}f}\u00a0%"
 
 
 def count(value: int | None) -> str:
-    """Write a whole number, `value`, with commas; a dash for None."""
+    """Format a whole number with commas; a dash for None."""
     return NOTHING if value is None else f"{value:,}"
 
 
 def brief(value: int) -> str:
-    """Write a whole number, `value`, for a narrow place: thousands above 9,999."""
+    """Format a whole number for a narrow column, in thousands above 9,999."""
     return count(value) if value < 10_000 else f"{value / 1000:.0f}k"
 
 
-def spread(value: Interval, digits: int = 4) -> str:
-    """Write the 95 % interval around a mean.
-
-    Args:
-        value: The interval.
-        digits: After the point.
-    """
+def limits(value: Interval, digits: int = 4) -> str:
+    """Format the limits of an interval in brackets."""
     return f"({fixed(value.lower, digits)}–{fixed(value.upper, digits)})"
 
 
@@ -61,10 +46,10 @@ KEEPS: dict[PolicyKind, str] = {
     "none": "keeps every result: there is no threshold",
 }
 THRESHOLD_OF: dict[PolicyKind, str] = {
-    "similarity": "least similarity",
-    "relative": "least share of the best similarity",
-    "probability": "least probability of relevance",
-    "none": "least similarity",
+    "similarity": "minimum similarity",
+    "relative": "minimum share of the best similarity",
+    "probability": "minimum probability of relevance",
+    "none": "minimum similarity",
 }
 METRICS = {
     "accuracy": "accuracy@{k}",
@@ -78,16 +63,11 @@ PARTS = {"calibration": "calibration queries", "heldout": "held-out queries"}
 
 
 def rule_name(method: Method, statement: Statement | Literal["labels"] | None) -> str:
-    """Name the rule that gives a threshold.
-
-    Args:
-        method: Of its policy.
-        statement: Of its policy.
-    """
+    """Return the name of the rule with this method and kind of guarantee."""
     if method == "bootstrap":
         return "The papers' rule (bootstrap)"
     if method == "fixed":
-        return "A threshold that was given"
+        return "A given threshold"
     if method == "non-inferiority":
         return "Paired non-inferiority"
     if statement == "labels":

@@ -1,4 +1,4 @@
-"""A chart as an SVG file of its own, in the colours of the pages, light or dark, with its legend drawn below."""
+"""A chart as a separate SVG file in the light or dark colours of the pages, with its legend below."""
 
 import re
 from importlib.resources import files
@@ -9,18 +9,16 @@ from markupsafe import Markup
 from taugate.calibration.charts.chart import HEIGHT, WIDTH, Figure
 
 Scheme = Literal["light", "dark"]
-_SCALE = 1.6  # shown as wide as a column of text
+_SCALE = 1.6  # makes the file as wide as a column of text
 _ROW, _LEFT, _SWATCH = 22.0, 16.0, 34.0
 _FONT = 'svg text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif; }'
-_DRAWN = ("svg text", "svg .", ".line", ".band", ".bar", ".dot", ".mark", ".s-")  # selectors of rules for drawings
+_CHART_SELECTORS = ("svg text", "svg .", ".line", ".band", ".bar", ".dot", ".mark", ".s-")
 
 
 def standalone(figure: Figure, scheme: Scheme) -> str:
-    """Return a figure as the text of an SVG file, which needs no page, style sheet or font around it.
+    """Return a figure as the text of a self-contained SVG file, without style sheet or font.
 
-    Args:
-        figure: The drawing with its legend.
-        scheme: Of the colours. The background is filled, so that the drawing can be read on any page.
+    The background is filled, so that the chart can be read on any page.
     """
     height = HEIGHT + _ROW * len(figure.keys) + (_ROW / 2 if figure.keys else 0)
     head = Markup(
@@ -38,11 +36,11 @@ def standalone(figure: Figure, scheme: Scheme) -> str:
 
 
 def _style(scheme: Scheme) -> str:
-    """Take the colours of a scheme and the rules for drawings out of the pages' style sheet."""
+    """Extract a scheme's colours and the rules for charts from the style sheet of the pages."""
     sheet = files("taugate.calibration.charts").joinpath("style.css").read_text(encoding="utf-8")
     light, dark = re.findall(r":root \{(.*?)\}", sheet, re.DOTALL)[:2]
     colours = re.findall(r"--[\w-]+: #\w+;", dark if scheme == "dark" else light)
-    rules = [line for line in sheet.splitlines() if line.startswith(_DRAWN)]
+    rules = [line for line in sheet.splitlines() if line.startswith(_CHART_SELECTORS)]
     return "\n".join(
         [
             f"svg {{ {' '.join(colours)} }}",

@@ -1,18 +1,18 @@
-"""The templates of the pages: the report of a release, and the replay of a log."""
+"""The templates of the pages: the report of a release, and the drift replay of a log."""
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 
-from taugate.calibration.charts.numbers import count, fixed, percent, signed, spread
+from taugate.calibration.charts.numbers import count, fixed, limits, percent, signed
 
 
 def template(package: str, name: str) -> Template:
-    """Load a page's template, with the macros, the style sheet and the number filters that all pages share.
+    """Load a page's template with the macros, style sheet and number filters that all pages share.
 
-    Everything that is filled in is escaped: queries and documents are other people's text.
+    Values are escaped, because queries and documents are untrusted text.
 
     Args:
         package: Dotted name of the package that holds the template.
-        name: Of its file there.
+        name: File name of the template.
     """
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("taugate.calibration.charts", ".")]),
@@ -21,5 +21,5 @@ def template(package: str, name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {each.__name__: each for each in (fixed, percent, count, signed, spread)}
+    environment.filters |= {function.__name__: function for function in (fixed, percent, count, signed, limits)}
     return environment.get_template(name)

@@ -1,11 +1,11 @@
-"""Promote a release where a rule holds: what is read, compared and moved, in this order."""
+"""Compare a new release with the current one by a rule, and promote it if the rule holds."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from taugate.calibration.comparison.judge import ClauseVerdict, MeasuredRelease, judge_rule
 from taugate.calibration.comparison.rule import PromotionRule
+from taugate.calibration.comparison.verdicts import ClauseVerdict, MeasuredRelease, evaluate_rule
 from taugate.errors import InputError, NotPromoted, ReleaseError
 from taugate.registry import promotion
 from taugate.registry.catalog import current_id, find
@@ -24,14 +24,14 @@ class PromotionDecision:
     """The outcome of a promotion under a rule.
 
     Attributes:
-        rule: That was asked for.
-        name: Of the release.
-        current: The release that it was compared with, None before the first.
-        verdicts: One for each clause.
-        reason: Why it holds without verdicts.
-        optimistic: Ids of those releases that had no held-out queries, whose figures are of the queries that chose
-            their threshold.
-        provisional: Whether the release is.
+        rule: As requested.
+        name: Id of the new release.
+        current: Id of the current release, None before the first one.
+        verdicts: One per clause.
+        reason: Why the rule holds without verdicts.
+        optimistic: Ids of the compared releases without held-out queries; the queries that chose their threshold also
+            measured it.
+        provisional: Whether the new release is provisional.
     """
 
     rule: PromotionRule
@@ -44,37 +44,40 @@ class PromotionDecision:
 
     @property
     def judged(self) -> PromotionRule:
-        """Rule with the margins that were judged by."""
+        """The rule with the margins that were applied."""
         return PromotionRule(tuple(verdict.clause for verdict in self.verdicts)) if self.verdicts else self.rule
 
     @property
     def holds(self) -> bool:
-        """True where every clause holds."""
+        """True if every clause holds."""
         return all(verdict.finding == "holds" for verdict in self.verdicts)
 
     @property
     def promoted(self) -> bool:
-        """True where it became current: the same content takes nobody's place, and no service loads it anew."""
+        """True if the release became current; one of the same content replaces nothing, so no service reloads."""
         return self.holds and self.reason != "same content"
 
 
 def promote_if(
     releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None = None, *, new_encoder: bool = False
 ) -> PromotionDecision:
-    """Promote a release where the rule holds against the current one; before the first release it does.
+    """Promote a release if the rule holds against the current one.
 
-    One of the same content as the current release holds, and stays what it is.
+    The rule always holds if no release is current. If the current release has the same content, the rule holds and
+    nothing is promoted. An exception means that nothing has changed.
 
     Args:
-        releases: The directory of releases.
-        name: Of the release.
-        rule: To hold.
-        trusted: As of `promote`.
-        new_encoder: As of `promote`.
+        releases: Directory of releases.
+        name: Id of the new release.
+        rule: The condition.
+        trusted: Keys that the release must be signed with, as for `promote`.
+        new_encoder: Whether the encoder may differ from the current release's, as for `promote`.
 
     Raises:
-        InputError: Where the two cannot be compared, NotPromoted where limits of refusals are not certified, and
-            NotPromoted, ReleaseError and OSError as `promote`; then nothing has changed.
+        InputError: If the two releases cannot be compared.
+        NotPromoted: If limits on refusals are not certified, or as `promote` raises it.
+        ReleaseError: As `promote` raises it.
+        OSError: As `promote` raises it.
     """
     decision = decide(releases, name, rule, trusted)
     if decision.promoted:
@@ -84,16 +87,16 @@ def promote_if(
 
 
 def check_current(releases: Path, rule: PromotionRule, k: int) -> None:
-    """Find out before the work of a calibration what would keep its release from being compared.
+    """Check, before a calibration starts, that its release can be compared with the current one.
 
     Args:
-        releases: The directory of releases.
-        rule: To hold.
+        releases: Directory of releases.
+        rule: The condition for promotion.
         k: K of the new release.
 
     Raises:
-        InputError: .
-        ReleaseError: .
+        InputError: If K differs, or the current release lacks a quantity of the rule.
+        ReleaseError: If the current release cannot be read.
     """
     current = current_id(releases) if releases.is_dir() else None
     if current is None:
@@ -109,13 +112,9 @@ def check_current(releases: Path, rule: PromotionRule, k: int) -> None:
 
 
 def decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None) -> PromotionDecision:
-    """Compare a release with the current one by a rule, and promote nothing.
+    """Compare a release with the current one by a rule, without promoting it.
 
-    Args:
-        releases: As of `promote_if`, whose errors are raised but for those of promoting.
-        name: As of `promote_if`, whose errors are raised but for those of promoting.
-        rule: As of `promote_if`, whose errors are raised but for those of promoting.
-        trusted: As of `promote_if`, whose errors are raised but for those of promoting.
+    Takes the arguments of `promote_if`, and raises its errors except those of the promotion itself.
     """
     current = current_id(releases)
     new = _measured(releases, name, trusted)
@@ -134,12 +133,14 @@ def decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys 
     provisional = new.manifest.state == "provisional"
     if current is None:
         return PromotionDecision(rule, name, current, [], "first release", provisional=provisional)
-    if current[-12:] == name[-12:]:  # the content digest: what is the same cannot be worse
+    if current[-12:] == name[-12:]:  # same content digest: the same release cannot be worse
         return PromotionDecision(rule, name, current, [], "same content")
     old = _measured(releases, current)
-    optimistic = tuple(each.manifest.release_id for each in (old, new) if "heldout" not in each.manifest.metrics)
+    optimistic = tuple(
+        measured.manifest.release_id for measured in (old, new) if "heldout" not in measured.manifest.metrics
+    )
     return PromotionDecision(
-        rule, name, current, judge_rule(rule, old, new), optimistic=optimistic, provisional=provisional
+        rule, name, current, evaluate_rule(rule, old, new), optimistic=optimistic, provisional=provisional
     )
 
 

@@ -1,4 +1,4 @@
-"""Say how a promotion ended: exit codes, lines for people, and JSON."""
+"""The outcome of a promotion for the command line: exit codes, console lines and JSON."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from taugate.calibration.settings.rules import ThresholdRule
 from taugate.errors import NotPromoted
 from taugate.retrieval.release.manifest import Manifest
 
-if TYPE_CHECKING:  # what compares needs the extra `calibration`, and every command knows these words
+if TYPE_CHECKING:  # comparing needs the extra `calibration`; commands without it import this module
     from taugate.calibration.comparison.decision import PromotionDecision
-    from taugate.calibration.comparison.judge import ClauseVerdict
+    from taugate.calibration.comparison.verdicts import ClauseVerdict
 
-NO_CUT, NOT_PROMOTED = 3, 4  # exit codes: no safe threshold; there is one, and something else is against it
+NO_CUT, NOT_PROMOTED = 3, 4  # exit codes: no safe threshold; a threshold, but not promoted for another reason
 _REASONS = {
     "first release": "no release is current, so there is nothing to compare with",
-    "same content": "the same content as the current release, which stays",
+    "same content": "same content as the current release, nothing to promote",
 }
-PROVISIONAL = "promotion: the current release is provisional now: its threshold rests on too little evidence"
+PROVISIONAL = "promotion: the current release is now provisional: too little evidence for its threshold"
 
 
 @dataclass(frozen=True)
@@ -31,30 +31,26 @@ class CalibrateResult:
         code: The exit code.
         said: Why the release is not promoted, and what to do.
         reason: The same in a word or two.
-        decision: Where a promotion rule was asked, which says the rest.
+        decision: The comparison under the promotion rule, if there was one.
     """
 
     code: int = 0
-    said: str | None = None
+    message: str | None = None
     reason: str | None = None
     decision: "PromotionDecision | None" = None
 
     @classmethod
     def refused(cls, error: NotPromoted) -> Self:
-        """End without promotion, by the rules of `registry/promotion.py`.
-
-        Args:
-            error: What they said.
-        """
-        return cls(NOT_PROMOTED, f"{error}. The release is written, but not promoted.", error.rule)
+        """Report that `registry/promotion.py` refused the promotion with `error`."""
+        return cls(NOT_PROMOTED, f"{error}. The release was written but not promoted.", error.rule)
 
 
 def unfit(manifest: Manifest, rule: ThresholdRule) -> CalibrateResult | None:
-    """Say why a release is not offered for promotion, whatever is current; None where it is.
+    """Explain why a release cannot be promoted, whichever release is current; None if it can.
 
     Args:
-        manifest: Of the release.
-        rule: That was asked for.
+        manifest: Of the new release.
+        rule: The threshold rule as requested.
     """
     record = manifest.abstention
     unlimited = None if record is None or record.certified else refusals_remedy(record, manifest.data)
@@ -62,30 +58,32 @@ def unfit(manifest: Manifest, rule: ThresholdRule) -> CalibrateResult | None:
         from taugate.calibration.risk.cheapest import remedy  # needs the extra `calibration`
 
         ways = remedy(manifest.data.answerable, manifest.bootstrap.holdout, rule, manifest.policy.certificates)
-        refusals = "" if unlimited is None else f" Of refusals: {unlimited}"
-        said = f"{manifest.policy.guarantee} {ways}{refusals} The release keeps every result, and is not promoted."
-        return CalibrateResult(NO_CUT, said, "no cut")
+        refusals = "" if unlimited is None else f" Refusals: {unlimited}"
+        message = f"{manifest.policy.guarantee} {ways}{refusals} The release keeps every result and was not promoted."
+        return CalibrateResult(NO_CUT, message, "no cut")
     if unlimited is not None:
-        return CalibrateResult(NOT_PROMOTED, f"{unlimited} The release is written, but not promoted.", "abstention")
+        return CalibrateResult(NOT_PROMOTED, f"{unlimited} The release was written but not promoted.", "abstention")
     return None
 
 
 def report(decision: "PromotionDecision", say: Callable[[str], object]) -> int:
-    """Say for each clause whether it holds, and what to do; returns the exit code.
+    """Report for each clause whether it holds, and what to do next; returns the exit code.
 
     Args:
-        decision: Of the promotion.
-        say: Told one line at a time.
+        decision: The comparison.
+        say: Prints one line.
     """
     for line in _lines(decision):
         say(line)
     if decision.holds:
         return 0
-    failed = ", ".join(f'"{each.clause}" ({each.finding})' for each in decision.verdicts if each.finding != "holds")
+    failed = ", ".join(
+        f'"{verdict.clause}" ({verdict.finding})' for verdict in decision.verdicts if verdict.finding != "holds"
+    )
     say(
-        f"taugate: {decision.name}: not promoted, because the rule does not hold: {failed}. `taugate release diff "
-        f"{decision.name}` shows what changed; to promote it anyway, run `taugate release promote {decision.name}` "
-        "without a rule"
+        f"taugate: {decision.name}: not promoted, because the promotion rule does not hold: {failed}. "
+        f"`taugate release diff {decision.name}` shows what changed; to promote it anyway, run "
+        f"`taugate release promote {decision.name}` without a rule"
     )
     return NOT_PROMOTED
 
@@ -94,8 +92,8 @@ def as_json(rule: PromotionRule, ending: CalibrateResult) -> dict[str, Any]:
     """Return the object `promotion` of `taugate calibrate --json`.
 
     Args:
-        rule: That was asked for.
-        ending: How the calibration ended; without a decision something else was against it.
+        rule: As requested.
+        ending: How the calibration ended; without a decision, the release could not be promoted under any rule.
     """
     decision = ending.decision
     if decision is None:
@@ -110,18 +108,18 @@ def as_json(rule: PromotionRule, ending: CalibrateResult) -> dict[str, Any]:
 
 
 def _lines(decision: "PromotionDecision") -> list[str]:
-    """Return one line for each clause, after the warnings that limit its worth."""
-    found = [
+    """Return one line per clause, after its warnings."""
+    lines = [
         f"warning: {name} was calibrated with --holdout 0, so its figures come from the queries that chose its "
         "threshold"
         for name in decision.optimistic
     ]
     if decision.reason is not None:
-        found.append(f"promotion: {_REASONS[decision.reason]}")
+        lines.append(f"promotion: {_REASONS[decision.reason]}")
     for verdict in decision.verdicts:
-        found += [_widened(verdict)] if verdict.widened else []
-        found.append(_line(verdict))
-    return [*found, PROVISIONAL] if decision.promoted and decision.provisional else found
+        lines += [_widened(verdict)] if verdict.widened else []
+        lines.append(_line(verdict))
+    return [*lines, PROVISIONAL] if decision.promoted and decision.provisional else lines
 
 
 def _line(verdict: "ClauseVerdict") -> str:
@@ -136,20 +134,20 @@ def _line(verdict: "ClauseVerdict") -> str:
     )
     if verdict.statement == "document and query":
         line += "; so is the average query"
-    if verdict.least is not None:
-        line += f"; no difference below {fixed(verdict.least)} can be shown with these"
+    if verdict.detectable is not None:
+        line += f"; no difference below {fixed(verdict.detectable)} can be shown with these"
     if verdict.needed is not None:
-        line += f"; about {verdict.needed:,} queries like these would tell"
+        line += f"; about {verdict.needed:,} queries like these would show it"
     elif verdict.finding == "not shown" and verdict.test == "paired":
-        line += "; more queries like these would not tell"
+        line += "; more queries like these would not show it"
     return line
 
 
 def _limit(verdict: "ClauseVerdict") -> str:
     way = verdict.clause.way
-    if verdict.most >= 0:
-        return f"{way} by at most {fixed(verdict.most)}"
-    return f"{'higher' if way == 'lower' else 'lower'} by at least {fixed(-verdict.most)}"
+    if verdict.upper >= 0:
+        return f"{way} by at most {fixed(verdict.upper)}"
+    return f"{'higher' if way == 'lower' else 'lower'} by at least {fixed(-verdict.upper)}"
 
 
 def _widened(verdict: "ClauseVerdict") -> str:
@@ -168,13 +166,13 @@ def _clause(verdict: "ClauseVerdict") -> dict[str, Any]:
         "widened": verdict.widened,
         "current": verdict.current,
         "new": verdict.new,
-        "worse_by_at_most": verdict.most,
+        "worse_by_at_most": verdict.upper,
         "confidence": verdict.confidence,
         "finding": verdict.finding,
         "test": verdict.test,
         "unit": verdict.unit,
         "statement": verdict.statement,
-        "could_have_shown": verdict.least,
+        "could_have_shown": verdict.detectable,
         "queries_needed": verdict.needed,
         "queries": list(verdict.queries),
     }

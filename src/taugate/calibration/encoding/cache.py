@@ -1,6 +1,6 @@
 """A cache of embeddings on disk, so that a second calibration need not compute them again.
 
-Every vector depends on its text alone, so a run that finds some of them here gives the same bytes as one that does not.
+A vector depends on its text alone, so a run gives the same bytes with the cache as without it.
 """
 
 import platform
@@ -38,11 +38,11 @@ class CachedEmbedding:
 class EmbeddingCache:
     """Embeddings of one encoder, keyed by the SHA-256 of the text with its prompt.
 
-    SQLite: safe against kill -9 and against two calibrations at once. A cache that cannot be used is as good as none,
-    so its own failures never end a calibration; `failure` says what happened.
+    SQLite survives kill -9 and two calibrations at once. A failure of the cache never ends a calibration: the cache is
+    switched off, and `failure` says why.
 
-    Attributes:
-        path: Of the SQLite file.
+    Args:
+        path: The SQLite file.
         dimension: d, of the vectors.
     """
 
@@ -58,11 +58,11 @@ class EmbeddingCache:
 
     @classmethod
     def for_encoder(cls, encoder_sha256: str, dimension: int) -> Self:
-        """Open the cache of an encoder, by its digest and by what decides the last bits of what it computes.
+        """Open the cache of an encoder on this machine: the runtime and the processor decide the last bits of a vector.
 
         Args:
-            encoder_sha256: Digest of its files.
-            dimension: d, of its vectors.
+            encoder_sha256: Digest of the encoder's files.
+            dimension: d, length of its vectors.
         """
         machine = sha256(f"{version('onnxruntime')} {_processor()}".encode()).hexdigest()
         return cls(cache_folder() / "embeddings" / f"{encoder_sha256[:32]}-{machine[:12]}.sqlite", dimension)
@@ -73,8 +73,8 @@ class EmbeddingCache:
         return sha256(text.encode()).digest()
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, CachedEmbedding]:
-        """Look up `keys`; those that are not known are left out."""
-        found: dict[bytes, CachedEmbedding] = {}
+        """Look up `keys`; keys that are not in the cache are left out."""
+        embeddings: dict[bytes, CachedEmbedding] = {}
         try:
             for key in keys:
                 if self._database is None:
@@ -84,15 +84,15 @@ class EmbeddingCache:
                     continue
                 vector = np.frombuffer(row[1], dtype=np.float32)
                 if np.isfinite(vector).all():
-                    found[key] = CachedEmbedding(vector, bool(row[0]))
+                    embeddings[key] = CachedEmbedding(vector, bool(row[0]))
         except sqlite3.Error as error:
             self._give_up(str(error))
-        return found
+        return embeddings
 
     def put(self, embeddings: Mapping[bytes, CachedEmbedding]) -> None:
         """Add embeddings by key, in one transaction."""
         rows: Iterable[tuple[bytes, bool, bytes]] = (
-            (key, each.truncated, each.vector.tobytes()) for key, each in embeddings.items()
+            (key, embedding.truncated, embedding.vector.tobytes()) for key, embedding in embeddings.items()
         )
         try:
             if self._database:
@@ -107,7 +107,7 @@ class EmbeddingCache:
 
 
 def _processor() -> str:
-    """Return the processor's instructions: onnxruntime chooses its code, and so its order of sums, by them."""
+    """Return the processor's instruction sets, by which onnxruntime chooses its kernels and so the order of sums."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line for line in lines if line.startswith(("flags", "Features")))

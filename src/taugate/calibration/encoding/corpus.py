@@ -1,4 +1,4 @@
-"""Encode every text of a data set, and say what was cut off and what the cache saved."""
+"""Encode every text of a data set, counting truncated texts and texts found in the cache."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,10 +16,10 @@ from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder, Role
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 
-_BLOCK = 8192  # texts that are tokenized at once: how many are in memory
-_SAVE_SECONDS = 5.0  # between two writes to the cache: with the piece under way, what is lost when the job is stopped
-_PIECE_SECONDS = 2.0  # of one call of the encoder
-_FIRST_PIECE = 4096  # tokens, before anything is known about the encoder's speed
+_BLOCK = 8192  # texts tokenized at once, which limits those in memory
+_SAVE_SECONDS = 5.0  # between two writes to the cache; a stopped job loses this much work and the current piece
+_PIECE_SECONDS = 2.0  # duration of one call of the encoder
+_FIRST_PIECE = 4096  # tokens, before the encoder's speed has been measured
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Embeddings:
     Attributes:
         vectors: (n, d) float32.
         lengths: (n,) bytes of each text in UTF-8.
-        truncated: Texts longer than the encoder reads.
-        encoded: Texts that were not known yet.
+        truncated: Number of texts longer than the encoder reads.
+        encoded: Number of texts that were not in the cache.
     """
 
     vectors: Float32
@@ -42,16 +42,15 @@ class Embeddings:
 def encode(
     encoder: OnnxEncoder, texts: Iterable[str], total: int, role: Role, cache: EmbeddingCache, watch: Stopwatch
 ) -> Embeddings:
-    """Embed texts in order; one that occurs twice, or was embedded by an earlier run, is encoded once.
+    """Embed texts in order, encoding each distinct text once, and none that the cache has.
 
     Args:
-        encoder: That embeds.
-        texts: `total` of them.
-        total: How many.
+        encoder: The encoder.
+        texts: `total` texts.
+        total: Number of texts.
         role: Query or document.
-        cache: Of this encoder, to which finished vectors are added every few seconds.
-        watch: Stopwatch that shows the progress, and whose stage "encode" grows by the time spent in the encoder,
-            tokenizer included.
+        cache: The encoder's cache; finished vectors are added every few seconds.
+        watch: Shows the progress; its stage "encode" grows by the time spent in the encoder and the tokenizer.
     """
     vectors = np.empty((total, encoder.config.dimension), dtype=np.float32)
     lengths = np.zeros(total, dtype=np.int64)
@@ -63,26 +62,26 @@ def encode(
             block = list(islice(remaining, _BLOCK))
             lengths[start : start + len(block)] = [len(text.encode()) for text in block]
             keys = [cache.key(prompt + text) for text in block]
-            known = cache.get(keys)
-            new = {key: text for key, text in zip(keys, block, strict=True) if key not in known}
-            task.known += len(block) - len(new)
+            embeddings = cache.get(keys)
+            new = {key: text for key, text in zip(keys, block, strict=True) if key not in embeddings}
+            task.cached += len(block) - len(new)
             task.done += len(block) - len(new)
             for finished in _encode_in_pieces(encoder, new, role, watch, task):
                 cache.put(finished)
-                known |= finished
+                embeddings |= finished
             encoded += len(new)
-            truncated += sum(known[key].truncated for key in keys)
-            vectors[start : start + len(block)] = [known[key].vector for key in keys]
+            truncated += sum(embeddings[key].truncated for key in keys)
+            vectors[start : start + len(block)] = [embeddings[key].vector for key in keys]
     return Embeddings(vectors, lengths, truncated, encoded)
 
 
 def _encode_in_pieces(
     encoder: OnnxEncoder, texts: Mapping[bytes, str], role: Role, watch: Stopwatch, task: Task
 ) -> Iterator[dict[bytes, CachedEmbedding]]:
-    """Encode texts by key and yield, every few seconds, those that were finished since.
+    """Encode texts by key, and yield the finished ones every few seconds.
 
-    They are encoded shortest first, as the encoder would order them all, so that batches stay full; how many tokens
-    make a piece follows from the speed of the piece before.
+    Shortest first, the order in which the encoder would sort them all, so that batches are full. The number of tokens
+    in a piece follows from the speed of the previous piece.
     """
     began = saved = time.perf_counter()
     tokens = dict(zip(texts, encoder.tokenize([*texts.values()], role), strict=True))
@@ -114,7 +113,7 @@ def _advance(task: Task, texts: int) -> None:
 
 
 class Lengths(Protocol):
-    """Bytes of the text of N documents: an array, or something that is read by position like one."""
+    """Bytes of the texts of N documents: an array, or an object indexed by position like one."""
 
     def __getitem__(self, positions: NDArray[np.int64], /) -> NDArray[np.int64]:
         """Return the lengths at positions of any shape."""
@@ -126,12 +125,14 @@ class EncodedTexts:
     """Vectors of a data set, in its order.
 
     Attributes:
-        documents: (N, d), in memory or not, answerable: (n, d), unanswerable: (u, d) and off_topic: float32; off_topic
-            are questions that no document answers, none where the data set has unanswerable queries of its own.
+        documents: (N, d) float32, in memory or not.
+        answerable: (n, d) float32.
+        unanswerable: (u, d) float32.
+        off_topic: (o, d) float32, questions that no document answers; none if the data set has unanswerable queries.
         lengths: (N,) int64 bytes of each document's text, title included, by position.
-        truncated_documents: Longer than the encoder reads.
-        unjudged: (N', d) and generated: (g, d) float32, the queries beside those that were judged, None where they are
-            not asked for.
+        truncated_documents: Number of documents longer than the encoder reads.
+        unjudged: (N', d) float32, queries without judgements; None if not requested.
+        generated: (g, d) float32; None if not requested.
     """
 
     documents: CorpusVectors
@@ -146,7 +147,7 @@ class EncodedTexts:
 
 @dataclass(frozen=True)
 class EncodedDataset(EncodedTexts):
-    """The same with all vectors in memory.
+    """Vectors of a data set, all in memory.
 
     Attributes:
         documents: (N, d) float32.
@@ -163,26 +164,30 @@ def encode_dataset(
     cache: EmbeddingCache,
     say: Callable[[str], None],
     watch: Stopwatch,
-    of_documents: OnnxEncoder | None = None,
+    document_encoder: OnnxEncoder | None = None,
 ) -> EncodedDataset:
     """Encode documents and queries.
 
     Args:
         dataset: Documents and queries.
-        encoder: That embeds.
-        cache: Of this encoder.
-        say: Told one line of progress or warning at a time.
+        encoder: Encoder of the queries, and of the documents unless they have their own.
+        cache: Cache of `encoder`.
+        say: Prints one line of progress or a warning.
         watch: Stopwatch whose stage "encode" grows by the time spent in the encoder.
-        of_documents: That embeds the documents, where it is another one.
+        document_encoder: Encoder of the documents if it is another one.
     """
-    texts, by, known = (document.encoded_text for document in dataset.documents), encoder, cache
-    if of_documents is not None:
-        by, known = of_documents, EmbeddingCache.for_encoder(of_documents.sha256, of_documents.config.dimension)
-    documents = encode(by, texts, len(dataset.documents), "document", known, watch)
+    texts = (document.encoded_text for document in dataset.documents)
+    document_cache = cache
+    if document_encoder is None:
+        document_encoder = encoder
+    else:
+        document_cache = EmbeddingCache.for_encoder(document_encoder.sha256, document_encoder.config.dimension)
+    documents = encode(document_encoder, texts, len(dataset.documents), "document", document_cache, watch)
     queries = encode_queries(dataset, encoder, cache, watch)
+    reused = len(dataset.documents) - documents.encoded + queries.total - queries.encoded
     say(
-        f"encoded {documents.encoded} of {len(dataset.documents)} documents and {queries.encoded} of {queries.asked} "
-        "queries; the others were known already"
+        f"encoded {documents.encoded} of {len(dataset.documents)} documents and {queries.encoded} of {queries.total} "
+        f"queries, {reused} reused from the cache"
     )
     if cache.failure:
         say(f"warning: no embedding cache: {cache.failure}")
@@ -206,13 +211,13 @@ class EncodedQueries:
     """Vectors of the queries of a data set.
 
     Attributes:
-        answerable: As of EncodedDataset.
-        unanswerable: As of EncodedDataset.
-        off_topic: As of EncodedDataset.
-        unjudged: As of EncodedDataset.
-        generated: As of EncodedDataset.
-        asked: How many queries there are, off-topic ones left out.
-        encoded: Those of them that were not known yet.
+        answerable: As in EncodedTexts, like the next four.
+        unanswerable: (u, d).
+        off_topic: (o, d).
+        unjudged: (N', d) or None.
+        generated: (g, d) or None.
+        total: Number of queries without the off-topic ones.
+        encoded: Number of these that were not in the cache.
     """
 
     answerable: Float32
@@ -220,15 +225,11 @@ class EncodedQueries:
     off_topic: Float32
     unjudged: Float32 | None
     generated: Float32 | None
-    asked: int
+    total: int
     encoded: int
 
     def replace_in(self, encoded: Encoded) -> Encoded:
-        """Return the data set with these queries, and with its own documents.
-
-        Args:
-            encoded: The data set.
-        """
+        """Return the data set `encoded` with these queries in place of its own."""
         return replace(
             encoded,
             answerable=self.answerable,
@@ -240,23 +241,23 @@ class EncodedQueries:
 
 
 def encode_queries(dataset: Dataset, encoder: OnnxEncoder, cache: EmbeddingCache, watch: Stopwatch) -> EncodedQueries:
-    """Encode every query; the parameters are those of `encode_dataset`."""
-    labelled, others = dataset.answerable + dataset.unanswerable, dataset.others
+    """Encode every query; takes the parameters of `encode_dataset`."""
+    labelled, unlabelled = dataset.answerable + dataset.unanswerable, dataset.other_queries
     texts = [query.text for query in labelled]
-    if others is not None:
-        texts += [*others.unjudged, *(query.text for query in others.generated)]
+    if unlabelled is not None:
+        texts += [*unlabelled.unjudged, *(query.text for query in unlabelled.generated)]
     queries = encode(encoder, texts, len(texts), "query", cache, watch)
     off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache, watch)
     ends = np.cumsum(
-        [len(dataset.answerable), len(dataset.unanswerable), 0 if others is None else len(others.unjudged)]
+        [len(dataset.answerable), len(dataset.unanswerable), 0 if unlabelled is None else len(unlabelled.unjudged)]
     )
     answerable, unanswerable, unjudged, generated = np.split(queries.vectors, ends)
     return EncodedQueries(
         answerable,
         unanswerable,
         off_topic.vectors,
-        None if others is None else unjudged,
-        None if others is None else generated,
+        None if unlabelled is None else unjudged,
+        None if unlabelled is None else generated,
         len(texts),
         queries.encoded,
     )

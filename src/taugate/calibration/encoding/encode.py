@@ -1,4 +1,4 @@
-"""Encode a corpus into shards: here, or by workers of Ray; what was done before is not done again."""
+"""Encode a corpus into shards, in this process or by Ray workers; finished shards are not encoded again."""
 
 import tempfile
 from collections.abc import Generator, Sequence
@@ -30,11 +30,11 @@ from taugate.storage.places import Place, open_place
 
 @dataclass(frozen=True)
 class Workers:
-    """Who encodes.
+    """The processes that encode.
 
     Attributes:
-        count: Processes of Ray, each on one thread; None for this process alone, on all of its processors.
-        address: Of a Ray cluster; None for one of this machine.
+        count: Number of Ray processes, each with one thread; None for this process alone, on all its processors.
+        address: Address of a Ray cluster; None for a cluster on this machine.
     """
 
     count: int | None = None
@@ -44,15 +44,16 @@ class Workers:
         if self.count is not None and self.count < 1:
             raise InputError(f"--workers {self.count}: give 1 or more, or leave it out to encode in this process")
         if self.address is not None and self.count is None:
-            raise InputError("--ray-address: say with --workers how many processes encode on the cluster")
+            raise InputError("--ray-address: give --workers too, the number of processes that encode on the cluster")
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """An encoding that is finished.
+    """A finished encoding.
 
     Attributes:
-        encoded: How many of its shards this run has encoded.
+        record: Its shards.
+        encoded: Number of shards that this run encoded.
     """
 
     record: EncodingRecord
@@ -62,30 +63,30 @@ class Encoded:
 def encode_corpus(
     data: str, location: str, encoder: str, workers: Workers, watch: Stopwatch, shard_rows: int = SHARD_ROWS
 ) -> Encoded:
-    """Encode the documents of a data set.
+    """Encode the documents of a data set. After an error, finished shards are kept.
 
     Args:
         data: A folder or a URL.
-        location: Folder or URL of the encoding; one that was interrupted there is continued.
-        encoder: Name or path.
-        workers: Who encodes.
-        watch: Stopwatch that shows the progress.
-        shard_rows: Documents a shard.
+        location: Folder or URL of the encoding; an interrupted one is resumed.
+        encoder: Name or path of the model.
+        workers: The processes that encode.
+        watch: Shows the progress.
+        shard_rows: Documents per shard.
 
     Raises:
-        InputError: ; shards that are finished stay.
-        EncoderError: ; shards that are finished stay.
-        StoreError: ; shards that are finished stay.
-        OSError: ; shards that are finished stay.
+        InputError: If the data set is invalid, or `location` holds vectors of another corpus or encoder.
+        EncoderError: If the encoder cannot be loaded.
+        StoreError: If object storage fails.
+        OSError: If a file cannot be read or written.
     """
     place = open_place(location)
-    known = read_record(place)
+    existing = read_record(place)
     with tempfile.TemporaryDirectory(prefix="taugate-") as name:
         spool = Path(name)
         with watch.stage("export"):
             loaded = OnnxEncoder.load(document_encoder(encoder) or exported_encoder(encoder))
-        if known is not None and known.encoder != loaded.sha256:
-            raise InputError(f"{location}: holds vectors of another encoder; name another place, or that encoder")
+        if existing is not None and existing.encoder != loaded.sha256:
+            raise InputError(f"{location}: holds vectors of another encoder; give another location, or that encoder")
         with watch.stage("read"), local_corpus(data) as corpus:
             spool_corpus(corpus, spool)
         return encode_spool(spool, location, loaded, workers, watch, shard_rows)
@@ -99,24 +100,20 @@ def encode_spool(
     watch: Stopwatch,
     shard_rows: int = SHARD_ROWS,
 ) -> Encoded:
-    """Encode documents that are spooled already.
-
-    Args:
-        spool: As DocumentWriter wrote it. The rest as `encode_corpus`.
-    """
+    """Encode the documents in `spool`, as DocumentWriter wrote it; otherwise like `encode_corpus`."""
     place = open_place(location)
-    known = read_record(place)
+    existing = read_record(place)
     shards = list(corpus_shards(spool, encoder.sha256, shard_rows))
-    if known is not None:
-        _check_same(location, known, shards)
-        with watch.task("checking what is there"):
-            if not _remove_damaged(place, known):
-                return Encoded(known, 0)
+    if existing is not None:
+        _check_same(location, existing, shards)
+        with watch.task("checking the existing shards"):
+            if not _remove_damaged(place, existing):
+                return Encoded(existing, 0)
     records: dict[int, ShardRecord] = {}
     encoded = 0
-    work = Work.here(location, encoder, spool)
+    work = Work.on_this_machine(location, encoder, spool)
     with (
-        watch.task("encoding documents", sum(each.rows for each in shards)) as task,
+        watch.task("encoding documents", sum(shard.rows for shard in shards)) as task,
         closing(_encode(work, encoder, shards, workers, watch, task)) as finished,
     ):
         for number, record, new in finished:
@@ -129,14 +126,14 @@ def encode_spool(
 def _encode(
     work: Work, encoder: OnnxEncoder, shards: Sequence[CorpusShard], workers: Workers, watch: Stopwatch, task: Task
 ) -> Generator[tuple[int, ShardRecord, bool], None, None]:
-    """Yield number, record and whether it was encoded of each shard, and count what is done of the task."""
+    """Yield each shard's number, its record, and whether it was encoded now; advances the task."""
     if workers.count is None:
         worker = Worker(work, encoder)
         for number, shard in enumerate(shards):
             before = task.done
             record, new = worker.encode(shard, partial(_advance, task))
             task.done = before + shard.rows
-            task.known += 0 if new else shard.rows
+            task.cached += 0 if new else shard.rows
             yield number, record, new
         return
     from taugate.calibration.encoding.ray_workers import encode_with_ray  # the extra `ray`
@@ -144,37 +141,37 @@ def _encode(
     place, waiting = open_place(work.location), []
     if workers.address is not None:
         waiting = [shard for shard in shards if place.size(shard.name) is None]
-        with watch.task("handing out documents", sum(each.rows for each in waiting)) as handing:
-            work = work.shared(waiting, partial(_advance, handing))
+        with watch.task("copying documents for the workers", sum(shard.rows for shard in waiting)) as copying:
+            work = work.shared(waiting, partial(_advance, copying))
     with closing(encode_with_ray(work, shards, workers.count, workers.address)) as finished:
         for number, record, new in finished:
             task.done += record.rows
-            task.known += 0 if new else record.rows
+            task.cached += 0 if new else record.rows
             yield number, record, new
     if workers.address is not None:
-        work.forget(waiting)
+        work.remove_shared(waiting)
 
 
 def _advance(task: Task, documents: int) -> None:
     task.done += documents
 
 
-def _check_same(location: str, known: EncodingRecord, shards: Sequence[CorpusShard]) -> None:
-    """Raise InputError where an encoding that is there is not that of this corpus: others may be reading it."""
-    if [each.key for each in known.shards] != [each.key for each in shards]:
-        raise InputError(f"{location}: holds the vectors of another corpus or shard size; name another place")
+def _check_same(location: str, existing: EncodingRecord, shards: Sequence[CorpusShard]) -> None:
+    """Raise InputError if the existing encoding is of another corpus; other processes may be reading it."""
+    if [shard.key for shard in existing.shards] != [shard.key for shard in shards]:
+        raise InputError(f"{location}: holds the vectors of another corpus or shard size; give another location")
 
 
-def _remove_damaged(place: Place, known: EncodingRecord) -> int:
-    """Remove the shards that are not what the record says, and return how many are damaged or missing."""
-    wrong = 0
-    for shard in known.shards:
+def _remove_damaged(place: Place, existing: EncodingRecord) -> int:
+    """Remove the shards that differ from the record; returns the number of damaged or missing shards."""
+    damaged = 0
+    for shard in existing.shards:
         name = shard_name(shard.key)
         try:
-            _, digest = place.download(name, None, shard_bytes(shard.rows, known.dimension))
+            _, digest = place.download(name, None, shard_bytes(shard.rows, existing.dimension))
         except FileNotFoundError:
             digest = ""
         if digest != shard.sha256:
             place.remove(name)
-            wrong += 1
-    return wrong
+            damaged += 1
+    return damaged

@@ -1,4 +1,4 @@
-"""Whether an encoder suits the texts: what it cannot read or cuts off, and the similarity that it was trained for."""
+"""Whether an encoder suits the texts: words it cannot read, texts it truncates, the similarity it was trained for."""
 
 import json
 import re
@@ -17,46 +17,46 @@ from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.layout import MANIFEST
 from taugate.retrieval.release.records import EncoderFitRecord, TrainedSimilarity
 
-# Documents that are looked at, spread evenly over the corpus: all of a small one. Tokenizing so many of 256 tokens
-# takes two seconds, and a share is known to ±.014 (95 %).
+# Documents examined, spread evenly over the corpus; all of a small one. Tokenizing this many of 256 tokens takes two
+# seconds, and gives a share to ±.014 (95 %).
 _MAX_DOCUMENTS = 5000
 _BLOCK = 512
 _NAMES: dict[str, TrainedSimilarity] = {"dot": "dot", "euclidean": "euclidean", "manhattan": "manhattan"}
-# Models for the dot product that were published before sentence-transformers wrote the similarity down.
+# Models for the dot product that were published before sentence-transformers recorded the similarity.
 _NAMED_FOR_DOT = re.compile(r"(?:^|[-_/])(?:dot|contriever|tas-b)(?:[-_/]|$)", re.IGNORECASE)
 
 
 def encoder_fit(
-    dataset: Dataset, of_documents: OnnxEncoder, of_queries: OnnxEncoder, trained: TrainedSimilarity | None
+    dataset: Dataset, document_encoder: OnnxEncoder, query_encoder: OnnxEncoder, trained: TrainedSimilarity | None
 ) -> EncoderFitRecord | None:
-    """Return what is wrong between an encoder and the texts of a data set; None if nothing is.
+    """Measure how an encoder misfits the texts of a data set; None if it fits.
 
     Args:
         dataset: Documents and queries.
-        of_documents: The encoder of each, mostly the same.
-        of_queries: The encoder of each, mostly the same.
-        trained: The similarity that it was trained for, None for cosine.
+        document_encoder: Usually the same as `query_encoder`.
+        query_encoder: Encoder of the queries.
+        trained: The similarity that the encoder was trained for, None for cosine.
     """
-    looked_at, unreadable, indistinct = _documents(dataset.documents, of_documents)
+    examined, unreadable, indistinct = _documents(dataset.documents, document_encoder)
     queries = [query.text for query in dataset.answerable + dataset.unanswerable]
-    tokens = of_queries.tokenize(queries, "query")
+    tokens = query_encoder.tokenize(queries, "query")
     record = EncoderFitRecord(
-        documents=looked_at,
+        documents=examined,
         unreadable_documents=unreadable,
         indistinct_documents=indistinct,
         queries=len(queries),
-        truncated_queries=sum(each.truncated for each in tokens),
-        unreadable_queries=sum(each.unreadable for each in tokens),
+        truncated_queries=sum(text_tokens.truncated for text_tokens in tokens),
+        unreadable_queries=sum(text_tokens.unreadable for text_tokens in tokens),
         trained_similarity=trained,
     )
     return record if record.is_notable else None
 
 
 def _documents(documents: Documents, encoder: OnnxEncoder) -> tuple[int, int, int]:
-    """Count the documents that are looked at, that are unreadable, and that get the vector of another text."""
+    """Count the documents examined, the unreadable ones, and those with the vector of another text."""
     positions = np.unique(np.linspace(0, len(documents) - 1, min(len(documents), _MAX_DOCUMENTS)).astype(np.int64))
     unreadable = 0
-    alike: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)  # texts that are not read whole, by their tokens
+    alike: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)  # texts with unknown words, by their tokens
     for first in range(0, len(positions), _BLOCK):
         texts = [documents[position].encoded_text for position in positions[first : first + _BLOCK].tolist()]
         for text, tokens in zip(texts, encoder.tokenize(texts, "document"), strict=True):
@@ -68,13 +68,12 @@ def _documents(documents: Documents, encoder: OnnxEncoder) -> tuple[int, int, in
 
 
 def trained_similarity(name_or_path: str) -> TrainedSimilarity | None:
-    """Return the similarity that an encoder was trained for, None if cosine does the same or nothing is known.
+    """Return the similarity that an encoder was trained for; None if cosine is equivalent or the similarity is unknown.
 
-    An encoder whose last module normalizes has vectors of one length, for which every similarity gives the order of the
-    cosine.
+    If the last module normalizes, all vectors have one length, and every similarity ranks like the cosine.
 
     Args:
-        name_or_path: Of a sentence-transformers model, or of the encoder in a release, whose manifest says it.
+        name_or_path: A sentence-transformers model, or the encoder folder of a release, whose manifest records it.
     """
     path = Path(name_or_path)
     with suppress(OSError, ValueError, LookupError, TypeError):
@@ -89,49 +88,49 @@ def trained_similarity(name_or_path: str) -> TrainedSimilarity | None:
         written = json.loads(config.read_bytes()).get("similarity_fn_name") if config.is_file() else None
         if written is None and _NAMED_FOR_DOT.search(name_or_path):
             return "dot"
-        return next((each for name, each in _NAMES.items() if str(written).startswith(name)), None)
+        return next((similarity for name, similarity in _NAMES.items() if str(written).startswith(name)), None)
     return None
 
 
 def encoder_fit_warnings(record: EncoderFitRecord | None, encoder: str, window: int) -> list[str]:
-    """Return one sentence for each thing to put right; none for None.
+    """Return one sentence per problem; none if the record is None.
 
     Args:
-        record: Of the release.
-        encoder: Its name.
-        window: Tokens that it reads of a query.
+        record: From the release.
+        encoder: Name of the encoder.
+        window: Number of tokens that it reads of a query.
     """
     if record is None:
         return []
-    found = []
+    warnings = []
     if (trained := record.trained_similarity) is not None:
         words = "the dot product" if trained == "dot" else f"{trained} distance"
-        found.append(
-            f"the encoder {encoder} was trained for {words} and does not normalize its vectors, and Taugate compares "
-            "by cosine, which leaves their lengths out; compare its accuracy with that of an encoder for cosine"
+        warnings.append(
+            f"the encoder {encoder} was trained for {words} and does not normalize its vectors, but Taugate compares "
+            "by cosine, which ignores their lengths; compare its accuracy with that of an encoder trained for cosine"
         )
     if record.unreadable_documents:
-        found.append(
+        warnings.append(
             f"the encoder cannot read {_of(record.unreadable_documents, record.documents, 'documents')}: most of their "
             "text is unknown tokens, so their similarities mean nothing; choose an encoder for their language"
         )
     if record.indistinct_documents:
-        found.append(
+        warnings.append(
             f"{_of(record.indistinct_documents, record.documents, 'documents')} have the same vector as another text, "
-            "as they differ only in words that the encoder does not know; choose an encoder for their language"
+            "because they differ only in words that the encoder does not know; choose an encoder for their language"
         )
     if record.unreadable_queries:
-        found.append(
+        warnings.append(
             f"the encoder cannot read {_of(record.unreadable_queries, record.queries, 'labelled queries')}: most of "
             "their text is unknown tokens; the service refuses such queries as `unreadable`"
         )
     if record.truncated_queries:
-        found.append(
+        warnings.append(
             f"{_of(record.truncated_queries, record.queries, 'labelled queries')} are longer than the encoder's "
-            f"{window:,} tokens, and what comes after is not read; replies to such queries say `truncated`"
+            f"{window:,} tokens; the rest of the query is ignored, and the reply says `truncated`"
         )
-    return found
+    return warnings
 
 
-def _of(part: int, whole: int, what: str) -> str:
-    return f"{part:,} of {whole:,} {what} ({percent(part / whole)})"
+def _of(part: int, total: int, what: str) -> str:
+    return f"{part:,} of {total:,} {what} ({percent(part / total)})"

@@ -1,10 +1,10 @@
-"""Encode a data set whose documents' vectors never are in memory all at once: they are on disk, shard by shard."""
+"""Encode a data set with the documents' vectors on disk, shard by shard, never all in memory."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.changes import KnownVectors
+from taugate.calibration.encoding.changes import ReusableVectors
 from taugate.calibration.encoding.corpus import EncodedTexts, encode_queries
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.encoding.shards import SHARD_ROWS, ShardRecord, corpus_shards, write_record, write_shard
@@ -18,37 +18,37 @@ from taugate.storage.places import open_place
 _ENCODED = "encoded"  # folder in the spool
 
 
-def encode_in_shards(  # noqa: PLR0913, PLR0917 (what there is, and where)
+def encode_in_shards(  # noqa: PLR0913, PLR0917 (the data set, and the folders to read and write)
     dataset: Dataset,
     encoders: Encoders,
     embeddings: str | None,
     spool: Path,
     say: Callable[[str], None],
     watch: Stopwatch,
-    known: KnownVectors | None = None,
+    reusable: ReusableVectors | None = None,
 ) -> tuple[EncodedTexts, ShardedVectors]:
-    """Encode documents to a folder of the spool, or read them where they were encoded, and encode the queries.
+    """Encode documents into a folder of the spool, or open vectors that `taugate encode` wrote, and encode the queries.
 
     Args:
         dataset: Documents and queries.
-        encoders: That embed.
-        embeddings: Where `taugate encode` has written the vectors of these documents, a folder or a URL, None where
-            they are encoded here.
+        encoders: Encoders of queries and documents.
+        embeddings: Folder or URL that `taugate encode` wrote; None to encode the documents now.
         spool: Folder with the texts, which has to outlive the result.
-        say: Told one line of progress or warning at a time.
+        say: Prints one line of progress or a warning.
         watch: Stopwatch whose stage "encode" grows.
-        known: Vectors of documents that are not encoded here again, None for none.
+        reusable: Vectors of documents that need not be encoded again.
 
     Returns:
         The data set, and the vectors of its documents.
 
     Raises:
-        InputError: Where the embeddings are of other documents or of another encoder, and EncoderError.
+        InputError: If the embeddings are of other documents or of another encoder.
+        EncoderError: If the encoder fails.
     """
     folder = spool / _ENCODED
     with watch.stage("encode"):
         if embeddings is None:
-            vectors = _encoded(encoders.documents, spool, folder, len(dataset.documents), watch, known)
+            vectors = _encoded(encoders.documents, spool, folder, len(dataset.documents), watch, reusable)
         else:
             folder.mkdir()
             vectors = ShardedVectors.open(embeddings, encoders.documents.sha256, folder)
@@ -57,10 +57,10 @@ def encode_in_shards(  # noqa: PLR0913, PLR0917 (what there is, and where)
     cache = EmbeddingCache.for_encoder(encoders.queries.sha256, encoders.queries.config.dimension)
     queries = encode_queries(dataset, encoders.queries, cache, watch)
     count = len(dataset.documents)
-    source = f"encoded {count if known is None else count - len(known)} of"
+    source = f"encoded {count if reusable is None else count - len(reusable)} of"
     if embeddings is not None:
-        source = f"read the vectors of {embeddings} for"
-    say(f"{source} {count} documents, and encoded {queries.encoded} of {queries.asked} queries")
+        source = f"read the vectors in {embeddings} for"
+    say(f"{source} {count} documents and encoded {queries.encoded} of {queries.total} queries")
     if cache.failure:
         say(f"warning: no embedding cache: {cache.failure}")
     encoded = EncodedTexts(
@@ -77,7 +77,12 @@ def encode_in_shards(  # noqa: PLR0913, PLR0917 (what there is, and where)
 
 
 def _encoded(
-    encoder: OnnxEncoder, spool: Path, folder: Path, total: int, watch: Stopwatch, known: KnownVectors | None = None
+    encoder: OnnxEncoder,
+    spool: Path,
+    folder: Path,
+    total: int,
+    watch: Stopwatch,
+    reusable: ReusableVectors | None = None,
 ) -> ShardedVectors:
     place = open_place(str(folder))
     records: list[ShardRecord] = []
@@ -87,9 +92,9 @@ def _encoded(
             task.done += count
 
         for number, shard in enumerate(corpus_shards(spool, encoder.sha256)):
-            there = None if known is None else known.rows(number * SHARD_ROWS, shard.rows)
-            if there is not None:
-                task.known += len(there.places)
-                advance(len(there.places))
-            records.append(write_shard(place, shard, encoder, texts.read(shard.size), advance, there))
+            reusable_rows = None if reusable is None else reusable.rows(number * SHARD_ROWS, shard.rows)
+            if reusable_rows is not None:
+                task.cached += len(reusable_rows.places)
+                advance(len(reusable_rows.places))
+            records.append(write_shard(place, shard, encoder, texts.read(shard.size), advance, reusable_rows))
     return ShardedVectors(folder, write_record(place, encoder, records))

@@ -1,4 +1,4 @@
-"""Workers of Ray Data: actors that encode shards in processes of their own, on this machine or on a cluster.
+"""Ray Data workers: actors that encode shards in their own processes, on this machine or on a cluster.
 
 The only file that imports Ray (extra `ray`).
 """
@@ -21,24 +21,25 @@ from taugate.calibration.encoding.work import Work, Worker
 from taugate.errors import InputError, TaugateError
 from taugate.storage.folders import staging_folder
 
-# Ray reads these when it is imported, here and in its processes: it installs nothing, and writes no lines of its own to
-# the terminal, as its errors come as exceptions, too. taugate.telemetry keeps it from reporting.
+# Ray reads these at import, here and in its processes. It then installs nothing and prints nothing to the terminal; its
+# errors arrive as exceptions anyway. taugate.telemetry keeps it from reporting.
 _QUIET = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "PYTHONWARNINGS": "ignore",
 }
-_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # the name hides it: every server listens on 127.0.0.1 alone
-_STORE_BYTES = 80 << 20  # Ray's least is 75 MiB; only descriptions of shards pass through it
-_RETRIES = 5  # of a shard whose worker died: what dies so often dies of the shard, or of too little memory
-_MAX_TEMPORARY = 24  # characters: Ray puts Unix sockets below, whose paths have 107 at most
+_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # despite its name: every server listens on 127.0.0.1 only
+_STORE_BYTES = 80 << 20  # Ray's minimum is 75 MiB; only descriptions of shards pass through the store
+_RETRIES = 5  # of a shard whose worker died; after that the shard itself, or too little memory, is the cause
+_MAX_TEMPORARY = 24  # characters: Ray creates Unix sockets below, whose paths have at most 107
 
 
 class _Actor:
-    """A worker in a process of Ray's. Errors travel as values: Ray would wrap them, and try again.
+    """A worker in a Ray process. Errors are returned as values, since Ray would wrap exceptions and retry.
 
-    Attributes:
-        home: The user's home folder, as Ray was started in another one; None on a cluster.
+    Args:
+        work: The job.
+        home: The user's home folder, because Ray was started in another one; None on a cluster.
     """
 
     def __init__(self, work: Work, home: str | None) -> None:
@@ -57,22 +58,22 @@ class _Actor:
 def encode_with_ray(
     work: Work, shards: Sequence[CorpusShard], workers: int, address: str | None
 ) -> Generator[tuple[int, ShardRecord, bool], None, None]:
-    """Yield number, record and whether it had to be encoded of each shard, in the order in which they are done.
+    """Yield each shard's number, its record, and whether it was encoded now, in the order in which they finish.
 
     Args:
-        work: What is encoded; for a cluster, what `Work.shared` returned.
-        shards: Of the corpus.
-        workers: Processes, each with one thread.
-        address: Of a cluster; None for a cluster of this machine alone, which ends with the iteration.
+        work: The job; for a cluster, the result of `Work.shared`.
+        shards: Shards of the corpus.
+        workers: Number of processes, each with one thread.
+        address: Address of a cluster; None for a cluster on this machine, which stops at the end of the iteration.
 
     Raises:
-        TaugateError: , the first of a worker, and InputError where Ray or the workers fail.
-        OSError: , the first of a worker, and InputError where Ray or the workers fail.
+        TaugateError: The first error of a worker; InputError if Ray fails.
+        OSError: The first error of a worker.
     """
     rows = [{"number": number} | asdict(shard) for number, shard in enumerate(shards)]
     with _cluster(workers, address) as ray:
         try:
-            # a block is what is handed to a worker at a time: one shard
+            # Ray hands a worker one block at a time, so a block is one shard.
             encoded = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
                 _Actor,
                 fn_constructor_args=[work, _home() if address is None else None],
@@ -86,35 +87,35 @@ def encode_with_ray(
                 yield row["number"], ShardRecord.model_validate_json(row["record"]), row["encoded"]
         except ray.exceptions.RayError as error:
             raise InputError(
-                f"a worker of Ray failed ({_reason(error)}); where memory is short, give fewer --workers; what is "
-                "encoded stays"
+                f"a Ray worker failed ({_reason(error)}); if memory is short, give fewer --workers; finished shards "
+                "are kept"
             ) from error
 
 
 @contextmanager
 def _cluster(workers: int, address: str | None) -> Iterator[Any]:
-    """Connect to a cluster, or start one of this machine that ends with the `with` block; yields Ray itself."""
+    """Connect to a cluster, or start one on this machine that stops with the `with` block; yields the module ray."""
     os.environ.update(_QUIET | (_LOOPBACK if address is None else {}))
     if address is None:
-        os.environ.setdefault("RAY_AUTH_MODE", "token")  # other users of this machine could run code as this one
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # else other users of the machine could run code as this user
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     try:
         import ray
         import ray.data
     except ModuleNotFoundError as error:
         raise InputError(
-            f"{error.name} is not installed, and --workers needs it: pip install 'taugate[ray]', or leave --workers out"
+            f"{error.name} is not installed; --workers needs it: pip install 'taugate[ray]', or leave out --workers"
         ) from error
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     temporary = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _MAX_TEMPORARY else "/tmp"  # noqa: S108
     with ExitStack() as ending:
         scratch = ending.enter_context(staging_folder(Path(temporary), "taugate-ray-"))
-        # Ray prints there when a worker dies, and until it has ended; what the command prints is for programs.
-        nowhere = ending.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
-        ending.enter_context(redirect_stdout(nowhere))
+        # Ray prints to stdout when a worker dies and while it shuts down; the command's stdout is for programs.
+        devnull = ending.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+        ending.enter_context(redirect_stdout(devnull))
         ending.callback(ray.shutdown)
         _start(ray, workers, address, scratch)
-        for number, handler in handlers.items():  # Ray's own would end the process without a word
+        for number, handler in handlers.items():  # Ray's handlers would end the process silently
             signal.signal(number, handler)
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = context.print_on_execution_start = False
@@ -128,7 +129,7 @@ def _cluster(workers: int, address: str | None) -> Iterator[Any]:
 def _start(ray: Any, workers: int, address: str | None, scratch: Path) -> None:  # noqa: ANN401 (a module)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "critical"}
     try:
-        with _no_stderr():  # Ray's C++ writes there that it will be quiet
+        with _no_stderr():  # Ray's C++ code writes to it
             if address is not None:
                 ray.init(address, **quiet)
                 return
@@ -144,19 +145,16 @@ def _start(ray: Any, workers: int, address: str | None, scratch: Path) -> None: 
                     **quiet,
                 )
     except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
-        where = "a cluster of this machine" if address is None else f"--ray-address {address}"
-        raise InputError(f"{where}: Ray does not start or does not answer ({_reason(error)})") from error
+        cluster = "a cluster on this machine" if address is None else f"--ray-address {address}"
+        raise InputError(f"{cluster}: Ray does not start or does not respond ({_reason(error)})") from error
 
 
 @contextmanager
 def _own_home(folder: Path) -> Iterator[None]:
-    """Let the processes that Ray starts in this block have a home folder that says which cloud they are in: none.
+    """Start Ray's processes with `folder` as their home, with a file saying that they run in no cloud.
 
-    Even if its reports are off, and without a dashboard, Ray asks the metadata services of three clouds, unless this
-    file of its cluster launcher says what they would.
-
-    Args:
-        folder: Becomes the home.
+    Even with reports and dashboard off, Ray queries the metadata services of three clouds unless it finds this file of
+    its cluster launcher.
     """
     (folder / "ray_bootstrap_config.yaml").write_text("{}\n", encoding="utf-8")
     home = os.environ.get("HOME")
@@ -180,19 +178,19 @@ def _set_home(home: str | None) -> None:
 
 @contextmanager
 def _no_stderr() -> Iterator[None]:
-    """Send what is written to file descriptor 2 nowhere."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    """Discard everything written to file descriptor 2."""
+    saved, devnull = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, 2)
+        os.dup2(devnull, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(devnull)
 
 
 def _error(name: str, message: str) -> Exception:
-    """Return the error that a worker has met, as this process would have met it."""
+    """Return a worker's error as an exception of the same class."""
     kind = getattr(errors, name, None)
     return kind(message) if isinstance(kind, type) else OSError(message)
 

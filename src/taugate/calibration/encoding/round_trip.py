@@ -1,4 +1,4 @@
-"""Search for a query, and see whether it finds the document that it was made from."""
+"""Check whether generated queries retrieve the passages they were made from."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,41 +13,41 @@ from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.flat import FlatIndex
 
 
-def found_again(
+def check_round_trips(
     corpus: Path, passages: int, queries: Sequence[tuple[str, str]], encoder: str, k: int, watch: Stopwatch
 ) -> list[bool]:
-    """Search for each query by exact search, as a calibration does, and look for its own passage among the first K.
+    """Search exactly for each query, and check whether its source passage is among the first K.
 
-    The whole corpus is encoded. Its vectors are kept in the cache, where a calibration finds them again.
+    The whole corpus is encoded; its vectors go to the cache, so a later calibration reuses them.
 
     Args:
         corpus: Path of corpus.jsonl.
-        passages: How many it holds.
-        queries: Text of each, and the id of the passage that it was made from.
-        encoder: Name of a model, or its path.
-        k: K, how many passages a search returns.
-        watch: That shows the progress.
+        passages: Number of passages in the corpus.
+        queries: Text of each query, and the id of its source passage.
+        encoder: Name or path of a model.
+        k: K, number of passages that a search returns.
+        watch: Shows the progress.
 
     Returns:
-        Whether each query found its passage.
+        For each query, whether it retrieves its source passage.
 
     Raises:
-        EncoderError: .
-        InputError: .
-        LineError: .
+        EncoderError: If the encoder cannot be loaded.
+        InputError: If the corpus cannot be read.
+        LineError: If a line of the corpus is invalid.
     """
     with watch.task("preparing the encoder"):
         loaded = Encoders.load(encoder)
     ids = CorpusIds()
     texts = (document.encoded_text for document in read_corpus(corpus, ids))
     documents = encode(loaded.documents, texts, passages, "document", _cache_of(loaded.documents), watch)
-    asked = encode(
+    query_vectors = encode(
         loaded.queries, [text for text, _ in queries], len(queries), "query", _cache_of(loaded.queries), watch
     )
     with watch.task("searching for each query"):
-        top = FlatIndex.build(documents.vectors).search(asked.vectors, k)
-    wanted = [ids.passages[passage] for _, passage in queries]
-    return [position in row for position, row in zip(wanted, top.positions, strict=True)]
+        top = FlatIndex.build(documents.vectors).search(query_vectors.vectors, k)
+    sources = [ids.passages[passage] for _, passage in queries]
+    return [position in row for position, row in zip(sources, top.positions, strict=True)]
 
 
 def _cache_of(encoder: OnnxEncoder) -> EmbeddingCache:

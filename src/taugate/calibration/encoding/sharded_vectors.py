@@ -1,4 +1,4 @@
-"""The vectors of an encoded corpus, read from its shards: never all of them in memory."""
+"""The vectors of an encoded corpus, read from its shards, never all in memory."""
 
 import itertools
 import os
@@ -24,8 +24,9 @@ from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.places import Folder, Place, open_place
 
-# Reading one row takes 2 µs, and a whole shard as long as some 500 rows (a page cache that is warm).
-_WHOLE = 1 / 16
+# Share of a shard's rows above which the whole shard is read: with a warm page cache, reading one row takes 2 µs, and
+# a whole shard as long as some 500 rows.
+_MAX_SHARE_BY_ROW = 1 / 16
 _DTYPES: dict[str, tuple[str, np.dtype[Any]]] = {
     "vectors": ("F32", np.dtype("<f4")),
     "lengths": ("I64", np.dtype("<i8")),
@@ -33,14 +34,14 @@ _DTYPES: dict[str, tuple[str, np.dtype[Any]]] = {
 }
 
 
-class Column:
+class ShardedColumn:
     """One array of all shards, joined along its first axis and read by position.
 
-    Attributes:
-        folder: With the shards.
-        record: That lists them.
-        name: Of the array.
-        width: Of a row; (N,) where it is 0.
+    Args:
+        folder: Folder with the shards.
+        record: List of the shards.
+        name: Name of the array.
+        width: Width of a row; 0 for an array of shape (N,).
     """
 
     def __init__(self, folder: Path, record: EncodingRecord, name: str, width: int = 0) -> None:
@@ -55,13 +56,13 @@ class Column:
         if len(flat) and not 0 <= flat.min() <= flat.max() < self.shape[0]:
             raise IndexError(f"a position outside 0…{self.shape[0] - 1}")
         rows, inverse = np.unique(flat, return_inverse=True)
-        found = np.empty((len(rows), *self._row), dtype=self._dtype)
+        values = np.empty((len(rows), *self._row), dtype=self._dtype)
         shards = rows // self._record.shard_rows
         edges = [0, *np.flatnonzero(np.diff(shards)) + 1, len(rows)]
         for start, stop in itertools.pairwise(edges if len(rows) else []):
             number = int(shards[start])
-            found[start:stop] = self._read(number, rows[start:stop] - number * self._record.shard_rows)
-        return found[inverse.ravel()].reshape(*np.shape(positions), *self._row)
+            values[start:stop] = self._read(number, rows[start:stop] - number * self._record.shard_rows)
+        return values[inverse.ravel()].reshape(*np.shape(positions), *self._row)
 
     def blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield the position of the first row of each shard, and its rows, shard by shard."""
@@ -69,17 +70,18 @@ class Column:
             yield number * self._record.shard_rows, self._read(number, None)
 
     def _read(self, number: int, rows: NDArray[np.int64] | None) -> NDArray[Any]:
-        """Return rows of one shard: few one by one, many by reading all of them.
+        """Return rows of one shard: a small share row by row, a larger share by reading the whole shard.
 
         Args:
-            rows: Ascending and distinct; None for all, which are read-only then, so that no copy of them is needed.
+            number: Number of the shard.
+            rows: Ascending and distinct; None for all rows, as a read-only array that needs no copy.
         """
         shard = self._record.shards[number]
         size = self._dtype.itemsize * int(np.prod(self._row, dtype=np.int64))
         descriptor = os.open(self._folder / shard_name(shard.key), os.O_RDONLY | os.O_CLOEXEC)
         try:
             start = _start(descriptor, shard, self._name, self._row)
-            if rows is None or len(rows) > _WHOLE * shard.rows:
+            if rows is None or len(rows) > _MAX_SHARE_BY_ROW * shard.rows:
                 content = np.frombuffer(_pread(descriptor, start, shard.rows * size), dtype=self._dtype)
                 every = content.reshape(shard.rows, *self._row)
                 return every if rows is None else every[rows]
@@ -93,43 +95,44 @@ class ShardedVectors:
     """The vectors of an encoded corpus of N documents: `Vectors` of retrieval.vectors.similarity.
 
     Attributes:
-        folder: With the shards.
-        record: That lists them. lengths: (N,) int64 bytes of each text, by position. truncated: texts that were longer
-            than the encoder reads.
+        record: List of the shards.
+        shape: (N, d).
+        lengths: (N,) int64 bytes of each text, by position.
+        truncated: Number of texts longer than the encoder reads.
     """
 
     def __init__(self, folder: Path, record: EncodingRecord) -> None:
-        self._vectors = Column(folder, record, "vectors", record.dimension)
+        self._vectors = ShardedColumn(folder, record, "vectors", record.dimension)
         self.record = record
         self.shape: tuple[int, ...] = self._vectors.shape
-        self.lengths = Column(folder, record, "lengths")
-        self.truncated = sum(each.truncated for each in record.shards)
+        self.lengths = ShardedColumn(folder, record, "lengths")
+        self.truncated = sum(shard.truncated for shard in record.shards)
 
     @classmethod
     def open(cls, location: str, encoder_sha256: str, spool: Path) -> Self:
-        """Open a finished encoding, once every shard has the digest that the record says.
+        """Open a finished encoding after checking the digest of every shard.
 
         Args:
             location: A folder, or a URL whose shards are copied first.
-            encoder_sha256: Of the encoder that must have encoded.
+            encoder_sha256: Digest of the encoder that must have made the vectors.
             spool: A folder for the copy, which has to outlive the result.
 
         Raises:
-            InputError: .
-            StoreError: .
-            OSError: .
+            InputError: If the encoding is unfinished, damaged, or of another encoder, or the disk is too full.
+            StoreError: If object storage fails.
+            OSError: If a file cannot be read or written.
         """
         place = open_place(location)
         record = read_record(place)
         if record is None:
-            raise InputError(f"{location}: no finished encoding; run taugate encode to its end")
+            raise InputError(f"{location}: no finished encoding; run taugate encode until it finishes")
         if record.encoder != encoder_sha256:
             raise InputError(
-                f"{location}: its vectors are of another encoder; name that one with --encoder, or encode again"
+                f"{location}: its vectors are of another encoder; give that one with --encoder, or encode again"
             )
         local = isinstance(place, Folder)
         if not local:
-            _check_room(location, record, spool)
+            _check_free_space(location, record, spool)
         for shard in record.shards:
             _fetch(place, shard, None if local else spool / shard_name(shard.key), record.dimension)
         opened = cls(Path(location) if local else spool, record)
@@ -138,27 +141,27 @@ class ShardedVectors:
         return opened
 
     def check_layout(self, number: int) -> None:
-        """Raise InputError where a shard, by its number, has other arrays than the record says."""
+        """Raise InputError if the arrays of shard `number` do not match the record."""
         for column in (self._vectors, self.lengths):
             column[np.array([number * self.record.shard_rows])]
 
     def check_corpus(self, location: str, spool: Path) -> None:
-        """Raise InputError unless these are the vectors of a corpus.
+        """Raise InputError unless these are the vectors of the corpus in `spool`.
 
         Args:
-            location: Of the encoding, for the error.
+            location: Location of the encoding, for the error message.
             spool: Folder with the corpus, as DocumentWriter wrote it.
         """
-        keys = [each.key for each in corpus_shards(spool, self.record.encoder, self.record.shard_rows)]
+        keys = [shard.key for shard in corpus_shards(spool, self.record.encoder, self.record.shard_rows)]
         for number, (key, shard) in enumerate(zip(keys, self.record.shards, strict=False)):
             if key != shard.key:
                 raise InputError(
-                    f"{location}: its vectors are of another corpus: the documents from number "
-                    f"{number * self.record.shard_rows + 1} on differ; encode this one"
+                    f"{location}: its vectors are of another corpus: documents differ from number "
+                    f"{number * self.record.shard_rows + 1} on; encode this corpus"
                 )
         if len(keys) != len(self.record.shards):
             raise InputError(
-                f"{location}: holds {self.record.rows} vectors, and the corpus has other documents; encode it"
+                f"{location}: holds {self.record.rows} vectors, but the corpus has other documents; encode this corpus"
             )
 
     def __getitem__(self, positions: NDArray[np.int64], /) -> Float32:
@@ -170,7 +173,7 @@ class ShardedVectors:
         return self._vectors.blocks()
 
 
-def _check_room(location: str, record: EncodingRecord, spool: Path) -> None:
+def _check_free_space(location: str, record: EncodingRecord, spool: Path) -> None:
     needed = record.rows * (4 * record.dimension + 9)
     free = shutil.disk_usage(spool).free
     if needed > free:
@@ -181,33 +184,33 @@ def _check_room(location: str, record: EncodingRecord, spool: Path) -> None:
 
 
 def _fetch(place: Place, shard: ShardRecord, path: Path | None, dimension: int) -> None:
-    """Check the digest of a shard, and copy it to `path` where given.
+    """Check the digest of a shard, and copy it to `path` unless that is None.
 
     Raises:
-        InputError: .
+        InputError: If the shard is missing or damaged.
     """
-    name, most = shard_name(shard.key), shard_bytes(shard.rows, dimension)
+    name, max_bytes = shard_name(shard.key), shard_bytes(shard.rows, dimension)
     try:
         if path is None:
-            _, digest = place.download(name, None, most)
+            _, digest = place.download(name, None, max_bytes)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as file:
-                _, digest = place.download(name, file, most)
+                _, digest = place.download(name, file, max_bytes)
     except FileNotFoundError as error:
-        raise InputError(f"{place.url}/{name}: is missing; run taugate encode again, which makes it anew") from error
+        raise InputError(f"{place.url}/{name}: is missing; run taugate encode again to recreate it") from error
     if digest != shard.sha256:
         raise InputError(
-            f"{place.url}/{name}: is damaged: its digest is not that of the record; "
-            "run taugate encode again, which makes it anew"
+            f"{place.url}/{name}: is damaged: its digest differs from the record; "
+            "run taugate encode again to recreate it"
         )
 
 
 def _start(descriptor: int, shard: ShardRecord, name: str, row: tuple[int, ...]) -> int:
-    """Return where an array begins in a shard's file, in bytes.
+    """Return the offset of an array in a shard's file, in bytes.
 
     Raises:
-        InputError: Where its layout is another.
+        InputError: If the file has another layout.
     """
     try:
         length = int.from_bytes(_pread(descriptor, 0, 8), "little")
@@ -217,15 +220,15 @@ def _start(descriptor: int, shard: ShardRecord, name: str, row: tuple[int, ...])
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ReleaseError) as error:
         raise InputError(f"{shard_name(shard.key)}: not a shard of an encoding; encode again") from error
     if not as_expected:
-        raise InputError(f"{shard_name(shard.key)}: {name} has another shape than the record says; encode again")
+        raise InputError(f"{shard_name(shard.key)}: the shape of {name} differs from the record; encode again")
     return start
 
 
 def _pread(descriptor: int, start: int, size: int) -> bytes:
-    """Read bytes of a file that has them.
+    """Read exactly `size` bytes from `start`.
 
     Raises:
-        ReleaseError: Where it has not.
+        ReleaseError: If the file is shorter.
     """
     parts, left = [], size
     while left:

@@ -1,8 +1,8 @@
 """The encoded corpus as files: shards of vectors in the order of the corpus, and a record that lists them.
 
-`shards/<key>.safetensors` has the vectors of 8,192 documents. Its key is a digest of the encoder and of these
-documents, so whoever starts again sees what is done, and workers need not agree on anything. `encoding.json` comes
-last: without it, the encoding is not finished.
+`shards/<key>.safetensors` has the vectors of 8,192 documents. The key is a digest of the encoder and of these
+documents, so a restarted job recognises finished shards, and workers need no coordination. `encoding.json` is written
+last; without it, the encoding is unfinished.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from taugate.calibration.encoding.changes import KnownRows
+from taugate.calibration.encoding.changes import ReusableRows
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import TEXTS, read_document
 from taugate.retrieval.encoder.encoder import OnnxEncoder, Tokens
@@ -25,16 +25,16 @@ from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_json
 from taugate.storage.places import Place
 
-VERSION = 1  # of the layout; in every key
-SHARD_ROWS = 8192  # documents: 12 MB of vectors at d = 384, and a minute of a processor
+VERSION = 1  # of the layout; part of every key
+SHARD_ROWS = 8192  # documents per shard: 12 MB of vectors at d = 384, about a minute of one processor
 RECORD = "encoding.json"
-_RECORD_BYTES = 256 << 20  # 160 bytes a shard: the record of 10¹⁰ documents
-HEADER_BYTES = 4096  # of a shard's file: three arrays are described in 250
+_RECORD_BYTES = 256 << 20  # limit: 160 bytes per shard, enough for 10¹⁰ documents
+HEADER_BYTES = 4096  # limit for the header of a shard's file; three arrays take 250
 _SHA256 = Field(pattern="^[0-9a-f]{64}$")
 
 
 class ShardRecord(BaseModel):
-    """One shard: its key, the SHA-256 of its file, its rows, and how many of its texts the encoder cut off."""
+    """One shard: its key, the SHA-256 of its file, its rows, and the number of its texts that were truncated."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -45,16 +45,16 @@ class ShardRecord(BaseModel):
 
 
 class EncodingRecord(BaseModel):
-    """What `encoding.json` says.
+    """Content of `encoding.json`.
 
     Attributes:
-        version: Of the layout.
+        version: Version of the layout.
         encoder: SHA-256 of the encoder's files.
-        dimension: d of its vectors.
-        rows: N.
-        shard_rows: Of every shard but the last.
-        shards: In the order of the corpus.
-        digest: Of that list, the same however many workers encoded it.
+        dimension: d, length of a vector.
+        rows: N, number of documents.
+        shard_rows: Rows of every shard but the last.
+        shards: In corpus order.
+        digest: SHA-256 of that list, the same for any number of workers.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -70,13 +70,13 @@ class EncodingRecord(BaseModel):
 
 @dataclass(frozen=True)
 class CorpusShard:
-    """Where the documents of a shard are in the file that has all of them.
+    """The documents of a shard as a slice of the corpus file.
 
     Attributes:
-        key: Of the shard.
-        start: In bytes.
-        size: In bytes.
-        rows: Documents.
+        key: Key of the shard.
+        start: Offset in bytes.
+        size: Length in bytes.
+        rows: Number of documents.
     """
 
     key: str
@@ -86,7 +86,7 @@ class CorpusShard:
 
     @property
     def name(self) -> str:
-        """The file of its vectors."""
+        """Name of the file with the vectors."""
         return shard_name(self.key)
 
 
@@ -96,7 +96,7 @@ def shard_name(key: str) -> str:
 
 
 def shard_bytes(rows: int, dimension: int) -> int:
-    """Return the most bytes that the file of a shard of so many vectors of a dimension has."""
+    """Return the maximum size in bytes of a shard's file."""
     return rows * (4 * dimension + 9) + HEADER_BYTES
 
 
@@ -105,8 +105,8 @@ def corpus_shards(spool: Path, encoder_sha256: str, shard_rows: int = SHARD_ROWS
 
     Args:
         spool: Folder with the corpus, as DocumentWriter wrote it.
-        encoder_sha256: Of the encoder's files.
-        shard_rows: Documents a shard.
+        encoder_sha256: Digest of the encoder's files.
+        shard_rows: Documents per shard.
     """
     start = 0
     with (spool / TEXTS).open("rb") as file:
@@ -123,56 +123,59 @@ def encode_shard(
     encoder: OnnxEncoder,
     documents: bytes,
     progress: Callable[[int], object] | None = None,
-    known: KnownRows | None = None,
+    reusable: ReusableRows | None = None,
 ) -> bytes:
-    """Return the file of a shard: the same bytes for the same documents, whoever encodes them.
+    """Return the content of a shard's file, the same bytes for the same documents in every worker.
 
     It holds `vectors`, (m, d) float32 of unit length, `lengths`, (m,) int64 bytes of each text, and `truncated`, (m,)
-    bool: texts longer than the encoder reads.
+    bool, whether the text is longer than the encoder reads.
 
     Args:
-        documents: Their JSON lines.
-        progress: Called with the number of texts that were just encoded.
-        known: Rows that are not encoded.
+        encoder: The encoder of documents.
+        documents: The documents as JSON lines.
+        progress: Called with the number of texts just encoded.
+        reusable: Rows that need not be encoded.
 
     Raises:
-        EncoderError: .
+        EncoderError: If the encoder fails.
     """
     texts = [read_document(line).encoded_text for line in documents.splitlines()]
     tokens = encoder.tokenize(texts, "document")
     arrays: dict[str, NDArray[np.generic]] = {
-        "vectors": encoder.embed(tokens, progress) if known is None else _completed(known, encoder, tokens, progress),
+        "vectors": encoder.embed(tokens, progress)
+        if reusable is None
+        else _completed(reusable, encoder, tokens, progress),
         "lengths": np.array([len(text.encode()) for text in texts], dtype=np.int64),
-        "truncated": np.array([each.truncated for each in tokens], dtype=np.bool_),
+        "truncated": np.array([shard.truncated for shard in tokens], dtype=np.bool_),
     }
     return save(arrays)
 
 
 def _completed(
-    known: KnownRows, encoder: OnnxEncoder, tokens: list[Tokens], progress: Callable[[int], object] | None
+    reusable: ReusableRows, encoder: OnnxEncoder, tokens: list[Tokens], progress: Callable[[int], object] | None
 ) -> Float32:
-    """Return the vectors of a shard, of which some are known; the parameters are those of `encode_shard`."""
+    """Return the vectors of a shard, encoding only those that cannot be reused."""
     vectors = np.empty((len(tokens), encoder.config.dimension), dtype=np.float32)
-    vectors[known.places] = known.vectors
-    new = np.setdiff1d(np.arange(len(tokens)), known.places)
+    vectors[reusable.places] = reusable.vectors
+    new = np.setdiff1d(np.arange(len(tokens)), reusable.places)
     vectors[new] = encoder.embed([tokens[place] for place in new.tolist()], progress)
     return vectors
 
 
 def finished_shard(place: Place, shard: CorpusShard, dimension: int) -> ShardRecord | None:
-    """Return the record of a shard that is there already and whole; None where it has to be encoded.
+    """Return the record of a shard that is already complete; None if it has to be encoded.
 
     Args:
-        place: Of the encoding.
-        shard: That is looked for.
-        dimension: Of its vectors.
+        place: Location of the encoding.
+        shard: The shard.
+        dimension: Length of a vector.
     """
-    most = shard_bytes(shard.rows, dimension)
+    max_bytes = shard_bytes(shard.rows, dimension)
     size = place.size(shard.name)
-    if size is None or size > most:
+    if size is None or size > max_bytes:
         return None
     try:
-        content = place.read(shard.name, most)
+        content = place.read(shard.name, max_bytes)
         arrays = load(content)
         vectors, truncated = arrays["vectors"], arrays["truncated"]
     except (FileNotFoundError, SafetensorError, KeyError):
@@ -185,8 +188,9 @@ def shard_record(shard: CorpusShard, content: bytes, truncated: NDArray[np.gener
     """Return the record of a shard.
 
     Args:
-        content: Of its file.
-        truncated: (m,) bool, which of its texts were cut off.
+        shard: The shard.
+        content: Content of its file.
+        truncated: (m,) bool, whether each text was truncated.
     """
     return ShardRecord(
         key=shard.key,
@@ -202,22 +206,16 @@ def write_shard(
     encoder: OnnxEncoder,
     documents: bytes,
     progress: Callable[[int], object] | None = None,
-    known: KnownRows | None = None,
+    reusable: ReusableRows | None = None,
 ) -> ShardRecord:
-    """Encode a shard and write it to its place in one step.
-
-    Args:
-        place: Of the encoding.
-        shard: That is encoded.
-        encoder: That encodes.
-        documents: Of the shard, as JSON lines.
-        progress: As of `encode_shard`.
-        known: As of `encode_shard`.
+    """Encode a shard and write it in one step; `documents`, `progress` and `reusable` are those of `encode_shard`.
 
     Raises:
-        EncoderError: , and what the place raises.
+        EncoderError: If the encoder fails.
+        StoreError: If object storage fails.
+        OSError: If the file cannot be written.
     """
-    content = encode_shard(encoder, documents, progress, known)
+    content = encode_shard(encoder, documents, progress, reusable)
     place.write(shard.name, content)
     return shard_record(shard, content, load(content)["truncated"])
 
@@ -225,20 +223,20 @@ def write_shard(
 def write_record(
     place: Place, encoder: OnnxEncoder, shards: Iterable[ShardRecord], shard_rows: int = SHARD_ROWS
 ) -> EncodingRecord:
-    """Finish an encoding: write the record of all its shards.
+    """Finish an encoding by writing the record of its shards.
 
     Args:
-        place: Of the encoding.
-        encoder: That encoded.
-        shards: In the order of the corpus.
-        shard_rows: Of all but the last.
+        place: Location of the encoding.
+        encoder: The encoder that made the vectors.
+        shards: In corpus order.
+        shard_rows: Rows of every shard but the last.
     """
     listed = tuple(shards)
     record = EncodingRecord(
         version=VERSION,
         encoder=encoder.sha256,
         dimension=encoder.config.dimension,
-        rows=sum(each.rows for each in listed),
+        rows=sum(shard.rows for shard in listed),
         shard_rows=shard_rows,
         shards=listed,
         digest=list_digest(listed),
@@ -249,26 +247,30 @@ def write_record(
 
 def list_digest(shards: Iterable[ShardRecord]) -> str:
     """Return the SHA-256 of a list of shards."""
-    return sha256_json([each.model_dump() for each in shards])
+    return sha256_json([shard.model_dump() for shard in shards])
 
 
 def read_record(place: Place) -> EncodingRecord | None:
-    """Read the record of an encoding; None where there is none.
+    """Read the record of an encoding; None if there is none.
 
     Raises:
-        InputError: Where it is no record of ours.
+        InputError: If the file is not a valid record.
     """
-    where = f"{place.url}/{RECORD}"
+    location = f"{place.url}/{RECORD}"
     try:
         record = EncodingRecord.model_validate_json(place.read(RECORD, _RECORD_BYTES))
     except FileNotFoundError:
         return None
     except ValidationError as error:
-        raise InputError(f"{where}: not the record of an encoding; give the place that taugate encode wrote") from error
+        raise InputError(
+            f"{location}: not the record of an encoding; give the location that taugate encode wrote"
+        ) from error
     if record.version != VERSION:
-        raise InputError(f"{where}: is of version {record.version}, and this Taugate reads {VERSION}; encode again")
-    rows = [each.rows for each in record.shards]
-    whole = rows and all(each == record.shard_rows for each in rows[:-1]) and rows[-1] <= record.shard_rows
-    if not whole or sum(rows) != record.rows or list_digest(record.shards) != record.digest:
-        raise InputError(f"{where}: its digest is not that of its shards; encode again")
+        raise InputError(
+            f"{location}: has version {record.version}, but this Taugate reads version {VERSION}; encode again"
+        )
+    rows = [shard.rows for shard in record.shards]
+    sizes_match = rows and all(count == record.shard_rows for count in rows[:-1]) and rows[-1] <= record.shard_rows
+    if not sizes_match or sum(rows) != record.rows or list_digest(record.shards) != record.digest:
+        raise InputError(f"{location}: its digest does not match its shards; encode again")
     return record

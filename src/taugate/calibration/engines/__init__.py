@@ -1,1 +1,1 @@
-"""A corpus in an engine: uploaded once, verified, and searched as a calibration searches it."""
+"""A corpus in an engine: uploaded once, verified, and searched by a calibration."""

@@ -1,4 +1,4 @@
-"""Searching a corpus that is not in memory: exactly, shard by shard, and through an engine."""
+"""Search of a corpus that is not in memory: exactly, shard by shard, or through an engine."""
 
 import time
 
@@ -12,32 +12,25 @@ from taugate.retrieval.index.flat import FlatIndex, best_of
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.vectors.similarity import Float32, StoredVectors, pair_similarity
 
-_ANSWER = 120.0  # seconds for some queries together
-_TOGETHER = 64  # queries: at k + 16 = 26 candidates of 384 dimensions each, 2.5 MB of vectors
+_TIMEOUT = 120.0  # seconds for one batch of queries
+_BATCH = 64  # queries: with k + 16 = 26 candidates of 384 dimensions each, 2.5 MB of vectors
 
 
-def search_in_turns(index: Index, queries: Float32, k: int) -> TopK:
-    """Search an engine for any number of queries, a few at a time.
-
-    Args:
-        index: Of its collection. See Searchable.search.
-    """
+def search_in_batches(index: Index, queries: Float32, k: int) -> TopK:
+    """Search an engine's collection for any number of queries, in small batches; see Searchable.search."""
     k = min(k, len(index))
     scores, positions = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
-    for start in range(0, len(queries), _TOGETHER):
-        some = slice(start, start + _TOGETHER)
-        found = index.search(queries[some], k)
-        scores[some], positions[some] = found.scores, found.positions
+    for start in range(0, len(queries), _BATCH):
+        batch = slice(start, start + _BATCH)
+        results = index.search(queries[batch], k)
+        scores[batch], positions[batch] = results.scores, results.positions
     return TopK(scores, positions)
 
 
 class ShardedIndex:
-    """Exact search of vectors that are read block by block; a Searchable.
+    """Exact search of (N, d) vectors that are read block by block; a Searchable.
 
-    The result is that of a FlatIndex of all of them, to the bit.
-
-    Attributes:
-        vectors: (N, d).
+    The result is that of a FlatIndex of all vectors, to the bit.
     """
 
     def __init__(self, vectors: StoredVectors) -> None:
@@ -54,27 +47,27 @@ class ShardedIndex:
         """See Searchable.search; reads all vectors once."""
         best = TopK(np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64))
         for first, block in self._vectors.blocks():
-            found = FlatIndex.build(block).search(queries, k)
-            # Earlier blocks come first, and ties of a block are in order: so they go to the lower position.
-            scores = np.concatenate([best.scores, found.scores], axis=1)
-            best = best_of(np.concatenate([best.positions, found.positions + first], axis=1), scores, k)
+            results = FlatIndex.build(block).search(queries, k)
+            # Earlier blocks come first, and ties within a block are in order, so ties go to the lower position.
+            scores = np.concatenate([best.scores, results.scores], axis=1)
+            best = best_of(np.concatenate([best.positions, results.positions + first], axis=1), scores, k)
         return best
 
 
 class ProposedIndex:
-    """The collection of an engine as calibration searches it; an Index.
+    """An engine's collection as a calibration searches it, in batches; an Index.
 
-    The engine proposes, a few queries at a time. Known pairs are scored from the encoded vectors, which are the same.
+    Pairs are scored from the encoded vectors, which equal the uploaded ones.
 
-    Attributes:
-        engine: That holds the collection.
-        record: Of the collection, with the breadth of its searches.
+    Args:
+        engine: The engine that holds the collection.
+        record: Record of the collection, with the breadth of its searches.
         vectors: (N, d), as uploaded.
     """
 
     def __init__(self, engine: Engine, record: EngineRecord, vectors: StoredVectors) -> None:
-        collection = engine.collection(record.collection, record.breadth, time.monotonic() + _ANSWER)
-        self._index = EngineIndex(collection, record.rows, _ANSWER)
+        collection = engine.collection(record.collection, record.breadth, time.monotonic() + _TIMEOUT)
+        self._index = EngineIndex(collection, record.rows, _TIMEOUT)
         self._vectors = vectors
 
     @property
@@ -91,7 +84,7 @@ class ProposedIndex:
 
     def search(self, queries: Float32, k: int) -> TopK:
         """See EngineIndex.search."""
-        return search_in_turns(self._index, queries, k)
+        return search_in_batches(self._index, queries, k)
 
     def search_within(self, queries: Float32, k: int, within: DocumentSubset) -> TopK:
         """See EngineIndex.search_within."""

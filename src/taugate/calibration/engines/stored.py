@@ -1,4 +1,4 @@
-"""Reading a corpus back from an engine, every row of it checked against what the release recorded at its upload."""
+"""Read a corpus back from an engine, checking every shard against the digest recorded at its upload."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,17 +16,13 @@ from taugate.retrieval.engines.verify import shard_digest
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import Release
 
-JOB_ACCESS = EngineAccess(seconds=120.0)  # a job reads a shard at a time, and nobody waits for it at a screen
+JOB_ACCESS = EngineAccess(seconds=120.0)  # long: a job reads a whole shard at a time, and no client is waiting
 
 
 def documents_of(release: Release, watch: Stopwatch) -> Iterable[Document]:
-    """Return the documents of an open release, from its folder or from its engine.
+    """Return the documents of an open release, from its folder or its engine.
 
-    Args:
-        watch: Shows the progress of an engine.
-
-    Raises:
-        ReleaseError: While they are read, where the engine has others.
+    Iterating raises ReleaseError if the engine has other documents than the release.
     """
     record, index = release.manifest.engine, release.retriever.index
     if record is None or not isinstance(index, EngineIndex):
@@ -35,11 +31,7 @@ def documents_of(release: Release, watch: Stopwatch) -> Iterable[Document]:
 
 
 def documents_in(folder: Path, manifest: Manifest, watch: Stopwatch) -> Iterable[Document]:
-    """Return the documents of a release that need not be open.
-
-    Args:
-        folder: Of the release. The rest as `documents_of`.
-    """
+    """Return the documents of the release in `folder`, without opening it; otherwise like `documents_of`."""
     record = manifest.engine
     if record is None:
         return DocumentStore(folder)
@@ -47,17 +39,18 @@ def documents_in(folder: Path, manifest: Manifest, watch: Stopwatch) -> Iterable
 
 
 def stored_documents(index: EngineIndex, record: EngineRecord, watch: Stopwatch) -> Iterator[Document]:
-    """Yield the documents of a collection in order, shard by shard, each once its digest was compared.
+    """Yield the documents of a collection in order, after comparing the digest of each shard.
 
-    A vector is read with its document, so that one that was altered is found before it gets into another release.
+    Vectors are read with the documents, so an altered vector is detected before it gets into another release.
 
     Args:
-        index: Of the collection.
-        record: Of the release.
+        index: Index of the collection.
+        record: Record in the release.
         watch: Shows the progress.
 
     Raises:
-        EngineUnavailable: , and ReleaseError where a shard is not what was uploaded.
+        EngineUnavailable: If the engine does not respond.
+        ReleaseError: If a shard is not what was uploaded.
     """
     name, starts = record.collection, range(0, record.rows, SHARD_ROWS)
     with watch.task("reading the current corpus from the engine", record.rows) as task:
@@ -65,8 +58,8 @@ def stored_documents(index: EngineIndex, record: EngineRecord, watch: Stopwatch)
             rows = index.read(np.arange(start, min(start + SHARD_ROWS, record.rows)))
             if len(record.shards) != len(starts) or shard_digest(rows) != record.shards[number]:
                 raise ReleaseError(
-                    f"{name}: rows from {start} on are not those that the release was made of; find out who may write "
-                    f"to the engine, and run taugate calibrate --engine {record.kind} on the newer corpus"
+                    f"{name}: rows from {start} on differ from those of the release; check who can write to the "
+                    f"engine, and run taugate calibrate --engine {record.kind} on the newer corpus"
                 )
             yield from rows.documents
             task.done += len(rows.documents)

@@ -1,7 +1,7 @@
-"""Putting a corpus into an engine, shard by shard: once for all releases that share it.
+"""Upload a corpus to an engine, shard by shard, once for all releases that share it.
 
-The name of a collection is a digest of its contents, so a finished one that verifies is used as it is. What an upload
-that was stopped has left is dropped and written again.
+The name of a collection is a digest of its contents, so a finished collection that verifies is reused. An unfinished
+one is dropped and uploaded again.
 """
 
 import time
@@ -22,35 +22,35 @@ from taugate.retrieval.engines.filters import filterable
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.verify import SampleDigest, open_verified, sampled_positions, shard_digest
 
-_ANSWER = 120.0  # seconds for one question, or for the 4,096 rows of a sample
-_SHARD = 1800.0  # seconds for one shard
-_POLL = 1.0  # seconds between two looks at replicas that are behind
-_INDEX = 7 * 86_400.0  # a graph of 10⁹ rows takes days
+_TIMEOUT = 120.0  # seconds for one call, or for the 4,096 rows of a sample
+_SHARD_TIMEOUT = 1800.0  # seconds for one shard
+_POLL = 1.0  # seconds between two checks of replicas that lag behind
+_INDEX_TIMEOUT = 7 * 86_400.0  # seconds; a graph of 10⁹ rows takes days
 
 
 def corpus_rows(spool: Path, vectors: ShardedVectors) -> Iterator[tuple[int, Rows]]:
-    """Yield the position of a shard's first row, and its rows, shard by shard.
+    """Yield the position of each shard's first row and its rows.
 
     Args:
         spool: Folder with the texts, as DocumentWriter wrote them.
-        vectors: Of the same documents.
+        vectors: Vectors of the same documents.
     """
-    with (spool / TEXTS).open("rb") as file:  # not through a map, which would count as memory of this process
+    with (spool / TEXTS).open("rb") as file:  # not memory-mapped, which would count as memory of this process
         for first, block in vectors.blocks():
             yield first, Rows(block, [read_document(line) for line in islice(file, len(block))])
 
 
 def engine_record(kind: EngineKind, spool: Path, vectors: ShardedVectors, watch: Stopwatch) -> EngineRecord:
-    """Return what a release says of a corpus in an engine, before it is there; reads all of it once.
+    """Compute the record of a corpus for an engine before its upload, reading the corpus once.
 
     Args:
-        kind: Of the engine.
-        spool: As of `corpus_rows`.
-        vectors: As of `corpus_rows`.
+        kind: Kind of engine.
+        spool: As for `corpus_rows`.
+        vectors: As for `corpus_rows`.
         watch: Shows the progress.
 
     Raises:
-        InputError: For a document that no engine can filter exactly.
+        InputError: If no engine can filter a document exactly.
     """
     count, dimension = vectors.shape
     positions, sample = sampled_positions(count), SampleDigest()
@@ -84,56 +84,58 @@ def ensure_uploaded(
     say: Callable[[str], None],
     watch: Stopwatch,
 ) -> None:
-    """See to it that the engine holds the collection of a record, finished and verified.
+    """Make sure that the engine holds the collection of a record, finished and verified.
+
+    After an error, an unfinished upload is dropped.
 
     Args:
-        engine: That is to hold it.
-        record: Of the corpus.
-        spool: As of `corpus_rows`.
-        vectors: As of `corpus_rows`.
-        say: Told whether anything is uploaded.
+        engine: The engine.
+        record: Record of the corpus.
+        spool: As for `corpus_rows`.
+        vectors: As for `corpus_rows`.
+        say: Prints whether anything is uploaded.
         watch: Shows the progress.
 
     Raises:
-        EngineUnavailable: , or InputError for a document that the engine cannot hold; an unfinished upload is dropped
-            then.
-        ReleaseError: , or InputError for a document that the engine cannot hold; an unfinished upload is dropped then.
+        EngineUnavailable: If the engine does not respond.
+        InputError: If the engine cannot hold a document.
+        ReleaseError: If the collection does not verify after the upload.
     """
     name = record.collection
     if name in engine.names(_soon()):
         if _is_finished(engine, record, say):
-            say(f"the engine has {name} already; nothing is uploaded")
+            say(f"the engine already has {name}; nothing to upload")
             return
         engine.drop(name, _soon())
     say(f"uploading {record.rows:,} documents to {name}")
-    engine.create(name, record.dimension, _soon())  # which refuses a collection that somebody else has begun meanwhile
+    engine.create(name, record.dimension, _soon())  # fails if another job has created the collection meanwhile
     try:
         _upload(engine, record, spool, vectors, watch)
     except BaseException:
         with suppress(TaugateError):
             engine.drop(name, _soon())
         raise
-    # Not dropped where the engine is away by now: the next calibration finds it, and looks again.
+    # The collection is kept if the engine fails from here on; the next calibration finds it and checks it again.
     _wait_for_replicas(engine, record)
     open_verified(engine, record, record.dimension, _soon())
 
 
 def _is_finished(engine: Engine, record: EngineRecord, say: Callable[[str], None]) -> bool:
-    """Tell whether a collection is finished and verifies; False where it has to be uploaded again."""
+    """Return whether a collection is finished and verifies; False if it has to be uploaded again."""
     name = record.collection
     state = engine.collection(name, record.breadth, _soon()).state(_soon())
     if not state.built:
-        say(f"{name}: an upload was stopped before it was finished; it is written again")
+        say(f"{name}: an earlier upload was interrupted; uploading again")
         return False
-    if state.pending or not state.loaded:  # of a build that was stopped, or of one that is in use and not loaded yet
-        engine.finish(name, record.graph, time.monotonic() + _INDEX)
+    if state.pending or not state.loaded:  # the build was interrupted, or the collection is not loaded yet
+        engine.finish(name, record.graph, time.monotonic() + _INDEX_TIMEOUT)
         _wait_for_replicas(engine, record)
     try:
         open_verified(engine, record, record.dimension, _soon())
     except EngineUnavailable:
         raise
     except ReleaseError as error:
-        say(f"warning: {error}; it is written again now")
+        say(f"warning: {error}; uploading again")
         return False
     return True
 
@@ -142,14 +144,14 @@ def _upload(engine: Engine, record: EngineRecord, spool: Path, vectors: ShardedV
     name = record.collection
     with watch.task("uploading documents", record.rows) as task:
         for first, rows in corpus_rows(spool, vectors):
-            engine.upload(name, first, rows, time.monotonic() + _SHARD)
+            engine.upload(name, first, rows, time.monotonic() + _SHARD_TIMEOUT)
             task.done += len(rows.documents)
     with watch.task("building the engine's index"):
-        engine.finish(name, record.graph, time.monotonic() + _INDEX)
+        engine.finish(name, record.graph, time.monotonic() + _INDEX_TIMEOUT)
 
 
 def _wait_for_replicas(engine: Engine, record: EngineRecord) -> None:
-    """Wait until every server that answers has the collection, which a replica gets moments later; not for ever."""
+    """Wait, up to the timeout, until every replica that responds has loaded the collection."""
     deadline = _soon()
     collection = engine.collection(record.collection, record.breadth, deadline)
     while not collection.state(deadline).loaded and time.monotonic() + _POLL < deadline:
@@ -157,4 +159,4 @@ def _wait_for_replicas(engine: Engine, record: EngineRecord) -> None:
 
 
 def _soon() -> float:
-    return time.monotonic() + _ANSWER
+    return time.monotonic() + _TIMEOUT

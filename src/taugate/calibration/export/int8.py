@@ -1,11 +1,11 @@
 """Write an exported encoder with int8 weights, whose vectors depend on their text alone.
 
-onnxruntime's own dynamic quantisation takes one scale for all activations of a batch, so that a query's vector depends
-on the queries beside it; its static one fixes the scales beforehand and loses a point of accuracy (docs/gate.md). Here
-each token has its own scale (Yao et al., ZeroQuant, NeurIPS 2022, §4.1), and each output channel of the weights, too:
-x·W ≈ s·(q·Q)·c with s = max|x| / 127, q = round(x / s) in 8 bits and Q = round(W / c) in 7: processors without VNNI add
-products in pairs of 16 bits, 2 · 255 · 64 fits, and what an eighth bit would add they would lose. The sums are of
-integers, thus exact: neither batch nor threads show, nor the processor.
+onnxruntime's dynamic quantisation uses one scale for all activations of a batch, so a query's vector depends on the
+other queries in the batch. Its static quantisation fixes the scales beforehand and loses a point of accuracy
+(docs/gate.md). Here each token has its own scale (Yao et al., ZeroQuant, NeurIPS 2022, §4.1), and so has each output
+channel of the weights: x·W ≈ s·(q·Q)·c with s = max|x| / 127, q = round(x / s) in 8 bits and Q = round(W / c) in 7.
+Processors without VNNI add pairs of products in 16 bits: 2 · 255 · 64 fits, and an eighth bit would overflow. Sums of
+integers are exact, so a vector does not depend on the batch, the number of threads or the processor.
 """
 
 from collections.abc import Iterator
@@ -16,21 +16,16 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-_SMALLEST = 1e-12  # of a token's largest activation: one that is all zeros must not be divided by zero
-_LARGEST, _MAX_WEIGHT = 127, 64
-_ZERO = 128  # what 0 is in uint8: the kernels for uint8 activations are the fast ones
+_MIN_MAGNITUDE = 1e-12  # lower limit of a token's largest activation, so that zeros are not divided by zero
+_MAX_ACTIVATION, _MAX_WEIGHT = 127, 64
+_ZERO = 128  # zero point in uint8; the kernels for uint8 activations are the fast ones
 _CONTRIB = "com.microsoft"  # MatMulIntegerToFloat: integer product and channel scales in one pass
 
 
 def quantize(source: Path, target: Path) -> int:
-    """Write a graph with every product by constant weights in int8, and return how many there are.
-
-    Args:
-        source: ONNX file to read.
-        target: ONNX file to write.
-    """
+    """Write a graph with every product by constant weights in int8; returns the number of tensors replaced."""
     model = onnx.load(source)
-    weights = {each.name: each for each in model.graph.initializer}
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
     nodes, constants = list(_shared_nodes()), _shared_constants()
     quantized: set[str] = set()
     for node in model.graph.node:
@@ -45,11 +40,11 @@ def quantize(source: Path, target: Path) -> int:
         quantized |= {x, w}
         nodes += _product(x, w, node.output[0])
     replaced = quantized & set(weights)
-    kept = [each for each in model.graph.initializer if each.name not in replaced]
+    unchanged = [tensor for tensor in model.graph.initializer if tensor.name not in replaced]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     del model.graph.initializer[:]
-    model.graph.initializer.extend(kept + constants)
+    model.graph.initializer.extend(unchanged + constants)
     model.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
     onnx.save(model, target)
     return len(replaced)
@@ -57,8 +52,8 @@ def quantize(source: Path, target: Path) -> int:
 
 def _shared_constants() -> list[onnx.TensorProto]:
     values: dict[str, NDArray[np.generic]] = {
-        "int8/smallest": np.array(_SMALLEST, dtype=np.float32),
-        "int8/largest": np.array(_LARGEST, dtype=np.float32),
+        "int8/smallest": np.array(_MIN_MAGNITUDE, dtype=np.float32),
+        "int8/largest": np.array(_MAX_ACTIVATION, dtype=np.float32),
         "int8/one": np.array(1, dtype=np.float32),
         "int8/zero": np.array(_ZERO, dtype=np.uint8),
         "int8/column": np.array([1], dtype=np.int64),
@@ -68,7 +63,7 @@ def _shared_constants() -> list[onnx.TensorProto]:
 
 
 def _shared_nodes() -> Iterator[onnx.NodeProto]:
-    """Yield the nodes that all products share: batch and tokens of every activation are those of the input."""
+    """Yield the nodes that all products share: every activation has the batch size and tokens of the input."""
     yield helper.make_node("Shape", ["input_ids"], ["int8/batch_tokens"])
 
 
@@ -91,8 +86,8 @@ def _activations(x: str) -> list[onnx.NodeProto]:
 
 
 def _weights(weights: NDArray[np.float32], name: str) -> list[onnx.TensorProto]:
-    """Quantise W (d, n) into Q in int8 and c (n,), beside n."""
-    scale = (np.maximum(np.abs(weights).max(axis=0), _SMALLEST) / _MAX_WEIGHT).astype(np.float32)
+    """Quantise W (d, n) into Q in int8 and c (n,), with n as a third constant."""
+    scale = (np.maximum(np.abs(weights).max(axis=0), _MIN_MAGNITUDE) / _MAX_WEIGHT).astype(np.float32)
     rounded = np.clip(np.round(weights / scale), -_MAX_WEIGHT, _MAX_WEIGHT).astype(np.int8)
     width = np.array([weights.shape[1]], dtype=np.int64)
     pairs = ((rounded, "q"), (scale, "c"), (width, "width"))

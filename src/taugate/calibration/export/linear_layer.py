@@ -1,6 +1,6 @@
-"""Fold a linear map of the embeddings into an exported encoder, for a model that is there as a graph alone.
+"""Fold a linear map of the embeddings into an exported encoder, for a model that exists only as a graph.
 
-A model that sentence-transformers can load has a Dense module instead, which the tracer turns into the same product.
+A model that sentence-transformers can load gets a Dense module instead, which the tracer turns into the same product.
 """
 
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from onnx import helper, numpy_helper
 from taugate.errors import EncoderError
 from taugate.retrieval.vectors.similarity import Float32
 
-SHORTEST = 1e-12  # the length below which torch.nn.functional.normalize takes a vector for zero
+SHORTEST = 1e-12  # the length below which torch.nn.functional.normalize treats a vector as zero
 
 
 def fold_linear_map(source: Path, weight: Float32, bias: Float32, target: Path) -> None:
-    """Write a graph whose output v is (A·u + b) / |A·u + b|, where u is that of another graph.
+    """Write a graph with the output (A·u + b) / |A·u + b|, u being the output of the source graph.
 
-    The product is a Gemm, which quantisation to int8 leaves alone, as it does that of a Dense module.
+    The product is a Gemm, which int8 quantisation leaves alone, as it does for a Dense module.
 
     Args:
         source: ONNX file to read, with one output, (batch, d) float32.
@@ -30,18 +30,18 @@ def fold_linear_map(source: Path, weight: Float32, bias: Float32, target: Path) 
         target: ONNX file to write.
 
     Raises:
-        EncoderError: Where the graph has not one output, or reads its weights from another file.
+        EncoderError: If the graph has more or less than one output, or reads its weights from another file.
     """
     model = onnx.load(source, load_external_data=False)
-    if any(each.external_data for each in model.graph.initializer):
+    if any(tensor.external_data for tensor in model.graph.initializer):
         raise EncoderError(f"{source}: has its weights in another file; convert it to one ONNX file of less than 2 GB")
     if len(model.graph.output) != 1:
-        names = ", ".join(each.name for each in model.graph.output)
-        raise EncoderError(f"{source}: has the outputs {names}, and an encoder has one; export it with taugate")
+        names = ", ".join(output.name for output in model.graph.output)
+        raise EncoderError(f"{source}: has the outputs {names}, but an encoder has one; export it with taugate")
     output = model.graph.output[0].name
-    # Names may not be used twice, and an encoder that was folded before has the first of them.
+    # Names must be unique, and an encoder that was folded before already has the first prefix.
     taken = {name for node in model.graph.node for name in node.output}
-    prefix = next(each for number in range(len(taken) + 1) if not _uses(taken, each := f"taugate/map{number}"))
+    prefix = next(prefix for number in range(len(taken) + 1) if not _uses(taken, prefix := f"taugate/map{number}"))
     _rename(model, output, f"{prefix}/input")
     constants: dict[str, NDArray[Any]] = {
         "weight": weight,
@@ -62,7 +62,7 @@ def _uses(taken: set[str], prefix: str) -> bool:
 
 
 def _rename(model: onnx.ModelProto, old: str, new: str) -> None:
-    """Give the graph's output another name wherever a node writes or reads it."""
+    """Rename the graph's output in every node that writes or reads it."""
     for node in model.graph.node:
         for names in (node.input, node.output):
             for place, name in enumerate(names):

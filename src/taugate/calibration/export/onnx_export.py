@@ -1,6 +1,6 @@
-"""Export a sentence-transformers model to ONNX, pooling and normalisation in the graph, and check it against PyTorch.
+"""Export a sentence-transformers model to ONNX, with pooling and normalisation, and check it against PyTorch.
 
-This and the modules it takes a model apart with are the only ones that import PyTorch.
+Only this module and torch_model.py import PyTorch.
 """
 
 from pathlib import Path
@@ -44,27 +44,27 @@ PROBES = [
     *(_SENTENCE * repeats for repeats in (1, 2, 4, 8, 16, 64)),
 ]
 _WEIGHTS, _AXIS = "taugate/weights", "taugate/axis"
-# The graph must not move a similarity by more than a golden query may differ: |Δs| ≤ |Δv| = √(2(1 − cos)).
+# The graph must not change a similarity by more than a golden query may differ: |Δs| ≤ |Δv| = √(2(1 − cos)).
 MAX_COSINE_DIFFERENCE = TOLERANCE**2 / 2
-# Queries that come together are encoded 4 to 9 % faster than without padding, as more of them share a batch, and a lone
-# one as fast as before (docs/benchmarks/encoder.md).
+# With padding, more queries share a batch, so several are encoded 4 to 9 % faster; a single query is as fast as before
+# (docs/benchmarks/encoder.md).
 _PAD_MULTIPLE = 4
 
 
 def export(folder: Path, name: str, revision: str, target: Path) -> None:
     """Write model.onnx, tokenizer.json and encoder.json into an empty folder.
 
-    They are of queries, where the folder has an exported encoder of documents beside the model.
+    If the folder has an exported document encoder beside the model, the query encoder is exported.
 
     Args:
-        folder: Of the sentence-transformers model.
-        name: That are recorded.
-        revision: That are recorded.
+        folder: Folder of the sentence-transformers model.
+        name: Name to record.
+        revision: Revision to record.
         target: The empty folder.
 
     Raises:
-        EncoderError: , naming the module, when the model is of a kind that has no such graph, or when the graph and
-            PyTorch differ by more than MAX_COSINE_DIFFERENCE on the probe texts.
+        EncoderError: If a module cannot be exported, or the graph and PyTorch differ by more than
+            MAX_COSINE_DIFFERENCE on the probe texts.
     """
     model = load_model(folder, name)
     if (folder / DOCUMENTS).is_dir():
@@ -93,7 +93,7 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
     write_config(config, target)
     encoder = OnnxEncoder.load(target)
     difference = _cosine_difference(model, encoder)
-    if difference > MAX_COSINE_DIFFERENCE and config.pad_multiple > 1:  # a model that padding does not leave alone
+    if difference > MAX_COSINE_DIFFERENCE and config.pad_multiple > 1:  # padding changes this model's vectors
         config = config.model_copy(update={"pad_multiple": 1})
         write_config(config, target)
         encoder = OnnxEncoder.load(target)
@@ -101,47 +101,39 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
     if not difference <= MAX_COSINE_DIFFERENCE:
         raise EncoderError(
             f"encoder {name!r}: the exported graph and PyTorch differ by 1 − cosine = {difference:.2g} on the probe "
-            f"texts, more than {MAX_COSINE_DIFFERENCE:.2g}; this model cannot be served as it was trained"
+            f"texts, more than {MAX_COSINE_DIFFERENCE:.2g}; this model cannot be served; choose another one"
         )
     measured = {"max_cosine_difference": difference, "pair_lone_texts": depends_on_company(encoder)}
     write_config(config.model_copy(update=measured), target)
 
 
 def _check_documents(model: SentenceTransformer, exported: OnnxEncoder, name: str) -> None:
-    """Raise EncoderError where the model and the graph beside it do not encode documents alike."""
+    """Raise EncoderError if the model and the exported document encoder beside it disagree on documents."""
     vectors = model.encode_document(PROBES, normalize_embeddings=True)
     alike = vectors.shape[1] == exported.config.dimension
     if not alike or not _distance(vectors, exported.encode(PROBES, "document")) <= MAX_COSINE_DIFFERENCE:
         raise EncoderError(
-            f"encoder {name!r}: the model encodes documents otherwise than the graph in its folder {DOCUMENTS}, so its "
-            "weights have changed; adapt the encoder again"
+            f"encoder {name!r}: the model encodes documents differently from the graph in its folder {DOCUMENTS}, so "
+            "its weights have changed; adapt the encoder again"
         )
 
 
 def write_config(config: EncoderConfig, target: Path) -> None:
-    """Write encoder.json.
-
-    Args:
-        target: Folder of the encoder.
-    """
+    """Write encoder.json into the encoder's folder `target`."""
     (target / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def depends_on_company(encoder: OnnxEncoder) -> bool:
-    """Say whether a text alone in its batch gets other bits than the same text in company.
-
-    Args:
-        encoder: To try it on.
-    """
+    """Return whether a text encoded alone gets other bits than the same text in a batch."""
     pairs = encoder.encode([probe for probe in PROBES for _ in range(2)], "document")[::2]
     alone = np.concatenate([encoder.encode([probe], "document") for probe in PROBES])
     return not np.array_equal(pairs, alone)
 
 
 def _cosine_difference(model: SentenceTransformer, encoder: OnnxEncoder) -> float:
-    """Return the largest 1 − cosine between PyTorch and the graph, as query and as document, over the probe texts.
+    """Return the largest 1 − cosine between PyTorch and the graph over the probe texts, as queries and as documents.
 
-    As ½|a − b|², which is the same for unit vectors, exact for small angles, and 0 where both are the zero vector.
+    Computed as ½|a − b|², which is equal for unit vectors, exact for small angles, and 0 for two zero vectors.
     """
     pairs = [(model.encode_query(PROBES, normalize_embeddings=True), encoder.encode(PROBES, "query"))]
     if encoder.config.query_prompt != encoder.config.document_prompt:
@@ -150,24 +142,19 @@ def _cosine_difference(model: SentenceTransformer, encoder: OnnxEncoder) -> floa
 
 
 def _distance(first: Float32, second: Float32) -> float:
-    """Return the largest ½|a − b|² over pairs of rows.
-
-    Args:
-        first: (n, d).
-        second: (n, d).
-    """
+    """Return the largest ½|a − b|² over pairs of rows of two (n, d) arrays."""
     return float(((first.astype(np.float64) - second) ** 2).sum(axis=1).max()) / 2
 
 
 def sum_tokens_by_product(path: Path) -> None:
     """Rewrite every sum over the tokens of (batch, tokens, features), in place, as a product with the attention mask.
 
-    What is summed there is zero outside the mask, so the product is the same sum. onnxruntime adds the middle axis of a
-    batch in another order than that of a single text, which shows in the last bits; its products have one order. (It
-    would turn a transpose and a sum over the last axis back into what was there.)
+    The features are zero outside the mask, so the product is the same sum. onnxruntime adds the middle axis of a batch
+    in another order than that of a single text, which changes the last bits; its products have one order. (It would
+    optimise a transpose and a sum over the last axis back into the original sum.)
 
     Args:
-        path: Of the ONNX file.
+        path: The ONNX file.
     """
     model = onnx.load(path)
     sums = _token_sums(model)
@@ -193,12 +180,12 @@ def _token_sums(model: onnx.ModelProto) -> set[str]:
     """Find the outputs of the ReduceSum nodes that drop axis 1 of three."""
     inferred = shape_inference.infer_shapes(model).graph.value_info
     ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in inferred}
-    tensors = {each.name: each for each in model.graph.initializer}
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     tensors |= {node.output[0]: node.attribute[0].t for node in model.graph.node if node.op_type == "Constant"}
-    found = set()
+    outputs = set()
     for node in model.graph.node:
         if node.op_type == "ReduceSum" and ranks.get(node.input[0]) == 3:
             drops = any(attribute.name == "keepdims" and attribute.i == 0 for attribute in node.attribute)
             if drops and node.input[1] in tensors and numpy_helper.to_array(tensors[node.input[1]]).tolist() == [1]:
-                found.add(node.output[0])
-    return found
+                outputs.add(node.output[0])
+    return outputs

@@ -1,4 +1,4 @@
-"""Take a sentence-transformers model apart, and trace it with PyTorch as a graph of two inputs."""
+"""Inspect the modules of a sentence-transformers model, and trace it with PyTorch as a graph with two inputs."""
 
 import logging
 import warnings
@@ -16,20 +16,21 @@ from taugate.errors import EncoderError
 _FIRST = {"Transformer", "StaticEmbedding"}
 _LATER = {"Pooling", "Dense", "Normalize", "Dropout"}
 _NO_LIMIT = 2**31 - 1  # tokens; StaticEmbedding reads texts of any length
-_OPSET = 17  # the lowest with LayerNormalization as one operator
+_OPSET = 17  # the first with LayerNormalization as one operator
 
 
 def load_model(folder: Path, name: str) -> SentenceTransformer:
     """Load the model in `folder` on the CPU.
 
     Args:
-        name: For the message.
+        folder: Folder of the model.
+        name: Name for the error message.
 
     Raises:
-        EncoderError: When there is none.
+        EncoderError: If the folder has no model.
     """
     logging.getLogger("transformers").setLevel(logging.ERROR)
-    disable_progress_bar()  # type: ignore[no-untyped-call]  # over the weights of one small file, here and where the model is saved
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # for loading and saving one small file of weights
     try:
         return SentenceTransformer(str(folder), device="cpu", local_files_only=True).eval()
     except Exception as error:  # a damaged model folder raises whatever its loader happens to hit first
@@ -37,30 +38,33 @@ def load_model(folder: Path, name: str) -> SentenceTransformer:
 
 
 def query_route(model: SentenceTransformer, name: str) -> SentenceTransformer:
-    """Return the modules that queries pass as a model of its own.
+    """Return the modules on the query route as a model of their own.
 
     Args:
-        model: Of one Router, as `taugate adapt --keep-documents` writes it.
-        name: For the message.
+        model: A model with one Router, as `taugate adapt --keep-documents` writes it.
+        name: Name for the error message.
 
     Raises:
-        EncoderError: Where it has no route for queries.
+        EncoderError: If the model has no query route.
     """
     routes = getattr(model[0], "sub_modules", {})
     if len(model) != 1 or "query" not in routes:
-        raise EncoderError(f"encoder {name!r}: is not as taugate adapt --keep-documents wrote it; adapt the base again")
+        raise EncoderError(
+            f"encoder {name!r}: has no query route, unlike what taugate adapt --keep-documents writes; adapt the base "
+            "encoder again"
+        )
     return of_modules(routes["query"], model, model.truncate_dim)
 
 
 def of_modules(
     modules: Iterable[torch.nn.Module], model: SentenceTransformer, truncate_dim: int | None
 ) -> SentenceTransformer:
-    """Return a model of other modules, with the prompts and the similarity of a model.
+    """Return a model of other modules with the prompts and the similarity of a given one.
 
     Args:
-        modules: To make it of.
-        model: To take the rest from.
-        truncate_dim: Components of its vectors that are kept, None for all.
+        modules: Modules of the new model.
+        model: The model whose prompts and similarity are copied.
+        truncate_dim: Number of vector components to keep, None for all.
     """
     prompts: Any = model.prompts  # declared with values that may be None, which the constructor takes as well
     return SentenceTransformer(
@@ -74,19 +78,14 @@ def of_modules(
 
 
 def refuse_unknown_modules(model: SentenceTransformer, name: str) -> None:
-    """Raise EncoderError, naming the module, for a model that has no graph of ids and mask alone.
-
-    Args:
-        model: To export.
-        name: For the message.
-    """
+    """Raise EncoderError, naming the module, if a module of the model cannot be exported."""
     for position, module in enumerate(model):
         name_of_kind = kind(module)
         if name_of_kind not in (_LATER if position else _FIRST):
-            known = ", ".join(sorted(_LATER if position else _FIRST))
+            supported = ", ".join(sorted(_LATER if position else _FIRST))
             raise EncoderError(
                 f"encoder {name!r}: module {position} is a {name_of_kind}, which cannot be "
-                f"exported (known here: {known}); choose a model made of those"
+                f"exported (supported: {supported}); choose a model made of those"
             )
         if name_of_kind == "Pooling" and not module.include_prompt and any(model.prompts.values()):
             raise EncoderError(
@@ -96,14 +95,14 @@ def refuse_unknown_modules(model: SentenceTransformer, name: str) -> None:
 
 
 def tokenizer_of(model: SentenceTransformer, name: str) -> tuple[Tokenizer, int]:
-    """Return the fast tokenizer with truncation set as the model has it, and its maximum length in tokens.
+    """Return the fast tokenizer with the model's truncation, and the maximum length in tokens.
 
     Args:
-        model: To export.
-        name: For the message.
+        model: The model.
+        name: Name for the error message.
 
     Raises:
-        EncoderError: Where it has no fast tokenizer, or none at all.
+        EncoderError: If the model has no fast tokenizer, or none at all.
     """
     fast = getattr(model.tokenizer, "backend_tokenizer", model.tokenizer)
     if not isinstance(fast, Tokenizer):
@@ -111,7 +110,7 @@ def tokenizer_of(model: SentenceTransformer, name: str) -> tuple[Tokenizer, int]
         raise EncoderError(f"encoder {name!r}: module 0 has a {kind} without tokenizer.json; convert it to a fast one")
     tokenizer = Tokenizer.from_str(fast.to_str())
     special = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    if tokenizer.get_vocab().keys() <= special:  # what transformers makes of a folder without the tokenizer's files
+    if tokenizer.get_vocab().keys() <= special:  # transformers returns this for a folder without tokenizer files
         raise EncoderError(f"encoder {name!r}: has no tokenizer of its own; add its tokenizer.json to the folder")
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -124,22 +123,18 @@ def tokenizer_of(model: SentenceTransformer, name: str) -> tuple[Tokenizer, int]
 
 
 def pooling(model: SentenceTransformer) -> str:
-    """Return how token vectors become one; a static embedding takes their mean.
-
-    Args:
-        model: To export.
-    """
+    """Return the pooling of token vectors into one; a static embedding takes their mean."""
     modules: list[Any] = list(model)
     modes = next((module.pooling_mode for module in modules if kind(module) == "Pooling"), "mean")
     return modes if isinstance(modes, str) else "+".join(modes)
 
 
 def prompt_of(model: SentenceTransformer, *names: str) -> str:
-    """Return the prompt that encode_query and encode_document would use: the role's own, else the default one.
+    """Return the prompt that encode_query or encode_document would use: the role's own, else the default one.
 
     Args:
-        model: To export.
-        names: Of the role's prompt, the first that is there.
+        model: The model.
+        names: Names of the role's prompt, in order of preference.
     """
     prompts = model.prompts
     chosen = next((name for name in names if name in prompts), model.default_prompt_name)
@@ -147,12 +142,12 @@ def prompt_of(model: SentenceTransformer, *names: str) -> str:
 
 
 def is_transformer(model: SentenceTransformer) -> bool:
-    """Say whether the tokens of a model go through a transformer, and not straight to their mean."""
+    """Return whether the model is a transformer, not a mean of static token embeddings."""
     return kind(model[0]) == "Transformer"
 
 
 def kind(module: object) -> str:
-    """Return the class name of a module: classes move between versions of sentence-transformers, their names do not."""
+    """Return the class name of a module; unlike its path, the name is stable across sentence-transformers versions."""
     return type(module).__name__
 
 
@@ -160,13 +155,14 @@ def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, na
     """Trace the model into an ONNX file.
 
     Args:
-        model: To export.
-        tokenizer: Whose tokens it is traced with.
-        path: Of the file.
-        name: For the message.
+        model: The model.
+        tokenizer: Its tokenizer, for the tracing inputs.
+        path: The ONNX file.
+        name: Name for the error message.
 
     Raises:
-        EncoderError: , naming the module, when it cannot be traced, and OSError when the file cannot be written.
+        EncoderError: If the model cannot be traced; the message names the module.
+        OSError: If the file cannot be written.
     """
     lengths = [len(ids) for ids in (encoding.ids for encoding in tokenizer.encode_batch(["a short text", "b"]))]
     ids = torch.ones((2, max(lengths)), dtype=torch.long)
@@ -178,7 +174,7 @@ def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, na
     }
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # tracer remarks about shapes that the cosine check below covers
+            warnings.simplefilter("ignore")  # tracer warnings about shapes, which the cosine check covers
             torch.onnx.export(
                 _SentenceEmbedding(model),
                 (ids, mask),
@@ -187,11 +183,11 @@ def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, na
                 output_names=["sentence_embedding"],
                 dynamic_axes=axes,
                 opset_version=_OPSET,
-                dynamo=False,  # with dynamo=True onnxruntime refuses the graph (torch 2.13, onnxscript of 2026-11)
+                dynamo=False,  # with dynamo=True onnxruntime rejects the graph (torch 2.13, onnxscript of 2026-11)
             )
     except OSError:  # the file cannot be written
         raise
-    except Exception as error:  # the tracer and every operator raise types of their own
+    except Exception as error:  # the tracer and the operators raise many different types
         architecture = type(getattr(model[0], "auto_model", model[0])).__name__
         raise EncoderError(
             f"encoder {name!r}: module 0 ({architecture}) cannot be exported to ONNX: {str(error).splitlines()[0]}"
@@ -199,11 +195,11 @@ def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, na
 
 
 class _SentenceEmbedding(torch.nn.Module):
-    """(input_ids, attention_mask) → unit vectors; what SentenceTransformer.encode does to a padded batch."""
+    """(input_ids, attention_mask) → unit vectors, as SentenceTransformer.encode computes them for a padded batch."""
 
     def __init__(self, model: SentenceTransformer) -> None:
         super().__init__()
-        self.steps: Any = torch.nn.ModuleList(model)  # of classes that say little about their attributes
+        self.steps: Any = torch.nn.ModuleList(model)  # modules with untyped attributes
         self.truncate_dim: int | None = model.truncate_dim
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:

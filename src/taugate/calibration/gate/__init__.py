@@ -1,1 +1,1 @@
-"""Anything cheaper than exact search in float32 is admitted by evidence, or not at all."""
+"""Accepts anything cheaper than exact search in float32 only by evidence."""

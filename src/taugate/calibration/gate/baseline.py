@@ -1,7 +1,7 @@
-"""The baseline of the gate, exact search of unprojected float32 vectors, and what has been admitted in its place.
+"""The baseline of the gate, exact search of unprojected float32 vectors, and the candidates accepted so far.
 
-`GateBaseline` is fixed before the first candidate is tried. `GateState` is what would serve at this point: every
-candidate that is admitted gives a new one.
+`GateBaseline` is fixed before the first candidate is tried. `GateState` is the configuration that would serve now;
+every accepted candidate gives a new one.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.metrics.documents import Parents, first_of_document, grades_of
-from taugate.calibration.metrics.own_documents import max_own, other_positions, own_of
+from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of, positions_excluding_own
 from taugate.calibration.metrics.ranking import accuracy, ideal_dcg, ndcg
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.encoder.encoder import OnnxEncoder
@@ -26,9 +26,9 @@ from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.manifest import IndexRecord
 from taugate.retrieval.release.records import GateRecord, ProjectionRecord
 from taugate.retrieval.vectors.projection import Projection
-from taugate.retrieval.vectors.similarity import Float32, whole
+from taugate.retrieval.vectors.similarity import Float32, require_in_memory
 
-DEPTH = 10  # of NDCG: the depth that the query embeddings paper and BEIR report
+DEPTH = 10  # depth of NDCG in the query embeddings paper and in BEIR
 
 
 @dataclass(frozen=True)
@@ -47,22 +47,22 @@ class RankingOutcomes:
     def judge(
         cls, queries: Sequence[LabelledQuery], positions: NDArray[np.int64], k: int, parents: Parents = None
     ) -> Self:
-        """Judge the passages that a search found, by their documents; a query is left out of its own results.
+        """Measure the passages that a search found, by their documents; a query is left out of its own results.
 
         Args:
             queries: The q queries that were searched.
-            positions: (q, c) passages found, best first, c = max(K, 10) and `max_own` of the queries; fewer columns
-                where the corpus has no more.
+            positions: (q, c) passages found, best first, c = max(K, 10) + `max_own_passages` of the queries, or fewer
+                if the corpus is smaller.
             k: K of accuracy@K.
-            parents: Of the corpus.
+            parents: Parents of the corpus.
         """
-        positions = other_positions(own_of(queries), positions)
+        positions = positions_excluding_own(own_passages_of(queries), positions)
         grades = grades_of(queries, positions, parents)
-        found = np.ones(grades.shape, dtype=np.bool_)
-        gaining = found if parents is None else first_of_document(parents[positions], grades >= 1)
+        retrieved = np.ones(grades.shape, dtype=np.bool_)
+        gaining = retrieved if parents is None else first_of_document(parents[positions], grades >= 1)
         ideal = np.array([ideal_dcg(query.relevant.values(), DEPTH) for query in queries])
         deep = slice(None), slice(DEPTH)
-        return cls(accuracy(grades[:, :k], found[:, :k]), ndcg(grades[deep], gaining[deep], ideal))
+        return cls(accuracy(grades[:, :k], retrieved[:, :k]), ndcg(grades[deep], gaining[deep], ideal))
 
     def shifted(self, before: Self, after: Self) -> Self:
         """Add the change from `before` to `after`, two outcomes of the same q queries, query by query."""
@@ -74,15 +74,15 @@ class RankingOutcomes:
 
 @dataclass(frozen=True)
 class SearchTrial:
-    """The queries that the gate judges by, ready to be answered from the documents by any index.
+    """The queries by which the gate compares candidates, with the documents that any index can search.
 
     Attributes:
         queries: q labelled queries.
         vectors: (q, d) float32, one for each query.
         documents: (N, d) float32.
-        k: Results asked for; NDCG looks at ten where K is smaller.
+        k: K, the number of results; NDCG takes ten results even if K is smaller.
         exact: Exact search of the same documents.
-        parents: Of the corpus.
+        parents: Parents of the corpus.
     """
 
     queries: Sequence[LabelledQuery]
@@ -107,26 +107,22 @@ class SearchTrial:
             queries: q labelled queries.
             vectors: (q, d) float32.
             documents: (N, d) float32.
-            k: Results asked for.
-            parents: Of the corpus.
+            k: K, the number of results.
+            parents: Parents of the corpus.
         """
         return cls(queries, vectors, documents, k, FlatIndex.build(documents), parents)
 
     @property
     def depth(self) -> int:
-        """Results that are searched of each query, its own passages included."""
-        return max(self.k, DEPTH) + max_own(own_of(self.queries))
+        """Number of results searched for each query, including its own passages."""
+        return max(self.k, DEPTH) + max_own_passages(own_passages_of(self.queries))
 
     def outcomes(self, index: Index | None = None) -> RankingOutcomes:
-        """Search with `index`, or exactly where it is None, and judge what is found."""
+        """Search with `index`, exactly if it is None, and measure the results."""
         return self.judge((self.exact if index is None else index).search(self.vectors, self.depth))
 
     def judge(self, top: TopK) -> RankingOutcomes:
-        """Judge what a search found.
-
-        Args:
-            top: (q, `depth`) results of the queries.
-        """
+        """Measure the (q, `depth`) results of a search."""
         return RankingOutcomes.judge(self.queries, top.positions, self.k, self.parents)
 
 
@@ -136,9 +132,9 @@ class GateBaseline:
 
     Attributes:
         members: Positions of the q calibration queries among the answerable ones.
-        units: What counts as one draw among the q queries.
-        trial: The q queries as the float32 encoder has them, with the exact index of the documents.
-        outcomes: What exact search finds for them.
+        units: Sampling units of the q queries.
+        trial: The q queries, encoded in float32, with the exact index of the documents.
+        outcomes: Outcomes of exact search.
     """
 
     members: NDArray[np.int64]
@@ -148,11 +144,11 @@ class GateBaseline:
 
     @classmethod
     def judge(cls, members: NDArray[np.int64], units: SamplingUnits, trial: SearchTrial) -> Self:
-        """Search exactly and judge what is found.
+        """Search exactly and measure the results.
 
         Args:
             members: Positions of the q calibration queries.
-            units: What counts as one draw among them.
+            units: Sampling units of these queries.
             trial: The q queries, with the exact index.
         """
         return cls(members, units, trial, trial.outcomes())
@@ -160,31 +156,27 @@ class GateBaseline:
 
 @dataclass(frozen=True)
 class RecordedProjection:
-    """A projection, fitted.
-
-    Attributes:
-        record: What the manifest says of it.
-    """
+    """A fitted projection with its record in the manifest."""
 
     projection: Projection
     record: ProjectionRecord
 
 
 @dataclass(frozen=True)
-class Admitted:
+class AcceptedSearch:
     """The encoder, projection and index that serve, with the evidence for them.
 
     Attributes:
         encoder: Encoder of queries.
         encoded: The data set as it is searched, by this encoder and through the projection.
         index: Index that serves.
-        index_record: What the manifest says of it.
-        projection: None without one.
-        float32: Encoder that an int8 encoder was made of, None where none is admitted.
-        documents: Encoder of documents, None where it is that of queries.
-        golden_tolerance: How far a score may be from the one recorded, on another processor.
+        index_record: Record of the index in the manifest.
+        projection: None without a projection.
+        float32: Encoder from which the int8 encoder was quantised, None without one.
+        documents: Encoder of documents, None if it is that of queries.
+        golden_tolerance: Largest difference of a score from the recorded one on another processor.
         gate: A record for every candidate tried, in order.
-        engine: The collection of an engine that the index searches, None where the documents are in the release.
+        engine: The collection of an engine that the index searches, None if the documents are in the release.
     """
 
     encoder: OnnxEncoder
@@ -204,36 +196,36 @@ class GateState:
     """The state of the gate between two candidates: what serves so far, ready for the next one to be tried.
 
     Attributes:
-        admitted: What serves.
-        trial: The calibration queries, encoded and projected as it has them, with exact search.
+        accepted: What serves so far.
+        trial: The calibration queries, encoded and projected as in `accepted`, with exact search.
         outcomes: Outcomes of queries that the projection was not fitted on, None without a projection.
     """
 
-    admitted: Admitted
+    accepted: AcceptedSearch
     trial: SearchTrial
     outcomes: RankingOutcomes | None = None
 
     @classmethod
     def exact(cls, encoder: OnnxEncoder, encoded: EncodedTexts, trial: SearchTrial) -> Self:
-        """Start from exact search of what the float32 encoder gives.
+        """Start from exact search of the float32 encoder's vectors.
 
         Args:
             encoder: The float32 encoder.
-            encoded: Its vectors.
+            encoded: Vectors of this encoder.
             trial: The calibration queries, with the exact index.
         """
-        return cls(Admitted(encoder, encoded, trial.exact, index_record(trial.exact)), trial)
+        return cls(AcceptedSearch(encoder, encoded, trial.exact, index_record(trial.exact)), trial)
 
     def with_queries(self, encoder: OnnxEncoder, encoded: EncodedTexts, vectors: Float32) -> Self:
-        """Serve another encoder's queries from the same documents.
+        """Encode queries with another encoder, with the same documents.
 
         Args:
-            encoder: The other encoder.
-            encoded: The data set with its queries.
-            vectors: (q, d) float32, its vectors of the calibration queries.
+            encoder: The new encoder of queries.
+            encoded: The data set with queries encoded by it.
+            vectors: (q, d) float32, vectors of the calibration queries.
         """
-        admitted = replace(self.admitted, encoder=encoder, encoded=encoded, float32=self.admitted.encoder)
-        return replace(self, admitted=admitted, trial=replace(self.trial, vectors=vectors))
+        accepted = replace(self.accepted, encoder=encoder, encoded=encoded, float32=self.accepted.encoder)
+        return replace(self, accepted=accepted, trial=replace(self.trial, vectors=vectors))
 
     def with_projection(
         self, fitted: RecordedProjection, outcomes: RankingOutcomes, members: NDArray[np.int64]
@@ -245,10 +237,10 @@ class GateState:
             outcomes: Outcomes of the calibration queries, each by a projection that was not fitted on it.
             members: Positions of the calibration queries among the answerable ones.
         """
-        before, projection = self.admitted.encoded, fitted.projection
+        before, projection = self.accepted.encoded, fitted.projection
         encoded = replace(
             before,
-            documents=projection.apply(whole(before.documents)),
+            documents=projection.apply(require_in_memory(before.documents)),
             answerable=projection.apply(before.answerable),
             unanswerable=projection.apply(before.unanswerable),
             off_topic=projection.apply(before.off_topic),
@@ -256,34 +248,36 @@ class GateState:
             generated=None if before.generated is None else projection.apply(before.generated),
         )
         queries, vectors = self.trial.queries, encoded.answerable[members]
-        trial = SearchTrial.build(queries, vectors, whole(encoded.documents), self.trial.k, self.trial.parents)
-        admitted = replace(
-            self.admitted,
+        trial = SearchTrial.build(
+            queries, vectors, require_in_memory(encoded.documents), self.trial.k, self.trial.parents
+        )
+        accepted = replace(
+            self.accepted,
             encoded=encoded,
             index=trial.exact,
             index_record=index_record(trial.exact),
             projection=fitted,
         )
-        return replace(self, admitted=admitted, trial=trial, outcomes=outcomes)
+        return replace(self, accepted=accepted, trial=trial, outcomes=outcomes)
 
     def with_index(self, index: AnyIndex, recall: float) -> Self:
         """Search with another index.
 
         Args:
             index: Index of the same documents.
-            recall: Share of the exact top `trial.depth` that it finds.
+            recall: Share of the exact top `trial.depth` that the index finds.
         """
         record = index_record(index, recall, self.trial.depth)
-        return replace(self, admitted=replace(self.admitted, index=index, index_record=record))
+        return replace(self, accepted=replace(self.accepted, index=index, index_record=record))
 
 
 def index_record(index: AnyIndex, recall: float | None = None, depth: int | None = None) -> IndexRecord:
-    """Write down an index for the manifest.
+    """Record an index for the manifest.
 
     Args:
         index: Index that serves.
-        recall: Share of the exact top `depth` that it finds, None for exact search.
-        depth: Results that recall was measured at, None for exact search.
+        recall: Share of the exact top `depth` that the index finds, None for exact search.
+        depth: Number of results at which recall was measured, None for exact search.
     """
     breadth = index.breadth if isinstance(index, ApproximateIndex) else None
     return IndexRecord(

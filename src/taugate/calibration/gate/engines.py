@@ -1,20 +1,20 @@
-"""The gate asked of an engine itself: what its collection finds, against exact search of the same vectors.
+"""The gate for an engine's own search, compared with exact search of the same vectors.
 
-A broader search finds more, and takes longer. So breadths are tested from the broadest down, each at the whole error of
-the gate, until one is not admitted: a narrower one is only looked at where all broader ones were admitted, so that
-testing several needs no correction (fixed-sequence testing, as in `calibration/risk/bounds.py`).
+A broader search finds more and takes longer. Breadths are tested from the broadest down, each at the full error of the
+gate, until one is not accepted. A narrower breadth is tested only if all broader ones were accepted, so no correction
+is needed (fixed-sequence testing, as in `calibration/risk/bounds.py`).
 """
 
 from collections.abc import Callable, Sequence
 
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.engines.search import ProposedIndex, ShardedIndex
-from taugate.calibration.gate.admit import gate_settings
-from taugate.calibration.gate.baseline import DEPTH, Admitted, RankingOutcomes
+from taugate.calibration.gate.accept import gate_settings
+from taugate.calibration.gate.baseline import DEPTH, AcceptedSearch, RankingOutcomes
 from taugate.calibration.gate.gate import GateCandidate, gate_line, judge
 from taugate.calibration.gate.indexes import MISSED, share_found
 from taugate.calibration.metrics.measure import QueryPart
-from taugate.calibration.metrics.own_documents import max_own, own_of
+from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.settings import MARGIN, CalibrationSettings
 from taugate.errors import ReleaseError
@@ -31,7 +31,7 @@ from taugate.retrieval.vectors.similarity import StoredVectors
 BREADTHS = (1024, 512, 256, 128, 64, 32)
 
 
-def admit_engine(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
+def accept_engine(  # noqa: PLR0913, PLR0917 (the state of the calibration)
     dataset: Dataset,
     encoded: EncodedTexts,
     vectors: StoredVectors,
@@ -42,34 +42,39 @@ def admit_engine(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     settings: CalibrationSettings,
     say: Callable[[str], None],
     watch: Stopwatch,
-) -> Admitted:
-    """Choose how broadly the engine searches: the narrowest that is admitted, and finds what the margin wants.
+) -> AcceptedSearch:
+    """Choose the engine's search breadth: the narrowest that is accepted and has enough recall for the margin.
 
     Args:
-        dataset: Data set that is calibrated on.
+        dataset: Data set of the calibration.
         encoded: Its vectors, by `encoder`.
-        vectors: Of its documents.
-        engine: That holds the collection of `record`.
+        vectors: Vectors of its documents.
+        encoder: Encoder of the queries.
+        engine: Engine that holds the collection of `record`.
+        record: Record of the collection.
         part: The calibration queries.
-        settings: Of the calibration.
-        say: Told one line of progress or warning at a time.
+        settings: Settings of the calibration.
+        say: Called with one line of progress or warning at a time.
         watch: Stopwatch whose stage "gate" grows.
 
     Raises:
-        ReleaseError: Where the engine is not admitted, for there is nothing else to serve from.
+        ReleaseError: If the engine is not accepted, because no other index could serve.
     """
     members, units, parents = part.members, part.resamples.units, dataset.documents.parents
     queries = [dataset.answerable[position] for position in members.tolist()]
-    asked, depth = encoded.answerable[members], max(settings.k, DEPTH) + max_own(own_of(queries))
+    query_vectors, depth = (
+        encoded.answerable[members],
+        max(settings.k, DEPTH) + max_own_passages(own_passages_of(queries)),
+    )
 
     def outcomes(top: TopK) -> RankingOutcomes:
         return RankingOutcomes.judge(queries, top.positions, settings.k, parents)
 
     with watch.stage("gate"):
         exact_index = ShardedIndex(vectors)
-        exact = exact_index.search(asked, depth)
+        exact = exact_index.search(query_vectors, depth)
         gate = gate_settings(settings.candidates, units, 1, say)
-        wanted = 1 - MISSED * (gate.margin or MARGIN)
+        min_recall = 1 - MISSED * (gate.margin or MARGIN)
         baseline = outcomes(exact)
         tried: list[GateRecord] = []
         chosen: tuple[EngineRecord, ProposedIndex, float] | None = None
@@ -77,20 +82,20 @@ def admit_engine(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
         for breadth in _breadths(depth):
             searched = record.model_copy(update={"breadth": breadth})
             index = ProposedIndex(engine, searched, vectors)
-            found = index.search(asked, depth)
-            share = share_found(exact_index, asked, exact, found)
-            if chosen is not None and share < wanted:
+            results = index.search(query_vectors, depth)
+            share = share_found(exact_index, query_vectors, exact, results)
+            if chosen is not None and share < min_recall:
                 break
-            (judged,) = judge(baseline, [GateCandidate(_name(searched), "engine", outcomes(found))], units, gate)
-            tried.append(judged)
-            say(gate_line(judged))
-            if not judged.admitted:
+            (gate_record,) = judge(baseline, [GateCandidate(_name(searched), "engine", outcomes(results))], units, gate)
+            tried.append(gate_record)
+            say(gate_line(gate_record))
+            if not gate_record.admitted:
                 break
             chosen = searched, index, share
     if chosen is None:
         raise ReleaseError(_refusal(tried[0], share))
     record, index, share = chosen
-    return Admitted(
+    return AcceptedSearch(
         encoder,
         encoded,
         index,
@@ -108,7 +113,7 @@ def admit_engine(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
 
 
 def _breadths(depth: int) -> Sequence[int]:
-    """Return the breadths to try, the broadest first; an engine is asked for depth + SPARE candidates at least."""
+    """Return the breadths to try, the broadest first, all of at least depth + SPARE candidates."""
     return [breadth for breadth in BREADTHS if breadth >= depth + SPARE] or [depth + SPARE]
 
 
@@ -116,15 +121,15 @@ def _name(record: EngineRecord) -> str:
     return f"{record.kind}, breadth {record.breadth}"
 
 
-def _refusal(judged: GateRecord, share: float) -> str:
-    if judged.verdict == "worse":
-        why = "its search is not good enough; check that its index is as uploaded, or calibrate with a larger --margin"
+def _refusal(gate_record: GateRecord, share: float) -> str:
+    if gate_record.verdict == "worse":
+        reason = "that is not enough; check that its index is as uploaded, or calibrate with a larger --margin"
     else:
-        why = (
-            "these queries cannot show that it loses no more than the margin; label more, or calibrate with a larger "
+        reason = (
+            "these queries cannot show that it loses less than the margin; add labels, or calibrate with a larger "
             "--margin"
         )
     return (
-        f"{judged.candidate}: the engine is not admitted, so that no release is written: it finds {100 * share:.2f} % "
-        f"of the exact results, and {why}"
+        f"{gate_record.candidate}: the gate does not accept the engine, so no release is written: it finds "
+        f"{100 * share:.2f} % of the exact results, and {reason}"
     )

@@ -1,4 +1,4 @@
-"""The index that serves: exact in float32, unless the gate admits a cheaper one that was asked for."""
+"""Choice of the index: exact search in float32, unless the gate accepts a requested cheaper one."""
 
 import math
 
@@ -19,14 +19,15 @@ from taugate.retrieval.release.records import GateRecord
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.similarity import Float32
 
-# Share of the margin that may be missed of the exact top-K. On mixed_large accuracy@5 loses half of what is missed, so
-# that an eighth of the margin is lost and the rest is left for chance (docs/benchmarks/gate.md).
+# Share of the exact top-K that an index may miss, as a share of the margin. On mixed_large accuracy@5 loses half of
+# that share, so an eighth of the margin is lost and the remainder allows for chance (docs/research/gate.md).
 MISSED = 0.25
 _BREADTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-_TIMED, _LONE = 256, 64  # queries together, and one by one
-# What `auto` tries, the preferred first, in a corpus of at most so many documents. Encoding a query takes some 4 ms;
-# exact search of 10,000 documents takes less than half of that, int8 of 100,000 as much, and from 1,000,000 on a graph
-# takes minutes to build and 1.8 GB of memory, codes a tenth (384 dimensions on 2 cores, docs/benchmarks/gate.md).
+_TIMED, _LONE = 256, 64  # queries timed in a batch, and one by one
+# Kinds that `auto` tries in order of preference, by the largest number of documents. Encoding a query takes about 4 ms;
+# exact search of 10,000 documents takes less than half of that, and int8 of 100,000 as much. From 1,000,000 documents
+# on a graph takes minutes to build and 1.8 GB of memory, codes a tenth (384 dimensions on 2 cores,
+# docs/research/gate.md).
 _AUTO: tuple[tuple[float, tuple[Kind, ...]], ...] = (
     (10_000, ()),
     (100_000, ("flat-int8", "flat-float16")),
@@ -35,42 +36,43 @@ _AUTO: tuple[tuple[float, tuple[Kind, ...]], ...] = (
 )
 
 
-def kinds_asked(asked: IndexChoice, documents: int) -> tuple[Kind, ...]:
-    """Return the kinds of index to try, the preferred one first; none for exact search.
+def requested_kinds(choice: IndexChoice, documents: int) -> tuple[Kind, ...]:
+    """Return the kinds of index to try in order of preference; none for exact search.
 
     Args:
-        asked: Kind that was asked for, or "auto".
-        documents: N, of the corpus.
+        choice: Requested kind, or "auto".
+        documents: N, the number of documents in the corpus.
 
     Raises:
-        InputError: Where there are too few documents to train what is asked for.
+        InputError: If there are too few documents to train the requested kind.
     """
-    if asked == "auto":
-        return next(kinds for most, kinds in _AUTO if documents <= most)
-    if asked == "ivf-pq" and documents < MIN_FOR_CODES:
+    if choice == "auto":
+        return next(kinds for max_documents, kinds in _AUTO if documents <= max_documents)
+    if choice == "ivf-pq" and documents < MIN_FOR_CODES:
         raise InputError(
-            f"--index ivf-pq: its codes take {MIN_FOR_CODES} documents to train, and there are only {documents}; "
-            "name another index, or auto"
+            f"--index ivf-pq: its codes need {MIN_FOR_CODES} documents to train, and there are only {documents}; "
+            "choose another index, or auto"
         )
-    return () if asked == "flat" else (asked,)
+    return () if choice == "flat" else (choice,)
 
 
 def try_indexes(
     baseline: GateBaseline, state: GateState, kinds: tuple[Kind, ...], gate: GateSettings
 ) -> tuple[list[GateRecord], GateState]:
-    """Build and judge an index of each kind, and take the first that is admitted.
+    """Build and test an index of each kind, and take the first that is accepted.
 
-    What an index changes is measured against exact search of the same vectors. Where there is a projection it is added
-    to what the projection loses of queries that it was not fitted on: the one that serves was fitted on these queries.
+    An index is measured against exact search of the same vectors. If there is a projection, its loss is added. That
+    loss is measured on queries on which the projection was not fitted, because the final one was fitted on these
+    queries.
 
     Args:
-        baseline: Baseline to judge against.
-        state: What serves so far, by exact search.
-        kinds: Kinds of index, the preferred one first.
-        gate: Margin and confidence.
+        baseline: Baseline to compare with.
+        state: Configuration accepted so far, with exact search.
+        kinds: Kinds of index in order of preference.
+        gate: Settings with the margin and the confidence.
 
     Returns:
-        A record for each kind, and what serves from here on: `state` itself where the gate admits none.
+        A record for each kind, and the new state, or `state` itself if the gate accepts no kind.
     """
     trial, margin = state.trial, gate.margin or MARGIN
     exact = trial.exact.search(trial.vectors, trial.depth)
@@ -93,7 +95,7 @@ def try_indexes(
 
 
 def build_index(kind: Kind, trial: SearchTrial, margin: float) -> AnyIndex:
-    """Build an index of the trial's documents, as broad as the margin wants it.
+    """Build an index of the trial's documents, with the search breadth that the margin requires.
 
     Args:
         kind: Kind of index.
@@ -107,20 +109,20 @@ def build_index(kind: Kind, trial: SearchTrial, margin: float) -> AnyIndex:
 
 
 def set_breadth(index: ApproximateIndex, flat: FlatIndex, queries: Float32, depth: int, margin: float) -> None:
-    """Set the first of growing breadths that has the recall a margin wants, the widest where none has it.
+    """Set the smallest breadth that has the recall a margin requires, or the widest if none has it.
 
     Args:
         index: Index whose breadth is set.
         flat: Exact search of the same documents.
         queries: (q, d) float32.
-        depth: Results that recall is measured at.
+        depth: Number of results at which recall is measured.
         margin: Loss that the gate allows.
     """
     exact = flat.search(queries, depth)
     for breadth in _BREADTHS:
-        if breadth >= index.least_breadth(depth):
+        if breadth >= index.min_breadth(depth):
             index.breadth = breadth
-            everything = index.breadth < breadth  # there are no more lists
+            everything = index.breadth < breadth  # all lists are searched
             if everything or recall(index, flat, queries, exact) >= 1 - MISSED * margin:
                 return
 
@@ -130,35 +132,32 @@ def recall(index: Searchable, flat: Scorer, queries: Float32, exact: TopK) -> fl
 
     Args:
         index: Index that is measured.
-        flat: Scores its documents.
+        flat: Exact scorer of its documents.
         queries: (q, d) float32.
         exact: (q, K) results of exact search.
     """
     return share_found(flat, queries, exact, index.search(queries, exact.positions.shape[1]))
 
 
-def share_found(flat: Scorer, queries: Float32, exact: TopK, found: TopK) -> float:
-    """Return the mean share of the exact top-K that was found; the others are those of `recall`.
+def share_found(flat: Scorer, queries: Float32, exact: TopK, results: TopK) -> float:
+    """Return the mean share of the (q, K) exact results that are among the (q, K) results of an index.
 
-    A document as similar as the last of the exact top-K will do as well.
-
-    Args:
-        found: (q, K) results of the index that is measured.
+    A document as similar as the last exact result counts as found.
     """
-    return float(np.mean(flat.score(queries, found.positions) >= exact.scores[:, -1:]))
+    return float(np.mean(flat.score(queries, results.positions) >= exact.scores[:, -1:]))
 
 
 def search_gain(trial: SearchTrial, index: AnyIndex, projection: Projection | None = None) -> dict[str, float]:
-    """Measure the size and speed of an index beside exact search.
+    """Measure the size and speed of an index and of exact search.
 
     Args:
         trial: Queries and documents, with their exact index.
         index: Index that is measured.
-        projection: Projection that queries go through before it, None without one.
+        projection: Projection applied to queries before the search, None without one.
 
     Returns:
-        Speeds as `speeds` names them; `bytes_per_document` of the file that every search reads, and
-        `disk_bytes_per_document` of all files; of exact search with `baseline_` in front.
+        Speeds with the names of `speeds`; `bytes_per_document` of the file that every search reads, and
+        `disk_bytes_per_document` of all files; for exact search with the prefix `baseline_`.
     """
     lone = [trial.vectors[row : row + 1] for row in range(min(_LONE, len(trial.vectors)))]
     gain = speeds(
@@ -167,10 +166,10 @@ def search_gain(trial: SearchTrial, index: AnyIndex, projection: Projection | No
         trial.vectors[:_TIMED],
         lone,
     )
-    for name, each in (("baseline_", trial.exact), ("", index)):
-        memory, disk = sizes(each)
-        gain[f"{name}bytes_per_document"] = memory / len(each)
-        gain[f"{name}disk_bytes_per_document"] = disk / len(each)
+    for prefix, measured in (("baseline_", trial.exact), ("", index)):
+        memory, disk = sizes(measured)
+        gain[f"{prefix}bytes_per_document"] = memory / len(measured)
+        gain[f"{prefix}disk_bytes_per_document"] = disk / len(measured)
     return gain
 
 

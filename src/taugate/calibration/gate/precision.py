@@ -1,4 +1,4 @@
-"""Queries are encoded in int8 where the gate admits it; documents stay in float32, as they are encoded only once."""
+"""Encodes queries in int8 if the gate accepts it; documents keep float32, because they are encoded only once."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,9 +16,9 @@ from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.records import GateRecord
 
-_TIMED, _LONE = 256, 32  # queries, of them one by one: a few seconds on two cores
-# More than a busy machine mistakes, and less than int8 gains where the processor has instructions for it
-# (docs/benchmarks/gate.md).
+_TIMED, _LONE = 256, 32  # queries timed in a batch, and one by one: a few seconds on two cores
+# More than the timing noise of a busy machine, and less than the gain of int8 on a processor with instructions for it
+# (docs/research/gate.md).
 _FASTER = 1.2
 
 
@@ -30,30 +30,30 @@ def try_int8(
     gate: GateSettings,
     watch: Stopwatch,
 ) -> tuple[list[GateRecord], GateState]:
-    """Encode the queries with int8 weights, and judge what they find.
+    """Encode the queries with int8 weights, and test their results.
 
     With `auto`, int8 also has to be clearly faster than float32 in the same run.
 
     Args:
-        baseline: Baseline to judge against.
-        state: What serves so far, with a float32 encoder.
+        baseline: Baseline to compare with.
+        state: Configuration accepted so far, with a float32 encoder.
         dataset: Data set whose queries are encoded.
         precision: "int8" or "auto".
-        gate: Margin and confidence.
+        gate: Settings with the margin and the confidence.
         watch: Stopwatch whose stages "encode" and "gate" grow.
 
     Returns:
-        The one record, and what serves from here on: `state` itself where int8 is not used.
+        The record, and the new state, or `state` itself if int8 is not used.
 
     Raises:
-        EncoderError: Where the encoder has nothing to quantise.
+        EncoderError: If the encoder has nothing to quantise.
     """
-    int8 = OnnxEncoder.load(int8_encoder(state.admitted.encoder.folder))
-    encoded = _encode_queries(dataset, state.admitted.encoded, int8, watch)
+    int8 = OnnxEncoder.load(int8_encoder(state.accepted.encoder.folder))
+    encoded = _encode_queries(dataset, state.accepted.encoded, int8, watch)
     with watch.stage("gate"):
         moved = state.with_queries(int8, encoded, encoded.answerable[baseline.members])
         texts = [query.text for query in moved.trial.queries[:_TIMED]]
-        gain = _encoding_speeds(texts, state.admitted.encoder, int8)
+        gain = _encoding_speeds(texts, state.accepted.encoder, int8)
         candidate = GateCandidate("int8", "precision", moved.trial.outcomes(), gain)
         (record,) = judge(baseline.outcomes, [candidate], baseline.units, gate)
         faster = gain["queries_per_second"] > _FASTER * gain["baseline_queries_per_second"]
@@ -62,26 +62,26 @@ def try_int8(
 
 
 def golden_tolerance(baseline: GateBaseline, state: GateState) -> float:
-    """Return how far scores may be from what another processor gives: in int8 twice as far as any of float32 is.
+    """Return the tolerance for scores on another processor: for int8 twice the largest difference from float32.
 
-    An activation that is rounded the other way, as another processor's last bit may have it, changes everything behind
-    it by as much as rounding itself does (docs/benchmarks/gate.md).
+    If another processor's last bit rounds an activation the other way, later layers change by as much as rounding
+    itself changes them (docs/research/gate.md).
 
     Args:
         baseline: Baseline with the calibration queries in float32.
-        state: What serves, with the same queries by its own encoder.
+        state: Accepted configuration, with the same queries by its own encoder.
     """
-    if state.admitted.float32 is None:
+    if state.accepted.float32 is None:
         return TOLERANCE
-    fitted, float32 = state.admitted.projection, baseline.trial.vectors
+    fitted, float32 = state.accepted.projection, baseline.trial.vectors
     projected = float32 if fitted is None else fitted.projection.apply(float32)
-    exact = state.admitted.index.search(projected, baseline.trial.k)
-    difference = exact.scores - state.admitted.index.search(state.trial.vectors, baseline.trial.k).scores
+    exact = state.accepted.index.search(projected, baseline.trial.k)
+    difference = exact.scores - state.accepted.index.search(state.trial.vectors, baseline.trial.k).scores
     return max(TOLERANCE, 2 * float(np.abs(difference).max()))
 
 
 def _encode_queries(dataset: Dataset, encoded: EncodedTexts, encoder: OnnxEncoder, watch: Stopwatch) -> EncodedTexts:
-    """Encode the queries of `encoded` once more; its documents stay."""
+    """Encode the queries of `encoded` again, with the same documents."""
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     return encode_queries(dataset, encoder, cache, watch).replace_in(encoded)
 

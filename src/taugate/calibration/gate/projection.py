@@ -1,6 +1,6 @@
-"""Query PCA: fit it on the calibration queries, and use the smallest projection that the gate admits.
+"""Query PCA: fits a PCA on the calibration queries, and uses the smallest projection that the gate accepts.
 
-The query embeddings paper's Algorithm 1. A query is always judged by a projection that was not fitted on it.
+The query embeddings paper's Algorithm 1. A query is always tested with a projection that was not fitted on it.
 """
 
 from collections.abc import Sequence
@@ -24,16 +24,16 @@ from taugate.retrieval.vectors.similarity import Float32
 # From every component to half of them: gains "can continue even until the retention ratio is around 50 %" (query
 # embeddings paper, Figure 4).
 RETENTIONS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
-FOLDS = 5  # fits on 80 % of the queries, which is nearer to all of them than the two thirds of the paper's 3 folds
+FOLDS = 5  # a fit on 80 % of the queries is nearer to one on all of them than the two thirds of the paper's 3 folds
 
 
 @dataclass(frozen=True)
 class FittedPCA:
-    """A projection on every component that the data have.
+    """A projection on all components of the data.
 
     Attributes:
-        projection: Projection that keeps all of them, by falling variance.
-        explained: (rank,) float64, variance along each as a share of the whole.
+        projection: Projection that keeps all components, by falling variance.
+        explained: (rank,) float64, variance along each component as a share of the total.
     """
 
     projection: Projection
@@ -41,20 +41,20 @@ class FittedPCA:
 
     @property
     def rank(self) -> int:
-        """Number of components: at most d, and at most one less than the vectors it was fitted on."""
+        """Number of components, at most d and at most one less than the number of fitted vectors."""
         return len(self.explained)
 
 
 def fit_pca(vectors: Float32) -> FittedPCA:
     """Fit a PCA.
 
-    The components are eigenvectors of the sample covariance, by falling eigenvalue, signs fixed by scikit-learn; one
-    thread, so that the same data give the same bits. n vectors around their mean span n − 1 directions: with fewer
-    queries than dimensions there are no more components than that (Appendix E).
+    The components are eigenvectors of the sample covariance, by falling eigenvalue, with signs fixed by scikit-learn.
+    One thread makes the same data give the same bits. n vectors around their mean span n − 1 directions, which limits
+    the components if there are fewer queries than dimensions (Appendix E).
 
     Args:
-        vectors: (n, d) float32 embeddings, n ≥ 2, of queries for query PCA, of queries and documents for the paper's
-            other one.
+        vectors: (n, d) float32 embeddings, n ≥ 2: queries for query PCA, queries and documents for the paper's second
+            variant.
     """
     count = min(len(vectors) - 1, vectors.shape[1])
     with threadpool_limits(limits=1):
@@ -68,8 +68,8 @@ def retained(retention: float, dimension: int, rank: int) -> int:
 
     Args:
         retention: r, the share of dimensions to keep, in (0, 1].
-        dimension: d, of the embeddings.
-        rank: Components that there are.
+        dimension: d, the dimension of the embeddings.
+        rank: Number of components.
     """
     return max(1, min(int(retention * dimension + 1e-9), rank))
 
@@ -77,10 +77,10 @@ def retained(retention: float, dimension: int, rank: int) -> int:
 def cross_validated(
     trial: SearchTrial, retentions: Sequence[float], rng: np.random.Generator, folds: int = FOLDS
 ) -> list[RankingOutcomes]:
-    """Answer every query through a PCA fitted on the other folds' queries.
+    """Answer every query with a PCA fitted on the queries of the remaining folds.
 
     Args:
-        trial: The q queries to fit on and to answer.
+        trial: The q queries for fitting and answering.
         retentions: Shares of the dimensions to keep.
         rng: Generator that draws the folds.
         folds: Number of folds.
@@ -89,38 +89,38 @@ def cross_validated(
         The outcomes of the q queries at each retention.
 
     Raises:
-        ValueError: Where there are fewer queries than folds.
+        ValueError: If there are fewer queries than folds.
     """
     count, dimension = trial.vectors.shape
-    found = [RankingOutcomes(np.empty(count), np.empty(count)) for _ in retentions]
-    for rest, fold in random_folds(count, folds, rng):
-        pca = fit_pca(trial.vectors[rest])
+    by_retention = [RankingOutcomes(np.empty(count), np.empty(count)) for _ in retentions]
+    for fitting, fold in random_folds(count, folds, rng):
+        pca = fit_pca(trial.vectors[fitting])
         queries = [trial.queries[position] for position in fold.tolist()]
-        for each, retention in zip(found, retentions, strict=True):
+        for outcomes, retention in zip(by_retention, retentions, strict=True):
             projection = pca.projection.first(retained(retention, dimension, pca.rank))
             vectors, documents = projection.apply(trial.vectors[fold]), projection.apply(trial.documents)
             of_fold = SearchTrial.build(queries, vectors, documents, trial.k, trial.parents).outcomes()
-            each.accuracy[fold], each.ndcg[fold] = of_fold.accuracy, of_fold.ndcg
-    return found
+            outcomes.accuracy[fold], outcomes.ndcg[fold] = of_fold.accuracy, of_fold.ndcg
+    return by_retention
 
 
 def try_projection(
     baseline: GateBaseline, state: GateState, cheaper: CandidateSettings, seed: int, gate: GateSettings
 ) -> tuple[list[GateRecord], GateState]:
-    """Judge query PCA at each retention asked for, and take the smallest projection among the best that are admitted.
+    """Test query PCA at each requested retention, and take the smallest of the best accepted projections.
 
-    Each calibration query is judged by a PCA of the other folds' queries; what serves is fitted once more on all of
+    Each calibration query is tested with a PCA of the other folds' queries; the final projection is fitted on all of
     them. Folds come from `numpy.random.default_rng([seed, 4])`.
 
     Args:
-        baseline: Baseline to judge against.
-        state: What serves so far, without a projection.
-        cheaper: Projection and retention asked for.
+        baseline: Baseline to compare with.
+        state: Configuration accepted so far, without a projection.
+        cheaper: Requested projection and retention.
         seed: Seed of the calibration.
-        gate: Margin and confidence.
+        gate: Settings with the margin and the confidence.
 
     Returns:
-        A record for each retention, and what serves from here on: `state` itself where the gate admits none.
+        A record for each retention, and the new state, or `state` itself if the gate accepts no projection.
     """
     trial = state.trial
     retentions = RETENTIONS if cheaper.projection == "auto" else (cheaper.retention or RETENTION,)
@@ -129,9 +129,9 @@ def try_projection(
     sizes = [retained(retention, trial.vectors.shape[1], pca.rank) for retention in retentions]
     candidates = [
         GateCandidate(
-            f"query-pca, retention {retention:g}", "projection", each, _gain(trial, pca.projection.first(size))
+            f"query-pca, retention {retention:g}", "projection", outcome, _gain(trial, pca.projection.first(size))
         )
-        for retention, size, each in zip(retentions, sizes, outcomes, strict=True)
+        for retention, size, outcome in zip(retentions, sizes, outcomes, strict=True)
     ]
     records = judge(baseline.outcomes, candidates, baseline.units, gate)
     best = _smallest_near_best(records, sizes)
@@ -150,15 +150,15 @@ def try_projection(
 
 
 def _smallest_near_best(records: Sequence[GateRecord], sizes: Sequence[int]) -> int | None:
-    """Row of the smallest projection admitted that is less than the margin below the best: gains are not given away."""
-    admitted = {
+    """Return the row of the smallest accepted projection that is less than the margin below the best one."""
+    accepted = {
         row: (record.accuracy.candidate, record.ndcg.candidate) for row, record in enumerate(records) if record.admitted
     }
-    if not admitted:
+    if not accepted:
         return None
-    best = [max(values) - records[0].margin for values in zip(*admitted.values(), strict=True)]
-    near = [row for row, values in admitted.items() if all(v >= least for v, least in zip(values, best, strict=True))]
-    return min(near or admitted, key=lambda row: sizes[row])
+    best = [max(values) - records[0].margin for values in zip(*accepted.values(), strict=True)]
+    near = [row for row, values in accepted.items() if all(v >= limit for v, limit in zip(values, best, strict=True))]
+    return min(near or accepted, key=lambda row: sizes[row])
 
 
 def _gain(trial: SearchTrial, projection: Projection) -> dict[str, float]:

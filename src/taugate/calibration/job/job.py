@@ -1,4 +1,4 @@
-"""One calibration, from data set to release: `calibrate` reads top to bottom in the order in which it happens."""
+"""One calibration, from data set to release; `calibrate` shows the steps in order."""
 
 import os
 import tempfile
@@ -8,13 +8,18 @@ from functools import partial
 from pathlib import Path
 
 from taugate.calibration.encoding.encoder_fit import encoder_fit, encoder_fit_warnings, trained_similarity
-from taugate.calibration.encoding.source import AskedEncoder, Encoders
-from taugate.calibration.gate.indexes import kinds_asked
-from taugate.calibration.job.admission import admit_in_process, admit_over_engine, known_to_current, reached
+from taugate.calibration.encoding.source import Encoders, RequestedEncoder
+from taugate.calibration.gate.indexes import requested_kinds
+from taugate.calibration.job.acceptance import (
+    accept_in_process,
+    accept_over_engine,
+    connect_engine,
+    vectors_reusable_from_current,
+)
 from taugate.calibration.job.release import ReleaseContents, golden_queries, manifest_facts, query_outcomes
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.measure import DrawnQueries
-from taugate.calibration.metrics.own_documents import max_own, own_of
+from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
 from taugate.calibration.metrics.splits import MIN_CALIBRATING, held_out
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.provisional.state import AvailableEvidence
@@ -38,23 +43,19 @@ from taugate.retrieval.release.layout import ENCODER_FOLDERS, FLOAT32_FOLDER, MA
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify
 
-_MAX_SIMILARITIES = 50_000_000  # 200 times the default, and about 1 GB while COE and ROE are computed
+_MAX_SIMILARITIES = 50_000_000  # 200 times the default; about 1 GB while COE and ROE are computed
 
 
 def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
-    """Raise InputError with too few queries or documents for what is asked, or too much asked of them.
-
-    Args:
-        dataset: Labelled queries and documents.
-        settings: Of the calibration.
-    """
-    others = len(dataset.documents) - max_own(own_of(dataset.answerable + dataset.unanswerable))
-    if settings.k > others:
-        raise InputError(f"--k {settings.k}: the corpus has only {others} documents; give a smaller K")
+    """Raise InputError if the data set is too small for the settings, or the settings need too much memory."""
+    own_passages = own_passages_of(dataset.answerable + dataset.unanswerable)
+    available = len(dataset.documents) - max_own_passages(own_passages)
+    if settings.k > available:
+        raise InputError(f"--k {settings.k}: the corpus has only {available} documents; give a smaller K")
     if settings.bootstraps * settings.sample_size * settings.k > _MAX_SIMILARITIES:
         raise InputError(
             f"--bootstraps {settings.bootstraps} × --sample-size {settings.sample_size} × --k {settings.k}: more than "
-            f"{_MAX_SIMILARITIES:,} similarities at once; give fewer bootstraps; so many narrow no interval"
+            f"{_MAX_SIMILARITIES:,} similarities at once; give fewer bootstraps, as more do not narrow the intervals"
         )
     answerable = len(dataset.answerable)
     members = answerable - held_out(answerable, settings.holdout)
@@ -63,15 +64,15 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
             f"--holdout {settings.holdout}: leaves none of the {answerable} answerable queries to calibrate on; "
             "label more queries or give a smaller share"
         )
-    asked = settings.candidates.requested
-    if asked and members < MIN_CALIBRATING:  # to judge by the gate, and to fit a projection on
-        name, value = next(iter(asked.items()))
+    requested = settings.candidates.requested
+    if requested and members < MIN_CALIBRATING:  # for the gate, and to fit a projection
+        name, value = next(iter(requested.items()))
         raise InputError(
             f"--{name} {value}: needs at least {MIN_CALIBRATING} answerable queries to calibrate on, there are "
             f"{members}; label more, or leave the option out"
         )
-    if "index" in asked:
-        kinds_asked(settings.candidates.index, len(dataset.documents))
+    if "index" in requested:
+        requested_kinds(settings.candidates.index, len(dataset.documents))
     if settings.rule.strata is not None:
         QueryStrata.group(dataset, settings.rule.strata)
     if settings.abstention is not None:
@@ -81,87 +82,86 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
 def calibrate(
     data: str,
     releases: Path,
-    asked: AskedEncoder,
+    requested: RequestedEncoder,
     settings: CalibrationSettings,
     say: Callable[[str], None],
     watch: Stopwatch,
 ) -> Manifest:
-    """Read a data set, measure, choose a threshold and write a release into `releases`; it is not promoted.
+    """Read a data set, measure, choose a threshold and write a release into `releases`, without promoting it.
 
-    One calibration at a time in a directory.
+    A directory has one calibration at a time. After an error, no release has been written.
 
     Args:
         data: A folder or a URL.
         releases: The directory of releases.
-        asked: Encoder that was asked for.
-        settings: Of the calibration.
-        say: Told one line of progress or warning at a time.
+        requested: The encoder.
+        settings: All other settings.
+        say: Prints one line of progress or a warning.
         watch: Stopwatch whose stages grow.
 
     Raises:
-        InputError: ; then no release has been written.
-        EncoderError: ; then no release has been written.
-        EngineUnavailable: ; then no release has been written.
-        ReleaseError: ; then no release has been written.
+        InputError: If the data set or the settings cannot be used.
+        EncoderError: If the encoder cannot be loaded or exported.
+        EngineUnavailable: If the engine does not respond.
+        ReleaseError: If the gate does not accept the engine, or a release cannot be read.
     """
     _check_releases(releases, say)
-    asked.check_name(releases)
-    engine = reached(settings.engine)
+    requested.check_name(releases)
+    engine = connect_engine(settings.engine)
     with calibration_lock(releases), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         with watch.stage("read"):
             dataset = _read(data, settings, Path(spool), say)
         for note in dataset.notes:
             say(note)
-        if dataset.orphaned:  # without documents that an earlier release knew, those are the empty ones
-            say(f"queries left out, as every document that answers them is left out: {dataset.orphaned:,}")
+        if dataset.orphaned:
+            say(f"queries left out because all their relevant documents are left out: {dataset.orphaned:,}")
         check_sizes(dataset, settings)
-        adaptation = _adaptation(Path(asked.name))
-        if because := AvailableEvidence.count(
-            dataset, settings.k, adaptation
-        ).because:  # said before the work, which may be long
-            say(f"{PROVISIONAL} {because}")
+        adaptation = _adaptation(Path(requested.name))
+        evidence = AvailableEvidence.count(dataset, settings.k, adaptation)
+        if evidence.because:  # reported before the work, which may take long
+            say(f"{PROVISIONAL} {evidence.because}")
         with watch.stage("export"):
-            encoders = _baseline(Encoders.load(asked.name), asked.name)
-        asked.check(releases, encoders.queries)
+            encoders = _baseline(Encoders.load(requested.name), requested.name)
+        requested.check(releases, encoders.queries)
         if adaptation is not None:
-            _warn(adaptation, asked.name, dataset.split, say)
+            _warn(adaptation, requested.name, dataset.split, say)
         inherited = _inherited(releases, encoders.queries, settings)
         if inherited is not None:
             settings = replace(settings, rule=settings.rule.kept_from(inherited.chosen_by))
         with watch.stage("read"):
-            fit = encoder_fit(dataset, encoders.documents, encoders.queries, trained_similarity(asked.name))
-        of_queries = encoders.queries.config
-        for warning in encoder_fit_warnings(fit, of_queries.name, of_queries.max_length):
+            fit = encoder_fit(dataset, encoders.documents, encoders.queries, trained_similarity(requested.name))
+        config = encoders.queries.config
+        for warning in encoder_fit_warnings(fit, config.name, config.max_length):
             say(f"warning: {warning}")
         drawn = DrawnQueries.draw(
-            SamplingUnits.from_labels(clusters(dataset.answerable)), len(dataset.documents), settings
+            SamplingUnits.from_clusters(clusters(dataset.answerable)), len(dataset.documents), settings
         )
-        search = admit_in_process
+        search = accept_in_process
         if engine is not None:
-            known = None
+            reusable = None
             if not settings.embeddings:
-                known = known_to_current(releases, encoders.documents, engine, dataset, say, watch)
-            search = partial(admit_over_engine, engine, Path(spool), known)
-        admitted = search(dataset, encoders, drawn.parts["calibration"], settings, say, watch)
-        found = study(dataset, admitted.encoded, admitted.index, drawn, settings, watch, inherited)
-        for warning in found.query_set.warnings:
+                reusable = vectors_reusable_from_current(releases, encoders.documents, engine, dataset, say, watch)
+            search = partial(accept_over_engine, engine, Path(spool), reusable)
+        accepted = search(dataset, encoders, drawn.parts["calibration"], settings, say, watch)
+        findings = study(dataset, accepted.encoded, accepted.index, drawn, settings, watch, inherited)
+        for warning in findings.query_set.warnings:
             say(f"warning: {warning}")
         with watch.stage("write"):
-            facts = manifest_facts(dataset, admitted, found, settings, adaptation) | {"encoder_fit": fit}
-            report = render(dataset, facts, found, _parent(releases))
+            facts = manifest_facts(dataset, accepted, findings, settings, adaptation) | {"encoder_fit": fit}
+            report = render(dataset, facts, findings, _parent(releases))
             contents = ReleaseContents(
-                admitted,
+                accepted,
                 Path(spool),
-                golden_queries(dataset, found, admitted.encoded.answerable),
-                query_outcomes(dataset, found),
-                found,
+                golden_queries(dataset, findings, accepted.encoded.answerable),
+                query_outcomes(dataset, findings),
+                findings,
                 report,
             )
             return writer.write(releases, facts, contents.fill)
 
 
 def _read(data: str, settings: CalibrationSettings, spool: Path, say: Callable[[str], None]) -> Dataset:
-    """Read the split that is calibrated on, or what people judged and asked."""
+    """Read the labelled split, or the splits of few labels and of queries that users asked."""
     if splits := settings.labelled_splits:
         with local_folder(data, *splits, optional=(GENERATED, TRAFFIC)) as folder:
             return read_people(folder, splits, spool, say)
@@ -174,7 +174,7 @@ def _read(data: str, settings: CalibrationSettings, spool: Path, say: Callable[[
             split, f"--split {split} --labels human"
         )
         raise InputError(
-            f"{data}: the queries of split {split} have weights, as they were not sampled alike; calibrate with "
+            f"{data}: the queries of split {split} have weights, because they were sampled unevenly; calibrate with "
             f"{named}, which uses the weights"
         )
     return dataset
@@ -198,36 +198,33 @@ def _adaptation(encoder: Path) -> AdaptationRecord | None:
 
 
 def _warn(adaptation: AdaptationRecord, name: str, split: str, say: Callable[[str], None]) -> None:
-    """Warn of an adapted encoder that was not admitted, or that has seen the queries."""
+    """Warn if an adapted encoder was not accepted, or was trained on these queries."""
     if not adaptation.admitted:
-        say(f"warning: taugate adapt did not admit the encoder {name}: {adaptation.reason}")
+        say(f"warning: taugate adapt did not accept the encoder {name}: {adaptation.reason}")
     if adaptation.pairs.split == split:
         say(
-            f"warning: the encoder {name} learned from the split {split}, so figures measured on its queries look too "
-            "good; calibrate on a split that it did not learn from"
+            f"warning: the encoder {name} was trained on the split {split}, so figures measured on its queries look "
+            "too good; calibrate on a split that it was not trained on"
         )
 
 
 def _inherited(releases: Path, encoder: OnnxEncoder, settings: CalibrationSettings) -> Inherited | None:
-    """Read what a given threshold takes from the current release: its model of relevance.
+    """Read the relevance model of the current release, which a given threshold (--tau) is used with.
 
-    None where the threshold is chosen here, before the first release, and where the model is of another encoder or K.
+    None if the threshold is to be chosen, if no release is current, or if its model is of another encoder or K.
     """
     current = None if settings.rule.tau is None else current_id(releases)
     inherited = None if current is None else Inherited.model_of(releases / current, encoder.sha256, settings.k)
     if settings.rule.policy == "probability" and settings.rule.tau is not None and inherited is None:
         raise InputError(
-            f"--policy probability --tau {settings.rule.tau:g}: a probability is that of one model of relevance, and "
-            f"no release with this encoder and K = {settings.k} is current to take it from; leave --tau out"
+            f"--policy probability --tau {settings.rule.tau:g}: needs the relevance model of the current release, but "
+            f"no release with this encoder and K = {settings.k} is current; leave out --tau"
         )
     return inherited
 
 
 def _parent(releases: Path) -> Manifest | None:
-    """Read the promoted release's manifest, for the report.
-
-    a broken one must not keep a new release from being written.
-    """
+    """Read the current release's manifest for the report; None if it is damaged, which must not stop a calibration."""
     try:
         name = current_id(releases)
         return None if name is None else verify(releases / name)
@@ -236,12 +233,12 @@ def _parent(releases: Path) -> Manifest | None:
 
 
 def _check_releases(releases: Path, say: Callable[[str], None]) -> None:
-    """Find out now, and not after the work, what would keep a release from being written."""
+    """Check, before the work, that a release can be written."""
     existing = next(path for path in (releases.absolute(), *releases.absolute().parents) if path.exists())
     if not existing.is_dir():
-        raise InputError(f"{existing}: is a file; name a directory for releases")
+        raise InputError(f"{existing}: is a file; give a directory for releases")
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise InputError(f"{existing}: is not writable; name another directory, or correct its permissions")
+        raise InputError(f"{existing}: is not writable; give another directory, or correct its permissions")
     try:
         current_id(releases)
     except ReleaseError as error:

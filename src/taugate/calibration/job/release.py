@@ -1,4 +1,4 @@
-"""From findings to a release: the facts of its manifest, and every file beside it."""
+"""The contents of a release: the facts of its manifest, and every file beside it."""
 
 import hashlib
 import shutil
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.gate.baseline import Admitted
+from taugate.calibration.gate.baseline import AcceptedSearch
 from taugate.calibration.metrics.documents import chance_of_a_hit
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.provisional.state import AvailableEvidence, calibration_record
@@ -40,25 +40,25 @@ from taugate.retrieval.release.manifest import BootstrapRecord
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
 from taugate.retrieval.vectors.similarity import Float32
 
-# Enough for any wrong encoder or index to show, few enough to ask at every start (32 × 3 ms on 2 cores).
+# Enough to reveal a wrong encoder or index, few enough to run at every start (32 × 3 ms on 2 cores).
 _GOLDEN_QUERIES = 32
 
 
 def manifest_facts(
     dataset: Dataset,
-    admitted: Admitted,
-    found: Findings,
+    accepted: AcceptedSearch,
+    findings: Findings,
     settings: CalibrationSettings,
     adaptation: AdaptationRecord | None = None,
 ) -> dict[str, Any]:
-    """Collect the manifest less what only the writer knows: schema version, ids, times and files.
+    """Collect the manifest except for what the writer adds: schema version, ids, times and files.
 
     Args:
         dataset: Labelled queries and documents.
-        admitted: What the gate admitted.
-        found: Findings of the study.
-        settings: Of the calibration.
-        adaptation: Of the encoder, None where it was not adapted.
+        accepted: The search that the gate accepted.
+        findings: Findings of the study.
+        settings: Settings of the calibration.
+        adaptation: Record of the encoder's adaptation, None if it was not adapted.
     """
     answerable, unanswerable = len(dataset.answerable), len(dataset.unanswerable)
     passages = len(dataset.documents)
@@ -72,38 +72,38 @@ def manifest_facts(
             "queries": answerable + unanswerable,
             "answerable": answerable,
             "unanswerable": unanswerable,
-            "truncated_documents": admitted.encoded.truncated_documents,
+            "truncated_documents": accepted.encoded.truncated_documents,
             "empty_documents": dataset.empty or None,
             "own_documents": dataset.own_documents or None,
             "sha256": dataset.sha256,
         },
-        "encoder": _encoder_facts(admitted.documents or admitted.encoder),
-        "query_encoder": None if admitted.documents is None else _encoder_facts(admitted.encoder),
-        "float32_encoder": None if admitted.float32 is None else _encoder_facts(admitted.float32),
-        "projection": admitted.projection and admitted.projection.record,
-        "index": admitted.index_record,
-        "policy": found.policy,
+        "encoder": _encoder_facts(accepted.documents or accepted.encoder),
+        "query_encoder": None if accepted.documents is None else _encoder_facts(accepted.encoder),
+        "float32_encoder": None if accepted.float32 is None else _encoder_facts(accepted.float32),
+        "projection": accepted.projection and accepted.projection.record,
+        "index": accepted.index_record,
+        "policy": findings.policy,
         "bootstrap": {name: getattr(settings, name) for name in BootstrapRecord.model_fields},
-        "metrics": found.metrics,
-        "alternatives": found.alternatives,
-        "relevance": found.relevance,
-        "isotropy": asdict(found.isotropy),
-        "query_set": found.query_set,
-        "evidence": found.units.record,
-        "strata": found.strata,
+        "metrics": findings.metrics,
+        "alternatives": findings.alternatives,
+        "relevance": findings.relevance,
+        "isotropy": asdict(findings.isotropy),
+        "query_set": findings.query_set,
+        "evidence": findings.units.record,
+        "strata": findings.strata,
         "calibration": calibration_record(
-            _seen_hits(dataset, found), AvailableEvidence.count(dataset, settings.k, adaptation), chance
+            _seen_hits(dataset, findings), AvailableEvidence.count(dataset, settings.k, adaptation), chance
         ),
-        "abstention": found.abstention and found.abstention.record,
-        "no_answer": found.no_answer,
-        "labels": found.labels,
-        "drift": sensitivity(drift_reference(found), settings.overlap_percentile),
-        "gate": list(admitted.gate),
+        "abstention": findings.abstention and findings.abstention.record,
+        "no_answer": findings.no_answer,
+        "labels": findings.labels,
+        "drift": sensitivity(drift_reference(findings), settings.overlap_percentile),
+        "gate": list(accepted.gate),
         "golden": GOLDEN,
-        "golden_tolerance": admitted.golden_tolerance,
+        "golden_tolerance": accepted.golden_tolerance,
         "reference": REFERENCE,
         "adaptation": adaptation,
-        "engine": admitted.engine,
+        "engine": accepted.engine,
     }
 
 
@@ -111,71 +111,67 @@ def _encoder_facts(encoder: OnnxEncoder) -> dict[str, Any]:
     return encoder.config.model_dump() | {"sha256": encoder.sha256}
 
 
-def _seen_hits(dataset: Dataset, found: Findings) -> NDArray[np.bool_]:
-    """Return which answerable queries are hits, less those whose misses nobody could have seen."""
-    hits: NDArray[np.bool_] = found.scored.judged.accuracy() > 0
-    if dataset.others is None:
+def _seen_hits(dataset: Dataset, findings: Findings) -> NDArray[np.bool_]:
+    """Return which answerable queries are hits, (q,) bool, without queries whose misses no user could have judged."""
+    hits: NDArray[np.bool_] = findings.scored.judged.accuracy() > 0
+    if dataset.other_queries is None:
         return hits
-    return hits[[query.id not in dataset.others.seen_only for query in dataset.answerable]]
+    return hits[[query.id not in dataset.other_queries.seen_only for query in dataset.answerable]]
 
 
 @dataclass(frozen=True)
 class ReleaseContents:
-    """Everything that a release holds beside its manifest.
+    """Every file of a release except its manifest.
 
     Attributes:
-        admitted: What the gate admitted.
-        documents: Folder of the texts, to copy from.
+        accepted: The search that the gate accepted.
+        documents: Folder to copy the texts from.
         golden: Queries with their results, for checks at load.
-        outcomes: What each query got.
-        found: Findings of the study.
-        report: The page for people, whole.
+        outcomes: Outcome of each query.
+        findings: Findings of the study.
+        report: The report as HTML.
     """
 
-    admitted: Admitted
+    accepted: AcceptedSearch
     documents: Path
     golden: list[GoldenQuery]
     outcomes: Outcomes
-    found: Findings
+    findings: Findings
     report: str
 
     def fill(self, release: Path) -> None:
         """Write every file into an empty folder, `release`."""
-        if self.admitted.documents is None:
-            copy_encoder(self.admitted.encoder.folder, release / ENCODER_FOLDER)
+        if self.accepted.documents is None:
+            copy_encoder(self.accepted.encoder.folder, release / ENCODER_FOLDER)
         else:
-            copy_encoder(self.admitted.documents.folder, release / ENCODER_FOLDER)
-            copy_encoder(self.admitted.encoder.folder, release / QUERY_FOLDER)
-        if self.admitted.float32 is not None:
-            copy_encoder(self.admitted.float32.folder, release / FLOAT32_FOLDER)
-        here = self.admitted.engine is None
-        if here:
+            copy_encoder(self.accepted.documents.folder, release / ENCODER_FOLDER)
+            copy_encoder(self.accepted.encoder.folder, release / QUERY_FOLDER)
+        if self.accepted.float32 is not None:
+            copy_encoder(self.accepted.float32.folder, release / FLOAT32_FOLDER)
+        stored_here = self.accepted.engine is None
+        if stored_here:
             for name in (TEXTS, OFFSETS):
                 shutil.copyfile(self.documents / name, release / name)
-        drift_reference(self.found).save(release / REFERENCE)
+        drift_reference(self.findings).save(release / REFERENCE)
         self.outcomes.save(release / OUTCOMES)
-        if self.admitted.projection is not None:
-            self.admitted.projection.projection.save(release / PROJECTION)
+        if self.accepted.projection is not None:
+            self.accepted.projection.projection.save(release / PROJECTION)
         CorpusContents(
-            index=self.found.index if here else None,
-            metadata=Metadata.of(DocumentStore(self.documents)) if here else Metadata(),
-            relevance=None if self.found.estimated is None else self.found.estimated.relevance,
-            answer_score=None if self.found.abstention is None else self.found.abstention.rule.score,
+            index=self.findings.index if stored_here else None,
+            metadata=Metadata.of(DocumentStore(self.documents)) if stored_here else Metadata(),
+            relevance=None if self.findings.estimated is None else self.findings.estimated.relevance,
+            answer_score=None if self.findings.abstention is None else self.findings.abstention.rule.score,
             golden=self.golden,
             report=self.report,
         ).write(release)
 
 
-def drift_reference(found: Findings) -> Reference:
-    """Collect the distributions that drift is measured against.
-
-    Args:
-        found: Findings of the study.
-    """
-    part = found.parts["calibration"]
-    queries = found.scored.take(part.members)
-    kept = queries.kept(found.policy.kind, found.threshold)
-    relevance = queries.relevance if found.policy.kind == "probability" else None  # else nothing is compared with it
+def drift_reference(findings: Findings) -> Reference:
+    """Collect the distributions that drift is measured against."""
+    part = findings.parts["calibration"]
+    queries = findings.scored.take(part.members)
+    kept = queries.kept(findings.policy.kind, findings.threshold)
+    relevance = queries.relevance if findings.policy.kind == "probability" else None  # only this policy compares it
     relevant = queries.judged.relevant
     return Reference(
         top=queries.judged.top.scores,
@@ -188,26 +184,26 @@ def drift_reference(found: Findings) -> Reference:
     )
 
 
-def golden_queries(dataset: Dataset, found: Findings, vectors: Float32) -> list[GoldenQuery]:
-    """Take evenly spaced calibration queries with their top-K, as the service finds them.
+def golden_queries(dataset: Dataset, findings: Findings, vectors: Float32) -> list[GoldenQuery]:
+    """Take evenly spaced calibration queries with their top-K as the service returns them.
 
-    The service leaves no query out of its own results: it knows texts, and no ids of queries.
+    The calibration excludes a query's own document from its results; the service, which has no query ids, does not.
 
     Args:
         dataset: Texts of the queries.
-        found: Findings of the study.
-        vectors: (n, d) float32, of the answerable queries.
+        findings: Findings of the study.
+        vectors: (n, d) float32 vectors of the answerable queries.
     """
-    members, top = found.parts["calibration"].members, found.scored.judged.top
+    members, top = findings.parts["calibration"].members, findings.scored.judged.top
     chosen = np.unique(np.linspace(0, len(members) - 1, num=min(_GOLDEN_QUERIES, len(members))).astype(int))
     rows = members[chosen]
     golden = TopK(top.scores[rows], top.positions[rows])
-    if any(dataset.answerable[row].own for row in rows.tolist()):
-        golden = found.index.search(vectors[rows], top.scores.shape[1])
+    if any(dataset.answerable[row].own_passages for row in rows.tolist()):
+        golden = findings.index.search(vectors[rows], top.scores.shape[1])
     return [
         GoldenQuery(
             text=dataset.answerable[row].text,
-            relevant=_relevant_ids(dataset, found.scored.judged, row),
+            relevant=_relevant_ids(dataset, findings.scored.judged, row),
             documents=[dataset.documents[position].id for position in positions],
             scores=scores,
         )
@@ -216,41 +212,36 @@ def golden_queries(dataset: Dataset, found: Findings, vectors: Float32) -> list[
 
 
 def _relevant_ids(dataset: Dataset, judged: JudgedQueries, row: int) -> list[str]:
-    """List the ids of a query's relevant documents, of single chunks where the qrels name these, and of its hits.
+    """List the ids of a query's relevant documents, or of single chunks if the qrels name chunks, and of its hits.
 
-    A document of many chunks has one id here, and not all of theirs.
+    A relevant document appears with its own id, not with those of all its chunks.
     """
     query, documents = dataset.answerable[row], dataset.documents
     chunks = query.chunks or {}
-    whole = [documents[position].document_id for position in query.relevant if position not in chunks]
+    document_ids = [documents[position].document_id for position in query.relevant if position not in chunks]
     passages = [*chain.from_iterable(chunks.values()), *judged.top.positions[row][judged.relevant[row]].tolist()]
-    return [*dict.fromkeys([*whole, *(documents[position].id for position in passages)])]
+    return [*dict.fromkeys([*document_ids, *(documents[position].id for position in passages)])]
 
 
-def query_outcomes(dataset: Dataset, found: Findings) -> Outcomes:
-    """Collect what each query got: the held-out queries, else those that calibrated, and all unanswerable ones.
-
-    Args:
-        dataset: Texts of the queries.
-        found: Findings of the study.
-    """
-    members = found.parts["heldout" if "heldout" in found.parts else "calibration"].members
-    queries, kind = found.scored.take(members), found.policy.kind
-    kept = queries.kept(kind, found.threshold)
+def query_outcomes(dataset: Dataset, findings: Findings) -> Outcomes:
+    """Collect the outcomes of the held-out queries (else the calibration queries) and of all unanswerable ones."""
+    members = findings.parts["heldout" if "heldout" in findings.parts else "calibration"].members
+    queries, kind = findings.scored.take(members), findings.policy.kind
+    kept = queries.kept(kind, findings.threshold)
     return Outcomes(
         query=_digests([dataset.answerable[row] for row in members.tolist()]),
-        cluster=found.units.labels[members],
+        cluster=findings.units.clusters[members],
         hit=queries.judged.accuracy() > 0,
         hit_kept=queries.judged.accuracy(kept) > 0,
         ndcg=queries.judged.ndcg(),
         ndcg_kept=queries.judged.ndcg(kept),
         kept=kept.sum(axis=1),
         unanswerable=_digests(dataset.unanswerable),
-        unanswerable_kept=queries.unanswerable_kept(kind, found.threshold).sum(axis=1),
+        unanswerable_kept=queries.unanswerable_kept(kind, findings.threshold).sum(axis=1),
     )
 
 
 def _digests(queries: Sequence[LabelledQuery]) -> NDArray[np.uint64]:
-    """Digest the texts of queries, (q,) uint64; the texts stay with whoever labelled them."""
+    """Digest the texts of queries, (q,) uint64; a release does not contain the texts."""
     digests = b"".join(hashlib.sha256(query.text.encode()).digest()[:8] for query in queries)
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)

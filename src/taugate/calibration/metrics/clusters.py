@@ -1,4 +1,4 @@
-"""Clusters of queries that share documents, and how many independent queries a query set is worth."""
+"""Clusters of queries that share documents, and the effective sample size of a query set."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,55 +12,48 @@ from scipy.sparse.csgraph import connected_components
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.release.evidence import EvidenceRecord, Interval
 
-Labels = NDArray[np.int64]
+ClusterIds = NDArray[np.int64]
 PerQuery = NDArray[np.float64]
 Unit = Literal["query", "document"]
 
-# Above it queries are no longer taken one by one: clusters may then widen a confidence interval by √1.1, 5 %.
+# Above this design effect the unit is the document: clusters may then widen a confidence interval by √1.1, 5 %.
 MAX_DESIGN_EFFECT = 1.1
 
 
-def documents_in_words(documents: int) -> str:
-    """Write so many documents, for people.
-
-    a single cluster may be many, chained by queries that have several answers.
-    """
+def documents_phrase(documents: int) -> str:
+    """Write a number of clusters for people; a cluster may hold several documents that share queries."""
     return "documents that all of them share" if documents == 1 else f"{documents:,} documents"
 
 
 @dataclass(frozen=True)
 class SamplingUnits:
-    """Queries, with what counts as one independent draw: a query, or all queries on one document.
+    """Queries and their unit of independent sampling: a query, or all queries about one document.
 
     Attributes:
-        labels: (q,) cluster of each query.
-        design_effect: That of all labelled queries, Σn² / Σn for clusters of n queries (Kish, Survey Sampling, 1965,
-            with a correlation of 1). It is the most that clusters can cost. What the losses themselves say of their
-            correlation is no safe guide: losses are rare, and those of one document seldom observed.
+        clusters: (q,) cluster of each query.
+        design_effect: Design effect of all labelled queries, Σn² / Σn for clusters of n queries (Kish, Survey Sampling,
+            1965, with a correlation of 1), which is the upper limit. The correlation is not estimated from the losses:
+            losses are rare, and two losses on one document are seldom observed.
     """
 
-    labels: Labels
+    clusters: ClusterIds
     design_effect: float
 
     @classmethod
-    def from_labels(cls, labels: Labels) -> Self:
-        """Take all labelled queries of a kind.
-
-        Args:
-            labels: (q,) cluster of each.
-        """
-        sizes = np.unique(labels, return_counts=True)[1]
-        return cls(labels, float(sizes @ sizes) / len(labels))
+    def from_clusters(cls, clusters: ClusterIds) -> Self:
+        """Compute the design effect of all labelled queries of a kind, from the (q,) cluster of each."""
+        sizes = np.unique(clusters, return_counts=True)[1]
+        return cls(clusters, float(sizes @ sizes) / len(clusters))
 
     @property
     def unit(self) -> Unit:
-        """Unit of the evidence: "document" where documents stand for queries, else "query"."""
+        """Unit of the evidence: "document" if the design effect is above `MAX_DESIGN_EFFECT`, else "query"."""
         return "document" if self.design_effect > MAX_DESIGN_EFFECT else "query"
 
     @property
     def documents(self) -> int:
         """Number of clusters among these queries."""
-        return len(np.unique(self.labels))
+        return len(np.unique(self.clusters))
 
     @property
     def count(self) -> int:
@@ -68,13 +61,13 @@ class SamplingUnits:
         return len(self) if self.unit == "query" else self.documents
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.clusters)
 
     @property
     def words(self) -> str:
-        """Number of queries, and of documents where these count, in words."""
+        """Number of queries in words, with the number of documents if these are the unit."""
         queries = f"{len(self):,} queries"
-        return queries if self.unit == "query" else f"{queries} about {documents_in_words(self.documents)}"
+        return queries if self.unit == "query" else f"{queries} about {documents_phrase(self.documents)}"
 
     @property
     def record(self) -> EvidenceRecord:
@@ -82,89 +75,88 @@ class SamplingUnits:
         return EvidenceRecord(unit=self.unit, units=self.count, design_effect=self.design_effect)
 
     def sizes(self) -> NDArray[np.int64]:
-        """Queries of each document, (c,), in the order of their labels."""
-        return np.unique(self.labels, return_counts=True)[1].astype(np.int64)
+        """Number of queries in each cluster, (c,), in ascending order of the clusters."""
+        return np.unique(self.clusters, return_counts=True)[1].astype(np.int64)
 
     def take(self, rows: NDArray[np.int64]) -> Self:
-        """Take the queries at `rows`: what counts as one draw stays what it is for all."""
-        return type(self)(self.labels[rows], self.design_effect)
+        """Take the queries at `rows`; the unit stays that of all queries."""
+        return type(self)(self.clusters[rows], self.design_effect)
 
 
-def clusters(queries: Sequence[LabelledQuery]) -> Labels:
+def clusters(queries: Sequence[LabelledQuery]) -> ClusterIds:
     """Number the clusters of queries, (q,): 0, 1, … in order of first appearance.
 
-    Queries that share a document are in one cluster, and so are those they share others with in turn. The documents of
-    an answerable query are its relevant ones, those of an unanswerable query the ones that it was judged against: a
-    question that its document does not answer is as much about that document as one that it does.
-
-    Args:
-        queries: q of them, answerable or not.
+    Queries that share a document are in one cluster, directly or through other queries. The documents of an answerable
+    query are its relevant ones. Those of an unanswerable query are the ones it was judged against: a question that a
+    document does not answer is still about that document.
     """
     about = [tuple(query.relevant) or query.judged for query in queries]
-    owners = np.repeat(np.arange(len(queries)), [len(positions) for positions in about])
-    positions = np.array([position for each in about for position in each], dtype=np.int64)
-    _, documents = np.unique(positions, return_inverse=True)
-    nodes = len(queries) + len(positions)  # every query, then every document; those not needed stay alone
-    edges = coo_array((np.ones(len(owners)), (owners, len(queries) + documents)), shape=(nodes, nodes))
+    owners = np.repeat(np.arange(len(queries)), [len(documents) for documents in about])
+    positions = np.array([position for documents in about for position in documents], dtype=np.int64)
+    _, document_numbers = np.unique(positions, return_inverse=True)
+    nodes = len(queries) + len(positions)  # every query, then every document; unused nodes have no edge
+    edges = coo_array((np.ones(len(owners)), (owners, len(queries) + document_numbers)), shape=(nodes, nodes))
     components: NDArray[np.int32] = connected_components(edges, directed=False)[1]
     return components[: len(queries)].astype(np.int64)  # scipy numbers components by their first node: a query
 
 
-def intra_cluster_correlation(per_query: PerQuery, labels: Labels) -> float:
+def intra_cluster_correlation(per_query: PerQuery, cluster_ids: ClusterIds) -> float:
     """Return the ICC of a metric by the one-way analysis of variance, clipped to 0…1.
 
     (MSB − MSW) / (MSB + (m₀ − 1)·MSW), m₀ = (q − Σm²/q) / (c − 1) for c clusters of m queries (Donner 1986, Int. Stat.
     Rev. 54, 67; Donner and Klar, Design and Analysis of Cluster Randomization Trials in Health Research, 2000). 0
-    without a repeated document. 1, the worst, where it cannot be estimated: where all is one cluster, or nothing
-    varies, as where every query is a hit; what a cut loses of copies of one query is still lost together.
+    without a repeated document. 1, the worst case, if it cannot be estimated because there is a single cluster or the
+    metric does not vary (every query is a hit): a cut still loses copies of one query together.
 
     Args:
         per_query: (q,) float64.
-        labels: (q,) clusters 0, 1, …, all used.
+        cluster_ids: (q,) clusters 0, 1, …, all used.
     """
-    sizes = np.bincount(labels)
-    queries, count = len(labels), len(sizes)
+    sizes = np.bincount(cluster_ids)
+    queries, count = len(cluster_ids), len(sizes)
     if count in (1, queries):
         return float(count < queries)
-    means = np.bincount(labels, per_query) / sizes
+    means = np.bincount(cluster_ids, per_query) / sizes
     between = float((sizes * (means - per_query.mean()) ** 2).sum()) / (count - 1)
-    within = float(((per_query - means[labels]) ** 2).sum()) / (queries - count)
+    within = float(((per_query - means[cluster_ids]) ** 2).sum()) / (queries - count)
     m0 = (queries - float(sizes @ sizes) / queries) / (count - 1)
     total = between + (m0 - 1) * within
     return min(1.0, max(0.0, (between - within) / total)) if total > 0 else 1.0
 
 
-def effective_sample_size(labels: Labels, correlation: float) -> float:
-    """Return how many independent queries would tell a mean as well as these: q / deff, from 1 to q.
+def effective_sample_size(cluster_ids: ClusterIds, correlation: float) -> float:
+    """Return the number of independent queries that would estimate a mean as precisely: q / deff, from 1 to q.
 
-    deff = 1 + (m̄ − 1)·ICC (Kish, Survey Sampling, 1965), where m̄ = Σm²/q is the size of a query's own cluster, on
-    average (Eldridge, Ashby and Kerry 2006, Int. J. Epidemiol. 35, 1292, in terms of the sizes' variation). For
-    clusters of one size m̄ is m₀ of the analysis of variance. For others only m̄ gives the variance of a mean over
+    deff = 1 + (m̄ − 1)·ICC (Kish, Survey Sampling, 1965), with m̄ = Σm²/q, the mean over queries of their cluster's
+    size (Eldridge, Ashby and Kerry 2006, Int. J. Epidemiol. 35, 1292, in terms of the sizes' variation). For clusters
+    of one size m̄ is m₀ of the analysis of variance. If sizes differ, only m̄ gives the variance of a mean over
     queries, Σ m·(1 + (m − 1)·ICC)·σ²/q²; m₀ is smaller and would promise too much.
 
     Args:
-        labels: (q,) clusters 0, 1, …, all used.
+        cluster_ids: (q,) clusters 0, 1, …, all used.
         correlation: ICC, in 0…1.
     """
-    sizes = np.bincount(labels)
-    size = float(sizes @ sizes) / len(labels)
-    return max(1.0, len(labels) / (1 + (size - 1) * correlation))
+    sizes = np.bincount(cluster_ids)
+    size = float(sizes @ sizes) / len(cluster_ids)
+    return max(1.0, len(cluster_ids) / (1 + (size - 1) * correlation))
 
 
-def cluster_bootstrap(per_query: PerQuery, labels: Labels, rng: np.random.Generator, bootstraps: int) -> Interval:
+def cluster_bootstrap(
+    per_query: PerQuery, cluster_ids: ClusterIds, rng: np.random.Generator, bootstraps: int
+) -> Interval:
     """Bootstrap the mean over queries with its 95 % interval, drawing whole clusters with replacement.
 
-    A bootstrap's value is a ratio, the sum of its metric over its number of queries, as clusters differ in size.
-    Davison and Hinkley, Bootstrap Methods and their Application, 1997, §3.8: clusters are drawn, what is in them is
-    not.
+    A bootstrap's value is a ratio, the sum of its metric over its number of queries, because clusters differ in size.
+    Clusters are drawn, the queries inside them are not (Davison and Hinkley, Bootstrap Methods and their Application,
+    1997, §3.8).
 
     Args:
         per_query: (q,) float64.
-        labels: (q,) clusters 0, 1, …, all used.
-        rng: Generator.
-        bootstraps: How many.
+        cluster_ids: (q,) clusters 0, 1, …, all used.
+        rng: Generator of the draws.
+        bootstraps: Number of bootstraps.
     """
-    sizes, sums = np.bincount(labels), np.bincount(labels, per_query)
+    sizes, sums = np.bincount(cluster_ids), np.bincount(cluster_ids, per_query)
     ratios = np.empty(bootstraps)
     for bootstrap in range(bootstraps):
         drawn = rng.integers(0, len(sizes), size=len(sizes))

@@ -1,4 +1,4 @@
-"""Domain familiarity: how steadily an encoder represents what a query means when its words change."""
+"""Domain familiarity: how little an encoder's vector of a query changes when the query is paraphrased."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,9 @@ def text_familiarity(texts: Float32, paraphrases: Float32) -> NDArray[np.float64
         texts: (m, d) float32.
         paraphrases: (m, n, d) float32, n of each text; no vector is zero.
     """
-    one, other = texts.astype(np.float64), paraphrases.astype(np.float64)
-    products = np.einsum("md,mnd->mn", one, other)
-    lengths = np.linalg.norm(one, axis=1)[:, None] * np.linalg.norm(other, axis=2)
+    left, right = texts.astype(np.float64), paraphrases.astype(np.float64)
+    products = np.einsum("md,mnd->mn", left, right)
+    lengths = np.linalg.norm(left, axis=1)[:, None] * np.linalg.norm(right, axis=2)
     means: NDArray[np.float64] = (products / lengths).mean(axis=1)
     return means
 

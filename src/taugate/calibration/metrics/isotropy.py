@@ -1,4 +1,4 @@
-"""Isotropy, how evenly embeddings use the directions of their space: 0 is one direction, 1 is all of them alike."""
+"""Isotropy, how evenly embeddings use the directions of their space, from 0 (one direction) to 1 (all alike)."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ from taugate.retrieval.vectors.similarity import CorpusVectors, moments
 
 @dataclass(frozen=True)
 class Isotropy:
-    """Two measures, both fractions; Table 7 of the thresholds paper gives them in percent.
+    """Two measures of isotropy as fractions; Table 7 of the thresholds paper gives them in percent.
 
     Attributes:
-        i_a: Second-order approximation of Mu et al. (2017), of the vectors as they are, their common direction
-            included.
-        i_b: IsoScore of Rudman et al. (2021), of the vectors around their mean, whatever their scale.
+        i_a: Second-order approximation of Mu et al. (2017), of the vectors as they are, including their common
+            direction.
+        i_b: IsoScore of Rudman et al. (2021), of the vectors around their mean, independent of their scale.
     """
 
     i_a: float
@@ -24,9 +24,10 @@ class Isotropy:
 
 
 def isotropy(vectors: CorpusVectors) -> Isotropy:
-    """I_A and I_B (thresholds paper, Appendix A.3) of vectors (n, d), float32 of unit length, n ≥ 1 and d ≥ 2.
+    """Return I_A and I_B (thresholds paper, Appendix A.3) of (n, d) float32 vectors of unit length, n ≥ 1, d ≥ 2.
 
-    Both need no more of V than its mean and d × d scatter, in float64: no n × n matrix, and no decomposition of V.
+    Both are computed from the mean and the d × d scatter of V in float64, without an n × n matrix or a decomposition
+    of V.
     """
     # One thread: a product's last bits depend on how it is split, and a release's digest holds the result.
     with threadpool_limits(limits=1):
@@ -37,7 +38,7 @@ def isotropy(vectors: CorpusVectors) -> Isotropy:
 
 
 def _i_a(n: int, mean: NDArray[np.float64], gram: NDArray[np.float64]) -> float:
-    """Eq. 5: (|V| − ‖1ᵀV‖ + ½σ²_min) / (|V| + ‖1ᵀV‖ + ½σ²_max), where σ² are the d eigenvalues of VᵀV.
+    """Return eq. 5: (|V| − ‖1ᵀV‖ + ½σ²_min) / (|V| + ‖1ᵀV‖ + ½σ²_max), with σ² the d eigenvalues of VᵀV.
 
     With fewer vectors than dimensions σ_min is 0: some direction c has cᵀv = 0 for every v, as Z(c) of eq. 4 asks.
     """
@@ -48,10 +49,10 @@ def _i_a(n: int, mean: NDArray[np.float64], gram: NDArray[np.float64]) -> float:
 
 
 def _i_b(scatter: NDArray[np.float64]) -> float:
-    """Eq. 6. Its n is the dimension d; Σ_D are the covariance's eigenvalues, the variances of the principal components.
+    """Return eq. 6, in which n is the dimension d and Σ_D are the eigenvalues of the covariance.
 
-    The eigenvalues are normalised to length √d (Rudman et al. §4, step 4), so n·scatter serves as well as the
-    covariance. Vectors that are all equal vary in no direction, and score 0.
+    The eigenvalues are normalised to length √d (Rudman et al. §4, step 4), so the scatter gives the same result as the
+    covariance. Vectors that are all equal vary in no direction and score 0.
     """
     d = len(scatter)
     variances = np.linalg.eigvalsh(scatter)

@@ -1,7 +1,7 @@
-"""The metrics of one part of the queries, each with the interval of its bootstraps.
+"""Metrics of one part of the queries, with bootstrap intervals.
 
-Accuracy, NDCG, COE, ROE, results kept, and replies left empty. Bootstraps are by index: queries are searched once, and
-a bootstrap only says how often each of them counts.
+Accuracy, NDCG, COE, ROE, kept results and empty replies. Queries are searched once; a bootstrap only draws how often
+each query counts.
 """
 
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ class Resamples:
     Attributes:
         rows: (m, l) query positions, 0…q − 1.
         random_documents: (q,) document positions.
-        units: What counts as one draw among the q queries.
-        seed: Of the bootstraps by document.
+        units: Sampling units of the q queries.
+        seed: Seed of the bootstraps by document.
     """
 
     rows: Rows
@@ -48,45 +48,38 @@ class Resamples:
         """Draw the bootstrap rows first, then a random document for each query (docs/calibration.md).
 
         Args:
-            rng: Generator.
-            units: Of the q queries.
-            documents: N, of the corpus.
-            settings: m, l and the seed.
+            rng: Generator of the draws.
+            units: Sampling units of the q queries.
+            documents: N, the number of documents in the corpus.
+            settings: Settings with m, l and the seed.
         """
-        queries = len(units.labels)
+        queries = len(units.clusters)
         rows = rng.integers(0, queries, size=(settings.bootstraps, settings.sample_size))
         return cls(rows, rng.integers(0, documents, size=queries), units, settings.seed)
 
     def estimate(self, per_query: NDArray[np.float64]) -> Estimate:
-        """Estimate the mean of a metric, with 95 % intervals by query, and by document where that is the unit.
-
-        Args:
-            per_query: (q,) float64.
-        """
-        found = bootstrapped(per_query, self.rows)
-        return Estimate(**found.model_dump(), by_document=self.by_document(per_query))
+        """Estimate the mean of a (q,) metric, with 95 % intervals by query, and by document if that is the unit."""
+        by_query = bootstrapped(per_query, self.rows)
+        return Estimate(**by_query.model_dump(), by_document=self.by_document(per_query))
 
     def by_document(self, per_query: NDArray[np.float64]) -> Interval | None:
-        """Bootstrap the mean of a metric by whole documents; None where queries are the unit.
+        """Bootstrap the mean of a (q,) metric by whole documents; None if queries are the unit.
 
-        Documents are drawn by a generator of their own, `numpy.random.default_rng([seed, 6])`.
-
-        Args:
-            per_query: (q,) float64.
+        Documents are drawn by a separate generator, `numpy.random.default_rng([seed, 6])`.
         """
         if self.units.unit == "query":
             return None
         rng = np.random.default_rng([self.seed, 6])
-        return cluster_bootstrap(per_query, np.unique(self.units.labels, return_inverse=True)[1], rng, _BY_DOCUMENT)
+        return cluster_bootstrap(per_query, np.unique(self.units.clusters, return_inverse=True)[1], rng, _BY_DOCUMENT)
 
 
 @dataclass(frozen=True)
 class QueryPart:
-    """The queries that calibrate, or those held out.
+    """The calibration queries or the held-out ones.
 
     Attributes:
-        members: Positions of its q queries among the answerable ones, ascending.
-        resamples: The random choices for them.
+        members: Positions of the part's q queries among the answerable ones, ascending.
+        resamples: Random choices for these queries.
     """
 
     members: Positions
@@ -95,10 +88,10 @@ class QueryPart:
 
 @dataclass(frozen=True)
 class DrawnQueries:
-    """The random choices that docs/calibration.md lists, all made once and before anything is measured.
+    """The random choices that docs/calibration.md lists, all made once before anything is measured.
 
     Attributes:
-        units: What counts as one draw among all answerable queries.
+        units: Sampling units of all answerable queries.
         parts: "calibration" and, with a holdout, "heldout".
     """
 
@@ -110,9 +103,9 @@ class DrawnQueries:
         """Draw the split, then the resamples of each part, from `numpy.random.default_rng(seed)`.
 
         Args:
-            units: Of all answerable queries.
-            documents: N, of the corpus.
-            settings: Of the calibration.
+            units: Sampling units of all answerable queries.
+            documents: N, the number of documents in the corpus.
+            settings: Settings of the calibration.
         """
         rng = np.random.default_rng(settings.seed)
         split = HoldoutSplit.draw(rng, units, settings)
@@ -132,20 +125,20 @@ def measure(
     threshold: np.float32 | None,
     overlap_percentile: float,
 ) -> MetricsRecord:
-    """Measure all results of answerable queries, and those that users get.
+    """Measure all results of answerable queries, and the results that users get.
 
     Args:
-        queries: q answerable ones, with all unanswerable ones.
+        queries: q answerable queries, with all unanswerable ones.
         random_scores: (q,) float32, S_rand.
         draw: Resamples of the q queries.
-        kind: Of the policy.
-        threshold: In units of the policy's decision scores, None to keep everything.
-        overlap_percentile: Of S_topK that gives θ, in 0…100.
+        kind: Kind of the policy.
+        threshold: Threshold of the policy's decision scores, None to keep everything.
+        overlap_percentile: Percentile of S_topK that gives θ, in 0…100.
     """
     judged = queries.judged
     thetas = overlap_thresholds(judged.top.scores, draw.rows, overlap_percentile)
     kept = queries.kept(kind, threshold)
-    deciding, unanswerable, least = queries.deciding(kind, threshold)
+    deciding, unanswerable, score_threshold = queries.deciding(kind, threshold)
     return MetricsRecord(
         accuracy=draw.estimate(judged.accuracy()),
         ndcg=draw.estimate(judged.ndcg()),
@@ -154,29 +147,30 @@ def measure(
         coe=_overlap(judged.correct, thetas, draw),
         roe=_overlap(random_scores, thetas, draw),
         kept_fraction=float(kept.mean()),
-        abstention=abstention(deciding, judged.accuracy(), unanswerable, least),
+        abstention=abstention(deciding, judged.accuracy(), unanswerable, score_threshold),
     )
 
 
 def _overlap(scores: Float32, thetas: NDArray[np.float64], draw: Resamples) -> Estimate:
-    """Measure the share of scores, one a query, above θ_j.
+    """Measure the share of (q,) scores above θ_j over the bootstraps j.
 
-    by document of the share of the θ_j that each score is above.
+    The interval by document is of the share of the θ_j that each score exceeds.
     """
-    found = Interval.of_bootstraps(share_above(scores, thetas))
+    by_query = Interval.of_bootstraps(share_above(scores, thetas))
     above = np.searchsorted(np.sort(thetas), scores, side="left") / len(thetas)
-    return Estimate(**found.model_dump(), by_document=draw.by_document(above))
+    return Estimate(**by_query.model_dump(), by_document=draw.by_document(above))
 
 
 def abstention(
     answerable: Float32, hits: NDArray[np.float64], unanswerable: Float32, threshold: np.float32 | None
 ) -> Abstention:
-    """Measure the share of queries answered with nothing, and what any other threshold could do.
+    """Measure the share of queries without a result at the threshold, and how well the scores separate the two kinds.
 
     Args:
-        answerable: (q, k) and unanswerable: (u, k) scores, of which one has to reach the threshold: the decision scores
-            of a query's K results, or the one score of the query as a whole.
+        answerable: (q, k) scores, of which one has to reach the threshold: the decision scores of a query's K results,
+            or the one score of the query as a whole.
         hits: (q,) accuracy of uncut answerable queries.
+        unanswerable: (u, k) scores of the unanswerable queries.
         threshold: None for no cut.
     """
     empty = _empty_share(answerable, threshold)
@@ -198,16 +192,16 @@ def _empty_share(decisions: Float32, threshold: np.float32 | None) -> float:
 
 
 def risk_coverage(best: Float32, right: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return coverage and risk from the surest query on, (n,) each.
+    """Return coverage and risk in descending order of the queries' best scores, (n,) each.
 
-    Coverage is the share of queries answered, risk the share of wrong ones among them. Queries of equal score count as
-    answered together: each has the risk of the last of them. The mean of the risk is the area under the curve (Geifman
-    and El-Yaniv, "Selective Classification for Deep Neural Networks", NeurIPS 2017, §2; El-Yaniv and Wiener, JMLR
-    2010).
+    Coverage is the share of queries answered, risk the share of answered queries without a relevant document. Queries
+    of equal score are answered together: all have the risk of the last one. The mean of the risk is the area under the
+    curve (Geifman and El-Yaniv, "Selective Classification for Deep Neural Networks", NeurIPS 2017, §2; El-Yaniv and
+    Wiener, JMLR 2010).
 
     Args:
         best: (n,) best decision score of each query.
-        right: (n,) 1 where its results hold a relevant document, which an unanswerable query's never do.
+        right: (n,) 1 if the query's results hold a relevant document, which is never so for an unanswerable query.
     """
     order = np.argsort(-best, kind="stable")
     answered = np.arange(1, len(best) + 1)
@@ -217,10 +211,5 @@ def risk_coverage(best: Float32, right: NDArray[np.float64]) -> tuple[NDArray[np
 
 
 def bootstrapped(per_query: NDArray[np.float64], rows: Rows) -> Interval:
-    """Return the mean of a metric over bootstraps, with its 95 % interval.
-
-    Args:
-        per_query: (q,).
-        rows: (m, l).
-    """
+    """Return the mean of a (q,) metric over the bootstraps of (m, l) rows, with its 95 % interval."""
     return Interval.of_bootstraps(per_query[rows].mean(axis=1))

@@ -1,7 +1,7 @@
-"""Labelled queries after one search: their rankings, accuracy and NDCG, and what each policy keeps of them.
+"""Labelled queries after one search: rankings, accuracy and NDCG, and the results that each policy keeps.
 
-Accuracy and NDCG are of documents. Where a document is searched in chunks, its relevant chunk of the lowest rank is
-the hit, and further chunks of it gain nothing.
+Accuracy and NDCG are of documents. If a document is searched in chunks, its relevant chunk of the best rank is the hit,
+and its further chunks gain nothing.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,20 +18,20 @@ from taugate.calibration.metrics.documents import (
     grades_of,
     relevant_passages,
 )
-from taugate.calibration.metrics.own_documents import own_of, search_others
+from taugate.calibration.metrics.own_documents import own_passages_of, search_excluding_own
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.top_k import Searchable, TopK
 from taugate.retrieval.policy.policy import Mask, Metric, PolicyKind, decision_scores, keep_answered
 from taugate.retrieval.vectors.similarity import Float32
 
-_PAIRS = 8192  # of a query and a relevant passage that are scored at a time: a copy of 12 MB at 384 dimensions
+_PAIRS = 8192  # pairs of a query and a relevant passage scored at a time: a copy of 12 MB at 384 dimensions
 
 
 def accuracy(grades: NDArray[np.int64], kept: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return 1.0 for each query with a kept relevant result in its top-K, else 0.0; (q,) float64.
 
     Args:
-        grades: (q, K), 0 for what is not relevant.
+        grades: (q, K), 0 if not relevant.
         kept: (q, K).
     """
     hits: NDArray[np.bool_] = np.any((grades >= 1) & kept, axis=1)
@@ -44,24 +44,19 @@ def discounts(k: int) -> NDArray[np.float64]:
 
 
 def ideal_dcg(grades: Collection[int], k: int) -> float:
-    """Return DCG@K of the relevant documents in the best order.
-
-    Args:
-        grades: Of all of them, each ≥ 1.
-        k: K.
-    """
+    """Return DCG@K of a query's relevant documents, by their grades ≥ 1, in the best order."""
     best = np.array(sorted(grades, reverse=True)[:k], dtype=np.float64)
     return float(best @ discounts(len(best)))
 
 
 def ndcg(grades: NDArray[np.int64], kept: NDArray[np.bool_], ideal: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return NDCG@K of each query over what is kept, (q,) in 0…1.
+    """Return NDCG@K of each query over its kept results, (q,) in 0…1.
 
-    Ranks are those of the uncut list; what is dropped gains nothing.
+    Ranks are those of the uncut list; dropped results gain nothing.
 
     Args:
-        grades: (q, K), best first; of the chunks of a document, one at most may be kept.
-        kept: (q, K), best first; of the chunks of a document, one at most may be kept.
+        grades: (q, K), best first.
+        kept: (q, K), best first, at most one chunk of a document.
         ideal: (q,), `ideal_dcg` of each query.
     """
     dcg: NDArray[np.float64] = np.where(kept, grades, 0) @ discounts(grades.shape[1])
@@ -70,14 +65,14 @@ def ndcg(grades: NDArray[np.int64], kept: NDArray[np.bool_], ideal: NDArray[np.f
 
 @dataclass(frozen=True)
 class JudgedQueries:
-    """Answerable queries, q of them, with their results and what the qrels say of these.
+    """The results of q answerable queries, with their grades in the qrels.
 
     Attributes:
-        top: Their (q, K) most similar passages.
-        grades: (q, K) int64, the qrels' grade of each one's document, 0 where it is not a relevant passage.
+        top: The (q, K) most similar passages.
+        grades: (q, K) int64, the qrels' grade of each result's document, 0 if the result is not a relevant passage.
         ideal: (q,) float64, DCG@K of a perfect ranking of documents.
         correct: (q,) float32, S_corr, the similarity of the most similar relevant passage, retrieved or not.
-        documents: Of the results, None where every passage is a document.
+        documents: Documents of the results, None if every passage is a document.
     """
 
     top: TopK
@@ -98,13 +93,13 @@ class JudgedQueries:
         """Search every query once; a query that is a document itself is left out of its own results.
 
         Args:
-            queries: q of them.
-            vectors: (q, d) float32, in their order.
-            index: Of the passages.
-            k: K, results of each.
-            parents: Of the corpus.
+            queries: q queries.
+            vectors: (q, d) float32, in the order of the queries.
+            index: Index of the passages.
+            k: K, the number of results per query.
+            parents: Parents in the corpus.
         """
-        top = search_others(index, own_of(queries), vectors, k)
+        top = search_excluding_own(index, own_passages_of(queries), vectors, k)
         grades = grades_of(queries, top.positions, parents)
         return cls(
             top=top,
@@ -118,55 +113,38 @@ class JudgedQueries:
         return len(self.correct)
 
     def take(self, rows: NDArray[np.int64]) -> Self:
-        """The queries at `rows`, in that order."""
+        """Take the queries at `rows`, in that order."""
         top = TopK(self.top.scores[rows], self.top.positions[rows])
         documents = self.documents and self.documents.take(rows)
         return type(self)(top, self.grades[rows], self.ideal[rows], self.correct[rows], documents)
 
     @property
     def relevant(self) -> Mask:
-        """Which results are relevant passages, (q, K)."""
+        """Mask of the results that are relevant passages, (q, K)."""
         return self.grades >= 1
 
     @property
     def labelled(self) -> Mask:
-        """Which results the qrels call relevant or not, (q, K): all but some chunks (`ResultDocuments`)."""
+        """Mask of the results that the qrels judge, (q, K): all but some chunks (`ResultDocuments`)."""
         return self._all if self.documents is None else self.documents.labelled
 
     def accuracy(self, kept: Mask | None = None) -> NDArray[np.float64]:
-        """Top-K accuracy of each query, of all its results or of those kept.
-
-        Args:
-            kept: (q, K). Returns (q,).
-        """
+        """Return the top-K accuracy of each query, (q,), over all its results or those in the (q, K) mask `kept`."""
         return accuracy(self.grades, self._all if kept is None else kept)
 
     def ndcg(self, kept: Mask | None = None) -> NDArray[np.float64]:
-        """NDCG@K of each query, of all its results or of those kept.
-
-        Args:
-            kept: (q, K). Returns (q,).
-        """
+        """Return NDCG@K of each query, (q,), over all its results or those in the (q, K) mask `kept`."""
         shown = self._all if kept is None else kept
         if self.documents is not None:
             shown = first_of_document(self.documents.numbers, shown & self.relevant)
         return ndcg(self.grades, shown, self.ideal)
 
     def metric(self, name: Metric, kept: Mask | None = None) -> NDArray[np.float64]:
-        """Return accuracy or NDCG by `name`, of all results or of those kept.
-
-        Args:
-            kept: (q, K). Returns (q,).
-        """
+        """Return accuracy or NDCG by name, (q,), over all results or those in the (q, K) mask `kept`."""
         return self.accuracy(kept) if name == "accuracy" else self.ndcg(kept)
 
     def lost(self, name: Metric, kept: Mask) -> NDArray[np.float64]:
-        """Return what each query loses when only some of its results are kept, (q,) in 0…1: never less than nothing.
-
-        Args:
-            name: Accuracy or ndcg.
-            kept: (q, K).
-        """
+        """Return each query's loss of a metric, (q,) in 0…1, if only the results in the (q, K) mask `kept` remain."""
         return self.metric(name) - self.metric(name, kept)
 
     @property
@@ -179,8 +157,9 @@ class AnsweredQueries:
     """Scores by which queries are answered or refused as a whole.
 
     Attributes:
-        answerable: (n,) and unanswerable: (u,) float32.
-        threshold: A query is answered where its score is not below it.
+        answerable: (n,) float32.
+        unanswerable: (u,) float32.
+        threshold: A query is answered if its score is not below this threshold.
     """
 
     answerable: Float32
@@ -190,13 +169,14 @@ class AnsweredQueries:
 
 @dataclass(frozen=True)
 class ScoredQueries:
-    """Answerable queries, n of them, and unanswerable ones, u, searched and scored.
+    """The results and scores of n answerable and u unanswerable queries.
 
     Attributes:
-        judged: The answerable ones with their results.
-        unanswerable: Results of the others.
-        relevance: (n, K) and unanswerable_relevance: (u, K) float32 probabilities, None where no model could be fitted.
-        answering: None where no query is refused as a whole.
+        judged: Answerable queries with their results.
+        unanswerable: Results of the unanswerable queries.
+        relevance: (n, K) float32 probabilities, None if no model could be fitted.
+        unanswerable_relevance: (u, K) float32 probabilities, None if no model could be fitted.
+        answering: None if no query is refused as a whole.
     """
 
     judged: JudgedQueries
@@ -207,68 +187,50 @@ class ScoredQueries:
 
     @property
     def kinds(self) -> tuple[PolicyKind, ...]:
-        """Policies that can be had, the one that is preferred at equal evidence first.
+        """Available policies in order of preference at equal evidence.
 
-        Probability means the same from one encoder to the next; a share of the best score does so more than a score.
+        A probability keeps its meaning across encoders; a share of the best score does so better than a similarity.
         """
         return ("relative", "similarity") if self.relevance is None else ("probability", "relative", "similarity")
 
     def decisions(self, kind: PolicyKind) -> Float32:
-        """Return decision scores of the answerable queries, (n, K) float32.
-
-        Args:
-            kind: Of the policy.
-        """
+        """Return the policy's decision scores of the answerable queries, (n, K) float32."""
         return decision_scores(kind, self.judged.top.scores, self.relevance)
 
     def unanswerable_decisions(self, kind: PolicyKind) -> Float32:
-        """Return decision scores of the unanswerable queries, (u, K) float32.
-
-        Args:
-            kind: Of the policy.
-        """
+        """Return the policy's decision scores of the unanswerable queries, (u, K) float32."""
         return decision_scores(kind, self.unanswerable.scores, self.unanswerable_relevance)
 
     def kept(self, kind: PolicyKind, threshold: np.float32 | None) -> Mask:
-        """Return which results of the answerable queries users get, (n, K).
-
-        Args:
-            kind: Of the policy.
-            threshold: Of the policy, None for no cut.
-        """
+        """Return the mask of results that users get for the answerable queries, (n, K); no threshold means no cut."""
         answered = None if self.answering is None else self.answering.answerable >= self.answering.threshold
         return keep_answered(self.decisions(kind), threshold, answered)
 
     def unanswerable_kept(self, kind: PolicyKind, threshold: np.float32 | None) -> Mask:
-        """Return which results of the unanswerable queries users get, (u, K).
-
-        Args:
-            kind: Of the policy.
-            threshold: Of the policy, None for no cut.
-        """
+        """Return the mask of results that users get for the unanswerable queries, (u, K); no threshold means no cut."""
         answered = None if self.answering is None else self.answering.unanswerable >= self.answering.threshold
         return keep_answered(self.unanswerable_decisions(kind), threshold, answered)
 
     def deciding(self, kind: PolicyKind, threshold: np.float32 | None) -> tuple[Float32, Float32, np.float32 | None]:
-        """Return what decides whether a query gets anything, and the threshold that it has to reach.
+        """Return the scores that decide whether a query gets any result, and the threshold they have to reach.
 
-        It is the score of the query as a whole, k = 1; without one the decision scores of its K results, of which one
-        has to reach the threshold.
+        This is the score of the query as a whole, k = 1. Without one, these are the decision scores of its K results,
+        of which one has to reach the threshold.
 
         Args:
-            kind: Of the policy.
-            threshold: Of the policy, None for no cut.
+            kind: Kind of the policy.
+            threshold: Threshold of the policy, None for no cut.
 
         Returns:
-            (n, k) and (u, k) float32, of answerable and unanswerable queries, and the threshold.
+            (n, k) and (u, k) float32 of answerable and unanswerable queries, and the threshold.
         """
         if self.answering is None:
             return self.decisions(kind), self.unanswerable_decisions(kind), threshold
-        asked = self.answering
-        return asked.answerable[:, None], asked.unanswerable[:, None], asked.threshold
+        answering = self.answering
+        return answering.answerable[:, None], answering.unanswerable[:, None], answering.threshold
 
     def take(self, rows: NDArray[np.int64]) -> "ScoredQueries":
-        """The answerable queries at `rows`, with all of the unanswerable ones."""
+        """Take the answerable queries at `rows`, with all of the unanswerable ones."""
         relevance = None if self.relevance is None else self.relevance[rows]
         answering = self.answering and replace(self.answering, answerable=self.answering.answerable[rows])
         return ScoredQueries(
@@ -281,7 +243,7 @@ def _correct_similarity(
 ) -> Float32:
     """Return the similarity of the most similar relevant passage, the correct one (docs/calibration.md); (q,)."""
     passages = relevant_passages(queries, parents)
-    owners = np.repeat(np.arange(len(queries)), [len(each) for each in passages])
+    owners = np.repeat(np.arange(len(queries)), [len(relevant) for relevant in passages])
     positions = np.concatenate([np.arange(0), *passages])
     correct = np.full(len(queries), -np.inf, dtype=np.float32)
     for start in range(0, len(owners), _PAIRS):

@@ -1,8 +1,8 @@
-"""Reliability of `relevance`: of the results that say 0.3, three in ten should be relevant.
+"""Reliability of `relevance`: three in ten of the results with relevance 0.3 should be relevant.
 
-Results are counted by document cluster and by tenth of relevance; everything said of them follows from these sums, and
-every interval from drawing whole clusters with replacement (Davison and Hinkley, Bootstrap Methods and their
-Application, 1997, §3.8), as results of queries on one document are right and wrong together.
+Results are counted by document cluster and by tenth of relevance, and every figure is computed from these sums.
+Intervals come from drawing whole clusters with replacement (Davison and Hinkley, Bootstrap Methods and their
+Application, 1997, §3.8), because results of queries on one document are right or wrong together.
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from taugate.retrieval.vectors.similarity import Float32
 
 Float64 = NDArray[np.float64]
 
-BINS = 10  # of equal width, as in Guo et al.'s own experiments with up to 15; a user reads tenths
-LIKELY = 0.2  # most of the K results are surely irrelevant and say so; the others are what a reader weighs
+BINS = 10  # bins of equal width, as in Guo et al.'s experiments with up to 15; a user reads tenths
+LIKELY = 0.2  # most of the K results are clearly irrelevant and score below this; a reader weighs the remaining ones
 _BOOTSTRAPS = 1000  # their 2.5th percentile is the 25th value
 
 
@@ -27,15 +27,15 @@ class ReliabilitySums:
     """Sums over the results of clusters, or of bootstraps of clusters, by tenth of relevance.
 
     Attributes:
-        results: (…, 10) how many there are.
-        said: (…, 10) their relevance.
-        true: (…, 10) how many are relevant.
-        squares: (…,) total of (said − true)².
+        results: (…, 10) number of results.
+        predicted: (…, 10) sum of their predicted relevance.
+        relevant: (…, 10) number of relevant results.
+        squares: (…,) sum of (predicted − relevant)².
     """
 
     results: Float64
-    said: Float64
-    true: Float64
+    predicted: Float64
+    relevant: Float64
     squares: Float64
 
     @classmethod
@@ -43,139 +43,130 @@ class ReliabilitySums:
         cls,
         relevance: Float32,
         relevant: NDArray[np.bool_],
-        labels: NDArray[np.int64],
+        cluster_ids: NDArray[np.int64],
         labelled: NDArray[np.bool_] | None = None,
     ) -> Self:
-        """Sum by cluster.
+        """Sum results by cluster.
 
         Args:
             relevance: (q, K) float32, probabilities.
             relevant: (q, K).
-            labels: (q,) cluster of each query.
+            cluster_ids: (q,) cluster of each query.
             labelled: (q, K), the results that count, None for all.
         """
         counts = np.ones(relevance.shape, dtype=np.bool_) if labelled is None else labelled
-        numbers = np.unique(labels, return_inverse=True)[1]
+        numbers = np.unique(cluster_ids, return_inverse=True)[1]
         clusters = int(numbers.max()) + 1
         owner = np.repeat(numbers, counts.sum(axis=1))
-        said, true = relevance[counts].astype(np.float64), relevant[counts].astype(np.float64)
-        place = owner * BINS + np.minimum((said * BINS).astype(int), BINS - 1)
+        predicted, true = relevance[counts].astype(np.float64), relevant[counts].astype(np.float64)
+        place = owner * BINS + np.minimum((predicted * BINS).astype(int), BINS - 1)
 
         def total(values: Float64) -> Float64:
             return np.bincount(place, values, clusters * BINS).reshape(clusters, BINS).astype(np.float64)
 
-        squares = np.bincount(owner, (said - true) ** 2, clusters).astype(np.float64)
-        return cls(total(np.ones(len(said))), total(said), total(true), squares)
+        squares = np.bincount(owner, (predicted - true) ** 2, clusters).astype(np.float64)
+        return cls(total(np.ones(len(predicted))), total(predicted), total(true), squares)
 
     def drawn(self, rng: np.random.Generator) -> "ReliabilitySums":
-        """Sum each of 1,000 draws of as many clusters as there are, with replacement, by `rng`."""
+        """Return the sums of 1,000 bootstraps, each a draw of all clusters with replacement."""
         clusters = len(self.squares)
         times = (np.bincount(rng.integers(0, clusters, clusters), minlength=clusters) for _ in range(_BOOTSTRAPS))
-        columns = np.column_stack([self.results, self.said, self.true, self.squares])
-        totals = np.array([each @ columns for each in times])
-        results, said, true = np.split(totals[:, :-1], 3, axis=1)
-        return ReliabilitySums(results, said, true, totals[:, -1])
+        columns = np.column_stack([self.results, self.predicted, self.relevant, self.squares])
+        totals = np.array([draws @ columns for draws in times])
+        results, predicted, relevant = np.split(totals[:, :-1], 3, axis=1)
+        return ReliabilitySums(results, predicted, relevant, totals[:, -1])
 
     @property
-    def whole(self) -> "ReliabilitySums":
+    def total(self) -> "ReliabilitySums":
         """Sums over all clusters."""
         return ReliabilitySums(
-            self.results.sum(axis=0), self.said.sum(axis=0), self.true.sum(axis=0), self.squares.sum(axis=0)
+            self.results.sum(axis=0), self.predicted.sum(axis=0), self.relevant.sum(axis=0), self.squares.sum(axis=0)
         )
 
     def brier(self) -> Float64:
-        """Return the Brier score, the mean of (said − true)² over results, (…,)."""
+        """Return the Brier score, the mean of (predicted − relevant)² over results, (…,)."""
         score: Float64 = self.squares / self.results.sum(axis=-1)
         return score
 
     def brier_skill(self) -> Float64:
-        """Return 1 − Brier score / that of always saying the share of results that are relevant.
+        """Return 1 − Brier score / Brier score of always predicting the share of relevant results.
 
-        0 where that is 0 or 1.
+        It is 0 if that share is 0 or 1.
         """
-        base = self.true.sum(axis=-1) / self.results.sum(axis=-1)
+        base = self.relevant.sum(axis=-1) / self.results.sum(axis=-1)
         blind = base * (1 - base)
         skill: Float64 = 1 - np.divide(self.brier(), blind, out=np.ones_like(base), where=blind > 0)
         return skill
 
-    def gaps(self, least: float) -> Float64:
-        """Return said less true by tenth, each as a share of all results from `least` on, (…, tenths)."""
-        tenths = slice(round(least * BINS), None)
+    def gaps(self, min_relevance: float) -> Float64:
+        """Return predicted − relevant by tenth from `min_relevance` on, as a share of their results, (…, tenths)."""
+        tenths = slice(round(min_relevance * BINS), None)
         results = self.results[..., tenths].sum(axis=-1, keepdims=True)
-        gaps: Float64 = (self.said - self.true)[..., tenths] / np.maximum(results, 1)
+        gaps: Float64 = (self.predicted - self.relevant)[..., tenths] / np.maximum(results, 1)
         return gaps
 
 
 def reliability(sums: ReliabilitySums) -> list[ReliabilityBin]:
-    """Describe results by tenth of relevance, without empty tenths, with an interval of the share that is relevant.
+    """Describe results by non-empty tenth of relevance, with an interval of the share of relevant results.
 
     Args:
-        sums: By cluster.
+        sums: Sums by cluster.
     """
-    whole = sums.whole
+    total = sums.total
     return [
         ReliabilityBin(
             lower=number / BINS,
             upper=(number + 1) / BINS,
-            results=int(whole.results[number]),
-            relevance=float(whole.said[number] / whole.results[number]),
-            relevant=float(whole.true[number] / whole.results[number]),
-            interval=_share(sums.results[:, number], sums.true[:, number]),
+            results=int(total.results[number]),
+            relevance=float(total.predicted[number] / total.results[number]),
+            relevant=float(total.relevant[number] / total.results[number]),
+            interval=_share(sums.results[:, number], sums.relevant[:, number]),
         )
         for number in range(BINS)
-        if whole.results[number]
+        if total.results[number]
     ]
 
 
 def brier(sums: ReliabilitySums, drawn: ReliabilitySums) -> Interval:
-    """Return the Brier score and its 95 % interval.
-
-    Args:
-        sums: By cluster.
-        drawn: Bootstraps of `sums`.
-    """
-    return _percentiles(sums.whole.brier(), drawn.brier())
+    """Return the Brier score and its 95 % interval, from sums by cluster and their bootstraps."""
+    return _percentiles(sums.total.brier(), drawn.brier())
 
 
 def brier_skill(sums: ReliabilitySums, drawn: ReliabilitySums) -> Interval:
-    """Return the Brier skill score and its 95 % interval.
+    """Return the Brier skill score and its 95 % interval, from sums by cluster and their bootstraps."""
+    return _percentiles(sums.total.brier_skill(), drawn.brier_skill())
+
+
+def expected_calibration_error(sums: ReliabilitySums, min_relevance: float = 0.0) -> float:
+    """Return the ECE, the mean distance between predicted and true relevance (Guo et al., ICML 2017, eq. 3).
 
     Args:
-        sums: By cluster.
-        drawn: Bootstraps of `sums`.
+        sums: Sums by cluster.
+        min_relevance: Results of lower relevance do not count.
     """
-    return _percentiles(sums.whole.brier_skill(), drawn.brier_skill())
+    return float(np.abs(sums.total.gaps(min_relevance)).sum())
 
 
-def expected_calibration_error(sums: ReliabilitySums, least: float = 0.0) -> float:
-    """Return the ECE, the mean distance between what is said and what is true (Guo et al., ICML 2017, eq. 3).
-
-    Args:
-        sums: By cluster.
-        least: Only results that say so much or more count.
-    """
-    return float(np.abs(sums.whole.gaps(least)).sum())
-
-
-def error_interval(sums: ReliabilitySums, drawn: ReliabilitySums, least: float = 0.0) -> Interval:
+def error_interval(sums: ReliabilitySums, drawn: ReliabilitySums, min_relevance: float = 0.0) -> Interval:
     """Return the ECE with its 95 % interval.
 
-    Chance alone keeps the tenths off the diagonal, so that the ECE of a sample is too large, and that of a bootstrap
-    twice so: its percentiles lie above a true ECE near 0. The lower limit is the ECE less the 97.5th percentile of Σ
-    |gap of the bootstrap − gap|, which bounds what chance adds by the triangle inequality; the upper one is that of the
-    basic bootstrap, 2 · ECE − 2.5th percentile (Davison and Hinkley, §5.2), but not below the ECE. In simulations with
-    30 to 1,200 clusters, calibrated and not, they hold the true ECE in .89 to .99 of the trials.
+    Chance alone moves the tenths off the diagonal, so the ECE of a sample is too large and that of a bootstrap even
+    more so: its percentiles lie above a true ECE near 0. The lower limit is therefore the ECE less the 97.5th
+    percentile of Σ |gap of the bootstrap − gap|, which by the triangle inequality bounds the part due to chance. The
+    upper limit is that of the basic bootstrap, 2 · ECE − 2.5th percentile (Davison and Hinkley, §5.2), but not below
+    the ECE. In simulations with 30 to 1,200 clusters, calibrated and not, the interval holds the true ECE in .89 to .99
+    of the trials.
 
     Args:
-        sums: By cluster.
+        sums: Sums by cluster.
         drawn: Bootstraps of `sums`.
-        least: Only results that say so much or more count.
+        min_relevance: Results of lower relevance do not count.
     """
-    gaps, of_bootstraps = sums.whole.gaps(least), drawn.gaps(least)
-    found = float(np.abs(gaps).sum())
+    gaps, of_bootstraps = sums.total.gaps(min_relevance), drawn.gaps(min_relevance)
+    ece = float(np.abs(gaps).sum())
     chance = float(np.percentile(np.abs(of_bootstraps - gaps).sum(axis=1), 97.5))
-    basic = 2 * found - float(np.percentile(np.abs(of_bootstraps).sum(axis=1), 2.5))
-    return Interval(mean=found, lower=max(0.0, found - chance), upper=min(1.0, max(found, basic)))
+    basic = 2 * ece - float(np.percentile(np.abs(of_bootstraps).sum(axis=1), 2.5))
+    return Interval(mean=ece, lower=max(0.0, ece - chance), upper=min(1.0, max(ece, basic)))
 
 
 def _percentiles(value: np.float64 | Float64, of_bootstraps: Float64) -> Interval:
@@ -184,12 +175,14 @@ def _percentiles(value: np.float64 | Float64, of_bootstraps: Float64) -> Interva
 
 
 def _share(results: Float64, true: Float64) -> Interval:
-    """Return a share with its 95 % interval, Clopper and Pearson's of the effective number of results.
+    """Return the share of relevant results with Clopper and Pearson's 95 % interval for the effective sample size.
 
-    both (c,), by cluster.
+    The effective size reproduces the variance between clusters (Korn and Graubard, Survey Methodology 24, 1998). If all
+    or no results are relevant, there is no variance to see, and it is the number of clusters.
 
-    That number is what gives the variance between clusters (Korn and Graubard, Survey Methodology 24, 1998); where all
-    or none are relevant, which shows no variance, it is the number of clusters, as if each were right or wrong whole.
+    Args:
+        results: (c,) number of results by cluster.
+        true: (c,) number of relevant results by cluster.
     """
     n, clusters = float(results.sum()), int((results > 0).sum())
     share = float(true.sum()) / n

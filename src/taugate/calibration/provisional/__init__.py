@@ -1,1 +1,1 @@
-"""Releases whose threshold rests on too little evidence: when a release is one, and what its figures are worth."""
+"""Provisional releases, whose threshold rests on too little evidence, and the bias of their figures."""

@@ -1,8 +1,8 @@
 """The bias of figures on generated queries, from public data sets on which people's queries were measured as well.
 
 The table bias.json has a row for each data set and encoder. Two encoders on one data set are not independent, so their
-mean is one observation. A new corpus is one more draw from the same population of data sets: what to expect there is a
-prediction interval, which is wider than the confidence interval of the mean.
+mean is one observation. A new corpus is a further draw from the same population of data sets, so its bias is expected
+in a prediction interval, which is wider than the confidence interval of the mean.
 """
 
 import json
@@ -28,10 +28,10 @@ class MeasuredSet:
     Attributes:
         set: Name of the data set.
         encoder: Name of the encoder.
-        accuracy_generated: accuracy@K without a threshold.
-        accuracy_human: accuracy@K without a threshold.
-        loss_generated: Accuracy lost to the τ that was calibrated on the generated queries.
-        loss_human: Accuracy lost to the τ that was calibrated on the generated queries.
+        accuracy_generated: accuracy@K of generated queries without a threshold.
+        accuracy_human: accuracy@K of human queries without a threshold.
+        loss_generated: Accuracy of generated queries lost to the τ that was calibrated on them.
+        loss_human: Accuracy of human queries lost to the same τ.
     """
 
     set: str
@@ -49,18 +49,14 @@ def read_table() -> list[MeasuredSet]:
 
 
 def measured_bias() -> BiasRecord | None:
-    """Return the bias to expect on a corpus of one's own; None where the table has fewer than two data sets."""
+    """Return the bias to expect on a new corpus; None if the table has fewer than two data sets."""
     return expected_bias(read_table())
 
 
 def expected_bias(table: Sequence[MeasuredSet]) -> BiasRecord | None:
-    """Return figures on generated queries less those on human ones, as to be expected on one further data set.
+    """Return the expected difference of figures on generated and on human queries for a further data set.
 
-    Args:
-        table: Measurements, in any order.
-
-    Returns:
-        None with fewer than two data sets, whose spread is unknown.
+    None with fewer than two data sets, because their variance is unknown.
     """
     accuracy = _mean_of_each_set((row.set, row.accuracy_generated - row.accuracy_human) for row in table)
     loss = _mean_of_each_set((row.set, row.loss_generated - row.loss_human) for row in table)
@@ -70,26 +66,22 @@ def expected_bias(table: Sequence[MeasuredSet]) -> BiasRecord | None:
 
 
 def _mean_of_each_set(differences: Iterable[tuple[str, float]]) -> list[float]:
-    """Average over the encoders of each data set.
-
-    Args:
-        differences: Each after the name of its data set.
-    """
-    found = defaultdict(list)
+    """Average differences, given with the names of their data sets, over the encoders of each data set."""
+    by_set = defaultdict(list)
     for name, difference in differences:
-        found[name].append(difference)
-    return [float(np.mean(each)) for each in found.values()]
+        by_set[name].append(difference)
+    return [float(np.mean(values)) for values in by_set.values()]
 
 
 def prediction_interval(differences: Sequence[float]) -> Interval:
     """Return the mean of m differences and the 95 % prediction interval for one further difference.
 
     mean ± t(.975, m − 1) · s · √(1 + 1/m), s the standard deviation with m − 1: it covers the next difference 19 times
-    in 20 where all m + 1 are independent and normal (Hahn and Meeker, "Statistical Intervals", 1991, §4.7). Limits
-    beyond −1 and 1, where no difference of two shares can be, are set to these.
+    in 20 if all m + 1 are independent and normal (Hahn and Meeker, "Statistical Intervals", 1991, §4.7). Limits are
+    clipped to −1 and 1, the range of a difference of two shares.
 
     Args:
-        differences: Of two shares, each in −1…1, at least two.
+        differences: Differences of two shares, in −1…1, at least two.
     """
     m = len(differences)
     mean, deviation = float(np.mean(differences)), float(np.std(differences, ddof=1))

@@ -1,4 +1,4 @@
-"""Decide whether a release is calibrated or provisional, and whether its accuracy is above chance."""
+"""Decides whether a release is calibrated or provisional, and whether its accuracy is above chance."""
 
 import math
 from collections.abc import Sequence
@@ -22,20 +22,20 @@ from taugate.retrieval.release.records import (
 )
 
 _GENERATORS: frozenset[Origin] = frozenset({"crop", "llm"})
-_MAX_QUERIES = 1_000_000  # who would have to label more has another problem than too few labels
+_MAX_QUERIES = 1_000_000  # if more are needed, too few labels are not the problem
 
 
 @dataclass(frozen=True)
 class AvailableEvidence:
-    """The evidence that a data set offers for a threshold. It is known before anything is encoded.
+    """The evidence of a data set for a threshold, known before anything is encoded.
 
     Attributes:
-        human: Answerable queries that people asked, users of the running service included.
-        generated: Answerable queries that a rule or a language model made.
-        documents: N, in the corpus.
+        human: Number of answerable queries by people, including users of the running service.
+        generated: Number of answerable queries made by a rule or a language model.
+        documents: N, the number of documents in the corpus.
         k: K of the top-K.
-        written: Those that a language model wrote.
-        encoder_unproven: Whether the encoder was adapted, and judged by generated queries alone.
+        written: Number of answerable queries written by a language model.
+        encoder_unproven: Whether the encoder was adapted with evidence from generated queries alone.
     """
 
     human: int
@@ -47,12 +47,12 @@ class AvailableEvidence:
 
     @classmethod
     def count(cls, dataset: Dataset, k: int, adaptation: AdaptationRecord | None = None) -> Self:
-        """Count what a data set offers.
+        """Count the evidence of a data set.
 
         Args:
             dataset: Labelled queries and documents.
             k: K of the top-K.
-            adaptation: Of the encoder, None where it was not adapted.
+            adaptation: Record of the encoder's adaptation, None if it was not adapted.
         """
         unproven = adaptation is not None and adaptation.evidence == "generated"
         generated = count_generated(dataset.answerable)
@@ -61,43 +61,39 @@ class AvailableEvidence:
 
     @property
     def reasons(self) -> list[StateReason]:
-        """List why a release that rests on this evidence is provisional; empty where it is calibrated.
+        """Reasons why a release with this evidence is provisional; empty if it is calibrated.
 
-        One generated query is enough: a threshold that rests on two kinds of query promises nothing about either.
+        One generated query is enough: a threshold that rests on two kinds of query guarantees nothing about either.
         """
-        found: list[StateReason] = []
+        reasons: list[StateReason] = []
         if self.generated or self.encoder_unproven:
-            found.append("generated_queries")
+            reasons.append("generated_queries")
         if self.human < MIN_QUERIES:
-            found.append("few_queries")
+            reasons.append("few_queries")
         if self.documents <= self.k:
-            found.append("few_documents")
-        return found
+            reasons.append("few_documents")
+        return reasons
 
     @property
     def because(self) -> str:
-        """Say why the release is provisional, and what would make it calibrated; empty where it is calibrated."""
+        """Sentence that says why the release is provisional and how to calibrate it; empty if it is calibrated."""
         return why_provisional(self.reasons, self.human, self.generated, self.k)
 
 
 def count_generated(queries: Sequence[LabelledQuery]) -> int:
-    """Count the queries that a rule or a language model made.
-
-    Args:
-        queries: Of a split.
-    """
+    """Count the queries made by a rule or a language model."""
     return sum(query.origin in _GENERATORS for query in queries)
 
 
 def calibration_record(
     hits: NDArray[np.bool_], evidence: AvailableEvidence, chance: float | None = None
 ) -> CalibrationRecord:
-    """Say whether a release is calibrated or provisional, what its bias is, and compare with chance.
+    """Record whether a release is calibrated or provisional, its bias, and its comparison with chance.
 
     Args:
         hits: (q,) bool, whether each answerable query has a relevant document among its top K without a cut.
-        evidence: That the data set offers.
-        chance: Accuracy of random results, in 0…1; K/N by default, where each document is one passage.
+        evidence: Evidence of the data set.
+        chance: Accuracy of random results, in 0…1; by default K/N, which assumes that each document is one passage.
     """
     reasons = evidence.reasons
     if chance is None:
@@ -112,49 +108,46 @@ def calibration_record(
     )
 
 
-def against_chance(found: int, queries: int, chance: float) -> AgainstChance:
-    """Compare accuracy, with its exact lower limit, to what chance gives.
+def against_chance(hits: int, queries: int, chance: float) -> AgainstChance:
+    """Compare accuracy, with its exact lower limit, with chance.
 
-    By query, whatever documents they share: it asks whether there is anything to calibrate at all, not how much may be
-    lost. Where queries have many relevant documents each, all of them hang together, and by document nothing would ever
-    be above chance.
+    The unit is the query even if queries share documents, because the question is whether there is anything to
+    calibrate and not how much may be lost. If queries have many relevant documents each, they form one cluster, and by
+    document no accuracy would be above chance.
 
     Args:
-        found: Queries that find a relevant document.
-        queries: How many there are.
+        hits: Number of queries that find a relevant document.
+        queries: Number of queries.
         chance: Accuracy of random results, in 0…1.
     """
-    lower = lower_limit(found, queries)
+    lower = lower_limit(hits, queries)
     return AgainstChance(
-        accuracy=found / queries,
+        accuracy=hits / queries,
         lower=lower,
         chance=chance,
         confidence=CONFIDENCE,
-        queries_needed=None if lower > chance else _queries_needed(found, queries, chance),
+        queries_needed=None if lower > chance else _queries_needed(hits, queries, chance),
     )
 
 
-def lower_limit(found: int, queries: int) -> float:
+def lower_limit(hits: int, queries: int) -> float:
     """Return the one-sided lower confidence limit of a share (Clopper and Pearson, Biometrika 26, 1934).
 
     It is 1 less the upper limit of the misses.
-
-    Args:
-        found: Of so many `queries`.
     """
-    return 1 - bounds.upper_limit(queries - found, queries, CONFIDENCE, binary=True)
+    return 1 - bounds.upper_limit(queries - hits, queries, CONFIDENCE, binary=True)
 
 
-def _queries_needed(found: int, queries: int, chance: float) -> int | None:
-    """Count the queries of this accuracy that show it: the fewest whole copies of the set that are above chance."""
-    if found / queries <= chance:
+def _queries_needed(hits: int, queries: int, chance: float) -> int | None:
+    """Return the number of queries in the smallest number of copies of the set whose accuracy is above chance."""
+    if hits / queries <= chance:
         return None
-    few, enough = 1, 2
-    while lower_limit(enough * found, enough * queries) <= chance:
-        few, enough = enough, 2 * enough
-        if enough * queries > _MAX_QUERIES:
+    low, high = 1, 2  # copies of the set: not enough, and enough
+    while lower_limit(high * hits, high * queries) <= chance:
+        low, high = high, 2 * high
+        if high * queries > _MAX_QUERIES:
             return None
-    while enough - few > 1:
-        middle = math.ceil((few + enough) / 2)
-        few, enough = (few, middle) if lower_limit(middle * found, middle * queries) > chance else (middle, enough)
-    return enough * queries
+    while high - low > 1:
+        middle = math.ceil((low + high) / 2)
+        low, high = (low, middle) if lower_limit(middle * hits, middle * queries) > chance else (middle, high)
+    return high * queries

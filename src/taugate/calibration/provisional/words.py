@@ -1,32 +1,32 @@
-"""What figures on generated queries are worth, in plain sentences for the terminal and the report."""
+"""Sentences for the terminal and the report about figures on generated queries."""
 
 from taugate.calibration.charts.numbers import percent
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import CalibrationRecord
 
-PROVISIONAL = "PROVISIONAL:"  # begins each line about it in the terminal
+PROVISIONAL = "PROVISIONAL:"  # prefix of the lines about a provisional release in the terminal
 
 
 def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRecord) -> str | None:
-    """Say what to expect of people's questions, where the figures are of generated ones; None where none are.
+    """State what to expect for people's questions if figures are of generated ones; None if no query was generated.
 
     Args:
-        record: The state of the release.
-        policy: In force.
-        metrics: Of the queries that had no say in it, where there are any.
+        record: State of the release.
+        policy: Policy in force.
+        metrics: Metrics of the queries that did not influence the policy, if there are any.
     """
     if not record.generated:
         return None
-    found, asked = metrics.accuracy.mean, record.human + record.generated
+    accuracy, queries = metrics.accuracy.mean, record.human + record.generated
     results = "the first result" if policy.k == 1 else f"the first {policy.k} results"
-    who = (
+    questions = (
         "the generated questions"
         if not record.human
-        else f"the questions ({record.generated:,} of {asked:,} generated)"
+        else f"the questions ({record.generated:,} of {queries:,} generated)"
     )
-    share = record.generated / asked
-    sentences = [f"{percent(found)} of {who} find their answer in {results}."]
+    share = record.generated / queries
+    sentences = [f"{percent(accuracy)} of {questions} find their answer in {results}."]
     if record.bias is None:
         sentences.append(
             "For questions that people ask, this share is unknown: the difference was measured for cropped queries "
@@ -34,12 +34,12 @@ def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRec
             "trip), they find it again, and the share says nothing about the search."
         )
     else:
-        sentences.append(f"For questions that people ask, expect {_of_people(found, record.bias, share)}.")
-        if policy.tau is not None and policy.method == "bootstrap":  # the bias was measured with such thresholds alone
-            lost = found - metrics.accuracy_at_tau.mean
+        sentences.append(f"For questions that people ask, expect {_of_people(accuracy, record.bias, share)}.")
+        if policy.tau is not None and policy.method == "bootstrap":  # the bias was only measured with such thresholds
+            lost = accuracy - metrics.accuracy_at_tau.mean
             sentences.append(
-                f"The threshold loses the answer to {percent(lost)} of {who}; for questions that people ask, expect "
-                f"{_of_people(lost, record.bias.loss, share)}."
+                f"The threshold loses the answer to {percent(lost)} of {questions}; for questions that people ask, "
+                f"expect {_of_people(lost, record.bias.loss, share)}."
             )
         sentences.append(
             f"These ranges are 95 % prediction intervals, from {record.bias.sets} public data sets on which cropped "
@@ -56,12 +56,12 @@ def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRec
 
 
 def _of_people(measured: float, bias: Interval, share: float) -> str:
-    """Write the share to expect of people's questions, with its range.
+    """Write the share to expect for people's questions, with its range.
 
     Args:
-        measured: The share of all questions, in 0…1.
-        bias: Such a share of generated questions less that of people's.
-        share: How many of the questions are generated, in 0…1.
+        measured: Share of all questions, in 0…1.
+        bias: Share of generated questions less that of people's.
+        share: Share of the questions that are generated, in 0…1.
     """
-    mean, lower, upper = (min(1.0, max(0.0, measured - share * each)) for each in (bias.mean, bias.upper, bias.lower))
+    mean, lower, upper = (min(1.0, max(0.0, measured - share * value)) for value in (bias.mean, bias.upper, bias.lower))
     return f"{percent(mean)} ({percent(lower)} to {percent(upper)})"

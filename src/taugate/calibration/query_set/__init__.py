@@ -1,1 +1,1 @@
-"""What the queries are like: how diverse, how labelled, and what to be warned of."""
+"""Measures the diversity and the labels of a query set, and warns of defects."""

@@ -1,4 +1,4 @@
-"""Everything that a release says of its query set: how independent, how diverse, and how well labelled it is."""
+"""Measures the independence, the diversity and the labels of a query set, for the release."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.release.records import QuerySetRecord
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32, blocks
 
-# In standard deviations of S_rand, so that it means the same for an encoder whose similarities are all high or all low.
+# In standard deviations of S_rand, so that encoders with high and with low similarities are comparable.
 MARGIN = 3.0
 _MAX_TOPICS = 20
-# Vectors that are clustered: a seeded sample of them, above that. Keeps 19 runs of k-means below a second or so.
+# Vectors to cluster, or a seeded sample of so many. Keeps 19 runs of k-means below about a second.
 _SAMPLE = 1000
 _STARTS = 3
-Labels = NDArray[np.int32]
+TopicIds = NDArray[np.int32]
 _BOOTSTRAPS = 1000
 
 
@@ -45,27 +45,27 @@ def measure_query_set(
     documents look closer together, or a corpus more varied, than they are.
 
     Args:
-        queries: q of them.
-        judged: The same in the same order, with their results.
-        random_scores: S_rand, float32, of any of them.
-        document_vectors: (N, d) float32 of unit length, the whole corpus.
-        seed: Of the bootstrap, by a generator of its own, and of the sample and start of the clustering.
-        parents: Of the corpus.
+        queries: q queries.
+        judged: The same queries in the same order, with their results.
+        random_scores: S_rand, float32, of any of the queries.
+        document_vectors: (N, d) float32 of unit length, the complete corpus.
+        seed: Seed of the bootstrap, by a separate generator, and of the sample and start of the clustering.
+        parents: Parents in the corpus.
     """
-    labels = clusters(queries)
+    cluster_ids = clusters(queries)
     accuracy = judged.accuracy()
-    correlation = intra_cluster_correlation(accuracy, labels)
-    effective = effective_sample_size(labels, correlation)
+    correlation = intra_cluster_correlation(accuracy, cluster_ids)
+    effective = effective_sample_size(cluster_ids, correlation)
     relevant = document_vectors[np.array(sorted({position for query in queries for position in query.relevant}))]
-    distance, whole = cosine_distance(relevant), _distance_of(_one_each(document_vectors, parents))
-    found = topic_clusters(relevant, seed)
+    distance, corpus_distance = cosine_distance(relevant), _distance_of(_first_passages(document_vectors, parents))
+    topics = topic_clusters(relevant, seed)
     repeated = duplicates(query.text for query in queries)
     signs = QuerySetSigns(
         queries=len(queries),
         accuracy=float(accuracy.mean()),
-        clusters=int(labels.max()) + 1,
+        clusters=int(cluster_ids.max()) + 1,
         effective=effective,
-        spread=distance / whole if distance is not None and whole else None,
+        relative_distance=distance / corpus_distance if distance is not None and corpus_distance else None,
         duplicates=repeated,
         overtaken=overtaken(judged, random_scores),
     )
@@ -73,22 +73,18 @@ def measure_query_set(
         clusters=signs.clusters,
         effective_sample_size=effective,
         intra_cluster_correlation=correlation if np.ptp(accuracy) else None,
-        accuracy_by_cluster=cluster_bootstrap(accuracy, labels, np.random.default_rng([seed, 3]), _BOOTSTRAPS),
+        accuracy_by_cluster=cluster_bootstrap(accuracy, cluster_ids, np.random.default_rng([seed, 3]), _BOOTSTRAPS),
         cosine_distance=distance,
-        topics=found and found.topics,
-        silhouette=found and found.silhouette,
-        topic_entropy=found and found.topic_entropy,
+        topics=topics and topics.topics,
+        silhouette=topics and topics.silhouette,
+        topic_entropy=topics and topics.topic_entropy,
         duplicate_queries=repeated,
         warnings=query_set_warnings(signs),
     )
 
 
 def duplicates(texts: Iterable[str]) -> int:
-    """Count the texts that occurred before, but for case and white space.
-
-    Args:
-        texts: Of the queries.
-    """
+    """Count the texts that repeat an earlier one, ignoring case and white space."""
     normal = [" ".join(text.casefold().split()) for text in texts]
     return len(normal) - len(set(normal))
 
@@ -96,12 +92,12 @@ def duplicates(texts: Iterable[str]) -> int:
 def overtaken(judged: JudgedQueries, random_scores: Float32) -> int:
     """Count the queries whose best unlabelled document beats the best labelled one by more than MARGIN.
 
-    A document that answers a query about as well as the labelled one is near it; one that is this much nearer to the
-    query says that the label is wrong or missing, or that the encoder does not know these texts.
+    A document that answers a query about as well as the labelled one has a similar score. If one is this much nearer to
+    the query, the label is wrong or missing, or the encoder does not suit these texts.
 
     Args:
         judged: Queries with their results.
-        random_scores: S_rand, float32, one similarity or more; MARGIN is in standard deviations of these.
+        random_scores: S_rand, float32, at least one similarity; MARGIN is in standard deviations of these.
     """
     unlabelled = np.where(judged.grades == 0, judged.top.scores, -np.inf).max(axis=1)
     margin = MARGIN * float(random_scores.std(dtype=np.float64))
@@ -109,9 +105,9 @@ def overtaken(judged: JudgedQueries, random_scores: Float32) -> int:
 
 
 def cosine_distance(vectors: Float32) -> float | None:
-    """Return the mean of 1 − cosine over all pairs of vectors; None below 3, a mean of a single pair or none.
+    """Return the mean of 1 − cosine over all pairs of vectors; None for fewer than 3 vectors.
 
-    Exact without the pairs: the similarities of all pairs add up to (‖Σv‖² − Σ‖v‖²) / 2.
+    It is exact without enumerating pairs: the similarities of all pairs add up to (‖Σv‖² − Σ‖v‖²) / 2.
 
     Args:
         vectors: (n, d) float32 of unit length.
@@ -121,15 +117,15 @@ def cosine_distance(vectors: Float32) -> float | None:
 
 def _distance_of(parts: Iterable[Float32]) -> float | None:
     """Return the `cosine_distance` of vectors in parts, (m, d) each."""
-    n, total, own = 0, np.zeros(1), 0.0
+    n, total, squares = 0, np.zeros(1), 0.0
     for part in parts:
         n += len(part)
         total = total + part.sum(axis=0, dtype=np.float64)
-        own += float(np.einsum("nd,nd->", part, part, dtype=np.float64))
-    return None if n < 3 else 1 - (float(np.square(total).sum()) - own) / (n * (n - 1))
+        squares += float(np.einsum("nd,nd->", part, part, dtype=np.float64))
+    return None if n < 3 else 1 - (float(np.square(total).sum()) - squares) / (n * (n - 1))
 
 
-def _one_each(vectors: CorpusVectors, parents: Parents) -> Iterator[Float32]:
+def _first_passages(vectors: CorpusVectors, parents: Parents) -> Iterator[Float32]:
     """Yield the vectors of the first passage of every document, in blocks."""
     for first, block in blocks(vectors):
         if parents is None:
@@ -145,8 +141,8 @@ class TopicClusters:
 
     Attributes:
         topics: Number of clusters.
-        silhouette: Of the clustering, −1…1.
-        topic_entropy: Of the sizes of the clusters, 0…1.
+        silhouette: Mean silhouette, −1…1.
+        topic_entropy: Normalised entropy of the cluster sizes, 0…1.
     """
 
     topics: int
@@ -157,25 +153,27 @@ class TopicClusters:
 def topic_clusters(vectors: Float32, seed: int) -> TopicClusters | None:
     """Cluster vectors by k-means, with the number of clusters that has the best silhouette.
 
+    None for fewer than 3 distinct vectors, because there is no number to choose.
+
     Args:
         vectors: (n, d) float32 of unit length.
-        seed: Of the sample and of k-means. None with fewer than 3 distinct vectors, which have no number to choose.
+        seed: Seed of the sample and of k-means.
     """
     if len(vectors) > _SAMPLE:
         vectors = vectors[np.sort(np.random.default_rng(seed).choice(len(vectors), _SAMPLE, replace=False))]
-    most = min(_MAX_TOPICS, len(np.unique(vectors, axis=0)) - 1)
+    max_topics = min(_MAX_TOPICS, len(np.unique(vectors, axis=0)) - 1)
     # One thread: with two, the last bits of k-means's centres differ, and arrays this small take ten times longer.
     with threadpool_limits(limits=1):
-        found = [_topics(vectors, _k_means(vectors, count, seed)) for count in range(2, most + 1)]
-    return max(found, key=lambda each: each.silhouette, default=None)
+        clusterings = [_topics(vectors, _k_means(vectors, count, seed)) for count in range(2, max_topics + 1)]
+    return max(clusterings, key=lambda clustering: clustering.silhouette, default=None)
 
 
-def _k_means(vectors: Float32, count: int, seed: int) -> Labels:
-    labels: Labels = KMeans(count, n_init=_STARTS, random_state=seed % 2**32).fit(vectors).labels_
+def _k_means(vectors: Float32, count: int, seed: int) -> TopicIds:
+    labels: TopicIds = KMeans(count, n_init=_STARTS, random_state=seed % 2**32).fit(vectors).labels_
     return labels
 
 
-def _topics(vectors: Float32, labels: Labels) -> TopicClusters:
+def _topics(vectors: Float32, labels: TopicIds) -> TopicClusters:
     sizes = np.bincount(labels)
     shares = sizes / len(labels)
     entropy = -float((shares * np.log(shares)).sum()) / float(np.log(len(sizes)))
@@ -186,7 +184,7 @@ def silhouette(vectors: Float32, labels: NDArray[np.int32]) -> float:
     """Return the mean silhouette by cosine distance (Rousseeuw 1987).
 
     (b − a) / max(a, b): a is the mean distance to the others of a vector's cluster, b to the next cluster. Cosine
-    distance is linear, so the mean distance to a cluster is the distance to its mean: no pairs. One alone scores 0.
+    distance is linear, so the mean distance to a cluster is the distance to its mean. A cluster of one scores 0.
 
     Args:
         vectors: (n, d) float32 of unit length.
@@ -197,8 +195,8 @@ def silhouette(vectors: Float32, labels: NDArray[np.int32]) -> float:
     sizes = members.sum(axis=0)
     towards = v @ (members.T @ v).T
     rows = np.arange(len(v))
-    others = np.maximum(sizes[labels] - 1, 1)
-    a = 1 - (towards[rows, labels] - np.square(v).sum(axis=1)) / others
+    other_members = np.maximum(sizes[labels] - 1, 1)
+    a = 1 - (towards[rows, labels] - np.square(v).sum(axis=1)) / other_members
     distances = 1 - towards / sizes
     distances[rows, labels] = np.inf
     b = distances.min(axis=1)

@@ -1,4 +1,4 @@
-"""A recalibration as it is asked for, and what came of it."""
+"""The request for a recalibration, and its result."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Recalibration:
-    """What to recalibrate, and what has to hold before the new release is promoted.
+class RecalibrationRequest:
+    """What to recalibrate, and the conditions for promoting the new release.
 
     Attributes:
-        data: Folder or URL with the newer corpus and its labelled queries; a folder where there are logs.
+        data: Folder or URL with the newer corpus and its labelled queries; must be a folder if there are logs.
         releases: The releases directory.
         logs: Query logs of the service; their judgements are added to the data set first.
-        rule: Has to hold against the current release before the new one is promoted; None for no rule.
-        wanted: Whether to promote at all.
-        trial: On live traffic, before the promotion.
-        key: Private key to sign the new release with, None for none.
-        trusted: As of `promotion.promote`.
+        rule: Promotion rule against the current release; None for no rule.
+        promote: Whether to promote at all.
+        trial: The trial on live traffic before the promotion.
+        key: Private key to sign the new release with, None for no signature.
+        trusted: Trusted keys, as for `promotion.promote`.
     """
 
     data: str
     releases: Path
     logs: tuple[Path, ...] = ()
     rule: PromotionRule | None = None
-    wanted: bool = True
+    promote: bool = True
     trial: TrialSettings = field(default_factory=TrialSettings)
     key: "Ed25519PrivateKey | None" = None
     trusted: TrustedKeys | None = None
@@ -51,18 +51,18 @@ class Recalibration:
 
 @dataclass(frozen=True)
 class Recalibrated:
-    """A recalibration as it ended.
+    """The result of a recalibration.
 
     Attributes:
-        current: Id of the release that was current when it began.
-        manifest: Of the new release, None where nothing had changed.
+        current: Id of the release that was current at the start.
+        manifest: Manifest of the new release, None if nothing had changed.
         traffic: Queries that got labels, their judgements, and the judgements left out by reason; None without logs.
         changes: Documents added, changed and removed.
-        loss: Share of the queries that lose their answer to τ, with 95 % limits on each side.
-        decision: By the rule, None without one.
-        trial: On live traffic, None without one.
+        loss: Share of the queries that lose their answer to τ, with one-sided 95 % limits.
+        decision: Outcome of the rule, None without a rule.
+        trial: Result of the trial, None without a trial.
         promoted: Whether the new release is current.
-        refusal: Why it is not, a sentence; None where it is, or was not meant to be.
+        refusal: Why it was not promoted, as a sentence; None if it was promoted or no promotion was requested.
         code: Exit code.
         resumed: Steps that an earlier run had done.
     """
@@ -84,16 +84,17 @@ def changed_documents(current: Path, new: Path, watch: Stopwatch) -> dict[str, i
     """Count the documents that a new release adds, changes and removes.
 
     Args:
-        current: Folders of the releases.
-        new: Folders of the releases.
-        watch: Shows the progress of reading them from an engine.
+        current: Folder of the current release.
+        new: Folder of the new release.
+        watch: Shows the progress of reading from an engine.
 
     Raises:
-        EngineUnavailable: , and ReleaseError where a release cannot be read.
+        EngineUnavailable: If the engine does not respond.
+        ReleaseError: If a release cannot be read.
     """
     counted = ("added", "changed", "removed")
     manifests = verify(current), verify(new)
-    collections = [None if each.engine is None else each.engine.collection for each in manifests]
+    collections = [None if manifest.engine is None else manifest.engine.collection for manifest in manifests]
     if collections[0] is not None and collections[0] == collections[1]:
         return dict.fromkeys(counted, 0)
     old, later = (
@@ -107,19 +108,19 @@ def changed_documents(current: Path, new: Path, watch: Stopwatch) -> dict[str, i
 def loss_to_threshold(folder: Path, manifest: Manifest) -> Interval:
     """Return the share of the answerable queries that lose their answer to τ, each limit with 95 % confidence.
 
-    The queries are those held out, where there are any. With few labels it is the estimate of labels and machine.
+    Measured on the held-out queries if there are any. With few labels it is the prediction-powered estimate.
 
     Args:
-        folder: Of the release.
-        manifest: Of the same.
+        folder: Folder of the release.
+        manifest: Its manifest.
 
     Raises:
-        ReleaseError: Where it does not hold what its queries got.
+        ReleaseError: If the outcomes of its queries cannot be read.
     """
     if manifest.labels is not None:
         return manifest.labels.both.loss
     outcomes = Outcomes.load(folder / OUTCOMES, manifest.policy.k)
-    found = QUANTITIES["accuracy@K"](outcomes, manifest.policy.k), QUANTITIES["accuracy"](outcomes, manifest.policy.k)
-    losses = paired_losses(found[0].values - found[1].values, SamplingUnits.from_labels(found[0].labels))
+    samples = QUANTITIES["accuracy@K"](outcomes, manifest.policy.k), QUANTITIES["accuracy"](outcomes, manifest.policy.k)
+    losses = paired_losses(samples[0].values - samples[1].values, SamplingUnits.from_clusters(samples[0].clusters))
     lower = max(0.0, losses.lower_limit(CONFIDENCE))
     return Interval(mean=losses.mean, lower=lower, upper=losses.upper_limit(CONFIDENCE))

@@ -1,4 +1,4 @@
-"""The settings of a recalibration: those that the current release was calibrated with, read from its manifest."""
+"""The settings of a recalibration, read from the manifest of the current release."""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from taugate.calibration.encoding.source import AskedEncoder
+from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import (
     CalibrationSettings,
@@ -15,7 +15,7 @@ from taugate.calibration.settings.settings import (
     IndexChoice,
     PrecisionChoice,
     ProjectionChoice,
-    asked_margin,
+    requested_margin,
 )
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
@@ -25,16 +25,13 @@ from taugate.retrieval.release.records import GateRecord
 
 
 def inherited_settings(manifest: Manifest) -> CalibrationSettings:
-    """Return the settings that a release was calibrated with, so that a newer data set is calibrated in the same way.
+    """Return the settings that a release was calibrated with, to calibrate a newer data set in the same way.
 
-    What the gate judged is asked for again, admitted or not. A policy that `auto` chose is chosen anew. A release over
-    an engine is followed by another one over an engine of its kind.
-
-    Args:
-        manifest: Of the release.
+    Candidates of the gate are requested again, accepted or not. A policy that `auto` chose is chosen again. The engine
+    is of the same kind.
 
     Raises:
-        InputError: Where its threshold was given with --tau.
+        InputError: If the release's threshold was given with --tau.
     """
     before = () if manifest.labels is None else manifest.labels.splits
     return CalibrationSettings(
@@ -49,17 +46,17 @@ def inherited_settings(manifest: Manifest) -> CalibrationSettings:
     )
 
 
-def counting_traffic(settings: CalibrationSettings, splits: Collection[str]) -> CalibrationSettings:
-    """Return the same settings with judged traffic beside the release's own split, as with --labels human,traffic.
+def with_traffic_labels(settings: CalibrationSettings, splits: Collection[str]) -> CalibrationSettings:
+    """Return the settings with judged traffic added to the release's split, as with --labels human,traffic.
 
-    The split `human` takes the place of `generated`: generated queries never count among those that people ask.
+    The split `human` replaces `generated`, because generated queries are not queries that people ask.
 
     Args:
-        settings: Of the release.
-        splits: Of the newer data set.
+        settings: Settings of the release.
+        splits: Splits of the newer data set.
 
     Raises:
-        InputError: Where the settings do not go with judged traffic, and where nothing else was judged by people.
+        InputError: If the settings cannot be combined with judged traffic, or people judged nothing but traffic.
     """
     if TRAFFIC in settings.labelled_splits:
         return settings
@@ -67,39 +64,34 @@ def counting_traffic(settings: CalibrationSettings, splits: Collection[str]) -> 
     if split == GENERATED:
         if HUMAN not in splits:
             raise InputError(
-                "users judge only what the search shows them, so traffic alone cannot tell what it misses; judge some "
-                "queries with taugate judge"
+                "users judge only results that the search shows them, so traffic alone cannot reveal what it misses; "
+                "judge some queries with taugate judge"
             )
         split = HUMAN
     return replace(settings, split=split, labels=(HUMAN, TRAFFIC), holdout=0.0)
 
 
-def inherited_encoder(folder: Path, manifest: Manifest) -> AskedEncoder:
-    """Return the float32 encoder of queries of a release.
-
-    Args:
-        folder: Of the release.
-        manifest: Of the same.
-    """
-    return AskedEncoder(str(folder / [*manifest.query_encoders][-1]), new=True)
+def inherited_encoder(folder: Path, manifest: Manifest) -> RequestedEncoder:
+    """Return the float32 query encoder of the release in `folder`."""
+    return RequestedEncoder(str(folder / [*manifest.query_encoders][-1]), new=True)
 
 
 def _rule(manifest: Manifest) -> ThresholdRule:
     policy = manifest.policy
     if policy.method == "fixed":
         raise InputError(
-            f"{manifest.release_id}: its threshold was given with --tau, so there is no rule to choose another by; run "
-            "taugate calibrate once without --tau, and promote what it writes"
+            f"{manifest.release_id}: its threshold was given with --tau, so there is no rule to choose a new one; run "
+            "taugate calibrate once without --tau, and promote its release"
         )
     if policy.method == "bootstrap":
         return ThresholdRule.from_options(metric=policy.metric)
-    asked = [each.max_loss for each in policy.levels]
+    max_losses = [level.max_loss for level in policy.levels]
     return ThresholdRule.from_options(
         method=policy.method,
         policy="auto" if policy.choice is not None or policy.kind == "none" else policy.kind,
         metric=policy.metric,
         guarantee=policy.statement if policy.method == "risk-control" and policy.statement != "labels" else None,
-        max_loss=asked or (None if policy.max_loss is None else [policy.max_loss]),
+        max_loss=max_losses or (None if policy.max_loss is None else [policy.max_loss]),
         confidence=policy.confidence,
         max_empty=policy.max_empty,
         strata=None if manifest.strata is None else f"metadata.{manifest.strata.field}",
@@ -118,10 +110,10 @@ def _abstention(manifest: Manifest) -> AbstentionRule | None:
 
 
 def _candidates(manifest: Manifest) -> CandidateSettings:
-    """Return what the gate was asked to judge: several candidates of one kind are those of `auto`."""
+    """Return the candidates that were requested; several of one kind mean `auto`."""
     judged: dict[str, list[GateRecord]] = defaultdict(list)
-    for each in manifest.gate:
-        judged[each.kind].append(each)
+    for record in manifest.gate:
+        judged[record.kind].append(record)
     retention: float | None = None
     projection: ProjectionChoice = "none"
     if judged["projection"]:
@@ -140,11 +132,7 @@ def _candidates(manifest: Manifest) -> CandidateSettings:
 
 
 def _gate(records: Sequence[GateRecord], kinds: int) -> GateSettings:
-    """Return the gate's conditions as they were asked for.
-
-    Args:
-        kinds: Of candidates, among which its error was divided.
-    """
+    """Return the gate's conditions as they were requested; its error was divided among `kinds` of candidates."""
     if not records:
         return GateSettings()
-    return GateSettings(asked_margin(records), round(1 - (1 - records[0].confidence) * kinds, 12))
+    return GateSettings(requested_margin(records), round(1 - (1 - records[0].confidence) * kinds, 12))

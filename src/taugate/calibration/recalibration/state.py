@@ -1,4 +1,4 @@
-"""What a recalibration has done so far: a file beside the releases, by which one that was killed goes on."""
+"""The progress of a recalibration, in a file beside the releases, so that an interrupted run can be resumed."""
 
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -10,12 +10,12 @@ from taugate.storage.files import atomic_write, read_bounded
 
 STATE = "recalibration.json"
 Step = Literal["traffic", "calibrate", "shadow"]
-_STEPS: tuple[Step, ...] = get_args(Step)  # in the order in which they are done
+_STEPS: tuple[Step, ...] = get_args(Step)  # in order
 _MAX_BYTES = 1 << 20
 
 
 class _Done(BaseModel):
-    """A step that is done: a digest of what it was done with, and what came of it."""
+    """A finished step: a digest of its inputs, and its outcome."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -24,7 +24,7 @@ class _Done(BaseModel):
 
 
 class _State(BaseModel):
-    """The file: which release the recalibration began from, and the steps that are done."""
+    """Content of the file: the release that was current at the start, and the finished steps."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -34,16 +34,13 @@ class _State(BaseModel):
 
 
 class RecalibrationState:
-    """The steps of one recalibration. A step counts as done while its inputs are those that it was done with."""
+    """The steps of one recalibration. A step counts as done as long as its inputs are the same."""
 
     def __init__(self, releases: Path) -> None:
-        """Read the state that an earlier run left.
-
-        Args:
-            releases: The releases directory.
+        """Read the state that an earlier run left in the releases directory.
 
         Raises:
-            InputError: Where there is a file that is no such state.
+            InputError: If the file is not a valid state.
         """
         self._path = releases / STATE
         self._state: _State | None = None
@@ -53,56 +50,48 @@ class RecalibrationState:
             pass
         except (OSError, ValidationError) as error:
             raise InputError(
-                f"{self._path}: not the state of a recalibration; remove the file, and the next run begins anew"
+                f"{self._path}: not the state of a recalibration; remove the file, and the next run starts over"
             ) from error
 
     @property
     def began_from(self) -> str | None:
-        """Id of the release that was current when the recalibration began; None where none was left unfinished."""
+        """Id of the release that was current at the start; None if there is no unfinished recalibration."""
         return None if self._state is None else self._state.current
 
     def begin(self, current: str) -> None:
-        """Begin anew where another release is current now.
-
-        Args:
-            current: Its id.
-        """
+        """Start over if the id of the current release has changed."""
         if self._state is None or self._state.current != current:
             self._state = _State(current=current)
 
     def done(self, step: Step, inputs: str | None = None) -> dict[str, Any] | None:
-        """Return the outcome of a step that is done; None where it is not, or was done with other inputs.
+        """Return the outcome of a finished step; None if it is not finished or had other inputs.
 
         Args:
-            step: Its name.
-            inputs: Digest of what it would be done with now, None for any.
+            step: Name of the step.
+            inputs: Digest of the inputs it would have now, None for any.
         """
-        found = None if self._state is None else self._state.steps.get(step)
-        return None if found is None or inputs not in {None, found.inputs} else found.outcome
+        done_step = None if self._state is None else self._state.steps.get(step)
+        return None if done_step is None or inputs not in {None, done_step.inputs} else done_step.outcome
 
     def record(self, step: Step, inputs: str, outcome: dict[str, Any]) -> None:
-        """Write down that a step is done; the steps after it have to be done again.
+        """Record that a step is done, and forget the steps after it.
 
         Args:
-            step: Its name.
-            inputs: Digest of what it was done with.
-            outcome: What came of it, as JSON.
+            step: Name of the step.
+            inputs: Digest of its inputs.
+            outcome: Its outcome, as JSON.
 
         Raises:
-            OSError: .
+            OSError: If the file cannot be written.
         """
         if self._state is None:
             raise ValueError("no recalibration has begun")
         later = _STEPS[_STEPS.index(step) :]
-        self._state.steps = {name: each for name, each in self._state.steps.items() if name not in later}
+        self._state.steps = {name: outcome_of for name, outcome_of in self._state.steps.items() if name not in later}
         self._state.steps[step] = _Done(inputs=inputs, outcome=outcome)
         atomic_write(self._path, self._state.model_dump_json(indent=2).encode() + b"\n")
 
     def finish(self) -> None:
-        """Remove the file: the recalibration is over, and nothing is left to resume.
-
-        Raises:
-            OSError: .
-        """
+        """Remove the file, since nothing is left to resume; raises OSError if that fails."""
         self._state = None
         self._path.unlink(missing_ok=True)

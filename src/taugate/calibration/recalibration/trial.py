@@ -1,4 +1,4 @@
-"""The trial of a new release as the shadow of running services, whose metrics say how it does on live traffic."""
+"""The trial of a new release as the shadow release of running services, evaluated by their metrics."""
 
 import math
 import time
@@ -24,18 +24,18 @@ _SCRAPE_SECONDS = 10.0
 _PAUSE_SECONDS = 1.0
 _PREFIX = "taugate_shadow_"
 _REFUSED = {401, 403}
-_MAX_FAILED = 0.01  # share of the queries: one that fails for a filter on a new field is no fault of the release
+_MAX_FAILED = 0.01  # share of the queries; some fail through no fault of the release, as for a filter on a new field
 
 
 @dataclass(frozen=True)
 class TrialSettings:
-    """How long a release is tried, and where.
+    """Services and duration of a trial.
 
     Attributes:
-        urls: Of the services, such as http://127.0.0.1:8000, all of which read the releases directory; none: no trial.
-        queries: Compared by all of them together before the trial ends.
-        seconds: To wait for these at most.
-        key: API key with the scope metrics, None where the services need none.
+        urls: URLs of the services, such as http://127.0.0.1:8000; all read the releases directory. Empty for no trial.
+        queries: Number of queries that the services have to compare in total.
+        seconds: Time limit.
+        key: API key with the scope metrics, None if the services need none.
     """
 
     urls: tuple[str, ...] = ()
@@ -48,25 +48,25 @@ class TrialSettings:
             if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).netloc:
                 raise InputError(f"--url {url}: not the address of a service; give one such as http://127.0.0.1:8000")
         if self.queries < _MIN_QUERIES:
-            raise InputError(f"--shadow {self.queries}: too few to tell anything; give {_MIN_QUERIES} queries or more")
+            raise InputError(f"--shadow {self.queries}: too few queries for a trial; give {_MIN_QUERIES} or more")
         if not 0 < self.seconds < math.inf:
             raise InputError(f"--shadow-seconds {self.seconds:g}: give a number of seconds above 0")
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """How a release did as the shadow.
+    """The result of a trial.
 
     Attributes:
         compared: Queries that both releases answered.
-        failed: Queries that the new one could not answer.
-        changed: Queries to which the two give other results.
-        empty_before: Queries that the current release, and the new one, leave without a result.
-        empty_now: Queries that the current release, and the new one, leave without a result.
-        overlap: Mean share of the top-K that both have, None where none was compared.
-        seconds: That the trial took.
-        wanted: How many queries had to be compared.
-        silent: Addresses of services that never answered.
+        failed: Queries that failed with the new release.
+        changed: Queries with different results.
+        empty_before: Queries without a result from the current release.
+        empty_now: Queries without a result from the new release.
+        overlap: Mean share of the top-K that both releases return; None if no query was compared.
+        seconds: Duration of the trial.
+        wanted: Number of queries that had to be compared.
+        silent: URLs of services that never responded.
     """
 
     compared: int
@@ -81,24 +81,24 @@ class TrialResult:
 
     @property
     def objection(self) -> str | None:
-        """Why the release should not be promoted, in a sentence without its full stop; None where nothing is wrong."""
+        """Why the release should not be promoted, as a sentence without its full stop; None if nothing is wrong."""
         if self.compared + self.failed < self.wanted and self.silent:
             return (
-                f"in {self.seconds:.0f} s {' and '.join(self.silent)} did not answer, and the release was tried on "
+                f"in {self.seconds:.0f} s {' and '.join(self.silent)} did not respond, and the release was tried on "
                 f"{self.compared:,} of {self.wanted:,} queries; check the address, and start the service"
             )
         if self.compared + self.failed < self.wanted:
             return (
                 f"in {self.seconds:.0f} s the services tried it on {self.compared:,} of {self.wanted:,} queries; check "
-                "that they read this releases directory, with TAUGATE_SHADOW_SHARE above 0 and TAUGATE_RELOAD_SECONDS "
-                "set, or give a larger --shadow-seconds"
+                "that they read this releases directory, and that TAUGATE_SHADOW_SHARE is above 0 and "
+                "TAUGATE_RELOAD_SECONDS is set, or give a larger --shadow-seconds"
             )
         if self.failed > _MAX_FAILED * (self.compared + self.failed):
-            return f"it could not answer {self.failed:,} of {self.compared + self.failed:,} live queries"
-        more = (self.empty_now - self.empty_before) / self.compared
-        if more > WIDEST_MARGIN:
+            return f"it failed to answer {self.failed:,} of {self.compared + self.failed:,} live queries"
+        increase = (self.empty_now - self.empty_before) / self.compared
+        if increase > WIDEST_MARGIN:
             return (
-                f"on live traffic it leaves {self.empty_now:,} of {self.compared:,} queries without a result, and the "
+                f"on live traffic it leaves {self.empty_now:,} of {self.compared:,} queries without a result, the "
                 f"current release {self.empty_before:,}"
             )
         return None
@@ -113,17 +113,18 @@ def try_release(
 ) -> TrialResult:
     """Have running services try a release beside the current one until enough queries are compared.
 
-    The pointer `shadow` names the release meanwhile; whoever promotes it, or does not, removes it afterwards.
+    The pointer `shadow` names the release during the trial; the caller removes the pointer afterwards.
 
     Args:
         releases: The releases directory.
         name: Id of the release.
-        settings: See TrialSettings.
-        trusted: As of `promotion.promote`.
-        say: Told one line when the trial begins, and where a service does not answer.
+        settings: Settings of the trial.
+        trusted: Trusted keys, as for `promotion.promote`.
+        say: Prints one line at the start, and one for each service that does not respond.
 
     Raises:
-        ReleaseError: Where the release does not verify, InputError where a service refuses the key.
+        ReleaseError: If the release does not verify.
+        InputError: If a service rejects the key.
     """
     promotion.shadow(releases, name, trusted)
     services = f"{len(settings.urls)} service" + ("s" if len(settings.urls) > 1 else "")
@@ -137,7 +138,7 @@ def try_release(
         for url in settings.urls:
             try:
                 counted[url] = _counts(_get(f"{url.rstrip('/')}/metrics", settings.key), name)
-            except (OSError, ValueError, HTTPException) as error:  # it may be starting anew
+            except (OSError, ValueError, HTTPException) as error:  # the service may be restarting
                 if isinstance(error, HTTPError) and error.code in _REFUSED:
                     raise InputError(
                         f"{url}/metrics: {error.code} {error.reason}; put an API key with the scope metrics into "
@@ -156,10 +157,10 @@ def try_release(
 def ask_to_reload(url: str, key: str | None) -> bool:
     """Ask a service to read `current` and `shadow` now; returns whether it did.
 
-    One whose key may not, or that has no keys, follows by itself where TAUGATE_RELOAD_SECONDS is set.
+    Without a key that permits this, a service follows by itself if TAUGATE_RELOAD_SECONDS is set.
 
     Args:
-        url: Of the service.
+        url: URL of the service.
         key: API key with the scope admin, or None.
     """
     try:
@@ -172,13 +173,13 @@ def ask_to_reload(url: str, key: str | None) -> bool:
 def _get(url: str, key: str | None, method: str = "GET") -> str:
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     request = urllib.request.Request(url, headers=headers, method=method)  # noqa: S310 (TrialSettings checks the scheme)
-    own = [urllib.request.ProxyHandler({})] if is_on_loopback(url) else []
-    with urllib.request.build_opener(*own).open(request, timeout=_SCRAPE_SECONDS) as reply:
+    handlers = [urllib.request.ProxyHandler({})] if is_on_loopback(url) else []
+    with urllib.request.build_opener(*handlers).open(request, timeout=_SCRAPE_SECONDS) as reply:
         return str(reply.read().decode())
 
 
 def _counts(metrics: str, name: str) -> dict[str, float]:
-    """Read what one service has counted of a shadow, by name and label; nothing while it tries another one, or none."""
+    """Read a service's counts for the shadow release `name`, by metric and label; empty if it tries another release."""
     counts: dict[str, float] = {}
     tried = False
     for family in text_string_to_metric_families(metrics):
@@ -193,14 +194,10 @@ def _counts(metrics: str, name: str) -> dict[str, float]:
 
 
 def _sum(counted: Mapping[str, dict[str, float]], seconds: float, settings: TrialSettings) -> TrialResult:
-    """Add up what the services have counted.
-
-    Args:
-        counted: By address, without those that never answered.
-    """
+    """Add up the counts of the services, by URL, without those that never responded."""
 
     def total(name: str) -> float:
-        return sum(each.get(name, 0.0) for each in counted.values())
+        return sum(counts.get(name, 0.0) for counts in counted.values())
 
     compared = int(total("overlap_count"))
     return TrialResult(

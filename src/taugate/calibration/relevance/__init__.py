@@ -1,1 +1,1 @@
-"""Probabilities of relevance, fitted to the similarities of labelled queries."""
+"""Estimates probabilities of relevance from the similarities of labelled queries."""

@@ -1,10 +1,10 @@
-"""The model of relevance: fit it on some of the queries, recalibrate it on others, and say how reliable it is.
+"""The model of relevance: fits it on some queries, recalibrates it on others, and measures its reliability.
 
 Logistic regression gives the probability that a retrieved document is relevant; the strength of its penalty comes from
-cross-validation. It learns from results that the qrels call relevant or not, and is measured on these. Where they name
-a document that is searched in chunks, its best chunk is relevant, and nothing is known of the others: to call them
-irrelevant would teach the model that passages of the right document are wrong, to call them relevant that every page
-of it answers the query.
+cross-validation. The model learns from results that the qrels judge, and is measured on these. If the qrels name a
+document that is searched in chunks, its best chunk is relevant and its other chunks are unknown: calling them
+irrelevant would teach the model that passages of the right document are wrong, and calling them relevant that every
+page of it answers the query.
 """
 
 from dataclasses import dataclass, replace
@@ -37,24 +37,24 @@ from taugate.retrieval.policy.background import (
     ReadDocuments,
     mean_and_covariance,
 )
-from taugate.retrieval.policy.relevance import FEATURES, Logistic, Recalibration, Relevance, features
+from taugate.retrieval.policy.relevance import FEATURES, BetaCalibration, Logistic, Relevance, features
 from taugate.retrieval.release.evidence import RelevanceRecord
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 
-# C, the inverse strength of the ridge penalty on standardised features: from strong to next to none, a decade apart.
+# C, the inverse strength of the ridge penalty on standardised features, from strong to almost none in decades.
 _STRENGTHS = (0.03, 0.3, 3.0)
-# A feature that is the same for every result (the rank, with K = 1) carries nothing and must not be divided by nothing.
+# A feature that is equal for all results (the rank, with K = 1) has no scale to divide by.
 _MIN_SCALE = 1e-9
-# Recalibration targets keep the map finite; the ridge penalty of scikit-learn is not wanted beside them.
+# The targets of the recalibration keep the map finite, so scikit-learn's ridge penalty is switched off.
 _NO_PENALTY = 1e9
 
 
 @dataclass(frozen=True)
 class RelevanceFit:
-    """A model of relevance with what cross-validation says of it.
+    """A model of relevance with the results of cross-validation.
 
     Attributes:
-        model: Fitted on all queries.
+        model: Model fitted on all queries.
         regularization: C, the inverse strength of its ridge penalty.
         log_loss: Mean negative log-likelihood of `out_of_fold`, in nats.
         out_of_fold: (q, K) float32, probability of each result by a model that has not seen its query.
@@ -68,11 +68,12 @@ class RelevanceFit:
 
 @dataclass(frozen=True)
 class AppliedRelevance:
-    """A model of relevance with the probabilities that it gives to all results.
+    """A model of relevance with its probabilities for all results.
 
     Attributes:
-        relevance: The model with what describes a query and its results.
-        answerable: (n, K) and unanswerable: (u, K) float32, probabilities.
+        relevance: The model with the background that describes queries and results.
+        answerable: (n, K) float32 probabilities of the answerable queries' results.
+        unanswerable: (u, K) float32 probabilities of the unanswerable queries' results.
     """
 
     relevance: Relevance
@@ -82,12 +83,11 @@ class AppliedRelevance:
 
 @dataclass(frozen=True)
 class EstimatedRelevance(AppliedRelevance):
-    """A model that was fitted here, with the probabilities that it gives.
+    """A model fitted in this calibration, with its probabilities.
 
     Attributes:
-        fit: The model before its probabilities were recalibrated, for a choice in which the queries that certify have
-            no say.
-        choosing: (c, K) float32, what it then gave to the queries that help to choose.
+        fit: The model before recalibration, for a choice that does not use the certifying queries.
+        choosing: (c, K) float32 probabilities before recalibration for the queries that help to choose.
     """
 
     fit: RelevanceFit
@@ -102,28 +102,30 @@ def estimate_relevance(
     documents: CorpusVectors,
     lengths: Lengths,
 ) -> EstimatedRelevance | None:
-    """Fit on the queries that fit, recalibrate on the other calibration queries, and score every result.
+    """Fit on the fitting queries, recalibrate on the other calibration queries, and score every result.
 
-    One thread: the same data give the same bits.
+    None if the results of the fitting queries are all relevant or all irrelevant. One thread makes the same data give
+    the same bits.
 
     Args:
         judged: The n answerable queries with their results.
-        vectors: (n, d) float32, of them.
-        unanswerable: The top-K of the u unanswerable ones, and their (u, d) vectors.
-        roles: Which queries fit.
+        vectors: (n, d) float32 vectors of these queries.
+        unanswerable: The top-K of the u unanswerable queries, and their (u, d) vectors.
+        roles: Roles of the queries.
         documents: (N, d) float32, in memory or not.
-        lengths: (N,) bytes of each document. None where the queries that fit have no relevant result, or nothing else.
+        lengths: (N,) bytes of each document.
     """
     with threadpool_limits(limits=1):
         background = _background(documents, vectors[roles.fit], lengths)
         k = judged.top.scores.shape[1]
-        found = background.rows(judged.top.positions)
-        values = features(judged.top.scores, background.of_queries(vectors), found, k)
+        rows = background.rows(judged.top.positions)
+        values = features(judged.top.scores, background.of_queries(vectors), rows, k)
         relevant, labelled = judged.relevant, judged.labelled
-        fitted = fit_relevance(values[roles.fit], relevant[roles.fit], roles.labels, labelled[roles.fit])
+        fitted = fit_relevance(values[roles.fit], relevant[roles.fit], roles.clusters, labelled[roles.fit])
         if fitted is None:
             return None
-        model = recalibrate(fitted.model, values[roles.rest], relevant[roles.rest], labelled[roles.rest])
+        unseen = roles.not_fitting
+        model = recalibrate(fitted.model, values[unseen], relevant[unseen], labelled[unseen])
         relevance = Relevance(model, background, k)
         return EstimatedRelevance(
             relevance,
@@ -137,17 +139,17 @@ def estimate_relevance(
 def apply_relevance(
     model: Logistic, judged: JudgedQueries, unanswerable: TopK, encoded: EncodedTexts, describing: NDArray[np.int64]
 ) -> AppliedRelevance:
-    """Score every result with a model that was fitted before, on these documents or on others.
+    """Score every result with a model that was fitted earlier, on these documents or on others.
 
-    Its weights stay. What it compares scores with, the similarities of random partners, is measured again in this
-    corpus.
+    Its weights do not change. The similarities of random pairs, with which it compares scores, are measured again in
+    this corpus.
 
     Args:
-        model: With its recalibration.
+        model: Model with its recalibration.
         judged: The n answerable queries with their results.
-        unanswerable: The top-K of the others.
+        unanswerable: The top-K of the unanswerable queries.
         encoded: Vectors of documents and queries.
-        describing: Positions of the answerable queries by which documents are described, those that would fit a model.
+        describing: Positions of the answerable queries that describe documents, those that would fit a model.
     """
     with threadpool_limits(limits=1):
         background = _background(encoded.documents, encoded.answerable[describing], encoded.lengths)
@@ -160,7 +162,7 @@ def apply_relevance(
 
 
 def _background(documents: CorpusVectors, queries: Float32, lengths: Lengths) -> Background | ComputedBackground:
-    """Describe every document now where they are in memory, and the results of a search when it finds them if not."""
+    """Describe every document now if they are in memory, else only the results of a search."""
     if isinstance(documents, np.ndarray):
         return Background.of(documents, queries, np.asarray(lengths))
     stored = documents
@@ -174,44 +176,44 @@ def _background(documents: CorpusVectors, queries: Float32, lengths: Lengths) ->
 def fit_relevance(
     values: Float64,
     relevant: NDArray[np.bool_],
-    labels: NDArray[np.int64],
+    cluster_ids: NDArray[np.int64],
     labelled: NDArray[np.bool_] | None = None,
 ) -> RelevanceFit | None:
     """Fit the probability of relevance on q queries, with the strength of the penalty by cross-validation.
 
-    Folds are of whole queries, as results of one query resemble each other, and of whole documents, as do queries on
-    one. One thread, so that the same data give the same bits.
+    None if a fold would have only relevant or only irrelevant results to learn from. Folds consist of whole queries and
+    whole documents, because results of one query, and queries on one document, resemble each other. One thread makes
+    the same data give the same bits.
 
     Args:
         values: (q, K, F) float64 features.
         relevant: (q, K).
-        labels: (q,), equal for queries on one document.
-        labelled: (q, K), the results to learn from, None for all. None where a fold would have only relevant or only
-            irrelevant results to learn from.
+        cluster_ids: (q,), equal for queries on one document.
+        labelled: (q, K), the results to learn from, None for all.
     """
-    known = _all_of(relevant) if labelled is None else labelled
-    folds = list(cluster_folds(np.unique(labels, return_inverse=True)[1]))  # roles are drawn at random
-    if any(not 0 < relevant[rest][known[rest]].sum() < known[rest].sum() for rest, _ in folds):
+    used = _all_of(relevant) if labelled is None else labelled
+    folds = list(cluster_folds(np.unique(cluster_ids, return_inverse=True)[1]))  # roles are drawn at random
+    if any(not 0 < relevant[fit][used[fit]].sum() < used[fit].sum() for fit, _ in folds):
         return None
     with threadpool_limits(limits=1):
-        trials = [_cross_validated(values, relevant, known, folds, strength) for strength in _STRENGTHS]
-        losses = [float(log_loss(relevant[known], trial[known], labels=[False, True])) for trial in trials]
+        trials = [_cross_validated(values, relevant, used, folds, strength) for strength in _STRENGTHS]
+        losses = [float(log_loss(relevant[used], trial[used], labels=[False, True])) for trial in trials]
         best = int(np.argmin(losses))
-        model = fit_logistic(values[known], relevant[known], _STRENGTHS[best])
+        model = fit_logistic(values[used], relevant[used], _STRENGTHS[best])
     return RelevanceFit(model, _STRENGTHS[best], losses[best], trials[best].astype(np.float32))
 
 
 def _cross_validated(
     values: Float64,
     relevant: NDArray[np.bool_],
-    known: NDArray[np.bool_],
+    used: NDArray[np.bool_],
     folds: list[Fold],
     strength: float,
 ) -> Float64:
-    """Return the probability of every result by a model of the other folds' known ones, (q, K)."""
+    """Return the probability of every result by a model of the labelled results in the other folds, (q, K)."""
     probabilities = np.empty(relevant.shape)
-    for rest, fold in folds:
-        model = fit_logistic(values[rest][known[rest]], relevant[rest][known[rest]], strength)
+    for fit, fold in folds:
+        model = fit_logistic(values[fit][used[fit]], relevant[fit][used[fit]], strength)
         probabilities[fold] = model.probability(values[fold])
     return probabilities
 
@@ -229,7 +231,7 @@ def fit_logistic(
         values: (n, F) float64.
         positive: (n,).
         strength: C, the inverse strength of the ridge penalty.
-        class_weight: "balanced" where both classes are to weigh the same, as scikit-learn has it.
+        class_weight: "balanced" gives both classes the same weight, as in scikit-learn.
     """
     center, scale = values.mean(axis=0), values.std(axis=0)
     scale = np.where(scale < _MIN_SCALE, 1.0, scale)
@@ -241,54 +243,49 @@ def fit_logistic(
 def recalibrate(
     model: Logistic, values: Float64, relevant: NDArray[np.bool_], labelled: NDArray[np.bool_] | None = None
 ) -> Logistic:
-    """Add a map of what the model says, fitted on queries other than its own.
+    """Add a map of the model's probabilities, fitted on queries that the model has not seen.
 
-    A model is too sure of what it was fitted on, and documents are described by how they score against its queries;
-    both end here. Beta calibration (Kull, Silva Filho and Flach, AISTATS 2017): a logistic regression on ln p and −ln(1
-    − p), to the targets (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2) in place of 1 and 0 (Platt, "Probabilistic Outputs for
-    Support Vector Machines", 1999, §2.2). On unseen documents it is as good as Platt's line or better, and isotonic
-    regression and Venn–Abers are worse where labels are few (docs/benchmarks/calibration.md, "Recalibrations tried").
-    It rises strictly but for the rounding to float32, so that the cuts by probability are those of before: queries that
-    certify one may help to fit the map. Isotonic regression has steps, which would move cuts.
+    The map corrects that a model is too sure on its own queries, and that documents are described by their scores
+    against these queries. It is beta calibration (Kull, Silva Filho and Flach, AISTATS 2017): a logistic regression on
+    ln p and −ln(1 − p), to the targets (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2) instead of 1 and 0 (Platt, "Probabilistic
+    Outputs for Support Vector Machines", 1999, §2.2). On unseen documents it is as good as Platt's line or better, and
+    isotonic regression and Venn–Abers are worse if labels are few (docs/benchmarks/calibration.md, "Recalibrations
+    tried"). It rises strictly except for the rounding to float32, so it does not change the cuts by probability, and
+    queries that certify a cut may help to fit the map. Isotonic regression has steps, which would move cuts.
 
-    Where a or b would not be above 0 it is Platt's line, a = b. The model stays as it was where the queries have only
-    relevant or only irrelevant results, or where the line would fall, which says that the model orders unseen results
-    no better than chance.
+    If a or b would not be above 0, the map is Platt's line, a = b. The model is returned unchanged if the queries have
+    only relevant or only irrelevant results, or if the line would fall, which means that the model orders unseen
+    results no better than chance.
 
     Args:
-        model: Fitted on other queries.
+        model: Model fitted on other queries.
         values: (q, K, F) float64 features.
         relevant: (q, K).
         labelled: (q, K), the results to learn from, None for all.
     """
-    known = _all_of(relevant) if labelled is None else labelled
-    found = relevant[known]
-    positive = int(found.sum())
-    negative = len(found) - positive
+    used = _all_of(relevant) if labelled is None else labelled
+    outcomes = relevant[used]
+    positive = int(outcomes.sum())
+    negative = len(outcomes) - positive
     if not positive or not negative:
         return model
-    odds = model.log_odds(values)[known]
+    odds = model.log_odds(values)[used]
     against = np.logaddexp(0.0, odds)
-    target = np.where(found, (positive + 1) / (positive + 2), 1 / (negative + 2))
+    target = np.where(outcomes, (positive + 1) / (positive + 2), 1 / (negative + 2))
     (a, b), c = _regression(np.column_stack([odds - against, against]), target)
     if min(a, b) <= 0:
         (a,), c = _regression(odds[:, None], target)
         b = a
-    return replace(model, recalibration=Recalibration(a, b, c)) if a > 0 else model
+    return replace(model, recalibration=BetaCalibration(a, b, c)) if a > 0 else model
 
 
-def _regression(said: Float64, target: Float64) -> tuple[list[float], float]:
-    """Fit a logistic regression to targets between 0 and 1, and return its coefficients and intercept.
-
-    Args:
-        said: (n, F).
-        target: (n,).
-    """
+def _regression(values: Float64, target: Float64) -> tuple[list[float], float]:
+    """Fit a logistic regression of (n,) targets in 0…1 on (n, F) values, and return its coefficients and intercept."""
     regression = LogisticRegression(C=_NO_PENALTY, max_iter=1000)
     with threadpool_limits(limits=1):
         regression.fit(
-            np.tile(said, (2, 1)),
-            np.repeat([True, False], len(said)),
+            np.tile(values, (2, 1)),
+            np.repeat([True, False], len(values)),
             sample_weight=np.concatenate([target, 1 - target]),
         )
     return regression.coef_[0].tolist(), float(regression.intercept_[0])
@@ -302,18 +299,18 @@ def relevance_record(
     heldout: NDArray[np.int64] | None,
     seed: int,
 ) -> RelevanceRecord:
-    """Write down how the model was fitted, and its reliability on queries that it was not fitted on.
+    """Record how the model was fitted, and its reliability on queries on which it was not fitted.
 
     Bootstraps come from `numpy.random.default_rng([seed, 7])`.
 
     Args:
         estimated: The model with its probabilities.
-        roles: Which queries fitted it.
+        roles: Roles of the queries.
         judged: The n answerable queries with their results.
-        units: What counts as one draw among them.
-        heldout: Positions of the held-out ones; without them it is measured on those that help to choose and certify,
-            which the recalibration, three numbers, was fitted on.
-        seed: Of the calibration.
+        units: Sampling units of these queries.
+        heldout: Positions of the held-out queries. If None, reliability is measured on the choosing and certifying
+            queries, on which the three numbers of the recalibration were fitted.
+        seed: Seed of the calibration.
     """
     return RelevanceRecord(
         features=list(FEATURES),
@@ -322,7 +319,7 @@ def relevance_record(
         log_loss=estimated.fit.log_loss,
         recalibration=estimated.relevance.model.recalibration.kind,
         part="calibration" if heldout is None else "heldout",
-        **_reliability(estimated, judged, units, roles.rest if heldout is None else heldout, seed),
+        **_reliability(estimated, judged, units, roles.not_fitting if heldout is None else heldout, seed),
     )
 
 
@@ -334,15 +331,15 @@ def kept_relevance_record(
     part: tuple[Literal["calibration", "heldout"], NDArray[np.int64]],
     seed: int,
 ) -> RelevanceRecord:
-    """Write down how reliable a model is on other queries or documents than before; how it was fitted stays.
+    """Update a model's record with its reliability on other queries or documents; its fit does not change.
 
     Args:
-        record: Of the release that the model comes from.
+        record: Record from the release of the model.
         applied: The model with its probabilities.
-        judged: As for `relevance_record`.
-        units: As for `relevance_record`.
-        part: The queries to measure it on, by name and positions.
-        seed: As for `relevance_record`.
+        judged: The answerable queries with their results.
+        units: Sampling units of these queries.
+        part: Name and positions of the queries on which reliability is measured.
+        seed: Seed of the calibration.
     """
     name, members = part
     return record.model_copy(update={"part": name, **_reliability(applied, judged, units, members, seed)})
@@ -355,9 +352,9 @@ def _reliability(
     unseen: NDArray[np.int64],
     seed: int,
 ) -> dict[str, Any]:
-    """Measure a model on queries that it was not fitted on; returns fields of RelevanceRecord."""
+    """Measure a model on queries on which it was not fitted, and return fields of RelevanceRecord."""
     relevance, labelled = applied.answerable[unseen], judged.labelled[unseen]
-    sums = ReliabilitySums.by_cluster(relevance, judged.relevant[unseen], units.labels[unseen], labelled)
+    sums = ReliabilitySums.by_cluster(relevance, judged.relevant[unseen], units.clusters[unseen], labelled)
     drawn = sums.drawn(np.random.default_rng([seed, 7]))
     return {
         "queries": len(unseen),

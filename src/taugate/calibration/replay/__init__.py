@@ -1,1 +1,1 @@
-"""A query log, replayed through the drift alarms."""
+"""Replay of a query log through the drift alarms."""

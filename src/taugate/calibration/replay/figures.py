@@ -23,26 +23,26 @@ from taugate.retrieval.release.query_arrays import Reference
 
 _ALARM, _OVER = "tau", "uncut"  # marks of the style sheet
 _PERCENTILES = (5, 50, 95)
-_FEWEST, _MAX_POINTS = 50, 120  # queries of a percentile that is drawn, and how many of these there are
+_MIN_QUERIES, _MAX_POINTS = 50, 120  # queries per percentile drawn, and number of points drawn
 
 
 def evidence_figure(trace: SignalTrace, course: StreamCourse, moments: Sequence[AlarmChange], time: TimeAxis) -> Figure:
-    """Draw evidence over time, clipped at that of an alarm.
+    """Draw a signal's evidence over time, clipped at the level of an alarm.
 
     Args:
-        trace: Of one signal.
-        course: Of its stream.
-        moments: All alarms.
+        trace: Trace of the signal.
+        course: Course of its stream.
+        moments: Changes of all alarms.
         time: The x axis.
     """
-    own = [each for each in moments if each.signal == trace.signal]
-    alarms = sum(each.on for each in own)
-    most = max(trace.evidence.tolist(), default=0.0)
-    reached = "reaches that of an alarm" if alarms else f"is at most {most:.0%} of that of an alarm"
+    changes = [change for change in moments if change.signal == trace.signal]
+    alarms = sum(change.on for change in changes)
+    max_evidence = max(trace.evidence.tolist(), default=0.0)
+    level = "reaches the level of an alarm" if alarms else f"is at most {max_evidence:.0%} of the level of an alarm"
     chart = Chart(
         f"{_name(trace)}-evidence",
         "Evidence of a change",
-        f"{SIGNALS[trace.signal].name}: {count_of(alarms, 'alarm')}; the evidence {reached}.",
+        f"{SIGNALS[trace.signal].name}: {count_of(alarms, 'alarm')}; the evidence {level}.",
         time,
         Axis(0, 1, "evidence", "percent"),
     )
@@ -51,28 +51,28 @@ def evidence_figure(trace: SignalTrace, course: StreamCourse, moments: Sequence[
     values = np.append(0.0, np.minimum(trace.evidence, 1.0))
     for piece in step_segments([first, *course.fifths.tolist()], values, last, course.present, group_maxima):
         chart.steps(piece.xs, piece.ys, "s-topk")
-    keys = [LegendEntry("line", "s-topk", "evidence"), LegendEntry("mark", "limit", "what an alarm takes")]
-    return Figure.from_chart(chart, keys + mark_alarms(chart, own))
+    keys = [LegendEntry("line", "s-topk", "evidence"), LegendEntry("mark", "limit", "level of an alarm")]
+    return Figure.from_chart(chart, keys + mark_alarms(chart, changes))
 
 
 def block_means_figure(
     trace: SignalTrace, course: StreamCourse, moments: Sequence[AlarmChange], time: TimeAxis, *, baseline: bool
 ) -> Figure:
-    """Draw means of blocks over time, with the limits between which they are no drift.
+    """Draw a signal's block means over time, with the limits between which they count as no drift.
 
     Args:
-        trace: Of one signal.
-        course: Of its stream.
-        moments: All alarms.
+        trace: Trace of the signal.
+        course: Course of its stream.
+        moments: Changes of all alarms.
         time: The x axis.
-        baseline: Whether one widens the limits.
+        baseline: Whether a baseline widens the limits.
     """
     values = trace.means.tolist()
-    said = f"from {values[0]:.1%} to {values[-1]:.1%}" if values else "no block is complete"
+    summary = f"from {values[0]:.1%} to {values[-1]:.1%}" if values else "no block is complete"
     chart = Chart(
         f"{_name(trace)}-means",
         SIGNALS[trace.signal].mean,
-        f"Means of blocks: {said}; {trace.allowed.lower:.1%} to {trace.allowed.upper:.1%} is no drift.",
+        f"Means of blocks: {summary}; {trace.allowed.lower:.1%} to {trace.allowed.upper:.1%} is no drift.",
         time,
         Axis.around([*values, *trace.allowed], "mean of each block", "percent"),
     )
@@ -89,7 +89,7 @@ def block_means_figure(
         for piece in step_segments(starts, trace.means, end, course.present, group_means):
             chart.steps(piece.xs, piece.ys, "s-topk")
     return Figure.from_chart(
-        chart, keys + mark_alarms(chart, [each for each in moments if each.signal == trace.signal])
+        chart, keys + mark_alarms(chart, [change for change in moments if change.signal == trace.signal])
     )
 
 
@@ -103,10 +103,10 @@ def best_similarity_figure(
     """Draw percentiles of the best similarity over time, with the times in which any signal had an alarm.
 
     Args:
-        queries: Of the log.
-        reference: Of the calibration.
-        present: When any query came.
-        moments: All alarms.
+        queries: Queries of the log.
+        reference: Distributions of the calibration.
+        present: Spans of time with queries.
+        moments: Changes of all alarms.
         time: The x axis.
     """
     pieces = [_piece(queries, span) for span in present]
@@ -138,18 +138,18 @@ def best_similarity_figure(
 def mark_alarms(
     chart: Chart, moments: Sequence[AlarmChange], begins: str = "an alarm begins", over: str = "it is over"
 ) -> list[LegendEntry]:
-    """Draw where alarms begin and end, and return what that adds to the legend.
+    """Draw the times at which alarms begin and end; returns the legend entries.
 
     Args:
-        chart: To draw on.
-        moments: Alarms.
-        begins: Words of the legend.
-        over: Words of the legend.
+        chart: The chart to draw on.
+        moments: Changes of alarms.
+        begins: Legend text for a beginning.
+        over: Legend text for an end.
     """
-    for each in moments:
-        chart.upright(each.at, "", _ALARM if each.on else _OVER)
+    for change in moments:
+        chart.upright(change.at, "", _ALARM if change.on else _OVER)
     words = ((True, _ALARM, begins), (False, _OVER, over))
-    return [LegendEntry("mark", kind, text) for on, kind, text in words if any(each.on == on for each in moments)]
+    return [LegendEntry("mark", kind, text) for on, kind, text in words if any(change.on == on for change in moments)]
 
 
 def _band(chart: Chart, present: Sequence[TimeSpan], limits: MeanLimits, series: str) -> None:
@@ -162,13 +162,10 @@ def _name(trace: SignalTrace) -> str:
 
 
 def _piece(queries: Observations, span: TimeSpan) -> tuple[list[float], Float64]:
-    """Return times and percentiles, (p, 3), of queries without a gap.
-
-    the first and the last hold to the ends of the span.
-    """
+    """Return times and percentiles, (p, 3), of the queries in a span; the first and last extend to its ends."""
     start, stop = np.searchsorted(queries.at, span.start), np.searchsorted(queries.at, span.end, side="right")
     count = int(stop - start)
-    points = min(1 + count // _FEWEST, max(1, _MAX_POINTS * count // len(queries)))
+    points = min(1 + count // _MIN_QUERIES, max(1, _MAX_POINTS * count // len(queries)))
     groups = np.array_split(np.arange(start, stop), points)
     levels = np.array([np.percentile(queries.top[rows, 0], _PERCENTILES) for rows in groups])
     at = [float(queries.at[rows].mean()) for rows in groups]
@@ -176,12 +173,12 @@ def _piece(queries: Observations, span: TimeSpan) -> tuple[list[float], Float64]
 
 
 def _any(moments: Sequence[AlarmChange]) -> list[AlarmChange]:
-    """Take the moments at which the first of all alarms begins, and the last one is over."""
+    """Return the changes at which the first of all alarms begins or the last one ends."""
     on: set[str] = set()
     outer = []
-    for each in moments:
+    for change in moments:
         before = bool(on)
-        on ^= {each.signal}
+        on ^= {change.signal}
         if bool(on) != before:
-            outer.append(each)
+            outer.append(change)
     return outer

@@ -1,4 +1,4 @@
-"""Read the query log of the service (TAUGATE_QUERY_LOG) back from one file or several."""
+"""Read the query log of the service (TAUGATE_QUERY_LOG) from one or more files."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -23,17 +23,17 @@ from taugate.retrieval.release.verify import verify
 
 @dataclass(frozen=True)
 class ReleaseLog:
-    """Lines of one release.
+    """Lines of one release, ordered by time.
 
     Attributes:
-        queries: In the order of time.
-        judged: Judgements, in the order of time.
-        others: How many lines are of other releases.
+        queries: Queries.
+        judged: Judgements.
+        other_lines: Number of lines of other releases.
     """
 
     queries: Observations
     judged: Judgements
-    others: int
+    other_lines: int
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class AnsweredLog:
     """A release with its lines of the log.
 
     Attributes:
-        release: Its id.
+        release: Id of the release.
         reference: Distributions of its calibration.
-        percentile: 0…100, of the calibration's top-K similarities, which gives its θ.
+        percentile: Percentile of the calibration's top-K similarities that gives θ, 0…100.
         log: Its queries and judgements.
     """
 
@@ -58,12 +58,12 @@ class AnsweredLog:
 
         Args:
             releases: The directory of releases.
-            release: Its id, None for the current one.
+            release: Id of the release, None for the current one.
             logs: Files, in any order.
 
         Raises:
-            InputError: .
-            ReleaseError: .
+            InputError: If a line is not of a query log, or no line is of the release.
+            ReleaseError: If the release cannot be read.
         """
         folder = find(releases, release)
         manifest = verify(folder)
@@ -75,7 +75,7 @@ class AnsweredLog:
         """Set up the alarms of a service that has just started with this release.
 
         Args:
-            rules: Of the alarms.
+            rules: Rules of the alarms.
             ordinary: Bounds of a baseline by signal, which widen those of the calibration.
         """
         return Monitor(self.reference, theta_of(self.reference, self.percentile), rules, ordinary)
@@ -84,34 +84,38 @@ class AnsweredLog:
 def read_log(paths: Sequence[Path], release: str, k: int) -> ReleaseLog:
     """Read the lines of one release.
 
-    Queries within a filter or not read whole, and irrelevant documents, are left out, as drift does not count them.
+    Filtered or truncated queries, and documents judged irrelevant, are left out, because drift detection ignores them.
 
     Args:
         paths: Files, in any order.
-        release: Its id.
-        k: Results that its queries have.
+        release: Id of the release.
+        k: Number of results of its queries.
 
     Raises:
-        InputError: Where a line is not of a query log, or none is of the release.
+        InputError: If a line is not of a query log, or no line is of the release.
     """
-    queries, judged, others = _Queries(k), _Judged(), 0
+    queries, judged, other_lines = _Queries(k), _Judged(), 0
     for line in read_query_log(paths):
         if line.record.release != release:
-            others += 1
+            other_lines += 1
         elif isinstance(line.record, LoggedJudgement):
             judged.add(line.record)
         elif line.record.is_comparable:
             queries.add(line, line.record)
     if not len(queries):
-        known = f"all of its {others} lines are of other releases; name theirs with --release" if others else "no query"
-        raise InputError(f"{', '.join(map(str, paths))}: {known}")
-    return ReleaseLog(queries.columns(), judged.columns(), others)
+        problem = (
+            f"all {other_lines} lines are of other releases; give one of these with --release"
+            if other_lines
+            else "no query"
+        )
+        raise InputError(f"{', '.join(map(str, paths))}: {problem}")
+    return ReleaseLog(queries.columns(), judged.columns(), other_lines)
 
 
 class _Queries:
-    """Columns of queries that grow.
+    """Growing columns of queries.
 
-    They take a tenth of what lists of Python's numbers take, and a log of a week has millions of lines.
+    They take a tenth of the memory of Python lists; a log of a week has millions of lines.
     """
 
     def __init__(self, k: int) -> None:
@@ -147,9 +151,9 @@ class _Queries:
 
 
 class _Judged:
-    """Columns of judgements that grow; of several relevant documents of one reply the first, as in the service.
+    """Growing columns of judgements; only the first relevant document of a reply counts, as in the service.
 
-    Where users name the query in place of a reply, that is the first for each API key.
+    If users name the query instead of a reply, the first one of each API key counts.
     """
 
     def __init__(self) -> None:

@@ -17,8 +17,8 @@ class SignalFigures:
     """A signal on the page.
 
     Attributes:
-        name: For people.
-        figures: Of its evidence and its means.
+        name: Display name.
+        figures: Figures of its evidence and its means.
     """
 
     name: str
@@ -27,14 +27,14 @@ class SignalFigures:
 
 @dataclass(frozen=True)
 class BlockCounts:
-    """Counts of the blocks that a stream fills.
+    """Counts of a stream.
 
     Attributes:
-        number: Of complete blocks.
-        size: Of a block, as words.
-        seen: Queries or judgements, repeats included.
-        distinct: Different ones.
-        gaps: Times in which none came.
+        number: Number of complete blocks.
+        size: Size of a block, as text.
+        seen: Number of queries or judgements, repeats included.
+        distinct: Number of different ones.
+        gaps: Number of gaps in time.
     """
 
     number: int
@@ -45,14 +45,9 @@ class BlockCounts:
 
     @classmethod
     def from_course(cls, course: StreamCourse, seen: int) -> "BlockCounts":
-        """Count the blocks of a stream.
-
-        Args:
-            course: Of the stream.
-            seen: Queries or judgements, repeats included.
-        """
-        least, most = (choose(course.sizes or [course.size]) for choose in (min, max))
-        size = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+        """Count the blocks of a stream with `seen` queries or judgements."""
+        smallest, largest = (choose(course.sizes or [course.size]) for choose in (min, max))
+        size = f"{smallest:,}" if smallest == largest else f"{smallest:,} to {largest:,}"
         return cls(len(course.blocks), size, seen, course.distinct, len(course.present) - 1)
 
 
@@ -61,24 +56,24 @@ def render(answered: AnsweredLog, replayed: ReplayedLog, baseline: Baseline | No
 
     Args:
         answered: The release with its log.
-        replayed: What its alarms did.
-        baseline: The one that widens the bounds, None without one.
+        replayed: Outcome of the replay.
+        baseline: The baseline that widens the bounds, if any.
     """
     log, moments = answered.log, replayed.moments
-    start, end = (float(each) for each in log.queries.at[[0, -1]])
+    start, end = (float(at) for at in log.queries.at[[0, -1]])
     ends = [start, end, *log.judged.at[[0, -1]].tolist()] if len(log.judged) else [start, end]
     time = TimeAxis.between(min(ends), max(ends))
     html: str = template("taugate.calibration.replay", "replay.html.j2").render(
         release=answered.release,
         percentile=answered.percentile,
-        others=log.others,
+        other_lines=log.other_lines,
         first=format_utc(min(ends)),
         last=format_utc(max(ends)),
         queries=BlockCounts.from_course(replayed.queries, len(log.queries)),
         judged=None if replayed.judged is None else BlockCounts.from_course(replayed.judged, len(log.judged)),
         baseline=baseline,
-        alarms=sum(each.on for each in moments),
-        moments=[(format_utc(each.at), SIGNALS[each.signal], each.after, each.on) for each in moments],
+        alarms=sum(change.on for change in moments),
+        moments=[(format_utc(change.at), SIGNALS[change.signal], change.after, change.on) for change in moments],
         best=best_similarity_figure(log.queries, answered.reference, replayed.queries.present, moments, time),
         signals=[
             shown

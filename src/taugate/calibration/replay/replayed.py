@@ -1,4 +1,4 @@
-"""Replay a log through the alarms of a release, and keep the course of each signal."""
+"""Replay a log through the alarms of a release, and record the course of each signal."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from taugate.calibration.replay.log import ReleaseLog
 from taugate.drift.monitor import FifthResult, Monitor, Stream
 from taugate.drift.observations import Columns, Float64
 
-_USUAL = 10  # a gap is so many times as long as a block usually takes,
-_SHARE = 1 / 50  # and so much of the whole that it can be seen
-_PLACES = 600  # on the axis of time that can be told apart
+_MIN_GAP_BLOCKS = 10  # a gap is longer than this many median block durations,
+_MIN_GAP_SHARE = 1 / 50  # and than this share of the log, so that it is visible
+_PLACES = 600  # number of distinguishable positions on the time axis
 
-Starts = NDArray[np.intp]  # where groups of values begin
+Starts = NDArray[np.intp]  # indices at which groups of values begin
 Merge = Callable[[Float64, Starts], Float64]
 
 
@@ -28,45 +28,35 @@ class TimeSpan(NamedTuple):
 
 
 def present_spans(at: Float64, blocks: Sequence[TimeSpan]) -> list[TimeSpan]:
-    """Return the spans of time in which things came, with gaps between them.
+    """Return the spans of time without gaps.
 
     Args:
-        at: When things came, (n,) in order, n ≥ 1.
-        blocks: That they filled, of which there may be none.
+        at: Unix times of the queries or judgements, (n,) ascending, n ≥ 1.
+        blocks: Time spans of their complete blocks, if any.
     """
-    whole = TimeSpan(float(at[0]), float(at[-1]))
-    usual = float(np.median([block.end - block.start for block in blocks or [whole]]))
-    cuts = np.flatnonzero(np.diff(at) > max(_USUAL * usual, _SHARE * (whole.end - whole.start)))
+    log_span = TimeSpan(float(at[0]), float(at[-1]))
+    usual = float(np.median([block.end - block.start for block in blocks or [log_span]]))
+    cuts = np.flatnonzero(np.diff(at) > max(_MIN_GAP_BLOCKS * usual, _MIN_GAP_SHARE * (log_span.end - log_span.start)))
     starts, ends = at[np.append(0, cuts + 1)], at[np.append(cuts, len(at) - 1)]
     return [TimeSpan(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
 @dataclass(frozen=True)
 class StepSegment:
-    """A part of a staircase without a gap: each of `ys` holds from its place in `xs` to the next."""
+    """A part of a staircase without a gap; each of `ys` holds from its place in `xs` to the next."""
 
     xs: list[float]
     ys: list[float]
 
 
 def group_maxima(values: Float64, starts: Starts) -> Float64:
-    """Return the largest value of each group.
-
-    Args:
-        values: (n,).
-        starts: Where the groups begin.
-    """
-    most: Float64 = np.maximum.reduceat(values, starts)
-    return most
+    """Return the largest value of each group of `values`, (n,)."""
+    maxima: Float64 = np.maximum.reduceat(values, starts)
+    return maxima
 
 
 def group_means(values: Float64, starts: Starts) -> Float64:
-    """Return the mean of each group.
-
-    Args:
-        values: (n,).
-        starts: Where the groups begin.
-    """
+    """Return the mean of each group of `values`, (n,)."""
     mean: Float64 = np.add.reduceat(values, starts) / np.diff(np.append(starts, len(values)))
     return mean
 
@@ -74,16 +64,16 @@ def group_means(values: Float64, starts: Starts) -> Float64:
 def step_segments(
     at: Sequence[float], values: Float64, end: float, present: Sequence[TimeSpan], merge: Merge
 ) -> list[StepSegment]:
-    """Cut a staircase at its gaps: values[i] holds from at[i] to at[i + 1], the last one to `end`.
+    """Split a staircase at its gaps: values[i] holds from at[i] to at[i + 1], the last one to `end`.
 
-    What lies too close to be told apart becomes one step: `merge` makes one value of several.
+    Steps too close to distinguish become one step, with the value that `merge` returns for them.
 
     Args:
         at: Unix times, (n,).
         values: (n,).
-        end: Of the last value.
-        present: Spans, each of which becomes a segment.
-        merge: Of values by group.
+        end: End of the last step.
+        present: Spans without gaps; each becomes a segment.
+        merge: Combines values by group.
     """
     if not len(values):
         return []
@@ -105,12 +95,12 @@ def step_segments(
 
 @dataclass(frozen=True)
 class SignalWords:
-    """Words for a signal.
+    """Display texts of a signal.
 
     Attributes:
-        name: Of the signal.
-        mean: What the mean of a block is a share of, or is.
-        things: What fills the blocks.
+        name: Name of the signal.
+        mean: Description of a block mean.
+        things: What a block counts, in the plural.
     """
 
     name: str
@@ -130,17 +120,12 @@ SIGNALS = {
 
 
 def count_of(number: int, thing: str) -> str:
-    """Write a number of things, one or more.
-
-    Args:
-        number: How many.
-        thing: In the singular.
-    """
+    """Format a count with its noun, which `thing` gives in the singular."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def format_utc(at: float) -> str:
-    """Write a Unix time, `at`, in UTC, without saying so."""
+    """Format a Unix time in UTC, without naming the time zone."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
 
 
@@ -152,10 +137,10 @@ class AlarmChange:
     """An alarm that begins or ends.
 
     Attributes:
-        signal: Its name.
+        signal: Name of the signal.
         at: Unix time.
-        after: Queries, or judgements for COE, of the log up to it.
-        on: Whether it begins.
+        after: Number of queries (for COE, judgements) of the log up to then.
+        on: Whether the alarm begins.
     """
 
     signal: str
@@ -165,7 +150,7 @@ class AlarmChange:
 
 
 class MeanLimits(NamedTuple):
-    """Limits, `lower` and `upper` in 0…1, between which the mean of a block is no drift."""
+    """Limits in 0…1 between which the mean of a block counts as no drift."""
 
     lower: float
     upper: float
@@ -176,11 +161,11 @@ class SignalTrace:
     """The course of one signal.
 
     Attributes:
-        signal: Its name.
-        evidence: (f,) after each fifth of a block, over that of an alarm.
-        means: (b,) of its most telling variable, a block each.
-        calibrated: What the calibration allows them.
-        allowed: What is allowed in all, with a baseline.
+        signal: Name of the signal.
+        evidence: (f,) evidence after each fifth of a block, as a share of an alarm's.
+        means: (b,) block means of the variable that is drawn.
+        calibrated: Limits by the calibration.
+        allowed: Limits by the calibration and the baseline, if any.
     """
 
     signal: str
@@ -196,12 +181,12 @@ class StreamCourse:
 
     Attributes:
         fifths: (f,) Unix times at which a fifth of a block was complete.
-        blocks: When each began and was complete.
-        sizes: Things in each, no two of them the same.
-        size: Of the block that is open.
-        distinct: How many different things there are in all.
-        present: When any came.
-        traces: Of its signals.
+        blocks: Time spans of the complete blocks.
+        sizes: Number of different queries or judgements in each block.
+        size: Size of the open block.
+        distinct: Number of different queries or judgements in total.
+        present: Spans of time without gaps.
+        traces: Traces of its signals.
     """
 
     fifths: Float64
@@ -218,9 +203,9 @@ class ReplayedLog:
     """The outcome of a replay.
 
     Attributes:
-        moments: Alarms that begin or end, in the order of time.
+        moments: Changes of alarms, ordered by time.
         queries: Course of the queries.
-        judged: Course of the judgements, None where nothing was judged.
+        judged: Course of the judgements, None if there are none.
     """
 
     moments: list[AlarmChange]
@@ -229,12 +214,12 @@ class ReplayedLog:
 
 
 def replay(log: ReleaseLog, monitor: Monitor, calibrated: Monitor) -> ReplayedLog:
-    """Replay a log: do what the service would have done.
+    """Replay a log as the service would have processed it.
 
     Args:
         log: Queries and judgements.
         monitor: The alarms.
-        calibrated: The monitor without a baseline, or the same one.
+        calibrated: The monitor without the baseline; `monitor` itself if there is none.
     """
     moments: list[AlarmChange] = []
     queries = _course(log.queries, monitor.process(log.queries), monitor.queries, calibrated.queries, moments)
@@ -252,23 +237,23 @@ def _course(
     calibrated: Stream[ColumnsT],
     moments: list[AlarmChange],
 ) -> StreamCourse:
-    """Weigh all that was seen; what begins or ends is added to `moments`."""
+    """Process a stream; changes of alarms are added to `moments`."""
     shown = [_telling(columns) for columns in stream.columns]
     fifths: list[float] = []
     evidence: list[list[float]] = []
     means: list[Float64] = []
     blocks: list[TimeSpan] = []
     sizes: list[int] = []
-    first = size = 0  # of the block that is open
-    for each in results:
-        row = each.fifth.row
+    first = size = 0  # of the open block
+    for result in results:
+        row = result.fifth.row
         at = float(seen.at[row])
-        moments += [AlarmChange(change.signal, at, row + 1, change.on) for change in each.changes]
+        moments += [AlarmChange(change.signal, at, row + 1, change.on) for change in result.changes]
         fifths.append(at)
         evidence.append([alarm.share_of_threshold for alarm in stream.alarms])
-        size += each.fifth.queries
-        if each.fifth.block is not None:
-            means.append(each.fifth.block[shown])
+        size += result.fifth.queries
+        if result.fifth.block is not None:
+            means.append(result.fifth.block[shown])
             blocks.append(TimeSpan(float(seen.at[first]), at))
             sizes.append(size)
             first, size = row + 1, 0
@@ -290,9 +275,9 @@ def _course(
 
 
 def _telling(columns: slice) -> int:
-    """Return the column that is drawn of a signal: its only one, or whether the best similarity is below the median.
+    """Return the column of a signal that is drawn: its only one, or whether the best similarity is below the median.
 
-    `topk_similarity` has columns for five percentiles, the median in the middle, each for the best and the K-th.
+    `topk_similarity` has a column for the best and the K-th similarity at each of five percentiles, the median third.
     """
     width: int = columns.stop - columns.start
     return int(columns.start) + 2 * (width // 5)

@@ -1,4 +1,4 @@
-"""Runs recorded query logs through the drift alarms, and learns a release's drift baseline from them."""
+"""Replay recorded query logs through the drift alarms, and learn a release's drift baseline from them."""
 
 import sys
 from collections.abc import Sequence
@@ -23,11 +23,12 @@ def learn_baseline(releases: Path, release: str | None, logs: Sequence[Path], ru
         releases: The releases directory.
         release: Id of the release that answered, None for the current one.
         logs: Files that the service wrote, in any order.
-        rules: The block size of the alarms.
-        as_json: Print one JSON object in place of the path.
+        rules: Rules of the alarms, for their block size.
+        as_json: Print one JSON object instead of the path.
 
     Raises:
-        InputError: , and writes nothing, where the logs cannot be read or are too short; ReleaseError for the release.
+        InputError: If the logs cannot be read or are too short; nothing is written.
+        ReleaseError: If the release cannot be read.
     """
     answered = AnsweredLog.read(releases, release, logs)
     monitor, queries = answered.monitor(rules), answered.log.queries
@@ -35,31 +36,31 @@ def learn_baseline(releases: Path, release: str | None, logs: Sequence[Path], ru
     path = baseline_path(releases, answered.release)
     learnt.save(path)
     if as_json:
-        found = learnt.model_dump(include={"release", "days", "blocks", "queries", "signals"})
-        sys.stdout.write(orjson.dumps(found | {"path": str(path)}).decode() + "\n")
+        printed = learnt.model_dump(include={"release", "days", "blocks", "queries", "signals"})
+        sys.stdout.write(orjson.dumps(printed | {"path": str(path)}).decode() + "\n")
     else:
         sys.stdout.write(f"{path}\n")
     first, last = (format_utc(at) for at in queries.at[[0, -1]].tolist())
     sys.stderr.write(
-        f"learnt from {learnt.queries:,} queries of {learnt.days} days, {learnt.blocks:,} blocks: "
+        f"learned from {learnt.queries:,} queries on {learnt.days} days, {learnt.blocks:,} blocks: "
         f"{first} to {last} UTC\n"
     )
     for signal in _signals_beyond_calibration(learnt, monitor):
         sys.stderr.write(
-            f"warning: {signal}: this log's traffic is not like the calibration's; with the baseline that raises no "
-            "alarm, but the release's calibrated statements do not hold for it: recalibrate if it lasts "
-            "(`taugate drift replay` draws when it was)\n"
+            f"warning: {signal}: the traffic in this log differs from the calibration's; with this baseline it raises "
+            "no alarm, but the release's guarantees do not hold for it: recalibrate if it persists "
+            "(`taugate drift replay` shows when it happened)\n"
         )
-    sys.stderr.write(f"put TAUGATE_DRIFT_BASELINE={path.absolute()} into the service's settings\n")
+    sys.stderr.write(f"to use it, set TAUGATE_DRIFT_BASELINE={path.absolute()} for the service\n")
 
 
 def _signals_beyond_calibration(learnt: Baseline, monitor: Monitor) -> list[str]:
-    """Return the signals whose ordinary range goes beyond the bounds of the calibration."""
+    """Return the signals whose ordinary range exceeds the bounds of the calibration."""
     allowed = {alarm.signal: alarm.bounds for alarm in monitor.alarms}
     return [
         name
-        for name, each in learnt.signals.items()
-        if not allowed[name].contain(np.array(each.lower)) or not allowed[name].contain(np.array(each.upper))
+        for name, ordinary in learnt.signals.items()
+        if not allowed[name].contain(np.array(ordinary.lower)) or not allowed[name].contain(np.array(ordinary.upper))
     ]
 
 
@@ -73,19 +74,20 @@ def replay_logs(  # noqa: PLR0913 (one for each option of the command)
     page: Path | None,
     as_json: bool,
 ) -> None:
-    """Print when each drift alarm would have begun and ended, and draw it on an HTML page.
+    """Print when each drift alarm would have begun and ended, and write an HTML page with charts.
 
     Args:
         releases: The releases directory.
         release: Id of the release that answered, None for the current one.
         logs: Files that the service wrote, in any order.
-        rules: When there is an alarm.
-        baseline_at: A baseline that widens the bounds, or the folder with it, None for the bounds of the calibration.
-        page: Where the drawing goes, None for a file beside the first log.
-        as_json: Print one JSON object in place of a line for each change.
+        rules: Rules of the alarms.
+        baseline_at: A baseline that widens the bounds, or its folder; None for the bounds of the calibration.
+        page: Path of the page, None for a file beside the first log.
+        as_json: Print one JSON object instead of a line per change.
 
     Raises:
-        InputError: For logs or a baseline that cannot be used, ReleaseError for the release.
+        InputError: If the logs or the baseline cannot be used.
+        ReleaseError: If the release cannot be read.
     """
     answered = AnsweredLog.read(releases, release, logs)
     calibrated = answered.monitor(rules)
@@ -97,22 +99,23 @@ def replay_logs(  # noqa: PLR0913 (one for each option of the command)
     queries, judged, blocks = len(answered.log.queries), len(answered.log.judged), len(replayed.queries.blocks)
     if as_json:
         moments = [
-            {"signal": each.signal, "at": each.at, "after": each.after, "alarm": each.on} for each in replayed.moments
+            {"signal": change.signal, "at": change.at, "after": change.after, "alarm": change.on}
+            for change in replayed.moments
         ]
-        found = {"release": answered.release, "queries": queries, "judged": judged, "blocks": blocks}
-        found |= {"baseline": baseline is not None, "moments": moments, "page": str(page)}
-        sys.stdout.write(orjson.dumps(found).decode() + "\n")
+        printed = {"release": answered.release, "queries": queries, "judged": judged, "blocks": blocks}
+        printed |= {"baseline": baseline is not None, "moments": moments, "page": str(page)}
+        sys.stdout.write(orjson.dumps(printed).decode() + "\n")
         return
-    for each in replayed.moments:
-        what = "alarm" if each.on else "over"
-        sys.stdout.write(f"{format_utc(each.at)} UTC  {each.signal:16}  {what:5}  after {each.after:,}\n")
+    for change in replayed.moments:
+        state = "alarm" if change.on else "over"
+        sys.stdout.write(f"{format_utc(change.at)} UTC  {change.signal:16}  {state:5}  after {change.after:,}\n")
     counts = [f"{queries:,} queries", f"{judged:,} judgements", count_of(blocks, "block")]
-    alarms = count_of(sum(each.on for each in replayed.moments), "alarm")
-    sys.stderr.write(f"{', '.join(counts)}: {alarms}; drawn in {page}\n")
+    alarms = count_of(sum(change.on for change in replayed.moments), "alarm")
+    sys.stderr.write(f"{', '.join(counts)}: {alarms}; charts in {page}\n")
 
 
 def _load_baseline(path: Path | None, release: str, monitor: Monitor) -> Baseline | None:
-    """Load a baseline from a file, or from a folder that has one for the release, as the service does."""
+    """Load a baseline from a file, or from a folder of baselines by release, as the service does."""
     if path is None:
         return None
     return load_baseline(baseline_path(path, release) if path.is_dir() else path, release, monitor)

@@ -1,1 +1,1 @@
-"""The report of a release, as one HTML page and as a table for the terminal."""
+"""The report of a release, as an HTML page and as a table for the terminal."""

@@ -1,11 +1,11 @@
-"""The section "Adapted encoder": what an adaptation changed, by the measures of the papers."""
+"""The report of an adapted encoder: its gain, what it forgot, and the measures of the papers before and after."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from taugate.calibration.charts.chart import Axis, Chart, Figure, LegendEntry
-from taugate.calibration.charts.numbers import count, fixed, signed, spread
+from taugate.calibration.charts.numbers import count, fixed, limits, signed
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.measures import (
@@ -24,13 +24,13 @@ _SETS = {"before": "base encoder", "after": "adapted encoder"}
 
 @dataclass(frozen=True)
 class ChangeRow:
-    """A measure before and after.
+    """A measure before and after the adaptation; each value is formatted, with its interval or an empty text.
 
     Attributes:
-        name: What it is.
-        about: What it is.
-        before: As they are written, each with its interval or an empty text.
-        after: As they are written, each with its interval or an empty text.
+        name: Name of the measure.
+        about: Its explanation.
+        before: Value of the base encoder.
+        after: Value of the adapted encoder.
     """
 
     name: str
@@ -41,119 +41,135 @@ class ChangeRow:
 
 @dataclass(frozen=True)
 class AdaptedSection:
-    """What the section shows.
+    """Content of the section.
 
     Attributes:
-        record: Of the adaptation.
-        measures: Of it.
-        changes: Before and after.
-        recipes: Rows of all encoders that were tried, as the papers print them.
+        record: Record of the adaptation.
+        measures: Its measures.
+        gains: Accuracy and NDCG before and after.
+        papers: The measures of the papers before and after.
+        recipes: Rows of all encoders that were tried, as in the papers' tables.
         chosen: Name of the row in use.
         separation: The histograms of Δ_M.
     """
 
     record: AdaptationRecord
     measures: MeasuresRecord
-    changes: Sequence[ChangeRow]
+    gains: Sequence[ChangeRow]
+    papers: Sequence[ChangeRow]
     recipes: Sequence[EncoderRow]
     chosen: str
     separation: Figure
 
     @classmethod
     def of(cls, record: AdaptationRecord | None) -> "AdaptedSection | None":
-        """Prepare the section; None where the encoder was not adapted, or nothing was measured."""
+        """Prepare the section; None if the encoder was not adapted or nothing was measured."""
         if record is None or record.measures is None:
             return None
         measures = record.measures
         return cls(
-            record, measures, change_rows(record), measures.rows, record.recipe, separation_figure(measures.separation)
+            record,
+            measures,
+            gain_rows(measures, record.recipe),
+            paper_rows(measures, record.recipe),
+            measures.rows,
+            record.recipe,
+            separation_figure(measures.separation),
         )
 
     @property
     def wider(self) -> bool:
-        """Whether general texts moved apart from each other as well."""
-        found = self.measures.separation
-        return found.after.general > found.before.general
+        """Whether general texts moved apart, too."""
+        separation = self.measures.separation
+        return separation.after.general > separation.before.general
 
 
-def change_rows(record: AdaptationRecord) -> list[ChangeRow]:
-    """Return the measures before and after.
-
-    Args:
-        record: Of an adaptation, with measures.
-    """
-    found = record.measures
-    if found is None:
-        return []
-    base, adapted = found.row("base"), found.row(record.recipe)
+def gain_rows(measures: MeasuresRecord, recipe: str) -> list[ChangeRow]:
+    """Return accuracy and NDCG before and after, on unseen queries and on general questions."""
+    general = measures.forgetting
+    base, adapted = measures.row("base"), measures.row(recipe)
     rows = []
     if base is not None and adapted is not None:
-        rows = _paper_rows(base, adapted, found.k)
-    apart, known, general = found.separation, found.familiarity, found.forgetting
-    writer = "a language model" if known.source == "llm" else "rules"
+        rows = [
+            _estimates(f"accuracy@{measures.k}", "unseen queries", "accuracy", base, adapted),
+            _estimates(f"NDCG@{measures.k}", "unseen queries", "ndcg", base, adapted),
+        ]
     return [
         *rows,
-        ChangeRow(
-            "separation Δ",
-            "mean distance of a document from the nearest general text",
-            *_both(apart.before.mean, apart.after.mean),
-        ),
-        ChangeRow(
-            "separation, relative",
-            "the same, in units of the distance between general texts",
-            *_both(apart.before.relative, apart.after.relative),
-        ),
-        ChangeRow(
-            "domain familiarity",
-            f"mean similarity of {known.queries} queries with {known.paraphrases} paraphrases each, by {writer}",
-            *_both(known.before, known.after),
-        ),
-        *_spectrum_rows(found),
         _general_row("NDCG@10 on general questions", general.ndcg, general.questions),
         _general_row("accuracy@1 on general questions", general.accuracy, general.questions),
     ]
 
 
-def _paper_rows(base: EncoderRow, adapted: EncoderRow, k: int) -> list[ChangeRow]:
-    def estimates(name: str, about: str, key: str) -> ChangeRow:
-        return ChangeRow(name, about, *(_estimate(getattr(row, key)) for row in (base, adapted)))
-
+def paper_rows(measures: MeasuresRecord, recipe: str) -> list[ChangeRow]:
+    """Return the measures of the papers before and after."""
+    base, adapted = measures.row("base"), measures.row(recipe)
+    rows = []
+    if base is not None and adapted is not None:
+        rows = _encoder_rows(base, adapted)
+    separation, familiarity = measures.separation, measures.familiarity
+    source = "a language model" if familiarity.source == "llm" else "rules"
     return [
-        estimates(f"accuracy@{k}", "of unseen queries", "accuracy"),
-        estimates(f"NDCG@{k}", "of unseen queries", "ndcg"),
-        estimates("COE", "correct documents above θ; higher is better", "coe"),
-        estimates("ROE", "random documents above θ; lower is better", "roe"),
+        *rows,
+        ChangeRow(
+            "separation Δ",
+            "mean distance of a document from the nearest general text",
+            *_both(separation.before.mean, separation.after.mean),
+        ),
+        ChangeRow(
+            "separation, relative",
+            "separation in units of the distance between general texts",
+            *_both(separation.before.relative, separation.after.relative),
+        ),
+        ChangeRow(
+            "domain familiarity",
+            f"mean similarity of {familiarity.queries} queries with {familiarity.paraphrases} paraphrases each, by "
+            f"{source}",
+            *_both(familiarity.before, familiarity.after),
+        ),
+        *_spectrum_rows(measures),
+    ]
+
+
+def _estimates(name: str, about: str, key: str, *rows: EncoderRow) -> ChangeRow:
+    return ChangeRow(name, about, *(_estimate(getattr(row, key)) for row in rows))
+
+
+def _encoder_rows(base: EncoderRow, adapted: EncoderRow) -> list[ChangeRow]:
+    return [
+        _estimates("COE", "correct documents above θ; higher is better", "coe", base, adapted),
+        _estimates("ROE", "random documents above θ; lower is better", "roe", base, adapted),
         ChangeRow(
             "τ(ψ)",
-            "threshold of the papers' rule on the unseen queries, with ψ",
+            "threshold by the papers' rule on the unseen queries, with ψ",
             *((fixed(row.tau), f"({row.psi})") for row in (base, adapted)),
         ),
         ChangeRow(
             "isotropy I_A",
-            "Mu et al., of all documents; 1: every direction alike",
+            "Mu et al., over all documents; 1: all directions are used equally",
             *_both(base.isotropy.i_a, adapted.isotropy.i_a),
         ),
-        ChangeRow("isotropy I_B", "IsoScore, of all documents", *_both(base.isotropy.i_b, adapted.isotropy.i_b)),
+        ChangeRow("isotropy I_B", "IsoScore, over all documents", *_both(base.isotropy.i_b, adapted.isotropy.i_b)),
     ]
 
 
-def _spectrum_rows(found: MeasuresRecord) -> list[ChangeRow]:
-    laws = (found.spectrum.before, found.spectrum.after)
+def _spectrum_rows(measures: MeasuresRecord) -> list[ChangeRow]:
+    laws = (measures.spectrum.before, measures.spectrum.after)
 
     def cells(name: str, about: str, cell: Callable[[PowerLawRecord], tuple[str, str]]) -> ChangeRow:
         return ChangeRow(name, about, *(("–", "") if law is None else cell(law) for law in laws))
 
     def beta(law: PowerLawRecord) -> tuple[str, str]:
-        return fixed(law.beta.mean, 2), spread(law.beta, 2)
+        return fixed(law.beta.mean, 2), limits(law.beta, 2)
 
     def tail(law: PowerLawRecord) -> tuple[str, str]:
         return f"{count(law.first)}–{count(law.last)}", ""
 
     return [
         cells("spectrum: β of the tail", "eigenvalues fall as rank to the power of −β", beta),
-        cells("spectrum: ranks of the tail", "where that law fits best", tail),
-        cells("spectrum: R², p", "of the fit; p of its Kolmogorov–Smirnov distance", _fit),
-        cells("spectrum: β of all ranks", "the slope of the whole", lambda law: (fixed(law.whole, 2), "")),
+        cells("spectrum: ranks of the tail", "the ranks that this law fits best", tail),
+        cells("spectrum: R², p", "R² of the fit; p of its Kolmogorov–Smirnov distance", _fit),
+        cells("spectrum: β of all ranks", "slope over all eigenvalues", lambda law: (fixed(law.whole, 2), "")),
     ]
 
 
@@ -161,11 +177,13 @@ def _fit(law: PowerLawRecord) -> tuple[str, str]:
     return f"{fixed(law.r_squared, 3)}, {law.p:.3f}", ""
 
 
-def _general_row(name: str, found: PairedChange, questions: int) -> ChangeRow:
-    change = found.change
-    limits = f"({signed(change.lower)} to {signed(change.upper)})"
-    about = f"{questions} everyday questions that come with Taugate; the change with 95 % limits on either side"
-    return ChangeRow(name, about, (fixed(found.before), ""), (fixed(found.after), f"{signed(change.mean)} {limits}"))
+def _general_row(name: str, paired: PairedChange, questions: int) -> ChangeRow:
+    change = paired.change
+    interval = f"({signed(change.lower)} to {signed(change.upper)})"
+    about = f"{questions} everyday questions that come with Taugate; after the result, its change with 95 % limits"
+    return ChangeRow(
+        name, about, (fixed(paired.before), ""), (fixed(paired.after), f"{signed(change.mean)} {interval}")
+    )
 
 
 def _both(before: float | None, after: float | None) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -173,32 +191,28 @@ def _both(before: float | None, after: float | None) -> tuple[tuple[str, str], t
 
 
 def _estimate(value: Interval) -> tuple[str, str]:
-    return fixed(value.mean), spread(value)
+    return fixed(value.mean), limits(value)
 
 
 def separation_figure(record: SeparationRecord) -> Figure:
-    """Draw the histograms of Δ_M before and after, one over the other, as Figure 2 of the thresholds paper.
-
-    Args:
-        record: Of the separation.
-    """
+    """Draw the histograms of Δ_M before and after, one over the other, as Figure 2 of the thresholds paper."""
     both: dict[str, Distances] = {"before": record.before, "after": record.after}
     bins = len(record.before.counts)
-    used = [place for each in both.values() for place, found in enumerate(each.counts) if found]
+    used = [place for distances in both.values() for place, number in enumerate(distances.counts) if number]
     first, last = (min(used), max(used) + 1) if used else (0, bins)
     step = max(1, -(-(last - first) // _MAX_BARS))
     first, width = max(0, first - step), _FARTHEST / bins
     edges = list(range(first, min(bins, last + step) + 1, step))
     shares = {
-        name: [sum(each.counts[low:high]) / max(1, sum(each.counts)) for low, high in pairwise(edges)]
-        for name, each in both.items()
+        name: [sum(distances.counts[low:high]) / max(1, sum(distances.counts)) for low, high in pairwise(edges)]
+        for name, distances in both.items()
     }
     chart = Chart(
         "separation",
         "Distance of each document from the nearest general text (Δ)",
         f"Two histograms. The mean is {fixed(record.before.mean, 3)} before and {fixed(record.after.mean, 3)} after.",
         Axis(edges[0] * width, edges[-1] * width, "Euclidean distance of unit vectors"),
-        Axis(0, 1.12 * max(max(each) for each in shares.values()), "documents", "percent"),
+        Axis(0, 1.12 * max(max(heights) for heights in shares.values()), "documents", "percent"),
     )
     series = {"before": "s-random", "after": "s-topk"}
     for name, heights in shares.items():
@@ -207,7 +221,7 @@ def separation_figure(record: SeparationRecord) -> Figure:
         chart.band(xs, [0.0] * len(xs), ys, series[name])
         chart.line(xs, ys, series[name])
     keys = [
-        LegendEntry("line", series[name], f"{words}, mean {fixed(each.mean, 3)}")
-        for (name, each), words in zip(both.items(), _SETS.values(), strict=True)
+        LegendEntry("line", series[name], f"{words}, mean {fixed(distances.mean, 3)}")
+        for (name, distances), words in zip(both.items(), _SETS.values(), strict=True)
     ]
     return Figure.from_chart(chart, keys)

@@ -100,13 +100,13 @@ class ComparisonRow:
     """One fact of two releases.
 
     Attributes:
-        group: Which fact it is.
-        label: Which fact it is.
-        old: None where a release does not have it.
-        new: None where a release does not have it.
-        difference: New less old for numbers of one unit, "changed" for others that differ, None for what is the same or
-            cannot be compared.
-        digits: After the point, of what is not whole.
+        group: Group of the fact.
+        label: Name of the fact in its group.
+        old: Value in the old release, None if it has none.
+        new: Value in the new release, None if it has none.
+        difference: New minus old for numbers in the same unit, "changed" for other values that differ, None for equal
+            or incomparable values.
+        digits: Digits after the point for fractions.
     """
 
     group: str
@@ -118,11 +118,11 @@ class ComparisonRow:
 
     @property
     def changed(self) -> bool:
-        """Tell whether the two values differ as they are written."""
+        """Whether the two values differ as they are displayed."""
         return self._text(self.old) != self._text(self.new)
 
     def cells(self) -> tuple[str, str, str]:
-        """Return old, new and difference as they are written."""
+        """Return old, new and difference as they are displayed."""
         if isinstance(self.difference, int | float):
             difference = signed(self.difference, 0 if isinstance(self.difference, int) else self.digits)
         else:
@@ -136,14 +136,14 @@ class ComparisonRow:
 
 
 def compare_releases(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[str, Any]) -> list[ComparisonRow]:
-    """Compare what two releases hold, in the same order for any two; a manifest may lack what it does not know.
+    """Compare the facts of two releases, in a fixed order; a manifest may lack some of them.
 
-    Thresholds of two different policies are in different units, and have no difference. A part that neither was
-    measured on has no row.
+    Thresholds of different policies have different units, so they have no difference. A part of the queries that
+    neither release was measured on has no rows.
 
     Args:
-        old: Manifests, or what is going to be one.
-        new: Manifests, or what is going to be one.
+        old: A manifest, or the facts of one.
+        new: A manifest, or the facts of one.
     """
     before, after = _plain(old), _plain(new)
     return [
@@ -155,12 +155,7 @@ def compare_releases(old: BaseModel | Mapping[str, Any], new: BaseModel | Mappin
 
 
 def same_queries(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[str, Any]) -> bool:
-    """Say whether two releases were measured on the same labelled queries of the same documents, divided alike.
-
-    Args:
-        old: Manifests, or what is going to be one.
-        new: Manifests, or what is going to be one.
-    """
+    """Return whether two releases were measured on the same labelled queries and documents, with the same holdout."""
     before, after = _plain(old), _plain(new)
     same = ("data.sha256", "data.split", "bootstrap.seed", "bootstrap.holdout")
     return _at(before, "data") is not None and all(_at(before, path) == _at(after, path) for path in same)
@@ -178,7 +173,7 @@ def _row(group: str, label: str, path: str, before: Any, after: Any) -> Comparis
 
 
 def _value(value: Any) -> Value:  # noqa: ANN401 (JSON)
-    """Shorten a digest: it is told from another by its first digits."""
+    """Shorten a digest to its first digits."""
     if isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef"):
         return value[:12]
     return value  # type: ignore[no-any-return]
@@ -191,7 +186,7 @@ def _at(record: Any, path: str) -> Any:  # noqa: ANN401 (JSON)
 
 
 def _plain(record: Any) -> Any:  # noqa: ANN401 (JSON)
-    """Turn records into mappings, however deep."""
+    """Turn records into mappings, recursively."""
     if isinstance(record, BaseModel):
         return record.model_dump()
     if isinstance(record, Mapping):

@@ -1,30 +1,30 @@
-"""Say what few labels, a machine, and both together tell, in a table for the terminal and for the report."""
+"""Estimates from few labels, from a machine's scores, and from both, as a table for the terminal and the report."""
 
 from dataclasses import dataclass
 
-from taugate.calibration.charts.numbers import NOTHING, fixed, spread
+from taugate.calibration.charts.numbers import NOTHING, fixed, limits
 from taugate.ingestion.dataset.judgements import TRAFFIC
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.labels import LabelsRecord, MachineRecord, MachineWorth, SourceRecord
 
 _MACHINES = {
-    "generated": "The machine is a model of relevance, fitted on generated queries.",
+    "generated": "The machine is a relevance model, fitted on generated queries.",
     "similarity": (
         "The machine is the similarity itself, because there are too few generated queries to fit a model on; taugate "
-        "queries makes some."
+        "queries generates some."
     ),
 }
 
 
 @dataclass(frozen=True)
 class SourceRow:
-    """One source of estimates, in words.
+    """One source of estimates; each value is formatted, with its interval.
 
     Attributes:
-        name: Of the source.
-        accuracy: Values as they are written, each with its interval.
-        loss: Values as they are written, each with its interval.
-        tau: Values as they are written, each with its interval.
+        name: Name of the source.
+        accuracy: Accuracy.
+        loss: Loss at τ.
+        tau: Safe τ.
     """
 
     name: str
@@ -34,56 +34,44 @@ class SourceRow:
 
 
 def evidence(record: LabelsRecord) -> str:
-    """Say which queries were judged, which were not, and who scored them.
-
-    Args:
-        record: Of the labels.
-    """
+    """Describe which queries were judged, and how the others were scored."""
     judged = f"{record.judged:,} judged {'query' if record.judged == 1 else 'queries'}"
     if record.answerable < record.judged:
         judged += f", {record.answerable:,} of them with an answer"
     if record.effective < 0.95 * record.judged:
-        judged += f" (their weights make them worth {record.effective:.0f})"
+        judged += f" (as informative as {record.effective:.0f} queries of equal weight)"
     if record.machine is None:
-        return f"{judged}. There is no other query that people asked, so the labels decide alone."
-    return f"{judged}, and {record.unjudged:,} others that people asked. {_MACHINES[record.machine]}"
+        return f"{judged}. There are no unjudged queries from people, so only the labels are used."
+    return f"{judged}, and {record.unjudged:,} unjudged queries from people. {_MACHINES[record.machine]}"
 
 
-def worth(record: LabelsRecord) -> str:
-    """Say what the machine adds to the labels.
-
-    Args:
-        record: Of the labels.
-    """
+def machine_effect(record: LabelsRecord) -> str:
+    """Describe how much the machine narrows the intervals of the labels."""
     if record.machine is None:
         return ""
-    said = [_worth("accuracy", record.accuracy, record.alone.accuracy, record.both.accuracy)]
+    sentences = [_effect("accuracy", record.accuracy, record.alone.accuracy, record.both.accuracy)]
     if TRAFFIC in record.splits:
-        said.append(
-            "Queries from traffic count for the loss and for τ, and not for accuracy. They are no random sample, so "
-            "the labels decide alone there."
+        sentences.append(
+            "Queries from traffic count for the loss and for τ, but not for accuracy. They are not a random sample, so "
+            "only the labels are used for these."
         )
     elif record.both.loss.upper > 0:  # there is a cut
-        said.append(_worth("the loss", record.loss, record.alone.loss, record.both.loss))
-    return " ".join(said)
+        sentences.append(_effect("the loss", record.loss, record.alone.loss, record.both.loss))
+    return " ".join(sentences)
 
 
-def _worth(of: str, found: MachineWorth, alone: Interval, both: Interval) -> str:
-    if not found.weight:
-        return f"For {of}, the labels decide alone: they are too few to check the machine, or it would not help."
+def _effect(metric: str, machine: MachineWorth, alone: Interval, both: Interval) -> str:
+    if not machine.weight:
+        return f"For {metric}, only the labels are used: they are too few to check the machine, or it would not help."
     wider = (both.upper - both.lower) / (alone.upper - alone.lower) - 1
     return (
-        f"For {of}, the machine explains {100 * found.r2:.0f} % of the differences between queries (R²). The interval "
-        f"is {100 * abs(wider):.0f} % {'wider' if wider > 0 else 'narrower'} than that of the labels alone."
+        f"For {metric}, the machine explains {100 * machine.r2:.0f} % of the differences between queries (R²). The "
+        f"interval is {100 * abs(wider):.0f} % {'wider' if wider > 0 else 'narrower'} than that of the labels alone."
     )
 
 
 def source_rows(record: LabelsRecord) -> list[SourceRow]:
-    """Return a row for each source: the labels alone, the machine alone, and both.
-
-    Args:
-        record: Of the labels.
-    """
+    """Return a row for each source: the labels alone, the machine alone, and both."""
     rows = [_row("labels alone", record.alone)]
     if record.machine_only is not None:
         rows.append(_row_of_machine(record.machine_only))
@@ -104,30 +92,20 @@ def _row_of_machine(source: MachineRecord) -> SourceRow:
 
 
 def _share(value: Interval) -> tuple[str, str]:
-    return fixed(value.mean), spread(value)
+    return fixed(value.mean), limits(value)
 
 
 def heads(record: LabelsRecord, k: int) -> list[str]:
-    """Return the heads of the columns.
-
-    Args:
-        record: Of the labels.
-        k: K, results of a query.
-    """
-    found = [f"accuracy@{k}", "loss at τ"]
-    return found if record.most is None else [*found, f"safe τ for a loss of {100 * record.most:.4g} %"]
+    """Return the column headings; `k` is K."""
+    columns = [f"accuracy@{k}", "loss at τ"]
+    return columns if record.most is None else [*columns, f"safe τ for a loss of {100 * record.most:.4g} %"]
 
 
 def lines(record: LabelsRecord, k: int) -> list[str]:
-    """Return the lines for a terminal.
-
-    Args:
-        record: Of the labels.
-        k: K, results of a query.
-    """
+    """Return the lines for a terminal; `k` is K."""
     columns = heads(record, k)
     table = ["".join([f"{'':18}", *(f"{head:>28}" for head in columns)])]
     for row in source_rows(record):
-        cells = [" ".join(each).strip() for each in (row.accuracy, row.loss, row.tau)]
+        cells = [" ".join(cell_parts).strip() for cell_parts in (row.accuracy, row.loss, row.tau)]
         table.append("".join([f"{row.name:18}", *(f"{cell:>28}" for cell in cells[: len(columns)])]))
-    return [evidence(record), *table, worth(record)] if record.machine else [evidence(record), *table]
+    return [evidence(record), *table, machine_effect(record)] if record.machine else [evidence(record), *table]

@@ -1,4 +1,4 @@
-"""Figures of a calibration: metrics against τ, densities of similarity, and the reliability of relevance."""
+"""Charts of a calibration: metrics against τ, densities of similarity, and the reliability of relevance."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -17,13 +17,12 @@ from taugate.retrieval.release.evidence import RelevanceRecord, ReliabilityBin
 from taugate.retrieval.vectors.similarity import Float32
 
 _THRESHOLDS = 60
-_MIN_PROBABILITY = 1e-4  # and from 1: the ends of the axis, unless τ is beyond them
-# Queries looked up for one point of a band: twice the default's 500 × 100.
+_MIN_PROBABILITY = 1e-4  # distance of the ends of the axis from 0 and 1, unless τ is beyond them
+# Queries drawn for one point of a band: twice the default of 500 × 100.
 _MAX_DRAWN = 100_000
-_BINS = 600  # every value counts, in a bin narrower than a pixel; no sample is needed, however many there are
+_BINS = 600  # bins narrower than a pixel, which hold all values, so no sampling is needed
 _POINTS = 150
-# Narrowest bandwidth as a share of the axis: similarities that are all equal are drawn as a needle with a width.
-_NARROWEST = 0.004
+_MIN_BANDWIDTH = 0.004  # as a share of the axis, so that equal similarities are drawn as a narrow peak
 _SETS = {
     "random": "S_rand: the query with a random document",
     "correct": "S_corr: the query with its correct document",
@@ -31,22 +30,18 @@ _SETS = {
 }
 
 
-def metric_curves(found: Findings) -> list[Figure]:
-    """Draw accuracy and NDCG against τ, for the calibration queries and the policy in force.
-
-    Args:
-        found: Findings of the study.
-    """
-    decisions = found.scored.take(found.parts["calibration"].members).decisions(found.policy.kind)
-    thresholds = spaced(decisions, found.policy.kind, found.threshold)
-    return [_figure(found, "accuracy", "accuracy", thresholds), _figure(found, "ndcg", "NDCG", thresholds)]
+def metric_curves(findings: Findings) -> list[Figure]:
+    """Draw accuracy and NDCG against τ, for the calibration queries and the policy in force."""
+    decisions = findings.scored.take(findings.parts["calibration"].members).decisions(findings.policy.kind)
+    thresholds = spaced(decisions, findings.policy.kind, findings.threshold)
+    return [_figure(findings, "accuracy", "accuracy", thresholds), _figure(findings, "ndcg", "NDCG", thresholds)]
 
 
-def _figure(found: Findings, metric: Metric, name: str, thresholds: Float32) -> Figure:
-    part, kind, tau = found.parts["calibration"], found.policy.kind, found.threshold
-    queries, rows, label = found.scored.take(part.members), drawn(part.resamples.rows), f"{name}@{found.policy.k}"
+def _figure(findings: Findings, metric: Metric, name: str, thresholds: Float32) -> Figure:
+    part, kind, tau = findings.parts["calibration"], findings.policy.kind, findings.threshold
+    queries, rows, label = findings.scored.take(part.members), drawn(part.resamples.rows), f"{name}@{findings.policy.k}"
     decisions = queries.decisions(kind)
-    bands = [bootstrapped(queries.judged.metric(metric, keep(decisions, each)), rows) for each in thresholds]
+    bands = [bootstrapped(queries.judged.metric(metric, keep(decisions, threshold)), rows) for threshold in thresholds]
     uncut = bootstrapped(queries.judged.metric(metric), rows)
     odds = kind == "probability" and bool(0 < thresholds[0] < thresholds[-1] < 1)
     xs, series = thresholds.tolist(), f"s-{metric}"
@@ -68,7 +63,7 @@ def _figure(found: Findings, metric: Metric, name: str, thresholds: Float32) -> 
     if tau is not None:
         at, value = float(tau), bands[int(np.searchsorted(thresholds, tau))].mean
         hint = f"τ = {fixed(at, 6)}: {percent(value)}"
-        chart.upright(at, f"τ = {fixed(at)}", "tau", low=value > 0.4)  # a curve comes from the top left
+        chart.upright(at, f"τ = {fixed(at)}", "tau", low=value > 0.4)  # curves start at the top left
         chart.dots([Dot(at, value, "", hint)])
         keys.append(LegendEntry("dot", "", f"in force, {hint}"))
     return Figure.from_chart(chart, keys)
@@ -77,48 +72,41 @@ def _figure(found: Findings, metric: Metric, name: str, thresholds: Float32) -> 
 def spaced(decisions: Float32, kind: PolicyKind, tau: np.float32 | None) -> Float32:
     """Return ascending thresholds from the lowest to the highest decision score, τ among them, (t,) float32.
 
-    One half where the results are (quantiles), one half evenly along the axis, so that neither has a gap.
+    Half of them are quantiles of the results, half are evenly spaced along the axis.
 
     Args:
         decisions: (q, K) float32.
-        kind: Of the policy.
-        tau: None without a cut.
+        kind: Kind of policy.
+        tau: None without a threshold.
     """
-    least, most = -1.0, np.inf
+    lower, upper = -1.0, np.inf
     if kind == "probability":
-        least, most = _MIN_PROBABILITY, 1 - _MIN_PROBABILITY
+        lower, upper = _MIN_PROBABILITY, 1 - _MIN_PROBABILITY
     chosen = np.empty(0, dtype=np.float32) if tau is None else np.array([tau])
-    values = np.concatenate([decisions.ravel().clip(least, most), chosen])
+    values = np.concatenate([decisions.ravel().clip(lower, upper), chosen])
     low, high = float(values.min()), float(values.max())
     if kind == "probability" and 0 < low < high < 1:
         even = expit(np.linspace(logit(low), logit(high), _THRESHOLDS // 2))
     else:
         even = np.linspace(low, high, _THRESHOLDS // 2)
     quantiles = np.quantile(values, np.linspace(0, 1, _THRESHOLDS // 2))
-    spread: Float32 = np.union1d(np.concatenate([even, quantiles]).clip(low, high).astype(np.float32), chosen)
-    return spread
+    thresholds: Float32 = np.union1d(np.concatenate([even, quantiles]).clip(low, high).astype(np.float32), chosen)
+    return thresholds
 
 
 def drawn(rows: Rows) -> Rows:
-    """Take the bootstraps, or the first of them where all would take long.
-
-    Args:
-        rows: (m, l).
-    """
+    """Return the bootstraps, (m, l), or only the first of them if drawing all would take long."""
     return rows[: max(1, _MAX_DRAWN // rows.shape[1])]
 
 
-def similarity_densities(found: Findings) -> Figure:
+def similarity_densities(findings: Findings) -> Figure:
     """Draw the three densities of similarity of the calibration queries.
 
-    With τ, or that of the papers' rule where τ in force is no similarity.
-
-    Args:
-        found: Findings of the study.
+    Shows τ, or the τ of the papers' rule if the policy in force does not compare similarities.
     """
-    part = found.parts["calibration"]
-    queries = found.scored.judged.take(part.members)
-    return densities_figure(part.random_scores, queries.correct, queries.top.scores, similarity_threshold(found))
+    part = findings.parts["calibration"]
+    queries = findings.scored.judged.take(part.members)
+    return densities_figure(part.random_scores, queries.correct, queries.top.scores, similarity_threshold(findings))
 
 
 def densities_figure(
@@ -131,11 +119,11 @@ def densities_figure(
     """Draw the densities of three sets of similarities.
 
     Args:
-        random: (q,) float32, S_rand and S_corr.
-        correct: (q,) float32, S_rand and S_corr.
-        top: (q, K) float32, S_topK.
-        threshold: A similarity, and whether it is in force, None without one.
-        legend: What each set is, for people.
+        random: S_rand, (q,) float32.
+        correct: S_corr, (q,) float32.
+        top: S_topK, (q, K) float32.
+        threshold: A similarity and whether it is in force, None for no threshold.
+        legend: Description of each set.
     """
     values = {"random": random, "correct": correct, "topk": top.ravel()}
     every = np.concatenate(
@@ -143,12 +131,12 @@ def densities_figure(
     )
     room = 0.06 * float(np.ptp(every)) or 0.05
     x = Axis(float(every.min()) - room, float(every.max()) + room, "cosine similarity")
-    curves = {name: density(each, x.low, x.high) for name, each in values.items()}
+    curves = {name: density(sample, x.low, x.high) for name, sample in values.items()}
     top_density = max(float(ys.max()) for _, ys in curves.values())
     chart = Chart(
         "densities",
         "Similarities of random, correct and retrieved documents",
-        "Three density curves over cosine similarity, of which the random one should lie to the left of the others.",
+        "Three density curves over cosine similarity; the random one should lie to the left of the others.",
         x,
         Axis(0, 1.12 * top_density, "density", form="none"),
     )
@@ -161,88 +149,84 @@ def densities_figure(
         tau, in_force = threshold
         kind = "tau" if in_force else "limit"
         chart.upright(tau, f"τ = {fixed(tau)}{'' if in_force else ', not in force'}", kind)
-        other = "τ of the papers' rule, not in force: the policy in force does not compare similarities with τ"
-        keys.append(LegendEntry("mark", kind, "τ, the threshold in force" if in_force else other))
+        papers = "τ of the papers' rule, not in force: the policy in force does not compare similarities with τ"
+        keys.append(LegendEntry("mark", kind, "τ, the threshold in force" if in_force else papers))
     return Figure.from_chart(chart, keys)
 
 
-def similarity_threshold(found: Findings) -> tuple[float, bool] | None:
-    """Return the threshold that is a similarity, and whether it is in force; None where no rule gives one.
-
-    Args:
-        found: Findings of the study.
-    """
-    if found.policy.kind == "similarity" and found.policy.tau is not None:
-        return found.policy.tau, True
-    papers = [each.tau for each in found.alternatives if each.method == "bootstrap" and each.tau is not None]
+def similarity_threshold(findings: Findings) -> tuple[float, bool] | None:
+    """Return a threshold on similarity, and whether it is in force; None if no rule gives one."""
+    if findings.policy.kind == "similarity" and findings.policy.tau is not None:
+        return findings.policy.tau, True
+    papers = [
+        papers_rule.tau
+        for papers_rule in findings.alternatives
+        if papers_rule.method == "bootstrap" and papers_rule.tau is not None
+    ]
     return (papers[0], False) if papers else None
 
 
 def density(values: Float32, low: float, high: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Estimate a Gaussian kernel density with Scott's bandwidth, σ·n^(−1/5), as scipy.stats.gaussian_kde does.
 
-    From a fine histogram, so that it costs the same for a million values.
+    Computed from a fine histogram, so the cost does not grow with the number of values.
 
     Args:
         values: (n,) float32.
-        low: Of the axis.
-        high: Of the axis.
+        low: Lower end of the axis.
+        high: Upper end of the axis.
 
     Returns:
         Positions and densities.
     """
-    # In float64: a float32 axis has not so many edges where all similarities are nearly the same.
+    # In float64, because float32 cannot represent that many edges if all similarities are nearly equal.
     counts, edges = np.histogram(values.astype(np.float64), bins=_BINS, range=(low, high))
     width = (high - low) / _BINS
     deviation = float(values.std(ddof=1, dtype=np.float64)) if len(values) > 1 else 0.0
-    bandwidth = max(deviation * len(values) ** -0.2, _NARROWEST * (high - low))
+    bandwidth = max(deviation * len(values) ** -0.2, _MIN_BANDWIDTH * (high - low))
     smooth = gaussian_filter1d(counts / (len(values) * width), bandwidth / width, mode="constant", truncate=6.0)
     centers, step = (edges[:-1] + edges[1:]) / 2, _BINS // _POINTS
     return centers[step // 2 :: step], smooth[step // 2 :: step]
 
 
 def reliability_figures(record: RelevanceRecord) -> list[Figure]:
-    """Draw relevance as it is said against relevance found, by tenth, and the number of results in each tenth.
-
-    Args:
-        record: Of the model's reliability.
-    """
+    """Draw estimated against observed relevance, and the number of results, for each tenth of relevance."""
     curve = Chart(
         "reliability",
-        "Relevance said against relevance found",
-        "A dot for each tenth of relevance, with its 95 % interval; on the diagonal what is said is true.",
-        Axis(0, 1, "relevance, as the service says it", "percent"),
+        "Estimated and observed relevance",
+        "A dot for each tenth of relevance, with its 95 % interval; on the diagonal, estimates are exact.",
+        Axis(0, 1, "relevance estimated by the service", "percent"),
         Axis(0, 1, "relevant by the labels", "percent"),
     )
-    said, true = [each.relevance for each in record.bins], [each.relevant for each in record.bins]
+    estimated, true = [tenth.relevance for tenth in record.bins], [tenth.relevant for tenth in record.bins]
     curve.line([0, 1], [0, 1], "guess")
-    curve.line(said, true, "s-probability")
-    for x, each in zip(said, record.bins, strict=True):
-        if each.interval is not None:
-            curve.line([x, x], [each.interval.lower, each.interval.upper], "s-probability thin")
+    curve.line(estimated, true, "s-probability")
+    for x, tenth in zip(estimated, record.bins, strict=True):
+        if tenth.interval is not None:
+            curve.line([x, x], [tenth.interval.lower, tenth.interval.upper], "s-probability thin")
     curve.dots(
         [
-            Dot(x, y, "", f"said {percent(x)}, found {_found(each)}, {count(each.results)} results")
-            for x, y, each in zip(said, true, record.bins, strict=True)
+            Dot(x, y, "", f"estimated {percent(x)}, observed {_observed(tenth)}, {count(tenth.results)} results")
+            for x, y, tenth in zip(estimated, true, record.bins, strict=True)
         ]
     )
-    most = max(each.results for each in record.bins)
+    max_results = max(tenth.results for tenth in record.bins)
     bars = Chart(
         "reliability-counts",
         "Results in each tenth of relevance",
         "A bar for each tenth of relevance, with its number of results.",
-        Axis(0, 1, "relevance, as the service says it", "percent"),
-        Axis(0, 1.1 * most, "results", form="none"),
+        Axis(0, 1, "relevance estimated by the service", "percent"),
+        Axis(0, 1.1 * max_results, "results", form="none"),
     )
-    for each in record.bins:
-        bars.bar(each.lower, each.upper, each.results, brief(each.results), "s-probability")
+    for tenth in record.bins:
+        bars.bar(tenth.lower, tenth.upper, tenth.results, brief(tenth.results), "s-probability")
     keys = [
-        LegendEntry("line", "s-probability", "found, with its interval"),
-        LegendEntry("line", "guess", "what is said is true"),
+        LegendEntry("line", "s-probability", "observed, with its interval"),
+        LegendEntry("line", "guess", "exact estimates"),
     ]
     return [Figure.from_chart(curve, keys), Figure.from_chart(bars, [])]
 
 
-def _found(each: ReliabilityBin) -> str:
-    interval = each.interval
-    return percent(each.relevant) + (f" ({percent(interval.lower)}–{percent(interval.upper)})" if interval else "")
+def _observed(tenth: ReliabilityBin) -> str:
+    interval = tenth.interval
+    return percent(tenth.relevant) + (f" ({percent(interval.lower)}–{percent(interval.upper)})" if interval else "")

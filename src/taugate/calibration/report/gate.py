@@ -1,4 +1,4 @@
-"""Show what the gate admitted and refused: each candidate's loss against the margin, and what it gains."""
+"""The gate's candidates in the report: losses against the margin, and gains."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ from taugate.calibration.charts.numbers import count, fixed, percent
 from taugate.retrieval.release.records import GateRecord, PairedLoss
 
 _WIDTH, _HEIGHT, _EDGE = 150, 18, 4
-_MAX_MARGINS = 10  # a loss further out than so many margins is drawn at the edge
+_MAX_MARGINS = 10  # losses beyond this many margins are drawn at the edge
 _GAINS = {
-    "bytes_per_document": "bytes a document",
+    "bytes_per_document": "bytes per document",
     "disk_bytes_per_document": "on disk",
-    "milliseconds": "ms a query alone",
-    "queries_per_second": "queries/s together",
+    "milliseconds": "ms for a single query",
+    "queries_per_second": "queries/s in batches",
 }
 
 
 @dataclass(frozen=True)
 class GateLoss:
-    """A metric of one candidate.
+    """The loss of a metric for one candidate.
 
     Attributes:
-        record: Its loss.
-        interval: Limits of the loss, drawn beside the margin.
+        record: The loss.
+        interval: Chart of its limits and the margin.
     """
 
     record: PairedLoss
@@ -38,10 +38,10 @@ class GateRow:
     """One candidate.
 
     Attributes:
-        record: Of the gate.
+        record: Record of the gate.
         serves: Whether the release uses it.
-        losses: Of each metric.
-        gains: With the baseline's figure where they differ.
+        losses: Losses of accuracy and NDCG.
+        gains: Baseline and candidate, formatted.
     """
 
     record: GateRecord
@@ -51,17 +51,17 @@ class GateRow:
 
 
 def gate_rows(facts: Mapping[str, Any]) -> list[GateRow]:
-    """Return a row for each candidate, in the order in which they were judged.
+    """Return a row for each candidate, in the order in which they were tested.
 
     Args:
-        facts: The manifest less ids, times and files; it has one candidate at least.
+        facts: The manifest without ids, times and files; it has at least one candidate.
     """
     records: list[GateRecord] = facts["gate"]
     margin = records[0].margin
-    limits = [each.loss for record in records for each in (record.accuracy, record.ndcg)]
+    limits = [paired_loss.loss for record in records for paired_loss in (record.accuracy, record.ndcg)]
     axis = Axis(
-        max(-_MAX_MARGINS * margin, min(-margin, *(each.lower for each in limits))),
-        min(_MAX_MARGINS * margin, max(2 * margin, *(each.upper for each in limits))),
+        max(-_MAX_MARGINS * margin, min(-margin, *(paired_loss.lower for paired_loss in limits))),
+        min(_MAX_MARGINS * margin, max(2 * margin, *(paired_loss.upper for paired_loss in limits))),
         "loss",
     )
     used = _in_use(facts)
@@ -69,7 +69,10 @@ def gate_rows(facts: Mapping[str, Any]) -> list[GateRow]:
         GateRow(
             record,
             record.admitted and record.candidate in used,
-            [GateLoss(each, _drawn(each, margin, axis)) for each in (record.accuracy, record.ndcg)],
+            [
+                GateLoss(paired_loss, _drawn(paired_loss, margin, axis))
+                for paired_loss in (record.accuracy, record.ndcg)
+            ],
             _gains(record.gain),
         )
         for record in records
@@ -79,8 +82,7 @@ def gate_rows(facts: Mapping[str, Any]) -> list[GateRow]:
 def retentions(records: Sequence[GateRecord]) -> list[Figure]:
     """Draw NDCG@10 and accuracy against the share of dimensions kept (query embeddings paper, Figure 4).
 
-    Args:
-        records: Of all candidates; nothing is drawn of fewer than two projections.
+    Returns no figures for fewer than two projections.
     """
     tried = [record for record in records if record.kind == "projection"]
     if len(tried) < 2:
@@ -90,38 +92,38 @@ def retentions(records: Sequence[GateRecord]) -> list[Figure]:
 
 def _curve(tried: Sequence[GateRecord], metric: str, name: str) -> Figure:
     points = sorted(
-        (each.gain["bytes_per_document"] / each.gain["baseline_bytes_per_document"], getattr(each, metric))
-        for each in tried
+        (record.gain["bytes_per_document"] / record.gain["baseline_bytes_per_document"], getattr(record, metric))
+        for record in tried
     )
     xs = [x for x, _ in points]
     losses: list[PairedLoss] = [loss for _, loss in points]
     base = losses[0].baseline
-    lower, upper = [base - each.loss.upper for each in losses], [base - each.loss.lower for each in losses]
-    least = base - tried[0].margin
+    lower, upper = [base - loss.loss.upper for loss in losses], [base - loss.loss.lower for loss in losses]
+    lower_limit = base - tried[0].margin
     chart = Chart(
         f"retention-{metric}",
         f"{name} against the dimensions kept",
         f"From {percent(losses[-1].candidate)} with most dimensions to {percent(losses[0].candidate)} with fewest.",
         Axis.around(xs, "share of the dimensions", "percent"),
-        Axis.around([*lower, *upper, base, least], name, "percent"),
+        Axis.around([*lower, *upper, base, lower_limit], name, "percent"),
     )
     series = f"s-{metric}"
     chart.band(xs, lower, upper, series)
     chart.level(base, "uncut")
-    chart.level(least, "limit")
-    chart.line(xs, [each.candidate for each in losses], series)
+    chart.level(lower_limit, "limit")
+    chart.line(xs, [loss.candidate for loss in losses], series)
     chart.dots([Dot(x, y.candidate, "", f"{percent(x)} kept: {fixed(y.candidate)}") for x, y in points])
     keys = [
-        LegendEntry("line", series, f"{name}, by queries that the projection was not fitted on"),
+        LegendEntry("line", series, f"{name}, on queries that the projection was not fitted on"),
         LegendEntry("band", series, "limits of the difference"),
         LegendEntry("mark", "uncut", f"without a projection: {fixed(base)}"),
-        LegendEntry("mark", "limit", f"less the margin: {fixed(least)}"),
+        LegendEntry("mark", "limit", f"minus the margin: {fixed(lower_limit)}"),
     ]
     return Figure.from_chart(chart, keys)
 
 
 def _in_use(facts: Mapping[str, Any]) -> set[str]:
-    """Return the names of the candidates that serve."""
+    """Return the names of the candidates in use."""
     index, projection = facts["index"], facts["projection"]
     names = {
         str((facts.get("query_encoder") or facts["encoder"])["precision"]),
@@ -133,41 +135,42 @@ def _in_use(facts: Mapping[str, Any]) -> set[str]:
     return names | ({f"query-pca, retention {projection.retention:g}"} if projection else set())
 
 
-def _drawn(each: PairedLoss, margin: float, axis: Axis) -> Markup:
+def _drawn(paired_loss: PairedLoss, margin: float, axis: Axis) -> Markup:
     def px(value: float) -> str:
         return f"{axis.place(min(max(value, axis.low), axis.high), _EDGE, _WIDTH - _EDGE):z.1f}"
 
-    said = f"loss {each.loss.mean:+.4f}, between {each.loss.lower:+.4f} and {each.loss.upper:+.4f}"
+    loss = paired_loss.loss
+    label = f"loss {loss.mean:+.4f}, between {loss.lower:+.4f} and {loss.upper:+.4f}"
     middle, top = _HEIGHT / 2, 2
     return Markup(
-        '<svg class="interval" viewBox="0 0 {w} {h}" role="img" aria-label="{said}"><title>{said}</title>'
+        '<svg class="interval" viewBox="0 0 {w} {h}" role="img" aria-label="{label}"><title>{label}</title>'
         '<path class="mark axis" d="M{zero} {top}V{bottom}"/><path class="mark limit" d="M{margin} {top}V{bottom}"/>'
         '<path class="line s-risk" d="M{lower} {middle}H{upper}"/><circle class="dot" r="4" cx="{mean}" cy="{middle}"/>'
         "</svg>"
     ).format(
         w=_WIDTH,
         h=_HEIGHT,
-        said=said,
+        label=label,
         zero=px(0),
         margin=px(margin),
         top=top,
         bottom=_HEIGHT - top,
-        lower=px(each.loss.lower),
-        upper=px(each.loss.upper),
-        mean=px(each.loss.mean),
+        lower=px(loss.lower),
+        upper=px(loss.upper),
+        mean=px(loss.mean),
         middle=middle,
     )
 
 
 def _gains(gain: Mapping[str, float]) -> list[str]:
-    said = {
+    texts = {
         name: f"{words} {_number(gain[f'baseline_{name}'])} → {_number(gain[name])}"
         for name, words in _GAINS.items()
         if name in gain
     }
     if gain.get("disk_bytes_per_document") == gain.get("bytes_per_document"):
-        said.pop("disk_bytes_per_document", None)
-    return list(said.values())
+        texts.pop("disk_bytes_per_document", None)
+    return list(texts.values())
 
 
 def _number(value: float) -> str:

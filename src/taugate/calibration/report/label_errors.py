@@ -1,4 +1,4 @@
-"""Show the labels that are most likely wrong, each with its query and documents, so that a person can judge again."""
+"""The labels that are most likely wrong, with their queries and documents, for a person to check."""
 
 from dataclasses import dataclass, replace
 
@@ -10,21 +10,22 @@ from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.policy.background import Float64
 
 MAX_DOUBTFUL = 20  # labels shown, half of each kind
-_MAX_NAMED = 3  # documents of a query that are named
+_MAX_NAMED = 3  # document ids shown per query
 
 
 @dataclass(frozen=True)
 class ShownLabel:
     """A doubtful label with the texts that a person needs to judge it.
 
+    The relevance of both documents is estimated by a model that was not fitted on the query.
+
     Attributes:
-        id: Of the query, shortened.
-        text: Of the query, shortened.
-        document: Whose label is doubtful.
-        rival: The likeliest result with the opposite label, None where there is none.
-        named: Ids of documents that are labelled relevant, a few at most.
-        unnamed: How many more there are. The relevance of both documents is by a model that did not learn from the
-            query.
+        id: Id of the query.
+        text: Text of the query, shortened.
+        document: The document with the doubtful label.
+        rival: The most relevant result with the opposite label, if any.
+        named: Ids of some documents labelled relevant.
+        unnamed: Number of further documents labelled relevant.
     """
 
     id: str
@@ -37,41 +38,34 @@ class ShownLabel:
 
 @dataclass(frozen=True)
 class ShownLabels:
-    """The labels of the section.
-
-    Attributes:
-        irrelevant: See `DoubtfulLabels`.
-        missing: See `DoubtfulLabels`.
-    """
+    """The labels that the section shows, by the kinds of `DoubtfulLabels`."""
 
     irrelevant: list[ShownLabel]
     missing: list[ShownLabel]
 
 
-def label_errors(dataset: Dataset, found: Findings) -> ShownLabels | None:
-    """Find the labels that are most likely wrong, among all answerable queries.
+def label_errors(dataset: Dataset, findings: Findings) -> ShownLabels | None:
+    """Find the labels of the answerable queries that are most likely wrong.
+
+    None if no relevance model was fitted on these queries; an earlier release's model may have seen some of them.
 
     Args:
         dataset: Texts of queries and documents.
-        found: Findings of the study.
-
-    Returns:
-        None where no model of relevance was fitted on these queries: there is none, or it was kept from an earlier
-        release, which may have learned from them.
+        findings: Findings of the study.
     """
-    if not isinstance(found.estimated, EstimatedRelevance) or found.roles is None:
+    if not isinstance(findings.estimated, EstimatedRelevance) or findings.roles is None:
         return None
-    probabilities = cross_fitted(found.estimated, found.roles)
-    labels = doubtful_labels(probabilities, found.scored.judged, MAX_DOUBTFUL // 2)
+    probabilities = cross_fitted(findings.estimated, findings.roles)
+    labels = doubtful_labels(probabilities, findings.scored.judged, MAX_DOUBTFUL // 2)
     return ShownLabels(
-        [_shown(dataset, found, probabilities, each) for each in labels.irrelevant],
-        [_shown(dataset, found, probabilities, each) for each in labels.missing],
+        [_shown(dataset, findings, probabilities, label) for label in labels.irrelevant],
+        [_shown(dataset, findings, probabilities, label) for label in labels.missing],
     )
 
 
-def _shown(dataset: Dataset, found: Findings, probabilities: Float64, label: DoubtfulLabel) -> ShownLabel:
+def _shown(dataset: Dataset, findings: Findings, probabilities: Float64, label: DoubtfulLabel) -> ShownLabel:
     def document(rank: int) -> RetrievedDocument:
-        shown = retrieved_document(dataset, found, label.row, rank)
+        shown = retrieved_document(dataset, findings, label.row, rank)
         return replace(shown, relevance=float(probabilities[label.row, rank]))
 
     query = dataset.answerable[label.row]

@@ -1,4 +1,4 @@
-"""Render report.html: everything on one page that opens from a disk, in a mail or behind a firewall."""
+"""Render report.html, a self-contained page that opens from a disk, from a mail or behind a firewall."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from taugate.calibration.abstention.words import SCORES, evidence, headline, most_percent
-from taugate.calibration.charts.numbers import KEEPS, METRICS, PARTS, count, fixed, percent, spread
+from taugate.calibration.abstention.words import SCORES, evidence, headline, percent_at_most
+from taugate.calibration.charts.numbers import KEEPS, METRICS, PARTS, count, fixed, limits, percent
 from taugate.calibration.charts.template import template
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
 from taugate.calibration.provisional.words import outlook
@@ -33,77 +33,80 @@ from taugate.retrieval.release.records import QuerySetRecord
 _TEMPLATE = "page.html.j2"
 _ABOUT = {
     "accuracy": "queries with a relevant document among the top {k}, without a threshold",
-    "accuracy_at_tau": "the same, among the results that are kept",
+    "accuracy_at_tau": "queries with a relevant document among the results kept",
     "ndcg": "how high the relevant documents rank, without a threshold",
-    "ndcg_at_tau": "the same, among the results that are kept",
+    "ndcg_at_tau": "how high the relevant documents rank among the results kept",
     "coe": "correct documents more similar than θ; higher is better",
     "roe": "random documents more similar than θ; lower is better",
 }
 _DRIFT = {
-    "topk_similarity": ("similarity", "of all results of all queries"),
-    "coe": ("COE", "correct documents above θ, within as many judgements"),
+    "topk_similarity": ("similarity", "similarities of all results"),
+    "coe": ("COE", "correct documents above θ, within the same number of judgements"),
     "roe": ("ROE", "random documents above θ"),
-    "empty_responses": ("empty replies", "searches that get no result"),
+    "empty_responses": ("empty replies", "searches without a result"),
     "dropped_share": ("dropped results", "results below the threshold"),
 }
 
 
-def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: Manifest | None) -> str:
-    """Render the page; it holds no date, no id of its own and no path: same findings, same characters.
+def render(dataset: Dataset, facts: Mapping[str, Any], findings: Findings, parent: Manifest | None) -> str:
+    """Render the page. It has no date, id or path, so the same findings give the same bytes.
 
     Args:
         dataset: Texts of queries and documents.
-        facts: The manifest less ids, times and files.
-        found: Findings of the study.
-        parent: Manifest of the release that was current, None without one.
+        facts: The manifest without ids, times and files.
+        findings: Findings of the study.
+        parent: Manifest of the current release, None if there is none.
     """
-    queries = shown_queries(found)
-    rules = rule_standings(found, queries)
-    rows = found.parts["calibration"].resamples.rows
-    members = {name: len(part.members) for name, part in found.parts.items()}
-    last = list(found.metrics)[-1]
+    queries = shown_queries(findings)
+    rules = rule_standings(findings, queries)
+    rows = findings.parts["calibration"].resamples.rows
+    members = {name: len(part.members) for name, part in findings.parts.items()}
+    last = list(findings.metrics)[-1]
     compared = [] if parent is None else compare_releases(parent, facts)
     html: str = template("taugate.calibration.report", _TEMPLATE).render(
         facts=facts,
-        policy=found.policy,
-        keeps=KEEPS[found.policy.kind],
+        policy=findings.policy,
+        keeps=KEEPS[findings.policy.kind],
         parts=PARTS,
         members=members,
-        metrics=found.metrics,
+        metrics=findings.metrics,
         last=last,
-        warnings=page_warnings(facts, found),
-        cost=cost(found.policy, found.metrics[last], refusing=found.abstention is not None),
-        promise=promise(found.policy),
+        warnings=page_warnings(facts, findings),
+        cost=cost(findings.policy, findings.metrics[last], refusing=findings.abstention is not None),
+        promise=promise(findings.policy),
         statement=statement,
-        labels=found.labels,
+        labels=findings.labels,
         few_labels=few_labels,
-        numbers=metric_lines(found.metrics, found.policy.k),
-        densities=similarity_densities(found),
-        curves=metric_curves(found),
+        numbers=metric_lines(findings.metrics, findings.policy.k),
+        densities=similarity_densities(findings),
+        curves=metric_curves(findings),
         bootstraps=(len(rows), len(drawn(rows))),
         shown=queries,
         rules=rules,
-        tradeoff=tradeoff_figures(found, queries, rules),
-        headline=headline(found.no_answer),
-        headline_evidence=evidence(found.no_answer),
-        abstaining=abstention_figures(found, queries),
+        tradeoff=tradeoff_figures(findings, queries, rules),
+        headline=headline(findings.no_answer),
+        headline_evidence=evidence(findings.no_answer),
+        abstaining=abstention_figures(findings, queries),
         scores=SCORES,
         most_refused=MAX_EMPTY,
-        most_percent=most_percent,
-        relevance=found.relevance,
-        trust=[] if found.relevance is None else reliability_figures(found.relevance),
-        lost=lost_queries(dataset, found),
+        percent_at_most=percent_at_most,
+        relevance=findings.relevance,
+        trust=[] if findings.relevance is None else reliability_figures(findings.relevance),
+        lost=lost_queries(dataset, findings),
         most_lost=MAX_LOST,
-        doubtful=label_errors(dataset, found),
+        doubtful=label_errors(dataset, findings),
         drift=drift_lines(facts["drift"]),
-        query_set=query_set_lines(found.query_set, found.wording, members["calibration"], found.policy.k),
+        query_set=query_set_lines(findings.query_set, findings.wording, members["calibration"], findings.policy.k),
+        papers=paper_lines(findings.query_set, facts["isotropy"]),
         adapted=AdaptedSection.of(facts.get("adaptation")),
         gate=gate_rows(facts) if facts["gate"] else [],
         retentions=retentions(facts["gate"]) if facts["gate"] else [],
         parent=parent,
         changed=[row for row in compared if row.changed],
         unchanged=[row for row in compared if not row.changed],
-        by_group=lambda rows: [(name, list(each)) for name, each in groupby(rows, key=attrgetter("group"))],
+        by_group=lambda rows: [
+            (name, list(rows_of_group)) for name, rows_of_group in groupby(rows, key=attrgetter("group"))
+        ],
         same_queries=parent is not None and same_queries(parent, facts),
     )
     return html
@@ -122,63 +125,59 @@ class PageWarning:
     text: str
 
 
-def page_warnings(facts: Mapping[str, Any], found: Findings) -> list[PageWarning]:
-    """Collect what a reader has to know before any number, the gravest first.
+def page_warnings(facts: Mapping[str, Any], findings: Findings) -> list[PageWarning]:
+    """Collect the warnings, the most serious first.
 
     Args:
-        facts: The manifest less ids, times and files.
-        found: Findings of the study.
+        facts: The manifest without ids, times and files.
+        findings: Findings of the study.
     """
-    k, record, data = found.policy.k, facts["calibration"], facts["data"]
+    k, record, data = findings.policy.k, facts["calibration"], facts["data"]
     warnings = []
     if record.state == "provisional":
         warnings.append(PageWarning("Provisional", _sentence(record.because(k))))
-        # An update keeps the record of the queries that chose τ, and may measure others.
-        if facts.get("update") is None and (said := outlook(record, found.policy, [*found.metrics.values()][-1])):
-            warnings.append(PageWarning("What to expect", said))
-    if found.policy.kind == "none":
-        more = "Label more queries, or allow a larger loss with --max-loss."
-        warnings.append(PageWarning("No threshold", f"The service keeps every result. {found.policy.guarantee} {more}"))
+        if facts.get("update") is None:  # an update keeps this record, but may be measured on other queries
+            expectation = outlook(record, findings.policy, [*findings.metrics.values()][-1])
+            warnings += [PageWarning("What to expect", expectation)] if expectation else []
+    if findings.policy.kind == "none":
+        advice = f"{findings.policy.guarantee} Label more queries, or allow a larger loss with --max-loss."
+        warnings.append(PageWarning("No threshold", f"The service keeps every result. {advice}"))
     if (update := facts.get("update")) is not None:
         warnings.append(PageWarning("Updated", update_words(update)))
-    if worthless := record.worthless(k):
-        warnings.append(PageWarning("No better than chance", _sentence(worthless)))
+    if chance_warning := record.chance_warning(k):
+        warnings.append(PageWarning("No better than chance", _sentence(chance_warning)))
     if truncated := data["truncated_documents"]:
         encoder = facts["encoder"]
-        said = truncation_warning(truncated, data["documents"], encoder["max_length"], encoder["name"])
-        warnings.append(PageWarning("Long documents", said))  # ends with a command, which takes no full stop
+        warning = truncation_warning(truncated, data["documents"], encoder["max_length"], encoder["name"])
+        warnings.append(PageWarning("Long documents", warning))  # ends with a command, so without a full stop
     notes = left_out_notes(data["empty_documents"] or 0, data["own_documents"] or 0)
     warnings += [PageWarning("Left out", _sentence(note)) for note in notes]
     encoder = facts.get("query_encoder") or facts["encoder"]
     fit = encoder_fit_warnings(facts.get("encoder_fit"), encoder["name"], encoder["max_length"])
-    warnings += [PageWarning("Encoder", _sentence(said)) for said in fit]
-    if found.abstention is not None:
-        if not found.abstention.record.certified:
-            said = "The limits asked for could not be certified, so the release was not promoted."
-            warnings.append(PageWarning("Limits not reached", said))
-        if refused := refusal_warning(found.abstention.record):
+    warnings += [PageWarning("Encoder", _sentence(warning)) for warning in fit]
+    if findings.abstention is not None:
+        if not findings.abstention.record.certified:
+            uncertified = "The requested limits could not be certified, so the release was not promoted."
+            warnings.append(PageWarning("Limits not reached", uncertified))
+        if refused := refusal_warning(findings.abstention.record):
             warnings.append(PageWarning("Many refusals", _sentence(refused)))
-    return warnings + [PageWarning("Query set", _sentence(each)) for each in found.query_set.warnings]
+    return warnings + [PageWarning("Query set", _sentence(warning)) for warning in findings.query_set.warnings]
 
 
 def update_words(record: UpdateRecord) -> str:
-    """Say whose threshold an updated release has, and whether it still holds.
-
-    Args:
-        record: Of the update.
-    """
+    """Say which release an updated release's threshold comes from, and whether it still holds."""
     held = "still holds" if record.holds else "is not shown to hold"
     return (
-        f"The threshold was chosen on the documents of {record.calibrated}; any guarantee is about those. Documents "
-        f"since the parent release: {record.added:,} added, {record.changed:,} changed, {record.removed:,} removed. "
-        f"The threshold {held}: accuracy at τ changed by {-100 * record.loss.mean:+.2f} points. The loss is at most "
-        f"{100 * record.loss.upper:.2f} points ({100 * record.confidence:g} % confidence), and "
+        f"The threshold was chosen on the documents of {record.calibrated}, and any guarantee holds for those. "
+        f"Documents since the parent release: {record.added:,} added, {record.changed:,} changed, {record.removed:,} "
+        f"removed. The threshold {held}: accuracy at τ changed by {-100 * record.loss.mean:+.2f} points. The loss is "
+        f"at most {100 * record.loss.upper:.2f} points ({100 * record.confidence:g} % confidence); "
         f"{100 * record.margin:.3g} are allowed."
     )
 
 
 def _sentence(text: str) -> str:
-    """Begin a message with a capital and end it with a full stop."""
+    """Turn a message into a sentence with a capital and a full stop."""
     return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
 
 
@@ -187,9 +186,9 @@ class TableLine:
     """One line of a table.
 
     Attributes:
-        name: What it is.
-        about: What that means.
-        values: As they are written, each with its interval.
+        name: Name of the figure.
+        about: Its explanation.
+        values: Formatted values, each with its interval or an empty text.
     """
 
     name: str
@@ -198,18 +197,13 @@ class TableLine:
 
 
 def metric_lines(metrics: Mapping[str, MetricsRecord], k: int) -> list[TableLine]:
-    """Return a line for each metric that any part has, with its value in each part.
-
-    Args:
-        metrics: Of the parts.
-        k: K.
-    """
+    """Return a line for each metric that any part of the queries has, with its value in each part; `k` is K."""
     parts = list(metrics.values())
     lines = [
         TableLine(name.format(k=k), _ABOUT[key].format(k=k), [_estimate(getattr(part, key)) for part in parts])
         for key, name in METRICS.items()
     ]
-    rest: list[tuple[str, str, Sequence[float | None]]] = [
+    other_metrics: list[tuple[str, str, Sequence[float | None]]] = [
         ("results kept", "share of all results", [part.kept_fraction for part in parts]),
         ("answerable empty", "answerable queries that get no result", _abstention(parts, "answerable_empty")),
         (
@@ -219,26 +213,26 @@ def metric_lines(metrics: Mapping[str, MetricsRecord], k: int) -> list[TableLine
         ),
         (
             "AUROC",
-            "how well the best score separates the two kinds of query; 1 is perfect, 0.5 is guessing",
+            "how well the best score separates answerable from unanswerable queries; 1 is perfect, 0.5 is guessing",
             _abstention(parts, "auroc"),
         ),
         (
             "AURC",
-            "mean share of wrong answers, over every share of queries answered; lower is better",
+            "mean share of wrong answers over all shares of queries answered; lower is better",
             _abstention(parts, "aurc"),
         ),
     ]
     return lines + [
         TableLine(name, about, [(fixed(value), "") for value in values])
-        for name, about, values in rest
+        for name, about, values in other_metrics
         if any(value is not None for value in values)
     ]
 
 
 def _estimate(value: Interval) -> tuple[str, str]:
     by_document = value.by_document if isinstance(value, Estimate) else None
-    more = "" if by_document is None else f" by document {spread(by_document)}"
-    return fixed(value.mean), f"{spread(value)}{more}"
+    by_document_text = "" if by_document is None else f" by document {limits(by_document)}"
+    return fixed(value.mean), f"{limits(value)}{by_document_text}"
 
 
 def _abstention(parts: list[MetricsRecord], key: str) -> list[float | None]:
@@ -246,11 +240,7 @@ def _abstention(parts: list[MetricsRecord], key: str) -> list[float | None]:
 
 
 def drift_lines(record: DriftRecord) -> list[TableLine]:
-    """Return the smallest shift, down and up, that each alarm finds.
-
-    Args:
-        record: Of the alarms.
-    """
+    """Return the smallest downward and upward shift that each alarm detects."""
     return [
         TableLine(name, about, [_shift(record.signals[key].lower), _shift(record.signals[key].higher)])
         for key, (name, about) in _DRIFT.items()
@@ -262,12 +252,12 @@ def _shift(shift: Shift | None) -> tuple[str, str]:
 
 
 def query_set_lines(record: QuerySetRecord, wording: Wording, queries: int, k: int) -> list[TableLine]:
-    """Return a line for each figure of the query set.
+    """Return a line for each figure of the query set that shows how much its queries can show.
 
     Args:
-        record: Of the query set.
-        wording: What its words say.
-        queries: How many calibrate.
+        record: Record of the query set.
+        wording: Analysis of its texts.
+        queries: Number of calibration queries.
         k: K.
     """
     lines = [
@@ -275,12 +265,12 @@ def query_set_lines(record: QuerySetRecord, wording: Wording, queries: int, k: i
         ("repeated queries", "queries with the text of an earlier one", count(record.duplicate_queries)),
         (
             "copying queries",
-            f"at least {percent(COPIED, 0)} of their three-word sequences stand in a relevant document",
+            f"at least {percent(COPIED, 0)} of their three-word sequences occur in a relevant document",
             count(len(wording.copies)),
         ),
         (
             "repeated answers",
-            "queries with a relevant document that another one repeats nearly word for word",
+            "queries with a relevant document that another document repeats almost word for word",
             count(len(wording.repeated)),
         ),
         (
@@ -291,12 +281,12 @@ def query_set_lines(record: QuerySetRecord, wording: Wording, queries: int, k: i
         ("clusters", "groups of queries that share relevant documents", count(record.clusters)),
         (
             "correlation within a cluster",
-            "1: queries about the same documents succeed and fail together; 0: each stands for itself",
+            "1: queries about the same documents succeed or fail together; 0: they are independent",
             fixed(record.intra_cluster_correlation),
         ),
         (
             "effective sample size",
-            "the number of independent queries that would say as much",
+            "the number of independent queries with the same information",
             f"{record.effective_sample_size:,.1f}",
         ),
         (
@@ -304,15 +294,33 @@ def query_set_lines(record: QuerySetRecord, wording: Wording, queries: int, k: i
             "with an interval that allows for the clusters",
             _estimate(record.accuracy_by_cluster),
         ),
+    ]
+    return [
+        TableLine(name, about, [value if isinstance(value, tuple) else (value, "")]) for name, about, value in lines
+    ]
+
+
+def paper_lines(record: QuerySetRecord, isotropy: Mapping[str, float]) -> list[TableLine]:
+    """Return a line for each measure of the papers that describes the embeddings or the diversity of the query set.
+
+    Args:
+        record: Record of the query set.
+        isotropy: I_A and I_B of the documents, as in the manifest.
+    """
+    lines = [
+        ("isotropy I_A", "Mu et al.; 1: the vectors use all directions equally", fixed(isotropy["i_a"])),
+        ("isotropy I_B", "IsoScore, with the same meaning", fixed(isotropy["i_b"])),
         (
             "cosine distance",
             "mean over all pairs of relevant documents; higher is more diverse",
             fixed(record.cosine_distance),
         ),
-        ("topics", "the number of groups that divides the relevant documents best", count(record.topics)),
+        ("topics", "number of groups that divides the relevant documents best", count(record.topics)),
         ("silhouette", "how clearly these groups are separated, from −1 to 1", fixed(record.silhouette)),
-        ("topic entropy", "1: topics of equal size; 0: one topic holds nearly everything", fixed(record.topic_entropy)),
+        (
+            "topic entropy",
+            "1: topics of equal size; 0: one topic has almost all documents",
+            fixed(record.topic_entropy),
+        ),
     ]
-    return [
-        TableLine(name, about, [value if isinstance(value, tuple) else (value, "")]) for name, about, value in lines
-    ]
+    return [TableLine(name, about, [(value, "")]) for name, about, value in lines]

@@ -1,4 +1,4 @@
-"""Say what a calibration found: in sentences that anyone understands, and in a table for a terminal."""
+"""The result of a calibration in plain sentences, and as a table for the terminal."""
 
 from taugate.calibration.abstention.words import SCORES, evidence, headline
 from taugate.calibration.charts.numbers import METRICS, percent
@@ -12,19 +12,19 @@ from taugate.retrieval.release.records import AbstentionRecord
 
 
 def cost(policy: PolicyRecord, metrics: MetricsRecord, *, refusing: bool) -> str:
-    """Say what the threshold keeps, drops and loses, in two sentences.
+    """Say in two sentences what the threshold keeps, drops and loses.
 
     Args:
-        policy: In force.
-        metrics: Of the queries that had no say in it, where there are any.
-        refusing: Whether queries are refused as a whole before the threshold decides, which the metrics include.
+        policy: The policy in force.
+        metrics: Metrics of the held-out queries, or of the calibration queries if none are held out.
+        refusing: Whether queries are refused as a whole before the threshold applies; the metrics include this.
     """
     results = f"{policy.k} {'result' if policy.k == 1 else 'results'}"
     first = "the first result" if policy.k == 1 else f"the first {results}"
     without, left = percent(metrics.accuracy.mean), percent(metrics.accuracy_at_tau.mean)
-    who, it, keep, drop = "The threshold", "it", "keeps", "drops"
+    subject, it, keep, drop = "The threshold", "it", "keeps", "drops"
     if refusing:
-        who, it, keep, drop = (
+        subject, it, keep, drop = (
             "The refusals and the threshold" if policy.tau is not None else "The refusals",
             "them",
             "keep",
@@ -33,28 +33,24 @@ def cost(policy: PolicyRecord, metrics: MetricsRecord, *, refusing: bool) -> str
     elif policy.tau is None:
         return f"{without} of the questions find their answer in {first}. Nothing is dropped."
     return (
-        f"{who} {keep} {metrics.kept_fraction * policy.k:.1f} of {results} per question on average and {drop} "
+        f"{subject} {keep} {metrics.kept_fraction * policy.k:.1f} of {results} per question on average and {drop} "
         f"{percent(1 - metrics.kept_fraction)} of all results. Without {it}, {without} of the questions find their "
         f"answer in {first}; with {it}, {left} do."
     )
 
 
 def promise(policy: PolicyRecord) -> str:
-    """Say what is guaranteed, in one or two plain sentences; `statement` says it exactly.
-
-    Args:
-        policy: In force.
-    """
+    """State the guarantee in one or two plain sentences; `statement` has the exact form."""
     if policy.tau is None:
         return "No threshold could be shown to be safe with these labels."
     if policy.statement is None:
         return (
-            "This loss is measured, not guaranteed: other questions can lose more. To get a guarantee, calibrate with "
+            "This loss is measured, not guaranteed: other questions can lose more. For a guarantee, calibrate with "
             "--max-loss, such as --max-loss 0.02."
         )
-    limits = " and ".join(_limit(each, policy.k) for each in policy.certificates)
+    limits = " and ".join(_limit(certificate, policy.k) for certificate in policy.certificates)
     if policy.statement == "labels":
-        return f"Shown from few labels, with {100 * policy.confidence:.4g} % confidence: {limits}."
+        return f"Estimated from few labels, with {100 * policy.confidence:.4g} % confidence: {limits}."
     if policy.statement == "expected-loss":
         return f"Guaranteed on average over calibrations like this one: {limits}."
     return f"Guaranteed with {100 * policy.confidence:.4g} % confidence: {limits}."
@@ -70,25 +66,18 @@ def _limit(certificate: Certificate, k: int) -> str:
 
 
 def statement(rule: PolicyRecord | Alternative) -> str:
-    """Say exactly what a rule guarantees, for whom and by which test.
-
-    Args:
-        rule: The policy in force, or another rule beside it.
-    """
+    """State exactly what a rule guarantees, for which queries and by which test."""
     if rule.method == "bootstrap":
         return (
-            "Nothing is certified. The rule takes the highest threshold whose mean bootstrapped metric is not below "
-            "the 95 % interval of the metric without a threshold (thresholds paper §2.2). It sets no limit on the loss."
+            "This is the highest threshold at which the metric does not measurably fall: its bootstrapped mean stays "
+            "within the 95 % interval without a threshold (thresholds paper §2.2). It guarantees nothing; --max-loss "
+            "does."
         )
     return rule.guarantee or "Nothing is certified."
 
 
 def refusal_warning(record: AbstentionRecord) -> str | None:
-    """Warn where more answerable queries are refused than anybody has agreed to; None where few are.
-
-    Args:
-        record: The rule by which a query is refused as a whole.
-    """
+    """Warn if more answerable queries are refused than the default limit and no limit was requested; else None."""
     refused = record.empty_answerable
     if refused.asked is not None or refused.found <= MAX_EMPTY:
         return None
@@ -96,11 +85,7 @@ def refusal_warning(record: AbstentionRecord) -> str | None:
 
 
 def table(manifest: Manifest) -> str:
-    """Write every metric of every part of the queries with its 95 % interval, and the rule in force.
-
-    Args:
-        manifest: Of the release.
-    """
+    """Format every metric of every part of the queries with its 95 % interval, and the rule in force."""
     parts = list(manifest.metrics)
     lines = _standing(manifest)
     if manifest.no_answer is not None:
@@ -130,25 +115,25 @@ def table(manifest: Manifest) -> str:
 
 
 def _standing(manifest: Manifest) -> list[str]:
-    """Write what the figures of a release with too little evidence are worth, to be read before them."""
+    """Format the warnings about a release with too little evidence, which come before its figures."""
     record, k = manifest.calibration, manifest.policy.k
     if record is None:
         return []
-    said = outlook(record, manifest.policy, [*manifest.metrics.values()][-1])
-    lines = [] if said is None else [f"{PROVISIONAL} {said}"]
-    worthless = record.worthless(k)
-    return lines if worthless is None else [*lines, f"warning: {worthless}"]
+    expectation = outlook(record, manifest.policy, [*manifest.metrics.values()][-1])
+    lines = [] if expectation is None else [f"{PROVISIONAL} {expectation}"]
+    chance_warning = record.chance_warning(k)
+    return lines if chance_warning is None else [*lines, f"warning: {chance_warning}"]
 
 
 def _rule(manifest: Manifest) -> str:
     policy = manifest.policy
-    where = f", ψ = {policy.psi}" if policy.psi is not None else ""
-    cut = "no threshold" if policy.tau is None else f"{policy.kind}, τ = {policy.tau:.6f}{where}"
+    psi = f", ψ = {policy.psi}" if policy.psi is not None else ""
+    cut = "no threshold" if policy.tau is None else f"{policy.kind}, τ = {policy.tau:.6f}{psi}"
     return f"in force: {cut} ({policy.method}). {statement(policy)}"
 
 
 def _abstention(record: AbstentionRecord) -> list[str]:
-    """Write which queries are refused, and a warning where these are many."""
+    """Format which queries are refused, with a warning if these are many."""
     limits = "certified" if record.certified else "not certified"
     line = (
         f"refused: queries that score below {record.tau:.6f} ({limits}). A query is scored by {SCORES[record.score]}. "
@@ -159,37 +144,38 @@ def _abstention(record: AbstentionRecord) -> list[str]:
 
 
 def _level(level: Level) -> str:
-    """Write the threshold of another loss that was asked for beside the one in force."""
+    """Format the threshold for another requested loss than the one in force."""
     if level.tau is None:
         return f"for a loss of at most {level.max_loss:g}: no threshold can be certified with so few queries"
     return f"for a loss of at most {level.max_loss:g}: τ = {level.tau:.6f}, certified as well"
 
 
 def _alternative(other: Alternative) -> str:
-    what = "expected loss" if other.statement == "expected-loss" else "loss"
-    limit = "" if other.max_loss is None else f", {what} at most {other.max_loss:g}"
+    loss = "expected loss" if other.statement == "expected-loss" else "loss"
+    limit = "" if other.max_loss is None else f", {loss} at most {other.max_loss:g}"
     limit += "" if other.max_empty is None else f", empty at most {other.max_empty:g}"
     cut = "no threshold" if other.tau is None else f"{other.policy}, τ = {other.tau:.6f}"
     return f"instead: {cut} ({other.method}{limit}) would keep {other.kept_fraction:.4f} and lose {other.loss:.4f}"
 
 
 def _drift(record: DriftRecord) -> str:
-    """Write the shifts of similarity and COE that an alarm finds; the report has all of them."""
-    found = []
-    for what, name in (("similarity", "topk_similarity"), ("COE", "coe")):
+    """Format the shifts of similarity and COE that an alarm detects; the report has those of all signals."""
+    signals = []
+    for label, name in (("similarity", "topk_similarity"), ("COE", "coe")):
         shifts = ((record.signals[name].lower, "down"), (record.signals[name].higher, "up"))
         if ways := [f"{abs(shift.points):.3f} {way}" for shift, way in shifts if shift is not None]:
-            found.append(f"{what} {' or '.join(ways)}")
-    shifts_found = f"these shifts within {record.within:,} queries, nine times out of ten: {', '.join(found)}"
-    return f"drift: an alarm finds {shifts_found if found else f'no shift within {record.within:,} queries'}"
+            signals.append(f"{label} {' or '.join(ways)}")
+    if not signals:
+        return f"drift: an alarm detects no shift within {record.within:,} queries"
+    shifts_detected = ", ".join(signals)
+    return (
+        f"drift: nine times out of ten, an alarm detects these shifts within {record.within:,} queries: "
+        f"{shifts_detected}"
+    )
 
 
 def times(watch: Stopwatch) -> str:
-    """Write the seconds of each stage, and the total as a multiple of the encoder's.
-
-    Args:
-        watch: Stopwatch.
-    """
+    """Format the seconds of each stage, and the total as a multiple of the encoder's time."""
     stages = ", ".join(f"{name} {seconds:.1f}" for name, seconds in watch.seconds.items())
     encoder = watch.seconds.get("encode", 0.0)
     ratio = f", {watch.total / encoder:.2f} times the encoder's {encoder:.1f} s" if encoder > 1 else ""

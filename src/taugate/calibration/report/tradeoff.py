@@ -1,4 +1,4 @@
-"""Show what a threshold costs: what each rule keeps for what it loses, and the queries that lose their answer."""
+"""The cost of a threshold: results kept against answers lost by each rule, and the queries that lose their answer."""
 
 import unicodedata
 from dataclasses import dataclass
@@ -19,22 +19,22 @@ from taugate.retrieval.release.evidence import Alternative
 from taugate.retrieval.release.manifest import PolicyRecord
 
 _WIDEST = 0.10
-_LEVELS = 200  # steps drawn of a curve; there may be one for each query
+_LEVELS = 200  # maximum number of steps drawn per curve; there may be one for each query
 MAX_LOST = 20  # queries shown
 _LONGEST = 300  # characters shown of a text
 
 
 @dataclass(frozen=True)
 class RuleStanding:
-    """A rule, with what it keeps and loses.
+    """A rule with its results kept and its loss.
 
     Attributes:
-        number: Its label in the drawing.
-        name: Of the rule.
-        in_force: Whether it is.
-        record: As in the manifest.
-        kept: In 0…1.
-        loss: In 0…1.
+        number: Label in the chart.
+        name: Name of the rule.
+        in_force: Whether the rule is in force.
+        record: Its record in the manifest.
+        kept: Share of results kept, 0…1.
+        loss: Loss, 0…1.
     """
 
     number: int
@@ -45,16 +45,11 @@ class RuleStanding:
     loss: float
 
 
-def rule_standings(found: Findings, shown: ShownQueries) -> list[RuleStanding]:
-    """Measure the rule in force, then the others, all on the same queries.
-
-    Args:
-        found: Findings of the study.
-        shown: The queries.
-    """
+def rule_standings(findings: Findings, shown: ShownQueries) -> list[RuleStanding]:
+    """Measure the rule in force and the alternatives on the same queries."""
     rules: list[tuple[PolicyRecord | Alternative, PolicyKind]] = [
-        (found.policy, found.policy.kind),
-        *((each, each.policy) for each in found.alternatives),
+        (findings.policy, findings.policy.kind),
+        *((rule, rule.policy) for rule in findings.alternatives),
     ]
     return [
         RuleStanding(
@@ -62,7 +57,7 @@ def rule_standings(found: Findings, shown: ShownQueries) -> list[RuleStanding]:
             rule_name(record.method, record.statement),
             number == 1,
             record,
-            *_outcome(shown.queries, kind, record.tau, found.policy.metric),
+            *_outcome(shown.queries, kind, record.tau, findings.policy.metric),
         )
         for number, (record, kind) in enumerate(rules, start=1)
     ]
@@ -73,40 +68,34 @@ def _outcome(queries: ScoredQueries, kind: PolicyKind, tau: float | None, metric
     return float(kept.mean()), float(queries.judged.lost(metric, kept).mean())
 
 
-def tradeoff_figures(found: Findings, shown: ShownQueries, rules: list[RuleStanding]) -> list[Figure]:
-    """Draw the curves up to a loss of 10 %, and once more near the rules where they are crowded at its left end.
-
-    Args:
-        found: Findings of the study.
-        shown: The queries.
-        rules: Numbered.
-    """
+def tradeoff_figures(findings: Findings, shown: ShownQueries, rules: list[RuleStanding]) -> list[Figure]:
+    """Draw the curves up to a loss of 10 %, and enlarged near the rules if these are crowded at the left end."""
     far = max(_WIDEST, 1.1 * max(rule.loss for rule in rules))
-    near = max(0.01, 2 * max(rule.loss for rule in rules), 2 * (found.policy.max_loss or 0))
+    near = max(0.01, 2 * max(rule.loss for rule in rules), 2 * (findings.policy.max_loss or 0))
     widths = [("tradeoff", far, "")] + ([("tradeoff-near", near, ", near the rules")] if near <= far / 2 else [])
-    return [_figure(found, shown, rules, *width) for width in widths]
+    return [_figure(findings, shown, rules, *width) for width in widths]
 
 
 def _figure(
-    found: Findings, shown: ShownQueries, rules: list[RuleStanding], name: str, widest: float, where: str
+    findings: Findings, shown: ShownQueries, rules: list[RuleStanding], name: str, max_loss: float, suffix: str
 ) -> Figure:
-    metric = found.policy.metric
-    lost = "queries lost" if metric == "accuracy" else f"NDCG@{found.policy.k} lost"
+    metric = findings.policy.metric
+    lost = "queries lost" if metric == "accuracy" else f"NDCG@{findings.policy.k} lost"
     chart = Chart(
         name,
-        f"Share of results kept against {lost}{where}",
-        "One staircase for each policy, the lower the better, and one numbered dot for each rule.",
-        Axis(0, widest, f"loss ({lost})", "percent"),
+        f"Share of results kept against {lost}{suffix}",
+        "One staircase per policy, the lower the better, and one numbered dot per rule.",
+        Axis(0, max_loss, f"loss ({lost})", "percent"),
         Axis(0, 1.06, "results kept", "percent"),
     )
     keys = []
-    limit = found.policy.max_loss
-    if limit is not None and limit <= widest:
+    limit = findings.policy.max_loss
+    if limit is not None and limit <= max_loss:
         chart.upright(limit, "", "limit")
-    for kind in found.scored.kinds:
-        chart.steps(*least_kept(shown.queries, kind, metric, widest), f"s-{kind}")
+    for kind in findings.scored.kinds:
+        chart.steps(*min_kept(shown.queries, kind, metric, max_loss), f"s-{kind}")
         keys.append(LegendEntry("line", f"s-{kind}", kind))
-    if limit is not None and limit <= widest:
+    if limit is not None and limit <= max_loss:
         keys.append(LegendEntry("mark", "limit", f"largest loss allowed: {percent(limit)}"))
     chart.dots(
         [
@@ -125,44 +114,44 @@ def _figure(
     return Figure.from_chart(chart, keys)
 
 
-def least_kept(
-    queries: ScoredQueries, kind: PolicyKind, metric: Metric, widest: float
+def min_kept(
+    queries: ScoredQueries, kind: PolicyKind, metric: Metric, max_loss: float
 ) -> tuple[list[float], list[float]]:
-    """Return losses from 0 to `widest` with the smallest share of results that a threshold can keep for each.
+    """Return losses from 0 to `max_loss`, and the smallest share of results that a threshold keeps at each loss.
 
     Args:
-        queries: With their results.
-        kind: Of the policy.
-        metric: Whose loss it is.
-        widest: Loss, in 0…1.
+        queries: Queries with their results.
+        kind: Kind of policy.
+        metric: Metric of the loss.
+        max_loss: Largest loss, 0…1.
     """
     decisions = queries.decisions(kind)
     steps = loss_steps(queries.judged, decisions, metric)
     ascending = np.sort(decisions.ravel())
     kept = 1 - np.searchsorted(ascending, steps.candidates, side="left") / len(ascending)
-    kept = np.concatenate([kept, [0.0]])  # above the last candidate nothing more can be lost
+    kept = np.concatenate([kept, [0.0]])  # above the last candidate, nothing is left to lose
     losses: NDArray[np.float64] = steps.losses / steps.queries
-    reach = int(np.searchsorted(losses, widest * (1 + 1e-9), side="right"))
+    reach = int(np.searchsorted(losses, max_loss * (1 + 1e-9), side="right"))
     if reach > _LEVELS:  # the last step at or below each of evenly spaced losses
         levels = np.linspace(0, losses[reach - 1], _LEVELS)
         taken = np.unique(np.searchsorted(losses, levels * (1 + 1e-9), side="right") - 1)
     else:
         taken = np.arange(reach)
-    return [*losses[taken].tolist(), widest], [*kept[taken].tolist(), float(kept[taken[-1]])]
+    return [*losses[taken].tolist(), max_loss], [*kept[taken].tolist(), float(kept[taken[-1]])]
 
 
 @dataclass(frozen=True)
 class RetrievedDocument:
-    """A retrieved document.
+    """A retrieved document, with shortened texts.
 
     Attributes:
-        id: Shortened.
-        title: Shortened.
-        text: Shortened.
-        rank: From 1, in the uncut list.
+        id: Id of the document.
+        title: Title, or an empty text.
+        text: Text.
+        rank: Rank before the threshold, from 1.
         score: Similarity.
-        relevance: Probability, None without a model.
-        decision: What was compared with τ.
+        relevance: Probability, None without a relevance model.
+        decision: The score that is compared with τ.
     """
 
     id: str
@@ -176,14 +165,14 @@ class RetrievedDocument:
 
 @dataclass(frozen=True)
 class LostQuery:
-    """A query that the cut loses.
+    """A query that loses its answer to the threshold.
 
     Attributes:
-        id: Shortened.
-        text: Shortened.
-        part: Calibration or heldout.
+        id: Id of the query.
+        text: Text, shortened.
+        part: "calibration" or "heldout".
         lost: Its most similar relevant document.
-        top: The first result, where it is another.
+        top: The first result, if it is another document.
     """
 
     id: str
@@ -195,26 +184,21 @@ class LostQuery:
 
 @dataclass(frozen=True)
 class LostQueries:
-    """All queries that the cut loses.
+    """The queries that lose their answer to the threshold.
 
     Attributes:
-        total: How many.
-        first: Some of them, those with the most similar relevant document.
+        total: Number of all of them.
+        first: Those with the most similar relevant documents, MAX_LOST at most.
     """
 
     total: int
     first: list[LostQuery]
 
 
-def lost_queries(dataset: Dataset, found: Findings) -> LostQueries:
-    """Find the lost queries among all answerable ones, whichever part they are in.
-
-    Args:
-        dataset: Texts of queries and documents.
-        found: Findings of the study.
-    """
-    positions, ranks = lost_positions(found)
-    heldout = set(found.parts["heldout"].members.tolist()) if "heldout" in found.parts else set()
+def lost_queries(dataset: Dataset, findings: Findings) -> LostQueries:
+    """Find the lost queries among all answerable ones, calibration and held-out."""
+    positions, ranks = lost_positions(findings)
+    heldout = set(findings.parts["heldout"].members.tolist()) if "heldout" in findings.parts else set()
     first = []
     for row, rank in zip(positions[:MAX_LOST].tolist(), ranks[:MAX_LOST].tolist(), strict=True):
         query = dataset.answerable[row]
@@ -223,26 +207,23 @@ def lost_queries(dataset: Dataset, found: Findings) -> LostQueries:
                 query.id,
                 shortened(query.text),
                 "heldout" if row in heldout else "calibration",
-                retrieved_document(dataset, found, row, rank),
-                retrieved_document(dataset, found, row, 0) if rank else None,
+                retrieved_document(dataset, findings, row, rank),
+                retrieved_document(dataset, findings, row, 0) if rank else None,
             )
         )
     return LostQueries(len(positions), first)
 
 
-def lost_positions(found: Findings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return positions of the lost queries, and the rank, from 0, of each one's best relevant document.
+def lost_positions(findings: Findings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the positions of the lost queries, and the rank, from 0, of each query's best relevant document.
 
-    The query whose relevant document is most similar comes first. A query that is refused as a whole is not lost to the
+    Ordered by the similarity of that document, highest first. A query that is refused as a whole is not lost to the
     threshold.
-
-    Args:
-        found: Findings of the study.
     """
-    judged = found.scored.judged
-    kept = found.scored.kept(found.policy.kind, found.threshold)
+    judged = findings.scored.judged
+    kept = findings.scored.kept(findings.policy.kind, findings.threshold)
     lost = judged.lost("accuracy", kept) > 0
-    if found.scored.answering is not None:
+    if findings.scored.answering is not None:
         lost &= kept.any(axis=1)
     positions = np.flatnonzero(lost)
     ranks = (judged.grades[positions] >= 1).argmax(axis=1)
@@ -250,16 +231,16 @@ def lost_positions(found: Findings) -> tuple[NDArray[np.int64], NDArray[np.int64
     return positions[order], ranks[order]
 
 
-def retrieved_document(dataset: Dataset, found: Findings, row: int, rank: int) -> RetrievedDocument:
-    """Look up a result with its texts, shortened.
+def retrieved_document(dataset: Dataset, findings: Findings, row: int, rank: int) -> RetrievedDocument:
+    """Look up a result with its shortened texts.
 
     Args:
         dataset: Texts of the documents.
-        found: Findings of the study.
-        row: Of the query among the answerable ones.
-        rank: Of the result, from 0.
+        findings: Findings of the study.
+        row: Position of the query among the answerable ones.
+        rank: Rank of the result, from 0.
     """
-    scored = found.scored
+    scored = findings.scored
     document = dataset.documents[int(scored.judged.top.positions[row, rank])]
     return RetrievedDocument(
         id=document.id,
@@ -268,18 +249,13 @@ def retrieved_document(dataset: Dataset, found: Findings, row: int, rank: int) -
         rank=rank + 1,
         score=float(scored.judged.top.scores[row, rank]),
         relevance=None if scored.relevance is None else float(scored.relevance[row, rank]),
-        decision=float(scored.decisions(found.policy.kind)[row, rank]),
+        decision=float(scored.decisions(findings.policy.kind)[row, rank]),
     )
 
 
 def shortened(text: str, length: int = _LONGEST) -> str:
-    """Cut a text between words, on one line and without control characters.
-
-    Args:
-        text: Any.
-        length: Characters, at most.
-    """
-    clean = "".join(" " if unicodedata.category(each) == "Cc" else each for each in text[: 4 * length])
+    """Shorten a text at a word boundary to at most `length` characters, on one line, without control characters."""
+    clean = "".join(" " if unicodedata.category(letter) == "Cc" else letter for letter in text[: 4 * length])
     words = " ".join(clean.split())
     if len(words) <= length:
         return words

@@ -1,10 +1,10 @@
-"""Three tests of "the loss is at most δ", each a function of the total loss of n queries.
+"""Three tests of "the loss is at most δ" as functions of the total loss of n queries.
 
-Each is monotone in the loss, and the loss is monotone in τ: going up from the lowest candidate and stopping at the
-first that fails is fixed-sequence testing, which needs no correction for how many were tried (Bauer, "Multiple testing
+The tests are monotone in the loss, and the loss is monotone in τ. Testing candidates from the lowest and stopping at
+the first failure is fixed-sequence testing, which needs no correction for the number of tests (Bauer, "Multiple testing
 in clinical trials", 1991; Angelopoulos et al., "Learn then Test", 2022, fixed-sequence testing). So the largest τ that
-passes is where the staircase crosses one number. That the candidates come from the same queries costs nothing: every
-real τ is tested, and between two candidates the staircase is level (Bates et al., JACM 2021, Theorem 1).
+passes is the point at which the staircase crosses one number. Taking the candidates from the same queries costs
+nothing: every real τ is tested, and the staircase is level between two candidates (Bates et al., JACM 2021, Theorem 1).
 """
 
 import math
@@ -19,27 +19,26 @@ Losses = NDArray[np.float64]
 def expected(losses: Losses, n: int, delta: float, largest: int = 1) -> NDArray[np.bool_]:
     """Conformal risk control: test (Σ loss + 1) / (n + 1) ≤ δ for each total loss.
 
-    Then the loss of the next query, averaged over draws of the n and of it, is at most δ when all n + 1 are
-    exchangeable (Angelopoulos et al., "Conformal Risk Control", ICLR 2024, eq. 4 with B = 1, and Theorem 1).
+    The expected loss of the next query, over draws of all n + 1 queries, is then at most δ if they are exchangeable
+    (Angelopoulos et al., "Conformal Risk Control", ICLR 2024, eq. 4 with B = 1, and Theorem 1).
 
     Args:
         losses: Total losses of the n queries, float64, any shape.
         n: Number of queries.
         delta: δ, in 0…1.
-        largest: Queries on one document, at most, where whole documents are exchangeable and queries are not. The loss
+        largest: Largest number of queries on one document if documents are exchangeable and queries are not. The loss
             of a document is then Σ (loss − δ) over its queries, at most largest · (1 − δ), which is B of the same
-            theorem. B is of every document: where a later one has more queries than the largest here, its loss may be
-            more.
+            theorem. The loss of a later document with more queries than that may be larger.
 
     Returns:
         Bool in the shape of `losses`.
     """
-    passed: NDArray[np.bool_] = losses + largest * (1 - delta) <= delta * n + 1e-9  # 1e-9: δ·n is no whole number
+    passed: NDArray[np.bool_] = losses + largest * (1 - delta) <= delta * n + 1e-9  # 1e-9: δ·n is rounded
     return passed
 
 
 def exact_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64]:
-    """Exact p-value of "the loss is above δ" where a query's loss is 0 or 1: P(Binomial(n, δ) ≤ Σ loss).
+    """Return the exact p-value of "the loss is above δ" for losses of 0 or 1: P(Binomial(n, δ) ≤ Σ loss).
 
     Args:
         losses: Total losses of the n queries, float64, any shape.
@@ -54,7 +53,7 @@ def exact_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64]:
 
 
 def bounded_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64]:
-    """Hoeffding–Bentkus p-value of "the loss is above δ" for losses anywhere in 0…1.
+    """Return the Hoeffding–Bentkus p-value of "the loss is above δ" for losses in 0…1.
 
     min(exp(−n·h(min(r̂, δ), δ)), e·P(Binomial(n, δ) ≤ ⌈n·r̂⌉)), h(a, b) = a·ln(a/b) + (1 − a)·ln((1 − a)/(1 − b))
     (Bates et al., "Distribution-Free, Risk-Controlling Prediction Sets", JACM 2021, Theorem 4 and §3.1.2).
@@ -75,12 +74,12 @@ def bounded_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64
 
 
 def upper_limit(loss: float, n: int, confidence: float, *, binary: bool) -> float:
-    """Return the upper confidence limit of the mean loss: the largest δ that the data do not rule out, one-sided.
+    """Return the one-sided upper confidence limit of the mean loss: the largest δ that the data do not rule out.
 
     Args:
         loss: Total loss of the n queries.
         n: Number of queries.
-        confidence: Of the limit, in 0…1.
+        confidence: Confidence of the limit, in 0…1.
         binary: Whether each loss is 0 or 1, which makes the limit exact (Clopper and Pearson).
     """
     if binary:
@@ -99,19 +98,10 @@ def upper_limit(loss: float, n: int, confidence: float, *, binary: bool) -> floa
 
 
 def queries_for_expected(delta: float) -> int:
-    """Return the fewest queries with which conformal risk control can pass, with no loss at all: 1 / (n + 1) ≤ δ.
-
-    Args:
-        delta: δ, in 0…1.
-    """
+    """Return the smallest number of queries with which conformal risk control can pass: 1 / (n + 1) ≤ δ."""
     return max(1, math.ceil(1 / delta - 1 - 1e-9))
 
 
 def queries_for_confidence(delta: float, confidence: float) -> int:
-    """Return the fewest queries with which a loss of δ can be certified, without any loss: (1 − δ)ⁿ ≤ 1 − confidence.
-
-    Args:
-        delta: δ, in 0…1.
-        confidence: Of the statement, in 0…1.
-    """
+    """Return the smallest number of queries that can certify a loss of δ: (1 − δ)ⁿ ≤ 1 − confidence."""
     return max(1, math.ceil(math.log(1 - confidence) / math.log1p(-delta) - 1e-9))

@@ -1,4 +1,4 @@
-"""The largest τ whose loss is certified, with its certificate; or how many queries are missing."""
+"""Certifies the largest τ whose loss stays within every limit, or says how many queries are needed."""
 
 import math
 from collections.abc import Sequence
@@ -17,28 +17,28 @@ from taugate.retrieval.release.evidence import Certificate
 
 @dataclass(frozen=True)
 class LossLimit:
-    """A loss, and the largest value that it may have.
+    """A loss and its largest allowed value.
 
     Attributes:
-        name: Accuracy, ndcg or empty.
-        steps: The loss as a function of τ.
-        most: δ, the largest mean loss allowed.
-        found: Mean of the metric without the cut, what there is to lose, None for empty.
+        name: "accuracy", "ndcg" or "empty".
+        steps: Loss as a function of τ.
+        delta: δ, the largest mean loss allowed.
+        uncut: Mean of the metric without the cut, None for "empty".
     """
 
     name: str
     steps: LossSteps
-    most: float
-    found: float | None = None
+    delta: float
+    uncut: float | None = None
 
 
 @dataclass(frozen=True)
 class CertifiedThreshold:
-    """A certified threshold with what is known of it.
+    """A certified threshold with its evidence.
 
     Attributes:
-        tau: None where nothing can be certified.
-        certificates: One for each limit, in their order.
+        tau: None if nothing can be certified.
+        certificates: Certificates in the order of the limits.
     """
 
     tau: float | None
@@ -52,8 +52,8 @@ def certify(limits: Sequence[LossLimit], rule: ThresholdRule) -> CertifiedThresh
     holds with the rule's confidence as a whole.
 
     Args:
-        limits: Losses of the same queries.
-        rule: Kind of statement, and confidence.
+        limits: Limits on losses of the same queries.
+        rule: Rule with the kind of statement and the confidence.
     """
     candidates = np.unique(np.concatenate([limit.steps.candidates for limit in limits]))
     passed = np.ones(len(candidates), dtype=np.bool_)
@@ -64,42 +64,35 @@ def certify(limits: Sequence[LossLimit], rule: ThresholdRule) -> CertifiedThresh
     return CertifiedThreshold(tau, [certificate(limit, tau, rule) for limit in limits])
 
 
-def p_values(steps: LossSteps, most: float) -> NDArray[np.float64]:
-    """Return the p-value of "the share of queries lost is above `most`" for each step of the staircase.
+def p_values(steps: LossSteps, delta: float) -> NDArray[np.float64]:
+    """Return the p-value of "the share of queries lost is above δ" for each step of the staircase, (c + 1,) float64.
 
-    The first is that of a τ with no candidate below it, where nothing is lost; the others those of the smallest τ above
-    each candidate. Where queries share documents it is the inverse of an e-value (`e_values`), else the exact binomial
-    one, or Hoeffding–Bentkus for losses between 0 and 1.
-
-    Args:
-        steps: The loss as a function of τ.
-        most: δ, in 0…1.
-
-    Returns:
-        (c + 1,) float64.
+    The first p-value is that of a τ with no candidate below it, which loses nothing; the following ones are those of
+    the smallest τ above each candidate. If queries share documents, it is the inverse of an e-value (`e_values`).
+    Otherwise it is exact binomial for losses of 0 or 1, and Hoeffding–Bentkus for losses between them.
     """
     if steps.documents is not None:
-        found = log_e(steps.documents.wealth, worst_of_queries(most, steps.documents.sizes))
-        return np.exp(-np.maximum(0.0, found))
+        evidence = log_e(steps.documents.wealth, worst_of_queries(delta, steps.documents.sizes))
+        return np.exp(-np.maximum(0.0, evidence))
     p_value = bounds.exact_p_values if steps.binary else bounds.bounded_p_values
-    return p_value(steps.losses, steps.queries, most)
+    return p_value(steps.losses, steps.queries, delta)
 
 
 def upper_limit(steps: LossSteps, tau: float | None, confidence: float) -> float:
-    """Return the upper confidence limit of the share of queries lost at τ, one-sided.
+    """Return the one-sided upper confidence limit of the share of queries lost at τ.
 
     Args:
-        steps: The loss as a function of τ.
+        steps: Loss as a function of τ.
         tau: None without a cut.
-        confidence: Of the limit, in 0…1.
+        confidence: Confidence of the limit, in 0…1.
     """
     place = 0 if tau is None else int(steps.places(np.array([tau], dtype=np.float32))[0])
     if steps.documents is None:
         return bounds.upper_limit(float(steps.losses[place]), steps.queries, confidence, binary=steps.binary)
     wealth, sizes, enough = steps.documents.wealth[:, place], steps.documents.sizes, -math.log(1 - confidence)
 
-    def short(most: float) -> float:
-        return float(log_e(wealth, worst_of_queries(most, sizes))) - enough
+    def short(delta: float) -> float:
+        return float(log_e(wealth, worst_of_queries(delta, sizes))) - enough
 
     highest = 1 - 1e-9
     mean = float(steps.losses[place]) / steps.queries
@@ -109,28 +102,23 @@ def upper_limit(steps: LossSteps, tau: float | None, confidence: float) -> float
 
 
 def queries_needed(limit: LossLimit, rule: ThresholdRule) -> int:
-    """Return the fewest queries, about documents as these are, with which the limit can be certified at all.
-
-    Args:
-        limit: Loss and its largest value.
-        rule: Kind of statement, and confidence.
-    """
+    """Return the smallest number of queries, spread over documents like these, that could certify the limit."""
     documents, alpha = limit.steps.documents, 1 - rule.confidence
     if documents is None:
         if rule.statement == "expected-loss":
-            return bounds.queries_for_expected(limit.most)
-        return bounds.queries_for_confidence(limit.most, rule.confidence)
+            return bounds.queries_for_expected(limit.delta)
+        return bounds.queries_for_confidence(limit.delta, rule.confidence)
     if rule.statement == "expected-loss":
-        return math.ceil(int(documents.sizes.max()) * (1 / limit.most - 1) - 1e-9)
-    worst = worst_of_queries(limit.most, documents.sizes)
+        return math.ceil(int(documents.sizes.max()) * (1 / limit.delta - 1) - 1e-9)
+    worst = worst_of_queries(limit.delta, documents.sizes)
 
     def short(factor: float) -> float:
         return float(log_e(np.zeros(len(worst)), factor * worst)) + math.log(alpha)
 
-    most = 1.0
-    while short(most) < 0:
-        most *= 2
-    factor = float(optimize.brentq(short, 0.0, most, xtol=1e-6))
+    high = 1.0
+    while short(high) < 0:
+        high *= 2
+    factor = float(optimize.brentq(short, 0.0, high, xtol=1e-6))
     return math.ceil(factor * limit.steps.queries)
 
 
@@ -139,31 +127,25 @@ def _passes(limit: LossLimit, rule: ThresholdRule) -> NDArray[np.bool_]:
     steps = limit.steps
     if rule.statement == "expected-loss":
         largest = 1 if steps.documents is None else int(steps.documents.sizes.max())
-        return bounds.expected(steps.losses, steps.queries, limit.most, largest)
-    passed: NDArray[np.bool_] = p_values(steps, limit.most) <= (1 - rule.confidence) * (1 + 1e-9)
+        return bounds.expected(steps.losses, steps.queries, limit.delta, largest)
+    passed: NDArray[np.bool_] = p_values(steps, limit.delta) <= (1 - rule.confidence) * (1 + 1e-9)
     return passed
 
 
 def certificate(limit: LossLimit, tau: float | None, rule: ThresholdRule) -> Certificate:
-    """Write down what is known of a limit at τ.
-
-    Args:
-        limit: Loss and its largest value.
-        tau: None without a cut.
-        rule: Kind of statement, and confidence.
-    """
+    """Record the evidence about a limit at τ; `tau` is None without a cut."""
     steps = limit.steps
     n, largest = steps.queries, 1 if steps.documents is None else int(steps.documents.sizes.max())
     loss = 0.0 if tau is None else float(steps.at(np.array([tau], dtype=np.float32))[0])
     upper = upper_limit(steps, tau, rule.confidence)
     return Certificate(
         limit=limit.name,
-        most=limit.most,
+        most=limit.delta,
         queries=n,
         effective_queries=float(n) if steps.documents is None else n**2 / float(np.square(steps.documents.sizes).sum()),
         unit="query" if steps.documents is None else "document",
         units=n if steps.documents is None else len(steps.documents.sizes),
-        found=limit.found,
+        found=limit.uncut,
         loss=loss / n,
         bound=(loss + largest) / (n + largest) if rule.statement == "expected-loss" else upper,
         upper=upper,

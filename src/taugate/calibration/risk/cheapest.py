@@ -1,7 +1,8 @@
-"""What to do where nothing is certified: what these labels can show, and how few more would do.
+"""Suggests what could be certified with these labels and how many more are needed.
 
-Without any loss a limit passes as soon as enough queries certify it, and the lowest candidate for τ loses nothing
-(`calibration/risk/certify.py`). So each way to ask is a count of queries: how many certify, and how many it takes.
+The lowest candidate for τ loses nothing, and without a loss a limit passes as soon as enough queries certify it
+(`calibration/risk/certify.py`). So every variant of a request is decided by two counts: the queries that certify, and
+the queries needed.
 """
 
 import math
@@ -14,19 +15,19 @@ from taugate.calibration.risk.words import EMPTY
 from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
 from taugate.retrieval.release.evidence import Certificate
 
-_MOST = 0.5  # a cut that may lose half of the queries is no advice
-# Certified by all calibration queries; it keeps fewer results than `similarity` (docs/thresholds.md).
+_MAX_LOSS = 0.5  # a cut that may lose half of the queries is no advice
+# A policy that all calibration queries certify; it keeps fewer results than `similarity` (docs/thresholds.md).
 _NAMED: PolicyChoice = "relative"
 
 
 @dataclass(frozen=True)
 class RuleVariant:
-    """A variant of what was asked: another holdout, another policy, or both.
+    """A variant of the request with another holdout, another policy, or both.
 
     Attributes:
-        holdout: Share held out.
-        rule: The rule.
-        options: That ask for it, empty for what was asked.
+        holdout: Share of queries held out.
+        rule: Rule of the variant.
+        options: Command-line options of the variant, empty for the request itself.
     """
 
     holdout: float
@@ -35,70 +36,73 @@ class RuleVariant:
 
     @property
     def set_aside(self) -> tuple[float, ...]:
-        """Shares of the calibration queries that fit and choose, and certify nothing (threshold/policy_choice.py).
+        """Shares of the calibration queries that fit or choose and so cannot certify (threshold/policy_choice.py).
 
-        `auto` with high probability certifies two policies, of which one fits nothing: it is certified by all of them.
+        `auto` with high probability certifies two policies. One of them fits nothing, so all queries certify it.
         """
         if self.rule.policy == "probability":
             return SHARES[:1]
         return SHARES if self.rule.policy == "auto" and self.rule.statement == "expected-loss" else ()
 
     def certifying(self, labels: int) -> int:
-        """Return how many of `labels` answerable queries certify; 0 where `probability` has too few to fit on."""
+        """Return how many of `labels` answerable queries certify; 0 if `probability` has too few to fit on."""
         calibrating = labels - held_out(labels, self.holdout)
         if calibrating < MIN_CALIBRATING:  # no model, so that `auto` is `relative`
             return 0 if self.rule.policy == "probability" else calibrating
         return calibrating - sum(round(share * calibrating) for share in self.set_aside)
 
-    def labels(self, needed: int) -> int:
-        """Return the fewest answerable queries of which `needed` certify."""
-        found = needed
-        while (there := self.certifying(found)) < needed:
-            found += max(1, needed - there)
-        return found
+    def labels_needed(self, needed: int) -> int:
+        """Return the smallest number of answerable queries of which `needed` certify."""
+        labels = needed
+        while (certifying := self.certifying(labels)) < needed:
+            labels += max(1, needed - certifying)
+        return labels
 
 
 def remedy(labels: int, holdout: float, rule: ThresholdRule, certificates: Sequence[Certificate]) -> str:
-    """Advise what to ask for instead, or how many queries to label, where nothing could be certified.
+    """Advise which options to use, or how many queries to label, if nothing could be certified.
 
     Args:
-        labels: Answerable queries.
-        holdout: Share held out.
-        rule: That was asked for.
-        certificates: Of its limits, at least one of which failed.
+        labels: Number of answerable queries.
+        holdout: Share of queries held out.
+        rule: Requested rule.
+        certificates: Certificates of its limits, at least one of which failed.
     """
-    asked, *others = _variants(holdout, rule)
-    needed = max(each.queries_needed for each in certificates)
-    now = [variant.options for variant in others if variant.certifying(labels) >= needed][:2]
-    now += _on_average(rule, certificates, holdout, labels)
-    now += _larger(rule, certificates, [asked, *others], labels)
-    frugal = (others or [asked])[-1]
-    more = f"as asked it takes about {asked.labels(needed):,}"
-    if frugal is not asked and (fewest := frugal.labels(needed)) > labels:
-        more = f"with {fewest:,} in all {frugal.options} is enough; {more}"
-    if not now:
+    requested, *alternatives = _variants(holdout, rule)
+    needed = max(certificate.queries_needed for certificate in certificates)
+    options = [variant.options for variant in alternatives if variant.certifying(labels) >= needed][:2]
+    options += _on_average(rule, certificates, holdout, labels)
+    options += _larger(rule, certificates, [requested, *alternatives], labels)
+    frugal = (alternatives or [requested])[-1]
+    advice = f"the request as it is needs about {requested.labels_needed(needed):,}"
+    if frugal is not requested and (enough := frugal.labels_needed(needed)) > labels:
+        advice = f"with {enough:,} in all, {frugal.options} is enough; {advice}"
+    if not options:
         on = ", about other documents" if _by_document(certificates) else ""
-        return f"Label more{on}: {more}."
-    return f"With these {labels:,} labelled queries any of these can be certified: {'; '.join(now)}. {_sentence(more)}."
+        return f"Label more queries{on}: {advice}."
+    return (
+        f"With these {labels:,} labelled queries any of these can be certified: {'; '.join(options)}. "
+        f"{_sentence(advice)}."
+    )
 
 
 def _variants(holdout: float, rule: ThresholdRule) -> Iterator[RuleVariant]:
-    """Yield what was asked, then what gives up less before what gives up more: choice of policy, holdout, both."""
-    asked, named = RuleVariant(holdout, rule), replace(rule, policy=_NAMED)
-    yield asked
-    if asked.set_aside:
+    """Yield the request, then variants that give up more and more: choice of policy, holdout, both."""
+    requested, named = RuleVariant(holdout, rule), replace(rule, policy=_NAMED)
+    yield requested
+    if requested.set_aside:
         yield RuleVariant(holdout, named, f"--policy {_NAMED}")
     if holdout:
         yield RuleVariant(0.0, rule, "--holdout 0")
-    if holdout and asked.set_aside:
+    if holdout and requested.set_aside:
         yield RuleVariant(0.0, named, f"--holdout 0 --policy {_NAMED}")
 
 
 def _on_average(rule: ThresholdRule, certificates: Sequence[Certificate], holdout: float, labels: int) -> Iterator[str]:
-    """Yield the first variant whose loss is certified on average, unless that was asked for or documents count."""
+    """Yield the first variant whose expected loss can be certified, unless requested or judged by document."""
     if rule.method != "risk-control" or rule.statement == "expected-loss" or _by_document(certificates):
         return
-    needed = max(bounds.queries_for_expected(each.most) for each in certificates)
+    needed = max(bounds.queries_for_expected(certificate.most) for certificate in certificates)
     for variant in _variants(holdout, replace(rule, guarantee="expected-loss")):
         if variant.certifying(labels) >= needed:
             yield f"--guarantee expected-loss {variant.options}".rstrip() + " (on average)"
@@ -108,21 +112,21 @@ def _on_average(rule: ThresholdRule, certificates: Sequence[Certificate], holdou
 def _larger(
     rule: ThresholdRule, certificates: Sequence[Certificate], variants: Sequence[RuleVariant], labels: int
 ) -> Iterator[str]:
-    """Yield the smallest larger limits that are of any use: as asked, and where all labelled queries certify."""
-    failed = [each for each in certificates if each.queries_needed > each.queries]
-    if all(each.bound < _MOST for each in failed):
-        yield " ".join(f"{_option(each)} {_up(each.bound)}" for each in failed)
+    """Yield the smallest larger limits that can be certified: as requested, and if all labelled queries certify."""
+    failed = [certificate for certificate in certificates if certificate.queries_needed > certificate.queries]
+    if all(certificate.bound < _MAX_LOSS for certificate in failed):
+        yield " ".join(f"{_option(certificate)} {_up(certificate.bound)}" for certificate in failed)
     frugal = variants[-1]
     if rule.statement == "expected-loss" or _by_document(certificates) or not frugal.options:
         return
-    least = 1 - (1 - rule.confidence) ** (1 / frugal.certifying(labels))
-    short = [each for each in failed if each.most < least]
-    if short and least < _MOST:
-        yield " ".join([*(f"{_option(each)} {_up(least)}" for each in short), frugal.options])
+    smallest = 1 - (1 - rule.confidence) ** (1 / frugal.certifying(labels))
+    short = [certificate for certificate in failed if certificate.most < smallest]
+    if short and smallest < _MAX_LOSS:
+        yield " ".join([*(f"{_option(certificate)} {_up(smallest)}" for certificate in short), frugal.options])
 
 
 def _by_document(certificates: Sequence[Certificate]) -> bool:
-    return any(each.unit == "document" for each in certificates)
+    return any(certificate.unit == "document" for certificate in certificates)
 
 
 def _option(certificate: Certificate) -> str:
@@ -130,7 +134,7 @@ def _option(certificate: Certificate) -> str:
 
 
 def _up(share: float) -> str:
-    """Write a share with three digits, rounded up: what is below the limit is not certified."""
+    """Write a share with three digits, rounded up, because a smaller share would not be certified."""
     digits = 2 - math.floor(math.log10(share))
     return f"{math.ceil(share * 10**digits) / 10**digits:g}"
 

@@ -1,7 +1,7 @@
-"""Loss as a function of τ: a staircase that rises where τ passes the decision score of a relevant result.
+"""Loss as a function of τ: a staircase that rises at the decision score of each relevant result.
 
-Per query the loss is paired: the metric without the cut less the metric with it, in 0…1, and it never falls as τ rises.
-Its steps are the only candidates worth a look: between two of them τ drops more results and loses nothing.
+The loss of a query is paired: the metric without the cut less the metric with it, in 0…1, and it never falls as τ
+rises. Only its steps are candidates: between two of them τ drops more results and loses nothing.
 """
 
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from taugate.retrieval.vectors.similarity import Float32
 
 @dataclass(frozen=True)
 class DocumentSteps:
-    """The same staircase as evidence by document.
+    """The staircase as evidence by document.
 
     Attributes:
-        sizes: (d,) queries of each document.
+        sizes: (d,) number of queries on each document.
         wealth: (stakes, c + 1) float64, the logarithm of Π (1 − θ·x) over documents, x the mean loss of a document's
-            queries, when τ has so many candidates strictly below it.
+            queries, by the number of candidates strictly below τ.
     """
 
     sizes: NDArray[np.int64]
@@ -38,9 +38,9 @@ class LossSteps:
     Attributes:
         queries: n, with and without a step.
         candidates: (c,) float32 observed decision scores, ascending.
-        losses: (c + 1,) float64, total loss of the n queries when τ has so many candidates strictly below it.
-        binary: Whether the loss of one query is 0 or 1 and nothing between.
-        documents: None where each query is a draw of its own.
+        losses: (c + 1,) float64, total loss of the n queries by the number of candidates strictly below τ.
+        binary: Whether the loss of a query is always 0 or 1.
+        documents: None if each query is its own unit.
     """
 
     queries: int
@@ -56,7 +56,7 @@ class LossSteps:
         Args:
             queries: q answerable queries with their results.
             decisions: (q, K) float32 decision scores.
-            units: What counts as one draw among them, None for each query by itself.
+            units: Sampling units of the queries, None if each query is its own unit.
         """
         hits = np.flatnonzero(queries.relevant.any(axis=1))
         best = np.where(queries.relevant, decisions, -np.inf).max(axis=1)[hits]
@@ -66,12 +66,12 @@ class LossSteps:
     def of_ndcg(cls, queries: JudgedQueries, decisions: Float32, units: SamplingUnits | None = None) -> Self:
         """Count as lost the part of a query's NDCG@K that dropped documents had gained, by the ranks of the uncut list.
 
-        Where a document's first chunk is dropped and a later one is not, what is lost is the difference of their ranks.
+        If a document's first chunk is dropped and a later one is not, only the difference of their gains is lost.
 
         Args:
             queries: q answerable queries with their results.
             decisions: (q, K) float32 decision scores.
-            units: What counts as one draw among them, None for each query by itself.
+            units: Sampling units of the queries, None if each query is its own unit.
         """
         gains = queries.grades * discounts(queries.grades.shape[1]) / queries.ideal[:, None]
         owners, ranks = np.nonzero(queries.relevant)
@@ -84,11 +84,11 @@ class LossSteps:
 
     @classmethod
     def of_empty(cls, decisions: Float32, units: SamplingUnits | None = None) -> Self:
-        """Count as lost a query that is answered with nothing.
+        """Count as lost a query that gets no result.
 
         Args:
             decisions: (q, K) float32 decision scores.
-            units: What counts as one draw among the q queries, None for each by itself.
+            units: Sampling units of the q queries, None if each query is its own unit.
         """
         every = np.arange(len(decisions))
         return cls._stairs(len(decisions), every, decisions.max(axis=1), np.ones(len(decisions)), units, binary=True)
@@ -104,21 +104,17 @@ class LossSteps:
         *,
         binary: bool,
     ) -> Self:
-        """Add up the steps of single queries, (s,) each: whose they are, `at` which threshold, and their height."""
-        candidates, which = np.unique(at, return_inverse=True)
-        heights = np.bincount(which, weights=height, minlength=len(candidates))
+        """Add up the steps of single queries by (s,) owners, thresholds and heights."""
+        candidates, candidate = np.unique(at, return_inverse=True)
+        heights = np.bincount(candidate, weights=height, minlength=len(candidates))
         losses = np.concatenate([[0.0], np.cumsum(heights)])
         documents = None
         if units is not None and units.unit == "document":
-            documents = _by_document(owners, which, height, len(candidates), units)
+            documents = _by_document(owners, candidate, height, len(candidates), units)
         return cls(queries, candidates, losses, binary, documents)
 
     def places(self, thresholds: Float32) -> NDArray[np.int64]:
-        """Return how many candidates are strictly below each threshold, its place in `losses`.
-
-        Args:
-            thresholds: (t,) float32.
-        """
+        """Return the number of candidates strictly below each of (t,) thresholds, the index into `losses`."""
         return np.searchsorted(self.candidates, thresholds, side="left")
 
     def at(self, thresholds: Float32) -> NDArray[np.float64]:
@@ -129,13 +125,13 @@ class LossSteps:
 def loss_steps(
     queries: JudgedQueries, decisions: Float32, metric: Metric, units: SamplingUnits | None = None
 ) -> LossSteps:
-    """Build the staircase of the metric that is to be kept.
+    """Build the staircase of a metric.
 
     Args:
         queries: q answerable queries with their results.
         decisions: (q, K) float32 decision scores.
         metric: Accuracy or ndcg.
-        units: What counts as one draw among them, None for each query by itself.
+        units: Sampling units of the queries, None if each query is its own unit.
     """
     return (LossSteps.of_accuracy if metric == "accuracy" else LossSteps.of_ndcg)(queries, decisions, units)
 
@@ -143,17 +139,17 @@ def loss_steps(
 def _heights_by_document(
     owners: NDArray[np.int64], documents: NDArray[np.int32], at: Float32, gains: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return how much NDCG falls where τ passes each relevant chunk, (s,); 0 where another chunk still gains as much.
+    """Return how much NDCG falls as τ passes each relevant chunk, (s,); 0 if another chunk still gains as much.
 
     Args:
         owners: (s,) rows, ascending.
-        documents: (s,).
+        documents: (s,) documents of the chunks.
         at: (s,) decision scores.
-        gains: (s,) of the chunk alone; all in the order of ranks within a row.
+        gains: (s,) gains of the single chunks, in the order of ranks within a row.
     """
     heights = gains.copy()
-    gaining = None  # the chunk that its document gains by until τ passes it
-    for place in np.lexsort((documents, owners)).tolist():  # document by document, each by rank
+    gaining = None  # the chunk that counts for its document until τ passes it
+    for place in np.lexsort((documents, owners)).tolist():  # by document, then by rank
         if gaining is None or (owners[gaining], documents[gaining]) != (owners[place], documents[place]):
             gaining = place
         elif at[place] > at[gaining]:
@@ -166,23 +162,23 @@ def _heights_by_document(
 
 def _by_document(
     owners: NDArray[np.int64],
-    which: NDArray[np.int64],
+    candidate: NDArray[np.int64],
     height: NDArray[np.float64],
     candidates: int,
     units: SamplingUnits,
 ) -> DocumentSteps:
     """Turn steps of queries into wealth by document: each step raises the mean loss of one document."""
-    document = np.unique(units.labels, return_inverse=True)[1]
+    document = np.unique(units.clusters, return_inverse=True)[1]
     sizes = np.bincount(document)
-    order = np.lexsort((which, document[owners]))  # document by document, each from its lowest step to its highest
-    whose, heights = document[owners[order]], height[order]
+    order = np.lexsort((candidate, document[owners]))  # by document, then from its lowest step to its highest
+    step_document, heights = document[owners[order]], height[order]
     total = np.cumsum(heights)
-    first = np.searchsorted(whose, whose, side="left")
+    first = np.searchsorted(step_document, step_document, side="left")
     before = np.concatenate([[0.0], total])[first]
-    after = np.minimum((total - before) / sizes[whose], 1.0)
-    down = np.maximum((total - before - heights) / sizes[whose], 0.0)
+    after = np.minimum((total - before) / sizes[step_document], 1.0)
+    down = np.maximum((total - before - heights) / sizes[step_document], 0.0)
     change = log_wealth(after) - log_wealth(down)
     steps = np.zeros((len(change), candidates + 1))
-    for stake, each in enumerate(change):
-        steps[stake, 1:] = np.bincount(which[order], weights=each, minlength=candidates)
+    for stake, changes in enumerate(change):
+        steps[stake, 1:] = np.bincount(candidate[order], weights=changes, minlength=candidates)
     return DocumentSteps(sizes.astype(np.int64), np.cumsum(steps, axis=1))

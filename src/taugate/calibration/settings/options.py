@@ -1,4 +1,4 @@
-"""Base of the calibration's settings: a frozen record whose fields are checked, and refused by the option's name."""
+"""Base of the calibration's settings: frozen records with validated fields, whose errors name the option."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass as plain_dataclass
@@ -13,7 +13,7 @@ from taugate.errors import InputError
 
 @plain_dataclass(frozen=True)
 class Advice:
-    """Says how to correct an option whose value is refused; it goes into the field's annotation.
+    """How to correct an invalid value; part of the field's annotation.
 
     Attributes:
         text: What to give instead.
@@ -26,7 +26,7 @@ class Advice:
 
 def _file_name(split: str) -> str:
     if not split or "/" in split or split in {".", ".."}:
-        raise ValueError("no name of a file")
+        raise ValueError("not a file name")
     return split
 
 
@@ -37,16 +37,16 @@ SplitName = Annotated[
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Options:
-    """A group of settings, which `dataclasses.replace` derives another one from.
+    """A group of settings; `dataclasses.replace` makes a changed copy.
 
-    Each field is declared with `Field(default=…, description=…)`, which is also its help on the command line, with
-    bounds, and with an `Advice` for values outside of them. Constructors raise InputError for such a value.
+    Each field is declared with `Field(default=…, description=…)`, bounds, and an `Advice` for values out of bounds. The
+    description is also the help text on the command line. The constructor raises InputError for an invalid value.
     """
 
     @model_validator(mode="wrap")
     @classmethod
     def _raise_input_error(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:  # noqa: ANN401
-        """Say what is wrong with the first value that is refused, in the words of its advice."""
+        """Replace a validation error by an InputError with the advice for the first invalid value."""
         try:
             return validate(values)
         except ValidationError as error:
@@ -54,25 +54,23 @@ class Options:
 
     @classmethod
     def fields(cls) -> Mapping[str, FieldInfo]:
-        """The declaration of each field, by name."""
+        """Return the declaration of each field, by name."""
         declared: Mapping[str, FieldInfo] = cls.__pydantic_fields__  # type: ignore[attr-defined]  # set by the decorator
         return declared
 
 
 def option_of(name: str) -> str:
-    """The option on the command line that is named after a field, such as --sample-size.
-
-    Args:
-        name: The field, such as sample_size.
-    """
+    """Return the command-line option of a field, such as --sample-size for sample_size."""
     return f"--{name.replace('_', '-')}"
 
 
 def _message(fields: Mapping[str, FieldInfo], error: ValidationError) -> str:
     detail = error.errors()[0]
-    place = detail["loc"][0]  # a name, or the position of an argument that was given without one
+    place = detail["loc"][0]  # a name, or the index of a positional argument
     name = [*fields][place] if isinstance(place, int) else place
-    advice = next((each for each in fields[name].metadata if isinstance(each, Advice)), Advice(detail["msg"]))
+    advice = next(
+        (metadata for metadata in fields[name].metadata if isinstance(metadata, Advice)), Advice(detail["msg"])
+    )
     value = detail["input"]
     if isinstance(value, tuple):
         value = ",".join(map(str, value))

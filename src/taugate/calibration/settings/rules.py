@@ -1,4 +1,4 @@
-"""The two rules that a user sets limits for: how the threshold is chosen, and when a query is refused as a whole."""
+"""Settings of the two rules: how the threshold is chosen, and when a query is refused as a whole."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,74 +17,71 @@ from taugate.retrieval.release.evidence import Method, Statement
 PolicyChoice = Literal["similarity", "relative", "probability", "auto"]
 
 CONFIDENCE = 0.95  # the papers' intervals are 95 % ones (thresholds paper §2.1), and so is what is certified by default
-MAX_LOSS = 0.01  # one query in a hundred: what an intended cut may cost where nobody says otherwise
-# γ where no --max-empty is given: the share of answerable queries refused at which scores are compared, and what is
-# refused at most where the limit on answers cannot be certified. One question in ten sent away is what a search that
-# people rely on can cost at most; docs/benchmarks/abstention.md draws the other error for values from .01 to .5.
+MAX_LOSS = 0.01  # default loss of an intended cut: one query in a hundred
+# γ without --max-empty: the share of answerable queries refused at which scores are compared, and the largest share
+# that is refused if the limit on answers cannot be certified. Refusing one question in ten is the most that a search
+# people rely on can afford; docs/benchmarks/abstention.md shows the other error for values from .01 to .5.
 MAX_EMPTY = 0.10
-_LEAST = 1e-6  # to certify less takes more than a million queries
+_MIN_SHARE = 1e-6  # certifying less takes more than a million queries
 _METADATA = "metadata."
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
-_ADVICE = f"give a share of the queries above 0 and below 1, not less than {_LEAST:g}"
+_ADVICE = f"give a share of the queries above 0 and below 1, not less than {_MIN_SHARE:g}"
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Confidence = Annotated[
     float,
     Field(ge=0.5, lt=1, allow_inf_nan=False),
-    Advice("give a probability from 0.5 and below 1; nothing is certain"),
+    Advice("give a probability of 0.5 or more and below 1"),
 ]
 
 
 @dataclass(frozen=True)
 class ThresholdRule(Options):
-    """How the threshold is chosen. Each field says what it is; constructors raise InputError for values out of bounds.
+    """How the threshold is chosen. The constructor raises InputError for values out of bounds.
 
-    further_losses are certified beside max_loss (δ), all of them together with the one confidence (1 − α).
+    The confidence (1 − α) covers max_loss (δ) and all further_losses together.
     """
 
     method: Method = Field(description="how the threshold is chosen")
-    policy: PolicyChoice = Field(description="what is compared with the threshold")
+    policy: PolicyChoice = Field(description="the score that is compared with the threshold")
     metric: Metric = Field(default="accuracy", description="metric whose loss is limited")
-    guarantee: Statement = Field(default="high-probability", description="kind of guarantee that risk-control gives")
+    guarantee: Statement = Field(default="high-probability", description="kind of guarantee with risk-control")
     max_loss: Annotated[Share, Advice(_ADVICE)] = Field(
         default=MAX_LOSS,
-        description="largest share of the queries that may lose their answer; with several, the first is in force and "
-        "all are certified together",
+        description="certify that at most this share of the queries lose their answer to the threshold; of several, "
+        "the first sets the threshold and all are certified together",
     )
-    confidence: Confidence = Field(default=CONFIDENCE, description="probability that the certified statement holds")
+    confidence: Confidence = Field(default=CONFIDENCE, description="confidence of the certificate")
     max_empty: Annotated[Share | None, Advice(_ADVICE)] = Field(
-        default=None, description="share of answerable queries that may be left without a result"
+        default=None, description="largest share of answerable queries that may be left without a result"
     )
     further_losses: Annotated[tuple[Share, ...], Advice(_ADVICE, "--max-loss")] = Field(
-        default=(), description="other largest losses, certified beside the one in force"
+        default=(), description="other largest losses, certified beside the first"
     )
-    strata: str | None = Field(default=None, description="certify each value of a metadata field on its own")
+    strata: str | None = Field(default=None, description="certify a threshold for each value of a metadata field")
     tau: Annotated[
         Annotated[float, Field(allow_inf_nan=False)] | None,
         Advice("give the threshold as a number, such as 0.42"),
     ] = Field(
         default=None,
-        description="keep this threshold instead of choosing one; needs --policy, and takes the model of relevance "
-        "from the current release",
+        description="use this threshold instead of choosing one; needs --policy, and takes the relevance model from "
+        "the current release",
     )
 
     @property
     def divides_by_document(self) -> bool:
-        """Whether whole documents are held out where they are the unit of evidence; the papers hold out queries."""
+        """Whether whole documents are held out if they are the unit of evidence; the papers hold out queries."""
         return self.method != "bootstrap"
 
     def kept_from(self, chosen_by: Method) -> "InheritedRule":
-        """Return the same rule for a threshold that an earlier release has.
-
-        Args:
-            chosen_by: The method of that release.
-        """
+        """Return the same rule for the threshold of an earlier release, which the method `chosen_by` chose."""
         return InheritedRule(**{name: getattr(self, name) for name in ThresholdRule.fields()}, chosen_by=chosen_by)
 
     def split_by_loss(self) -> Iterator[Self]:
-        """Yield one rule for each largest loss, the one in force first; together they err as rarely as one would.
+        """Yield one rule for each largest loss, the first one in force.
 
-        The error is divided among them (Bonferroni). An expected loss is no statement that errs, so nothing is divided.
+        The error probability is divided among them (Bonferroni), except for guarantees on the expected loss, which have
+        none.
         """
         losses = (self.max_loss, *self.further_losses)
         shared = self.confidence
@@ -95,9 +92,9 @@ class ThresholdRule(Options):
 
     @property
     def statement(self) -> Statement | None:
-        """The kind of guarantee that the method gives: one of risk control's two, the only one of non-inferiority."""
-        given: dict[Method, Statement] = {"non-inferiority": "high-probability", "risk-control": self.guarantee}
-        return given.get(self.method)
+        """The kind of guarantee that the method gives, None for no guarantee."""
+        statements: dict[Method, Statement] = {"non-inferiority": "high-probability", "risk-control": self.guarantee}
+        return statements.get(self.method)
 
     @classmethod
     def from_options(  # noqa: PLR0913 (one for each option of the command line)
@@ -113,14 +110,14 @@ class ThresholdRule(Options):
         strata: str | None = None,
         tau: float | None = None,
     ) -> Self:
-        """Complete what the command line leaves open (docs/thresholds.md).
+        """Build the rule from command-line options (docs/thresholds.md).
 
-        Each parameter is the option of that name, None where it is not given: max_loss every loss, the one in force
-        first; strata with its prefix, as in metadata.FIELD. Without any of them the rule is the papers'; a limit, a
-        guarantee or another policy asks for a certified cut; tau is kept as it is given.
+        Each parameter is the option of that name, None if it is not given. max_loss has all losses, the first in force;
+        strata has the prefix `metadata.`. Without options the rule is that of the papers. A limit, a guarantee or
+        another policy than similarity requests a certified cut; tau is used as it is.
 
         Raises:
-            InputError: For a value that cannot be used, and for two that contradict each other.
+            InputError: For an invalid value, or options that contradict each other.
         """
         certified = {
             "--max-loss": max_loss,
@@ -130,27 +127,27 @@ class ThresholdRule(Options):
             "--strata": strata,
             f"--policy {policy}": None if policy in {None, "similarity"} else policy,
         }
-        given = [name for name, value in certified.items() if value is not None]
+        requested = [name for name, value in certified.items() if value is not None]
         if tau is not None or method == "fixed":
-            limits = [name for name in given if not name.startswith("--policy")]
+            limits = [name for name in requested if not name.startswith("--policy")]
             return cls._fixed(method, policy, metric, tau, limits)
         if method is None:
-            method = "risk-control" if given else "bootstrap"
-        elif method == "bootstrap" and given:
+            method = "risk-control" if requested else "bootstrap"
+        elif method == "bootstrap" and requested:
             raise InputError(
-                f"{given[0]}: the method bootstrap follows the papers and certifies nothing; leave one of the two out"
+                f"{requested[0]}: --method bootstrap follows the papers and certifies nothing; leave out one of the two"
             )
         if guarantee is not None and method == "non-inferiority":
-            raise InputError("--guarantee: only the method risk-control takes it; leave it out with non-inferiority")
+            raise InputError("--guarantee: only for --method risk-control; leave it out with non-inferiority")
         if strata is not None and not (strata.startswith(_METADATA) and strata != _METADATA):
             named = strata.removeprefix(_METADATA) or "FIELD"
-            raise InputError(f"--strata {strata}: give a field of the documents' metadata, as {_METADATA}{named}")
+            raise InputError(f"--strata {strata}: give a field of the documents' metadata as {_METADATA}{named}")
         losses = [MAX_LOSS] if max_loss is None else [*max_loss]
         for name, value in (*(("--max-loss", loss) for loss in losses), ("--max-empty", max_empty)):
-            if value is not None and not value >= _LEAST:
+            if value is not None and not value >= _MIN_SHARE:
                 raise InputError(f"{name} {value}: {_ADVICE}")
         if len({*losses}) < len(losses):
-            raise InputError(f"--max-loss {','.join(f'{loss:g}' for loss in losses)}: names one loss twice")
+            raise InputError(f"--max-loss {','.join(f'{loss:g}' for loss in losses)}: the same loss is given twice")
         return cls(
             method=method,
             policy=policy or ("similarity" if method == "bootstrap" else "auto"),
@@ -172,34 +169,31 @@ class ThresholdRule(Options):
         tau: float | None,
         limits: Sequence[str],
     ) -> Self:
-        """Return the rule that keeps a given threshold.
-
-        Args:
-            limits: Names of the options given that ask for a guarantee.
+        """Return the rule for a given threshold; `limits` names the given options that request a guarantee.
 
         Raises:
-            InputError: For options that contradict each other, and where one is missing.
+            InputError: For options that contradict each other, or a missing one.
         """
         if tau is None or policy is None or policy == "auto":
-            given = "--method fixed" if tau is None else f"--tau {tau:g}"
+            option = "--method fixed" if tau is None else f"--tau {tau:g}"
             raise InputError(
-                f"{given}: needs both --tau and --policy similarity, relative or probability, which says what is "
+                f"{option}: give both --tau and --policy similarity, relative or probability, the score that is "
                 "compared with it"
             )
         if method not in {None, "fixed"}:
-            raise InputError(f"--tau {tau:g}: --method {method} chooses a threshold; leave one of the two out")
+            raise InputError(f"--tau {tau:g}: --method {method} chooses a threshold; leave out one of the two")
         if limits:
-            raise InputError(f"--tau {tau:g}: nothing is certified of a threshold that is given; leave {limits[0]} out")
+            raise InputError(f"--tau {tau:g}: a given threshold cannot be certified; leave out {limits[0]}")
         if abs(tau) > _MAX_FLOAT32:
-            raise InputError(f"--tau {tau:g}: is beyond float32, in which it is compared; give a smaller number")
+            raise InputError(f"--tau {tau:g}: too large for float32; give a smaller number")
         return cls(method="fixed", policy=policy, metric=metric, tau=tau)
 
 
 @dataclass(frozen=True)
 class InheritedRule(ThresholdRule):
-    """A threshold that an earlier release has.
+    """The threshold of an earlier release.
 
-    The queries are divided as they were there, so that those that are held out are the same where the queries are.
+    Queries are divided as in that release, so the same queries are held out.
     """
 
     chosen_by: Method = Field(default="fixed", description="method that chose the threshold")
@@ -214,57 +208,54 @@ class InheritedRule(ThresholdRule):
 class AbstentionRule(Options):
     """Limits on both errors of refusing queries as a whole: β on answers to unanswerable queries, γ on refusals.
 
-    Both limits hold together with the confidence. Constructors raise InputError for values out of bounds.
+    The confidence covers both limits together. The constructor raises InputError for values out of bounds.
     """
 
     max_answered: Annotated[Share, Advice("give a share of the unanswerable queries above 0 and below 1")] = Field(
-        description="share of unanswerable queries that may get a result: refuses whole queries, before any cut; "
-        "--max-empty then limits the share of answerable queries refused, which is otherwise unlimited"
+        description="refuse whole queries so that at most this share of unanswerable queries gets a result; "
+        "--max-empty then limits the share of answerable queries refused, which otherwise has no limit"
     )
     max_empty: Annotated[Share | None, Advice("give a share of the answerable queries above 0 and below 1")] = Field(
-        default=None, description="share of answerable queries that may be refused"
+        default=None, description="largest share of answerable queries that may be refused"
     )
     confidence: Confidence = Field(default=CONFIDENCE, description="probability that both limits hold")
 
     @property
     def refusal_limit(self) -> float:
-        """γ, or its default where the user gives no limit."""
+        """γ, or its default if no limit is given."""
         return MAX_EMPTY if self.max_empty is None else self.max_empty
 
     @property
     def confidence_per_limit(self) -> float:
-        """Confidence of each of the two limits by itself: each gets half of the error (Bonferroni)."""
+        """Confidence of each limit alone: each gets half of the error (Bonferroni)."""
         return 1 - (1 - self.confidence) / 2
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> tuple[Self | None, dict[str, Any]]:
-        """Return the rule that options of the command line ask for, and the options left for the threshold's rule.
+        """Return the rule that command-line options request, and the options left for the threshold's rule.
+
+        Without max_answered there is no rule, and max_empty limits the queries that the cut leaves empty. With
+        max_answered, max_empty limits refusals instead, and a confidence alone does not request a certified cut.
 
         Args:
-            options: Those given, by name with underscores. Without max_answered there is no rule, and max_empty limits
-                what the cut leaves empty. With it max_empty limits refusals and says nothing of the cut, which may be
-                any; nor does a confidence alone ask for a certified cut.
+            options: The given options, by name with underscores.
         """
         if options.get("max_answered") is None:
             return None, {name: value for name, value in options.items() if name != "max_answered"}
-        own = {name: options[name] for name in cls.fields() if name in options}
+        values = {name: options[name] for name in cls.fields() if name in options}
         certified = (
             bool({"guarantee", "max_loss", "strata"} & {*options})
             or options.get("method") not in {None, "bootstrap"}
             or options.get("policy") not in {None, "similarity"}
         )
         taken = {"max_answered", "max_empty"} | (set() if certified else {"confidence"})
-        return cls(**own), {name: value for name, value in options.items() if name not in taken}
+        return cls(**values), {name: value for name, value in options.items() if name not in taken}
 
     def check(self, dataset: Dataset) -> None:
-        """Raise InputError where the data set has no unanswerable queries, so that nothing can be certified.
-
-        Args:
-            dataset: The data set that is calibrated on.
-        """
+        """Raise InputError if the data set has no unanswerable queries, without which nothing can be certified."""
         if not dataset.unanswerable:
             raise InputError(
-                f"--max-answered {self.max_answered:g}: the split {dataset.split} has no unanswerable query, so "
-                "there is nothing to measure it on; label some, each with a score of 0 for a document that does not "
-                "answer it, or leave the option out"
+                f"--max-answered {self.max_answered:g}: the split {dataset.split} has no unanswerable queries to "
+                "measure it on; label some, each with a score of 0 for a document that does not answer it, or leave "
+                "out the option"
             )

@@ -1,4 +1,4 @@
-"""The settings of an update, checked before anything is read. `taugate update` has an option for each field."""
+"""The settings of an update. `taugate update` has an option for each field."""
 
 from typing import Annotated
 
@@ -12,28 +12,24 @@ from taugate.calibration.settings.settings import default_margin
 
 @dataclass(frozen=True)
 class UpdateSettings(Options):
-    """How the threshold is checked on the updated corpus. Constructors raise InputError for a value that is refused."""
+    """Settings of the check that the threshold still holds. The constructor raises InputError for an invalid value."""
 
     split: str | None = Field(
-        default=None, description="file in qrels/, without .tsv (default: the split of the current release)"
+        default=None, description="labels: name of a file in qrels/, without .tsv (default: as the current release)"
     )
     margin: Annotated[
         Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] | None,
         Advice("give a loss of accuracy above 0 and below 1"),
     ] = Field(
         default=None,
-        description=f"largest loss of accuracy at τ (default: {MAX_LOSS:g}, or the smallest that the labels can show)",
+        description=f"largest loss of accuracy allowed (default: {MAX_LOSS:g}, or the smallest the labels can show)",
     )
     embeddings: str | None = Field(
         default=None,
-        description="folder, or URL in object storage, where `taugate encode` wrote the vectors of the newer corpus; "
-        "of a release whose vectors are in an engine",
+        description="folder or URL of the vectors that `taugate encode` wrote for the newer corpus; for a release "
+        "whose vectors are in an engine",
     )
 
-    def margin_for(self, least: float) -> float:
-        """Return the margin: the one that was given, or the default.
-
-        Args:
-            least: The smallest loss that the labels can exclude where no answer changes.
-        """
-        return default_margin(MAX_LOSS, least) if self.margin is None else self.margin
+    def margin_for(self, detectable: float) -> float:
+        """Return the margin, or the default for labels that can exclude a loss of `detectable` and no smaller one."""
+        return default_margin(MAX_LOSS, detectable) if self.margin is None else self.margin

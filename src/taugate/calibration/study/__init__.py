@@ -1,1 +1,1 @@
-"""What a calibration finds out about a data set, before anything is written."""
+"""Analyses a data set for a calibration, before anything is written."""

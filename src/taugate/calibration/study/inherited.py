@@ -1,4 +1,4 @@
-"""Parts of an earlier release that a new one keeps, instead of fitting and choosing them again."""
+"""Parts of an earlier release that a new release reuses instead of fitting and choosing them again."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +16,14 @@ from taugate.retrieval.release.verify import verify
 
 @dataclass(frozen=True)
 class Inherited:
-    """The parts of an earlier release that are kept.
+    """Reused parts of an earlier release.
 
     Attributes:
-        relevance: The model of relevance, of which the weights stay; both None where the release has none.
-        relevance_record: The model of relevance, of which the weights stay; both None where the release has none.
-        chosen_by: Method that chose its τ.
-        policy: The policy, None where only the model is kept.
-        abstention: The rule by which queries are refused, with its record; None where there is none.
+        relevance: Model of relevance, whose weights do not change, None if the release has none.
+        relevance_record: Record of the model, None if the release has none.
+        chosen_by: Method that chose τ in the earlier release.
+        policy: The policy, None if only the model is reused.
+        abstention: The rule by which queries are refused, with its record; None if there is none.
     """
 
     relevance: Relevance | None
@@ -34,11 +34,7 @@ class Inherited:
 
     @classmethod
     def everything(cls, release: Release) -> Self:
-        """Keep all that a release was calibrated to: model, policy and refusals.
-
-        Args:
-            release: Opened.
-        """
+        """Reuse the model, the policy and the abstention rule of an opened release."""
         manifest, retriever = release.manifest, release.retriever
         refusing = None
         if retriever.abstention is not None and manifest.abstention is not None:
@@ -47,18 +43,18 @@ class Inherited:
 
     @classmethod
     def model_of(cls, release: Path, encoder_sha256: str, k: int) -> Self | None:
-        """Keep the model of relevance alone.
+        """Reuse only the model of relevance.
 
         Args:
             release: Folder of the release.
             encoder_sha256: Digest of the float32 encoder of the new release.
-            k: Its K.
+            k: K of the new release.
 
         Returns:
-            None where the release has another encoder or another K, so that its model does not fit.
+            None if the release has another encoder or another K, so that its model does not fit.
 
         Raises:
-            ReleaseError: Where the release cannot be read.
+            ReleaseError: If the release cannot be read.
         """
         manifest = verify(release)
         encoder = manifest.float32_encoder or manifest.answering

@@ -1,4 +1,4 @@
-"""Everything a calibration finds out about a data set, from its vectors to the rule in force; nothing is written."""
+"""Analyses a data set from its vectors to the rule in force; nothing is written."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,10 +11,10 @@ from taugate.calibration.abstention.certify import CertifiedAbstention, abstain,
 from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup
 from taugate.calibration.abstention.no_answer import answered_off_topic, answered_unanswerable
 from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.metrics.clusters import Labels, SamplingUnits, clusters
+from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits, clusters
 from taugate.calibration.metrics.isotropy import Isotropy, isotropy
 from taugate.calibration.metrics.measure import DrawnQueries, QueryPart, measure
-from taugate.calibration.metrics.own_documents import own_of, search_others
+from taugate.calibration.metrics.own_documents import own_passages_of, search_excluding_own
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.progress import Stopwatch
@@ -46,7 +46,7 @@ from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import NoAnswerRecord, QuerySetRecord
 from taugate.retrieval.vectors.similarity import Float32
 
-# Equal vectors have similarities that differ by some units in the last place of float32, 6e-8 each near 1.
+# Similarities of equal vectors differ by a few units in the last place of float32, 6e-8 near 1.
 _ROUNDING = 1e-6
 
 
@@ -55,7 +55,7 @@ class ScoredPart(QueryPart):
     """A part of the queries, with the similarities of its random documents.
 
     Attributes:
-        random_scores: S_rand, (q,) float32, of each query with its random document.
+        random_scores: S_rand, (q,) float32, similarity of each query and its random document.
     """
 
     random_scores: Float32
@@ -63,26 +63,26 @@ class ScoredPart(QueryPart):
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that a calibration found out.
+    """The results of a calibration.
 
     Attributes:
         index: Index that was searched.
         scored: Every labelled query with its results and decision scores.
         parts: "calibration" and, with a holdout, "heldout".
-        roles: Which calibration queries fit, help to choose and certify, None with too few.
+        roles: Calibration queries that fit, help to choose and certify, None if there are too few.
         estimated: Model of relevance with its probabilities, None without one.
-        policy: In force, as the manifest has it.
-        metrics: Of each part.
+        policy: Policy in force, as in the manifest.
+        metrics: Metrics of each part.
         alternatives: Rules that are not in force.
         relevance: Reliability of the model.
-        isotropy: Of the documents.
-        query_set: What the queries are like.
-        wording: Which of them copy their document, and which answers the corpus repeats.
-        units: What counts as one draw among the answerable queries.
-        strata: None where none were asked for.
-        abstention: None where no query is refused as a whole.
-        no_answer: How many queries without an answer get one.
-        labels: What few labels and a machine say, None where every label was taken by itself.
+        isotropy: Isotropy of the documents.
+        query_set: Diversity and labels of the queries.
+        wording: Queries that copy their document, and answers that the corpus repeats.
+        units: Sampling units of the answerable queries.
+        strata: None if none were requested.
+        abstention: None if no query is refused as a whole.
+        no_answer: Share of queries without an answer that get a result.
+        labels: Estimates from few labels and a machine, None if labels are used alone.
     """
 
     index: Index
@@ -109,7 +109,7 @@ class Findings:
         return None if self.policy.tau is None else np.float32(self.policy.tau)
 
 
-def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
+def study(  # noqa: PLR0913, PLR0917 (the state of the calibration)
     dataset: Dataset,
     encoded: EncodedTexts,
     index: Index,
@@ -122,20 +122,22 @@ def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
 
     Args:
         dataset: Labelled queries and documents.
-        encoded: Their vectors, as they are searched.
-        index: Of the documents.
-        drawn: Which queries calibrate and which are held out.
-        settings: Of the calibration.
+        encoded: Vectors of the data set, as they are searched.
+        index: Index of the documents.
+        drawn: Calibration queries and held-out queries.
+        settings: Settings of the calibration.
         watch: Stopwatch whose stages grow.
-        inherited: Parts of an earlier release that are kept, None where everything is fitted and chosen here.
+        inherited: Parts of an earlier release to reuse, None if everything is fitted and chosen now.
 
     Raises:
-        InputError: Where the data cannot bear what is asked.
+        InputError: If the requested rule cannot be applied to the data.
     """
     parents = dataset.documents.parents
     with watch.stage("search"):
         judged = JudgedQueries.judge(dataset.answerable, encoded.answerable, index, settings.k, parents)
-        unanswerable = search_others(index, own_of(dataset.unanswerable), encoded.unanswerable, settings.k)
+        unanswerable = search_excluding_own(
+            index, own_passages_of(dataset.unanswerable), encoded.unanswerable, settings.k
+        )
         parts = {name: _scored(part, encoded.answerable, index) for name, part in drawn.parts.items()}
         _check_scores(judged, parts)
     units, members = drawn.units, parts["calibration"].members
@@ -153,34 +155,35 @@ def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
                 judged, encoded.answerable, no_answer, roles, encoded.documents, encoded.lengths
             )
         relevance = (estimated.answerable, estimated.unanswerable) if estimated else (None, None)
-    labels = clusters(dataset.answerable + dataset.unanswerable)
+    cluster_ids = clusters(dataset.answerable + dataset.unanswerable)
     with watch.stage("abstention"):
-        abstention = _abstain(dataset, encoded, (judged.top, unanswerable), labels, members, settings, inherited)
+        tops = (judged.top, unanswerable)
+        abstention = _abstain(dataset, encoded, tops, cluster_ids, members, settings, inherited)
         answering = None if abstention is None else abstention.answering
         scored = ScoredQueries(judged, unanswerable, relevance[0], relevance[1], answering)
     with watch.stage("labels"):
-        few = FewLabels.search(dataset, encoded, index, judged, unanswerable, settings.seed)
+        few_labels = FewLabels.search(dataset, encoded, index, judged, unanswerable, settings.seed)
     with watch.stage("query set"):
-        worth, wording = _query_set(dataset, encoded, index, judged, parts, settings.seed)
-        spread = isotropy(encoded.documents)
+        query_set_record, wording = _query_set(dataset, encoded, index, judged, parts, settings.seed)
+        document_isotropy = isotropy(encoded.documents)
     with watch.stage("threshold"):
         queries = CalibrationQueries(
             scored, members, parts["calibration"].resamples.rows, roles, fitted, units, settings.seed
         )
-        policy = _decide(settings, queries, few, inherited)
+        policy = _decide(settings, queries, few_labels, inherited)
         policy, strata = _stratified(policy, dataset, encoded.answerable, index, settings, queries)
         if settings.abstention is not None and policy.certificates and policy.tau is not None:
             policy = policy.model_copy(update={"guarantee": f"{policy.guarantee} {words.WITHOUT_REFUSALS}"})
-        # A model that was fitted elsewhere may have seen the queries that would certify: other rules do without it.
+        # An inherited model may have seen the queries that would certify, so the alternatives do not use it.
         without_model = replace(scored, relevance=None, unanswerable_relevance=None)
-        others = alternatives(
-            settings.rule, queries if fitted else replace(queries, scored=without_model), _last(parts, roles)
+        other_rules = alternatives(
+            settings.rule, queries if fitted else replace(queries, scored=without_model), _measured_on(parts, roles)
         )
         metrics = {name: _measure(part, scored, policy, settings) for name, part in parts.items()}
-        if few is not None:
-            # A certificate counts each judged query once, which those that were sampled with weights do not.
-            others = [each for each in others if each.method == "bootstrap"]
-            metrics = {name: few.metrics(measured, policy) for name, measured in metrics.items()}
+        if few_labels is not None:
+            # A certificate counts every judged query once, which is wrong for queries sampled with weights.
+            other_rules = [rule for rule in other_rules if rule.method == "bootstrap"]
+            metrics = {name: few_labels.metrics(measured, policy) for name, measured in metrics.items()}
     heldout = parts["heldout"].members if "heldout" in parts else None
     reliability = None
     if fitted and roles:
@@ -196,49 +199,48 @@ def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
         estimated=estimated,
         policy=policy,
         metrics=metrics,
-        alternatives=others,
+        alternatives=other_rules,
         relevance=reliability,
-        isotropy=spread,
-        query_set=worth,
+        isotropy=document_isotropy,
+        query_set=query_set_record,
         wording=wording,
         units=units,
         strata=strata,
         abstention=abstention,
-        no_answer=_still_answered(encoded, index, scored, policy, labels, abstention, estimated),
-        labels=None if few is None else few.record(policy, settings.rule),
+        no_answer=_answered_without_answer(encoded, index, scored, policy, cluster_ids, abstention, estimated),
+        labels=None if few_labels is None else few_labels.record(policy, settings.rule),
     )
 
 
 def _decide(
-    settings: CalibrationSettings, queries: CalibrationQueries, few: FewLabels | None, inherited: Inherited | None
+    settings: CalibrationSettings,
+    queries: CalibrationQueries,
+    few_labels: FewLabels | None,
+    inherited: Inherited | None,
 ) -> PolicyRecord:
-    """Return the inherited policy, or the one that the rule gives.
-
-    Few labels have a way of their own to limit a loss.
-    """
+    """Return the inherited policy, or the rule's policy; few labels limit a loss by a separate method."""
     if inherited and inherited.policy:
         return inherited.policy
-    if few and settings.rule.method == "risk-control":
-        return few.policy(settings.rule, settings.k)
+    if few_labels and settings.rule.method == "risk-control":
+        return few_labels.policy(settings.rule, settings.k)
     return decide_policy(settings.rule, queries)
 
 
-def _still_answered(  # noqa: PLR0913, PLR0917 (the two kinds of query without an answer)
+def _answered_without_answer(  # noqa: PLR0913, PLR0917 (the two kinds of query without an answer)
     encoded: EncodedTexts,
     index: Index,
     scored: ScoredQueries,
     policy: PolicyRecord,
-    labels: Labels,
+    cluster_ids: ClusterIds,
     abstention: CertifiedAbstention | None,
     estimated: AppliedRelevance | None,
 ) -> NoAnswerRecord:
-    """Count the unanswerable queries that get an answer all the same; without any, off-topic questions.
+    """Count the unanswerable queries that get a result, or off-topic questions if there are no unanswerable queries.
 
-    Args:
-        labels: Clusters of the answerable queries, then of the unanswerable ones.
+    `cluster_ids` are of the answerable queries, followed by the unanswerable ones.
     """
     if len(scored.unanswerable):
-        units = SamplingUnits.from_labels(labels[len(scored.judged) :])
+        units = SamplingUnits.from_clusters(cluster_ids[len(scored.judged) :])
         return answered_unanswerable(scored, policy, units, abstention)
     model, off_topic = None if estimated is None else estimated.relevance, encoded.off_topic
     return answered_off_topic(index.search(off_topic, scored.judged.grades.shape[1]), off_topic, model, policy)
@@ -261,34 +263,34 @@ def _query_set(
     return record.model_copy(update={"warnings": warnings}), wording
 
 
-def _abstain(  # noqa: PLR0913, PLR0917 (all that the study has by now)
+def _abstain(  # noqa: PLR0913, PLR0917 (the state of the study)
     dataset: Dataset,
     encoded: EncodedTexts,
-    found: tuple[TopK, TopK],
-    labels: Labels,
+    tops: tuple[TopK, TopK],
+    cluster_ids: ClusterIds,
     calibration: NDArray[np.int64],
     settings: CalibrationSettings,
     inherited: Inherited | None,
 ) -> CertifiedAbstention | None:
-    """Choose and certify the abstention policy, or keep the inherited one; None where there is none.
+    """Choose and certify the abstention policy, or reuse the inherited one; None if there is none.
 
-    Args:
-        found: Top-K of answerable and of unanswerable queries.
-        labels: Clusters of both, numbered jointly.
+    `tops` and `cluster_ids` are of the answerable queries, followed by the unanswerable ones.
     """
     kept = None if inherited is None else inherited.abstention
     if settings.abstention is None and kept is None:
         return None
     answerable = len(dataset.answerable)
     groups = (
-        QueryGroup([query.text for query in dataset.answerable], encoded.answerable, found[0], labels[:answerable]),
-        QueryGroup([query.text for query in dataset.unanswerable], encoded.unanswerable, found[1], labels[answerable:]),
+        QueryGroup([query.text for query in dataset.answerable], encoded.answerable, tops[0], cluster_ids[:answerable]),
+        QueryGroup(
+            [query.text for query in dataset.unanswerable], encoded.unanswerable, tops[1], cluster_ids[answerable:]
+        ),
     )
     corpus = EncodedCorpus(encoded.documents, [document.encoded_text for document in dataset.documents])
     if kept is not None:
         return keep_abstention(*kept, *groups, corpus)
     if settings.abstention is None:
-        raise AssertionError("neither asked for nor kept")
+        raise AssertionError("abstention is neither requested nor inherited")
     return abstain(settings.abstention, *groups, corpus, calibration, settings.seed)
 
 
@@ -300,46 +302,43 @@ def _stratified(
     settings: CalibrationSettings,
     queries: CalibrationQueries,
 ) -> tuple[PolicyRecord, StrataRecord | None]:
-    """Certify the policy in each stratum, where that is asked for and there is a cut.
-
-    Args:
-        vectors: Of answerable queries.
+    """Certify the policy in each stratum, if strata are requested and there is a cut.
 
     Returns:
-        The policy with a τ that holds in each, and the record of the strata.
+        The policy with a τ that holds in each stratum, and the record of the strata.
     """
     rule = settings.rule
     if rule.strata is None or policy.tau is None:
         return policy, None
-    taken = certifiable_policy(rule, policy.kind, queries)
-    asked = StrataCertifier(
-        dataset, vectors, index, queries, taken.queries, policy.kind, next(taken.rule.split_by_loss())
+    candidate = certifiable_policy(rule, policy.kind, queries)
+    certifier = StrataCertifier(
+        dataset, vectors, index, queries, candidate.queries, policy.kind, next(candidate.rule.split_by_loss())
     )
-    strata = asked.certify(QueryStrata.group(dataset, rule.strata))
-    return asked.lowered(policy, strata), strata
+    strata = certifier.certify(QueryStrata.group(dataset, rule.strata))
+    return certifier.lowered(policy, strata), strata
 
 
-def _last(parts: Mapping[str, ScoredPart], roles: QueryRoles | None) -> NDArray[np.int64]:
-    """Return the queries that had the least say: held-out ones, else those that the model was not fitted on."""
+def _measured_on(parts: Mapping[str, ScoredPart], roles: QueryRoles | None) -> NDArray[np.int64]:
+    """Return the queries that influenced the rule least: held-out ones, else those that did not fit the model."""
     if "heldout" in parts:
         return parts["heldout"].members
-    return parts["calibration"].members if roles is None else roles.rest
+    return parts["calibration"].members if roles is None else roles.not_fitting
 
 
 def _unseen_by_fit(
     members: NDArray[np.int64], roles: QueryRoles | None, heldout: NDArray[np.int64] | None
 ) -> tuple[Literal["calibration", "heldout"], NDArray[np.int64]]:
-    """Return the queries that a model of relevance is measured on, with the name of their part."""
+    """Return the queries on which a model of relevance is measured, with the name of their part."""
     if heldout is not None:
         return "heldout", heldout
-    return "calibration", members if roles is None else roles.rest
+    return "calibration", members if roles is None else roles.not_fitting
 
 
 def _check_scores(judged: JudgedQueries, parts: Mapping[str, ScoredPart]) -> None:
     scores = np.concatenate([judged.top.scores.ravel(), *(part.random_scores for part in parts.values())])
     if np.ptp(scores) <= _ROUNDING:
         raise InputError(
-            f"every similarity is {scores[0]:.6g}: no threshold can tell documents apart; the encoder gives all "
+            f"every similarity is {scores[0]:.6g}, so no threshold can separate documents: the encoder gives all "
             "texts the same vector, or all texts are the same"
         )
 

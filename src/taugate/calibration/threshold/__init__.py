@@ -1,1 +1,1 @@
-"""Which threshold is in force."""
+"""Chooses the policy and its threshold."""

@@ -1,4 +1,4 @@
-"""The queries that a rule is decided on, with everything known of them."""
+"""The queries that decide a rule, with their scores, roles and model."""
 
 from dataclasses import dataclass
 
@@ -14,16 +14,16 @@ from taugate.calibration.relevance.model import EstimatedRelevance
 
 @dataclass(frozen=True)
 class CalibrationQueries:
-    """The queries that a rule is decided on: which of them may decide, and which certify.
+    """The queries that decide a rule, and which of them choose or certify.
 
     Attributes:
         scored: All answerable queries.
-        calibration: Positions of those that calibrate.
-        rows: (m, l) of their bootstraps.
+        calibration: Positions of the calibration queries.
+        rows: (m, l) positions in the bootstraps.
         roles: None with too few queries.
         estimated: Model of relevance, None without one.
-        units: What counts as one draw among all answerable queries.
-        seed: Of the calibration.
+        units: Sampling units of all answerable queries.
+        seed: Seed of the calibration.
     """
 
     scored: ScoredQueries
@@ -36,14 +36,14 @@ class CalibrationQueries:
 
     @property
     def lacking(self) -> str:
-        """Reason for having no roles, with what to do about it."""
+        """Reason why no roles could be assigned, with a remedy."""
         units = self.units.take(self.calibration)
         if len(units) < MIN_CALIBRATING:
             return (
                 f"needs at least {MIN_CALIBRATING} answerable queries to calibrate on, there are {len(units)}; "
-                "label more, give a smaller --holdout, or --policy similarity"
+                "label more queries, lower --holdout, or use --policy similarity"
             )
         return (
-            f"some queries fit a model, some choose, and the rest certify, no document in two parts; {units.words} "
-            "cannot be divided so; label queries about other documents, or give --policy similarity"
+            f"the queries are divided into parts that fit a model, choose and certify, with no document in two parts; "
+            f"{units.words} are not enough; label queries about other documents, or use --policy similarity"
         )

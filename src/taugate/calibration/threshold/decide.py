@@ -1,4 +1,4 @@
-"""From scored queries to the policy in force: its kind, its τ, and what is guaranteed of it."""
+"""Decides the policy in force from scored queries: its kind, its τ and its guarantee."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -24,19 +24,14 @@ PERCENTILES = np.arange(101)
 
 @dataclass(frozen=True)
 class PercentileThreshold:
-    """The papers' threshold: tau, τ in units of similarity, unrounded; psi, the percentile ψ of Γ that it is."""
+    """The papers' threshold: `tau` in units of similarity, unrounded, and `psi`, its percentile ψ in Γ."""
 
     tau: float
     psi: int
 
 
 def gamma(queries: JudgedQueries, rows: Rows) -> Float32:
-    """Return Γ: γ_j, the lowest top-K similarity in bootstrap j, (m,) float32.
-
-    Args:
-        queries: q answerable queries, of which the last result is the lowest.
-        rows: (m, l) positions in bootstraps.
-    """
+    """Return Γ, the lowest top-K similarity γ_j in each bootstrap j of (m, l) rows, (m,) float32."""
     lowest: Float32 = queries.top.scores[:, -1][rows].min(axis=1)
     return lowest
 
@@ -44,14 +39,14 @@ def gamma(queries: JudgedQueries, rows: Rows) -> Float32:
 def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "accuracy") -> PercentileThreshold:
     """Return the highest τ(ψ), ψ = 0, 1, …, 100, whose mean metric is not below the unthresholded 95 % interval.
 
-    τ(0) loses nothing in any bootstrap, as no similarity of theirs is below the smallest of Γ. It is the answer, too,
-    where not even the unthresholded mean reaches its own interval: with accuracy near 1, the 2.5th percentile can be 1
-    (thresholds paper, §2.2).
+    τ(0) loses nothing in any bootstrap, because no similarity is below the smallest of Γ. It is also the result if the
+    unthresholded mean is below its own interval: with accuracy near 1, the 2.5th percentile can be 1 (thresholds paper,
+    §2.2).
 
     Args:
         queries: q answerable queries.
         rows: (m, l) positions in bootstraps.
-        metric: Accuracy or ndcg.
+        metric: "accuracy" or "ndcg".
     """
     lower = bootstrapped(queries.metric(metric), rows).lower
     candidates = np.percentile(gamma(queries, rows), PERCENTILES).tolist()
@@ -59,72 +54,70 @@ def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "ac
     for psi in reversed(PERCENTILES.tolist()):
         kept = keep(queries.top.scores, np.float32(candidates[psi]))
         total = weights @ queries.metric(metric, kept)
-        if total / rows.size >= lower - 1e-12:  # of a mean of means, which rounds otherwise
+        if total / rows.size >= lower - 1e-12:  # rounding of a mean of means
             return PercentileThreshold(candidates[psi], psi)
     return PercentileThreshold(candidates[0], 0)
 
 
 def decide_policy(rule: ThresholdRule, evidence: CalibrationQueries) -> PolicyRecord:
-    """Apply a rule, and return the policy that it gives, or `none` where nothing can be certified.
+    """Apply a rule and return its policy, or the policy `none` if nothing can be certified.
 
-    A threshold that was given stays as it is.
-
-    Args:
-        rule: That was asked for.
-        evidence: The queries.
+    A fixed threshold is not changed.
 
     Raises:
-        InputError: Where the data cannot bear what is asked.
+        InputError: If the rule cannot be applied to these queries.
     """
     queries = evidence.scored.judged.take(evidence.calibration)
     k = queries.grades.shape[1]
     if rule.method == "bootstrap":
-        found = bootstrap_threshold(queries, evidence.rows, rule.metric)
-        one_by_one = EvidenceRecord(unit="query", units=len(queries), design_effect=evidence.units.design_effect)
-        return _record(rule, k, "similarity", found.tau, psi=found.psi, guarantee=words.papers(k), evidence=one_by_one)
+        threshold = bootstrap_threshold(queries, evidence.rows, rule.metric)
+        by_query = EvidenceRecord(unit="query", units=len(queries), design_effect=evidence.units.design_effect)
+        return _record(
+            rule, k, "similarity", threshold.tau, psi=threshold.psi, guarantee=words.papers(k), evidence=by_query
+        )
     if rule.method == "fixed":
         if rule.policy == "probability" and evidence.scored.relevance is None:
             raise InputError(
-                f"--policy probability --tau {rule.tau:g}: there is no model of relevance that estimates "
-                "probabilities; give --policy similarity, or leave --tau out"
+                f"--policy probability --tau {rule.tau:g}: no model of relevance could be fitted to estimate "
+                "probabilities; use --policy similarity, or omit --tau"
             )
         return _record(rule, k, cast(PolicyKind, rule.policy), rule.tau, guarantee=words.FIXED)
     _check_hits(queries, "")
-    taken, (certified, *others), choice = choose_policy(rule, evidence)
-    _check_hits(evidence.scored.judged.take(taken.queries), " that certify")
-    levels = [_level(each) for each in (certified, *others)] if others else []
+    chosen, (certified, *further), choice = choose_policy(rule, evidence)
+    _check_hits(evidence.scored.judged.take(chosen.queries), " that certify")
+    levels = [_level(threshold) for threshold in (certified, *further)] if further else []
     facts: dict[str, object] = {
         "certificates": certified.certificates,
         "choice": choice,
         "levels": levels,
-        "evidence": evidence.units.take(taken.queries).record,
+        "evidence": evidence.units.take(chosen.queries).record,
     }
     if certified.tau is None:
         guarantee = f"Nothing is certified: {words.shortage(rule, certified.certificates, levels)}."
         return _record(rule, k, "none", None, guarantee=guarantee, **facts)
     return _record(
-        rule, k, taken.kind, certified.tau, guarantee=words.guarantee(rule, certified.certificates, k), **facts
+        rule, k, chosen.kind, certified.tau, guarantee=words.guarantee(rule, certified.certificates, k), **facts
     )
 
 
 def _level(certified: CertifiedThreshold) -> Level:
-    """Write down what is certified of one of several largest losses."""
+    """Record the threshold certified for one of several largest losses."""
     loss = certified.certificates[0]
     return Level(max_loss=loss.most, tau=certified.tau, loss=loss.loss, bound=loss.bound)
 
 
-def _check_hits(queries: JudgedQueries, which: str) -> None:
+def _check_hits(queries: JudgedQueries, role: str) -> None:
     if not queries.accuracy().any():
         raise InputError(
-            f"none of the {len(queries)} calibration queries{which} has a relevant document in its top "
-            f"{queries.grades.shape[1]}, so there is nothing to certify; check the qrels, or give a "
-            "larger --k or another encoder"
+            f"none of the {len(queries)} calibration queries{role} has a relevant document in its top "
+            f"{queries.grades.shape[1]}, so there is nothing to certify; check the qrels, raise --k, or use another "
+            "encoder"
         )
 
 
 def _record(rule: ThresholdRule, k: int, kind: PolicyKind, tau: float | None, **facts: object) -> PolicyRecord:
     certified = rule.method not in {"bootstrap", "fixed"}
-    asked: dict[str, object] = {
+    requested: dict[str, object] = {
         "method": rule.method,
         "statement": rule.statement,
         "metric": rule.metric,
@@ -135,16 +128,18 @@ def _record(rule: ThresholdRule, k: int, kind: PolicyKind, tau: float | None, **
         "certificates": [],
         "choice": None,
     }
-    return PolicyRecord.model_validate({"kind": kind, "tau": tau, "k": k, **asked, **facts})
+    return PolicyRecord.model_validate({"kind": kind, "tau": tau, "k": k, **requested, **facts})
 
 
-def alternatives(rule: ThresholdRule, evidence: CalibrationQueries, judged_on: NDArray[np.int64]) -> list[Alternative]:
-    """Apply the papers' rule and the two statements of risk control, less the one in force.
+def alternatives(
+    rule: ThresholdRule, evidence: CalibrationQueries, measured_on: NDArray[np.int64]
+) -> list[Alternative]:
+    """Apply the papers' rule and the two statements of risk control, except the rule in force.
 
     Args:
-        rule: In force.
+        rule: Rule in force.
         evidence: The queries.
-        judged_on: Positions of the queries that say what each keeps and loses, the held-out ones where there are any.
+        measured_on: Positions of the queries on which kept results and losses are measured, held out if possible.
     """
     limits = {name: getattr(rule, name) for name in ("metric", "max_loss", "max_empty", "confidence")}
     rules = [
@@ -154,18 +149,18 @@ def alternatives(rule: ThresholdRule, evidence: CalibrationQueries, judged_on: N
     ]
     return [
         outcome
-        for other in rules
-        if (other.method, other.guarantee) != (rule.method, rule.guarantee)
-        and (outcome := _outcome(other, evidence, judged_on)) is not None
+        for alternative in rules
+        if (alternative.method, alternative.guarantee) != (rule.method, rule.guarantee)
+        and (outcome := _outcome(alternative, evidence, measured_on)) is not None
     ]
 
 
-def _outcome(rule: ThresholdRule, evidence: CalibrationQueries, judged_on: NDArray[np.int64]) -> Alternative | None:
+def _outcome(rule: ThresholdRule, evidence: CalibrationQueries, measured_on: NDArray[np.int64]) -> Alternative | None:
     try:
         policy = decide_policy(rule, evidence)
-    except InputError:  # what this data set cannot have is no alternative
+    except InputError:  # a rule that cannot be applied is not an alternative
         return None
-    queries = evidence.scored.take(judged_on)
+    queries = evidence.scored.take(measured_on)
     kept = keep(queries.decisions(policy.kind), None if policy.tau is None else np.float32(policy.tau))
     return Alternative(
         method=policy.method,

@@ -1,4 +1,4 @@
-"""Few judgements of people, with a machine's scores of the queries that nobody judged: threshold, metrics, record."""
+"""Threshold, metrics and record from few human judgements and a machine's scores of unjudged queries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.labels.asked import AskedQueries, Comparison, ScoredResults, Scores, Scoring
-from taugate.calibration.labels.machine import hit_scores, loss_scores, losses
-from taugate.calibration.labels.shares import Float64, ShareEstimates
-from taugate.calibration.labels.threshold import LossEstimates, ThresholdEstimate, candidate_thresholds
+from taugate.calibration.few_labels.machine import hit_scores, loss_scores, losses
+from taugate.calibration.few_labels.population import QueryPopulation, ScoredResults, Scores, Scoring, SourceComparison
+from taugate.calibration.few_labels.shares import Float64, ShareEstimates
+from taugate.calibration.few_labels.threshold import LossEstimates, ThresholdEstimate, candidate_thresholds
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.metrics.own_documents import search_others
+from taugate.calibration.metrics.own_documents import search_excluding_own
 from taugate.calibration.metrics.ranking import JudgedQueries, discounts
 from taugate.calibration.risk import bounds, words
 from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
@@ -39,15 +39,15 @@ class FewLabels:
     """Few judged queries and many unjudged ones, searched and scored.
 
     Attributes:
-        asked: All of them; the judged ones are the answerable queries, then the unanswerable ones.
-        relevant: (n, K), what people say of each result.
-        units: What counts as one draw among the judged queries.
-        judged: The answerable ones with their results.
-        splits: That were read.
-        machine: That scored the results, None without unjudged queries.
+        population: All queries; the judged ones are the answerable queries, then the unanswerable ones.
+        relevant: (n, K), judgements of the results by people.
+        units: Sampling units of the judged queries.
+        judged: The answerable judged queries with their results.
+        splits: Splits that were read.
+        machine: Machine that scored the results, None without unjudged queries.
     """
 
-    asked: AskedQueries
+    population: QueryPopulation
     relevant: NDArray[np.bool_]
     units: SamplingUnits
     judged: JudgedQueries
@@ -64,30 +64,32 @@ class FewLabels:
         unanswerable: TopK,
         seed: int,
     ) -> "FewLabels | None":
-        """Search the queries that nobody judged, and let the machine score the results of all.
+        """Search the unjudged queries, and let the machine score the results of all queries.
+
+        None if the data set was not read for estimates from few labels.
 
         Args:
-            dataset: Judged queries, and those beside them.
-            encoded: Vectors of all.
-            index: Of the documents.
-            judged: The answerable queries with their results.
-            unanswerable: Results of the others.
-            seed: Of the division of the generated queries into those that fit the machine and those that recalibrate
-                it. None where the data set was not read for that.
+            dataset: Data set with judged queries and the others.
+            encoded: Vectors of all queries.
+            index: Index of the documents.
+            judged: The answerable judged queries with their results.
+            unanswerable: Results of the unanswerable judged queries.
+            seed: Seed of the division of the generated queries into those that fit the machine and those that
+                recalibrate it.
 
         Raises:
-            InputError: Where no answerable query was judged whole.
+            InputError: If no answerable query was completely judged.
         """
-        others = dataset.others
-        if others is None:
+        additional = dataset.other_queries
+        if additional is None:
             return None
         queries = dataset.answerable + dataset.unanswerable
-        complete = np.array([query.id not in others.seen_only for query in queries])
+        complete = np.array([query.id not in additional.seen_only for query in queries])
         answerable = np.arange(len(queries)) < len(judged)
         if not (complete & answerable).any():
             raise InputError(
-                f"no query with a relevant document was judged whole in split {others.splits[0]}, so nothing is known "
-                "of the answers that the search misses; judge some queries with taugate judge"
+                f"no query with a relevant document was completely judged in split {additional.splits[0]}, so answers "
+                "that the search misses are unknown; judge some queries with taugate judge"
             )
         top = TopK(
             np.concatenate([judged.top.scores, unanswerable.scores]),
@@ -96,45 +98,45 @@ class FewLabels:
         relevance, unjudged = top.scores, None
         machine: Machine | None = None
         if encoded.unjudged is not None and len(encoded.unjudged):
-            found = search_others(index, others.unjudged_own, encoded.unjudged, top.scores.shape[1])
+            unjudged_top = search_excluding_own(index, additional.unjudged_own, encoded.unjudged, top.scores.shape[1])
             scorer = ResultScorer.fit(dataset, encoded, index, top.scores.shape[1], seed)
             machine = scorer.name
             relevance = scorer.score(np.concatenate([encoded.answerable, encoded.unanswerable]), top)
-            unjudged = ScoredResults(found.scores, scorer.score(encoded.unjudged, found))
-        labels = clusters(queries)
+            unjudged = ScoredResults(unjudged_top.scores, scorer.score(encoded.unjudged, unjudged_top))
+        cluster_ids = clusters(queries)
         relevant = np.concatenate([judged.relevant, np.zeros(unanswerable.scores.shape, dtype=np.bool_)])
         return cls(
-            AskedQueries(
+            QueryPopulation(
                 judged=ScoredResults(top.scores, relevance),
-                documents=labels,
+                documents=cluster_ids,
                 weights=np.array([query.weight for query in queries]),
                 answerable=answerable,
-                found=np.asarray(relevant.any(axis=1)),
+                hits=np.asarray(relevant.any(axis=1)),
                 complete=complete,
                 unjudged=unjudged,
             ),
             relevant=relevant,
-            units=SamplingUnits.from_labels(labels),
+            units=SamplingUnits.from_clusters(cluster_ids),
             judged=judged,
-            splits=others.splits,
+            splits=additional.splits,
             machine=machine,
         )
 
     def policy(self, rule: ThresholdRule, k: int) -> PolicyRecord:
-        """Take the strictest threshold that is shown to lose at most the rule's limit, or none where none is.
+        """Take the strictest threshold that is shown to lose at most the rule's limit, or no threshold.
 
         Args:
-            rule: Limit and confidence.
-            k: K, results of a query.
+            rule: Rule with the limit and the confidence.
+            k: K, the number of results per query.
         """
         tau = self._strictest(rule, alone=False).safe
         at_tau = self._loss(tau, rule.confidence, one_sided=True)
-        judged = int(self.asked.answerable.sum())
+        judged = int(self.population.answerable.sum())
         certificate = Certificate(
             limit=words.ACCURACY,
             most=rule.max_loss,
             queries=judged,
-            effective_queries=float(at_tau.both.worth[0]),
+            effective_queries=float(at_tau.both.effective_labels[0]),
             unit=self.units.unit,
             units=self.units.count,
             found=float(self._accuracy().both.value[0]),
@@ -144,9 +146,9 @@ class FewLabels:
             queries_needed=bounds.queries_for_confidence(rule.max_loss, rule.confidence),
         )
         if tau is None:
-            said = self._shortage(rule, certificate)
+            guarantee = self._shortage(rule, certificate)
         else:
-            said = self._guarantee(rule, certificate, k, believed=at_tau.both.weight[0] > 0)
+            guarantee = self._guarantee(rule, certificate, k, uses_machine=at_tau.both.weight[0] > 0)
         return PolicyRecord(
             kind="none" if tau is None else "similarity",
             tau=tau,
@@ -158,132 +160,138 @@ class FewLabels:
             max_loss=rule.max_loss,
             max_empty=None,
             confidence=rule.confidence,
-            guarantee=said,
+            guarantee=guarantee,
             certificates=[certificate],
             choice=None,
             evidence=self.units.record,
         )
 
     def metrics(self, measured: MetricsRecord, policy: PolicyRecord) -> MetricsRecord:
-        """Replace accuracy, NDCG and the share kept by estimates over the queries that people ask.
+        """Replace accuracy, NDCG and the kept share by estimates over the queries that people ask.
 
         Args:
-            measured: Of the judged answerable queries, each counted once.
-            policy: In force.
+            measured: Metrics of the judged answerable queries, counted without weights.
+            policy: Policy in force.
         """
         kept = self._kept(policy.tau)
         answerable = kept[: len(self.judged)]
-        nothing = np.zeros(len(kept) - len(answerable))
-        whole = np.concatenate([self.judged.ndcg(), nothing])
-        left = np.concatenate([self.judged.ndcg(answerable), nothing])
-        weights = self.asked.weights[: len(answerable)]
+        zeros = np.zeros(len(kept) - len(answerable))
+        uncut = np.concatenate([self.judged.ndcg(), zeros])
+        at_tau = np.concatenate([self.judged.ndcg(answerable), zeros])
+        weights = self.population.weights[: len(answerable)]
         threshold = _no_cut(policy.tau)
         estimates = {
             "accuracy": self._accuracy(),
             "accuracy_at_tau": self._compare(np.any(self.relevant & kept, axis=1), partial(_hits_at, threshold)),
-            "ndcg": self._compare(whole, partial(_gain_at, _no_cut(None))),
-            "ndcg_at_tau": self._compare(left, partial(_gain_at, threshold)),
+            "ndcg": self._compare(uncut, partial(_gain_at, _no_cut(None))),
+            "ndcg_at_tau": self._compare(at_tau, partial(_gain_at, threshold)),
         }
-        found = {name: _estimate(each.both) for name, each in estimates.items()}
+        metrics = {name: _estimate(sources.both) for name, sources in estimates.items()}
         for name in ("accuracy", "ndcg"):
-            found[f"{name}_at_tau"] = _at_most(found[f"{name}_at_tau"], found[name])
+            metrics[f"{name}_at_tau"] = _at_most(metrics[f"{name}_at_tau"], metrics[name])
         return measured.model_copy(
             update={
-                **found,
+                **metrics,
                 "kept_fraction": float(np.average(answerable.mean(axis=1), weights=weights)),
             }
         )
 
     def record(self, policy: PolicyRecord, rule: ThresholdRule) -> LabelsRecord:
-        """Write down what labels and machine say, each alone and both together.
+        """Record the estimates from labels alone, from the machine alone and from both together.
 
         Args:
-            policy: In force.
-            rule: That was asked for.
+            policy: Policy in force.
+            rule: Requested rule.
         """
         accuracy, loss = self._accuracy(), self._loss(policy.tau, CONFIDENCE)
-        most = rule.max_loss if policy.statement == "labels" else None
-        asked, unjudged = self.asked, self.asked.unjudged
+        max_loss = rule.max_loss if policy.statement == "labels" else None
+        population, unjudged = self.population, self.population.unjudged
         machine = None
         if accuracy.machine is not None and loss.machine is not None:
-            tau = None if most is None else self._strictest_of_machine(most)
+            tau = None if max_loss is None else self._strictest_of_machine(max_loss)
             machine = MachineRecord(accuracy=float(accuracy.machine[0]), loss=float(loss.machine[0]), tau=tau)
         nothing = Interval(mean=0.0, lower=0.0, upper=0.0)  # without a cut, nothing is lost
         alone, both = (
             SourceRecord(
                 accuracy=_interval(accuracy.alone if only_labels else accuracy.both),
                 loss=nothing if policy.tau is None else _interval(loss.alone if only_labels else loss.both),
-                tau=None if most is None else _threshold(self._strictest(rule, alone=only_labels)),
+                tau=None if max_loss is None else _threshold(self._strictest(rule, alone=only_labels)),
             )
             for only_labels in (True, False)
         )
         return LabelsRecord(
             splits=list(self.splits),
-            judged=len(asked.weights),
-            answerable=int(asked.answerable.sum()),
+            judged=len(population.weights),
+            answerable=int(population.answerable.sum()),
             unjudged=0 if unjudged is None else len(unjudged.decisions),
-            effective=float(asked.weights.sum() ** 2 / np.square(asked.weights).sum()),
+            effective=float(population.weights.sum() ** 2 / np.square(population.weights).sum()),
             machine=self.machine,
             alone=alone,
             machine_only=machine,
             both=both,
-            accuracy=_worth(accuracy),
-            loss=_worth(loss),
-            most=most,
+            accuracy=_machine_worth(accuracy),
+            loss=_machine_worth(loss),
+            most=max_loss,
         )
 
-    def _accuracy(self) -> Comparison:
+    def _accuracy(self) -> SourceComparison:
         return self._compare(np.any(self.relevant, axis=1), _hits)
 
-    def _compare(self, outcomes: NDArray[np.generic] | np.bool_, scoring: Scoring) -> Comparison:
-        return self.asked.compare(np.asarray(outcomes, np.float64)[:, None], scoring, CONFIDENCE, complete=True)
+    def _compare(self, outcomes: NDArray[np.generic] | np.bool_, scoring: Scoring) -> SourceComparison:
+        return self.population.compare(np.asarray(outcomes, np.float64)[:, None], scoring, CONFIDENCE, complete=True)
 
-    def _loss(self, tau: float | None, confidence: float, *, one_sided: bool = False) -> Comparison:
-        """Compare what the three sources say of the loss at τ, from all judged queries."""
+    def _loss(self, tau: float | None, confidence: float, *, one_sided: bool = False) -> SourceComparison:
+        """Estimate the loss at τ from the three sources, using all judged queries."""
         thresholds = np.array([_no_cut(tau)])
         level = 2 * confidence - 1 if one_sided else confidence
-        return self.asked.compare(self._lost(thresholds), partial(_losses_at, thresholds), level, complete=False)
+        return self.population.compare(self._lost(thresholds), partial(_losses_at, thresholds), level, complete=False)
 
     def _lost(self, thresholds: Float32) -> Float64:
-        return losses(self.relevant, self.asked.judged.decisions, thresholds)
+        return losses(self.relevant, self.population.judged.decisions, thresholds)
 
     def _candidates(self) -> Float32:
-        unjudged = self.asked.unjudged
-        every = [self.asked.judged.decisions] + ([] if unjudged is None else [unjudged.decisions])
-        return candidate_thresholds(np.concatenate(every))
+        unjudged = self.population.unjudged
+        decisions = [self.population.judged.decisions] + ([] if unjudged is None else [unjudged.decisions])
+        return candidate_thresholds(np.concatenate(decisions))
 
     def _strictest(self, rule: ThresholdRule, *, alone: bool) -> ThresholdEstimate:
         thresholds = self._candidates()
-        judged, unjudged = self.asked.sample(self._lost(thresholds), partial(_losses_at, thresholds), complete=False)
-        found = LossEstimates.of(thresholds, judged, None if alone else unjudged, rule.confidence)
-        return found.strictest(rule.max_loss)
+        judged, unjudged = self.population.sample(
+            self._lost(thresholds), partial(_losses_at, thresholds), complete=False
+        )
+        estimates = LossEstimates.of(thresholds, judged, None if alone else unjudged, rule.confidence)
+        return estimates.strictest(rule.max_loss)
 
-    def _strictest_of_machine(self, most: float) -> float | None:
-        """Return the strictest candidate whose loss the machine takes to be within the limit, None where none is."""
+    def _strictest_of_machine(self, max_loss: float) -> float | None:
+        """Return the strictest candidate whose loss is within the limit by the machine's scores, None if none is."""
         thresholds = self._candidates()
-        lost = self.asked.compare(self._lost(thresholds), partial(_losses_at, thresholds), CONFIDENCE, complete=False)
+        lost = self.population.compare(
+            self._lost(thresholds), partial(_losses_at, thresholds), CONFIDENCE, complete=False
+        )
         if lost.machine is None:
             return None
-        passed = thresholds[lost.machine <= most]
+        passed = thresholds[lost.machine <= max_loss]
         return float(passed[-1]) if len(passed) else None
 
     def _kept(self, tau: float | None) -> NDArray[np.bool_]:
-        kept: NDArray[np.bool_] = self.asked.judged.decisions >= _no_cut(tau)
+        kept: NDArray[np.bool_] = self.population.judged.decisions >= _no_cut(tau)
         return kept
 
-    def _guarantee(self, rule: ThresholdRule, certificate: Certificate, k: int, *, believed: np.bool_) -> str:
-        said = (
+    def _guarantee(self, rule: ThresholdRule, certificate: Certificate, k: int, *, uses_machine: np.bool_) -> str:
+        statement = (
             f"With {100 * rule.confidence:.4g} % confidence, at most {100 * rule.max_loss:.4g} % of the answerable "
             f"queries that people ask lose every relevant document of their top {k}."
         )
-        if self.asked.unjudged is None or not believed:
+        if self.population.unjudged is None or not uses_machine:
             return (
-                f"{said} This rests on {certificate.queries:,} judged queries alone, drawn from those that people ask."
+                f"{statement} This rests on {certificate.queries:,} judged queries alone, drawn from those that people "
+                "ask."
             )
         return (
-            f"{said} This rests on {certificate.queries:,} judged queries and a machine's scores of "
-            f"{len(self.asked.unjudged.decisions):,} others, whose error the judgements correct (prediction-powered "
-            "inference). The limit is approximate, and assumes that both are drawn from the queries that people ask."
+            f"{statement} This rests on {certificate.queries:,} judged queries and a machine's scores of "
+            f"{len(self.population.unjudged.decisions):,} others, whose error the judgements correct "
+            "(prediction-powered inference). The limit is approximate, and assumes that both are drawn from the "
+            "queries that people ask."
         )
 
     def _shortage(self, rule: ThresholdRule, certificate: Certificate) -> str:
@@ -295,7 +303,7 @@ class FewLabels:
 
 
 def _no_cut(tau: float | None) -> np.float32:
-    """Return τ in float32, as scores are compared with it; below every score where there is none."""
+    """Return τ in float32, as scores are compared with it; below every score if there is none."""
     return np.float32(-np.inf if tau is None else tau)
 
 
@@ -312,31 +320,31 @@ def _losses_at(thresholds: Float32, relevance: Scores, decisions: Scores) -> Flo
 
 
 def _gain_at(threshold: np.float32, relevance: Scores, decisions: Scores) -> Float64:
-    """Return the discounted gain that the machine expects of each query, (q, 1)."""
+    """Return the discounted gain of each query that the machine expects, (q, 1)."""
     weights = discounts(relevance.shape[1])
     gain: Float64 = np.where(decisions >= threshold, relevance, 0.0).astype(np.float64) @ weights
     share: Float64 = gain[:, None] / weights.sum()
     return share
 
 
-def _interval(found: ShareEstimates) -> Interval:
-    return Interval(mean=float(found.value[0]), lower=float(found.lower[0]), upper=float(found.upper[0]))
+def _interval(share: ShareEstimates) -> Interval:
+    return Interval(mean=float(share.value[0]), lower=float(share.lower[0]), upper=float(share.upper[0]))
 
 
-def _estimate(found: ShareEstimates) -> Estimate:
-    return Estimate(**_interval(found).model_dump())
+def _estimate(share: ShareEstimates) -> Estimate:
+    return Estimate(**_interval(share).model_dump())
 
 
-def _at_most(found: Estimate, without_cut: Estimate) -> Estimate:
-    """Limit an estimate after the cut by the one before, from which it was made separately; a cut adds nothing."""
-    ends = {name: min(getattr(found, name), getattr(without_cut, name)) for name in ("mean", "lower", "upper")}
+def _at_most(with_cut: Estimate, without_cut: Estimate) -> Estimate:
+    """Limit the estimate with a cut by the one without, because both were made separately and a cut adds nothing."""
+    ends = {name: min(getattr(with_cut, name), getattr(without_cut, name)) for name in ("mean", "lower", "upper")}
     return Estimate(**ends)
 
 
-def _worth(found: Comparison) -> MachineWorth:
-    both = found.both
-    return MachineWorth(r2=float(found.r2[0]), weight=float(both.weight[0]), labels=float(both.worth[0]))
+def _machine_worth(sources: SourceComparison) -> MachineWorth:
+    both = sources.both
+    return MachineWorth(r2=float(sources.r2[0]), weight=float(both.weight[0]), labels=float(both.effective_labels[0]))
 
 
-def _threshold(found: ThresholdEstimate) -> ThresholdInterval:
-    return ThresholdInterval(safe=found.safe, value=found.value, lower=found.lowest, upper=found.highest)
+def _threshold(estimate: ThresholdEstimate) -> ThresholdInterval:
+    return ThresholdInterval(safe=estimate.safe, value=estimate.value, lower=estimate.lowest, upper=estimate.highest)

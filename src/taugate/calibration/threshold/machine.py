@@ -1,4 +1,4 @@
-"""The machine that scores results where nobody judged them: a model of relevance, or the similarity itself."""
+"""The machine that scores unjudged results: a model of relevance, or the similarity itself."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -19,11 +19,10 @@ from taugate.retrieval.vectors.similarity import Float32
 
 @dataclass(frozen=True)
 class ResultScorer:
-    """Scores results without having seen a query that people asked, so that people's judgements can correct it.
+    """Scores results by a model that has not seen users' queries, so that their judgements can correct it.
 
     Attributes:
-        model: Fitted on generated queries; None where these are too few to fit one, and the similarity stands in for
-            it.
+        model: Model fitted on generated queries; None if these are too few, and the similarity is the score.
     """
 
     model: Relevance | None
@@ -33,21 +32,21 @@ class ResultScorer:
         """Fit the model on the generated queries.
 
         Args:
-            dataset: With the generated queries, and their vectors.
-            encoded: With the generated queries, and their vectors.
-            index: Of the documents.
-            k: K, results of a query.
-            seed: Of the division into queries that fit the model and queries that recalibrate it.
+            dataset: Data set with the generated queries.
+            encoded: Vectors of the data set.
+            index: Index of the documents.
+            k: K, the number of results per query.
+            seed: Seed of the division into queries that fit the model and queries that recalibrate it.
         """
-        generated = [] if dataset.others is None else dataset.others.generated
+        generated = [] if dataset.other_queries is None else dataset.other_queries.generated
         if encoded.generated is None or not generated:
             return cls(None)
         judged = JudgedQueries.judge(generated, encoded.generated, index, k, dataset.documents.parents)
-        roles = QueryRoles.assign(np.arange(len(judged)), SamplingUnits.from_labels(clusters(generated)), seed)
+        roles = QueryRoles.assign(np.arange(len(judged)), SamplingUnits.from_clusters(clusters(generated)), seed)
         if roles is None:
             return cls(None)
-        nothing = TopK(np.empty((0, k), np.float32), np.empty((0, k), np.int64)), encoded.generated[:0]
-        fitted = estimate_relevance(judged, encoded.generated, nothing, roles, encoded.documents, encoded.lengths)
+        no_queries = TopK(np.empty((0, k), np.float32), np.empty((0, k), np.int64)), encoded.generated[:0]
+        fitted = estimate_relevance(judged, encoded.generated, no_queries, roles, encoded.documents, encoded.lengths)
         return cls(None if fitted is None else fitted.relevance)
 
     @property
@@ -59,7 +58,7 @@ class ResultScorer:
         """Return the score of each result, (q, K) float32 in 0…1.
 
         Args:
-            vectors: (q, d) float32, of the queries.
-            top: Their (q, K) results.
+            vectors: (q, d) float32 vectors of the queries.
+            top: (q, K) results of the queries.
         """
         return np.clip(top.scores, 0.0, 1.0) if self.model is None else self.model.estimate(vectors, top)

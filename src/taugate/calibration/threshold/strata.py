@@ -1,15 +1,16 @@
-"""A threshold for each stratum, the documents that share a value of one metadata field, and one that holds in all.
+"""Thresholds for strata, the groups of documents that share a value of one metadata field, and one that holds in all.
 
 A loss of 2 % over all queries may be 1 % of the English ones and 9 % of the Swedish ones. A query belongs to a stratum
-where a relevant document of it does. Two things are certified of each:
+if one of its relevant documents does. Each stratum gets two certificates:
 
-- of a search without a filter, that the stratum's queries lose at most δ. The threshold in force is the lowest of the
-  strata's. That it holds in all of them is an intersection–union test (Berger 1982): nothing is divided.
-- of a search filtered on the value, the same with a threshold of its own, measured on lists found within the filter.
-  There are as many thresholds as strata, and the error is divided among them (Bonferroni).
+- For a search without a filter, that the stratum's queries lose at most δ. The threshold in force is the lowest of the
+  strata's thresholds. That it holds in all strata is an intersection–union test (Berger 1982), so the error is not
+  divided.
+- For a search filtered on the value, the same with a separate threshold, measured on results within the filter. There
+  are as many thresholds as strata, and the error is divided among them (Bonferroni).
 
-Strata whose queries could certify nothing even without a loss are one stratum together; a search filtered on one of
-them has no certified threshold.
+Strata with too few queries to certify anything are joined into one stratum; a search filtered on one of them has no
+certified threshold.
 """
 
 from collections.abc import Mapping
@@ -41,14 +42,14 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class QueryStrata:
-    """Answerable queries by the values that their relevant documents have of a field.
+    """Answerable queries grouped by their relevant documents' values of a metadata field.
 
-    several values where these differ.
+    A query whose relevant documents have different values belongs to several groups.
 
     Attributes:
-        field: Name in the metadata.
-        metadata: Of all documents.
-        members: Positions of the answerable queries of each value.
+        field: Name of the metadata field.
+        metadata: Metadata of all documents.
+        members: Positions of the answerable queries by value.
     """
 
     field: str
@@ -61,10 +62,10 @@ class QueryStrata:
 
         Args:
             dataset: Labelled queries and documents.
-            field: Name in the metadata.
+            field: Name of the metadata field.
 
         Raises:
-            InputError: Where no document, or none that is relevant, has the field.
+            InputError: If no document, or no relevant document, has the field.
         """
         metadata = Metadata.of(dataset.documents)
         try:
@@ -73,20 +74,20 @@ class QueryStrata:
             raise InputError(f"--strata metadata.{field}: {error}") from error
         column = metadata.columns[field]
         if isinstance(column, TagColumn):
-            raise InputError(f"--strata metadata.{field}: holds lists of strings; name a field of single values")
-        found: dict[Value, list[int]] = {}
+            raise InputError(f"--strata metadata.{field}: holds lists of strings; choose a field of single values")
+        members: dict[Value, list[int]] = {}
         for number, passages in enumerate(relevant_passages(dataset.answerable, dataset.documents.parents)):
             keys = {key for position in passages.tolist() for key in column.keys(position)}
             for _, value in sorted(keys):
-                found.setdefault(value, []).append(number)
-        if not found:
-            raise InputError(f"--strata metadata.{field}: no relevant document has the field; name one that they have")
-        return cls(field, metadata, {value: np.array(found[value]) for value in found})
+                members.setdefault(value, []).append(number)
+        if not members:
+            raise InputError(f"--strata metadata.{field}: no relevant document has this field; choose another field")
+        return cls(field, metadata, {value: np.array(members[value]) for value in members})
 
 
 @dataclass(frozen=True)
 class _FilteredIndex:
-    """An index as a search filtered on one value sees it."""
+    """An index restricted to the documents that pass a filter."""
 
     index: Index
     within: DocumentSubset
@@ -103,16 +104,16 @@ class _FilteredIndex:
 
 @dataclass(frozen=True)
 class StrataCertifier:
-    """Everything that certifying strata needs.
+    """Certifies thresholds for strata.
 
     Attributes:
         dataset: Labelled queries and documents.
-        vectors: (n, d) float32 of the answerable queries.
-        index: Of the documents.
+        vectors: (n, d) float32 vectors of the answerable queries.
+        index: Index of the documents.
         evidence: The queries.
-        certifying: Positions of the queries that had no say in the policy.
-        kind: Of the policy.
-        rule: Metric, limits and confidence.
+        certifying: Positions of the queries that were not used to fit or choose the policy.
+        kind: Kind of the policy.
+        rule: Rule with the metric, the limits and the confidence.
     """
 
     dataset: Dataset
@@ -124,29 +125,25 @@ class StrataCertifier:
     rule: ThresholdRule
 
     def lowered(self, policy: PolicyRecord, strata: StrataRecord) -> PolicyRecord:
-        """Lower τ, which is certified for all queries, to one that is certified for each stratum, too.
+        """Lower τ, certified for all queries, so that it is also certified for each stratum.
 
         Args:
-            policy: In force.
-            strata: What is certified of each stratum.
+            policy: Policy in force.
+            strata: Certified strata.
         """
-        each = [*strata.strata, *([strata.others] if strata.others else [])]
-        taus = [stratum.tau_without_filter for stratum in each if stratum.tau_without_filter is not None]
+        records = [*strata.strata, *([strata.others] if strata.others else [])]
+        taus = [stratum.tau_without_filter for stratum in records if stratum.tau_without_filter is not None]
         tau = min([*taus, policy.tau]) if policy.tau is not None else None
-        found = loss_limits(self.rule, self.evidence, self.certifying, self.kind)
+        limits = loss_limits(self.rule, self.evidence, self.certifying, self.kind)
         changes = {
             "tau": tau,
-            "certificates": [certificate(limit, tau, self.rule) for limit in found],
+            "certificates": [certificate(limit, tau, self.rule) for limit in limits],
             "guarantee": f"{policy.guarantee} {words.of_strata(strata)}",
         }
         return policy.model_copy(update=changes)
 
     def certify(self, strata: QueryStrata) -> StrataRecord:
-        """Certify both thresholds of each stratum that is large enough, and the first of the others together.
-
-        Args:
-            strata: The strata, with their queries.
-        """
+        """Certify both thresholds of each stratum that is large enough, and the first for the joined small strata."""
         among = {value: np.intersect1d(members, self.certifying) for value, members in strata.members.items()}
         large = {value: members for value, members in among.items() if self._large_enough(members)}
         small = [value for value in among if value not in large]
@@ -156,23 +153,23 @@ class StrataCertifier:
             within = DocumentSubset(strata.metadata.where(all_of(OneOf.of(strata.field, value))))
             filtered = certify(loss_limits(rule, *self._within(members, within), self.kind), rule)
             records.append(self._record(value, members, filtered.tau))
-        rest = np.unique(np.concatenate([among[value] for value in small])) if small else np.arange(0)
+        joined = np.unique(np.concatenate([among[value] for value in small])) if small else np.arange(0)
         return StrataRecord(
             field=strata.field,
             strata=records,
-            others=self._record(None, rest, None) if len(rest) else None,
+            others=self._record(None, joined, None) if len(joined) else None,
             other_values=small,
         )
 
     def _large_enough(self, members: Positions) -> bool:
-        """Say whether a stratum could be certified were nothing lost, which depends only on how many queries it has."""
+        """Return whether a stratum has enough queries to be certified if nothing is lost."""
         if not len(members):
             return False
-        found = loss_limits(self.rule, self.evidence, members, self.kind)
-        return all(queries_needed(limit, self.rule) <= limit.steps.queries for limit in found)
+        limits = loss_limits(self.rule, self.evidence, members, self.kind)
+        return all(queries_needed(limit, self.rule) <= limit.steps.queries for limit in limits)
 
     def _record(self, value: Value | None, members: Positions, filtered: float | None) -> StratumRecord:
-        """Write down a stratum, with what is certified of a search without a filter."""
+        """Record a stratum with its certificate for a search without a filter."""
         certified = certify(loss_limits(self.rule, self.evidence, members, self.kind), self.rule)
         loss, units = certified.certificates[0], self.evidence.units.take(members)
         return StratumRecord(
@@ -181,7 +178,7 @@ class StrataCertifier:
             tau_without_filter=certified.tau,
             queries=len(members),
             units=units.count,
-            queries_needed=max(each.queries_needed for each in certified.certificates),
+            queries_needed=max(item.queries_needed for item in certified.certificates),
             found=loss.found,
         )
 

@@ -1,4 +1,4 @@
-"""One update, from a newer corpus to a release: `update` reads top to bottom in the order in which it happens."""
+"""One update, from a newer corpus to a release; `_update_of` shows the steps in order."""
 
 import tempfile
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from taugate.calibration.encoding.changes import CorpusChanges, CorpusDigests
 from taugate.calibration.encoding.encoder_fit import encoder_fit, encoder_fit_warnings
 from taugate.calibration.engines.stored import JOB_ACCESS, documents_of
-from taugate.calibration.gate.baseline import Admitted
+from taugate.calibration.gate.baseline import AcceptedSearch
 from taugate.calibration.job.job import check_sizes
 from taugate.calibration.job.release import ReleaseContents, golden_queries, manifest_facts, query_outcomes
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
@@ -18,11 +18,11 @@ from taugate.calibration.progress import Stopwatch
 from taugate.calibration.provisional.words import PROVISIONAL
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.rules import CONFIDENCE, MAX_LOSS, ThresholdRule
-from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings, asked_margin
+from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings, requested_margin
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.study import study
-from taugate.calibration.update.admission import admit_update, release_encoders
+from taugate.calibration.update.acceptance import accept_update, release_encoders
 from taugate.calibration.update.check import ThresholdCheck, check_threshold
 from taugate.calibration.update.vectors import ReleaseEncoders
 from taugate.errors import EngineUnavailable, InputError
@@ -38,8 +38,8 @@ from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.records import EncoderFitRecord
 from taugate.retrieval.release.signature import TrustedKeys
 
-# Kinds of candidate that the gate judges for each corpus anew; encoder and projection stay.
-_JUDGED_AGAIN = frozenset({"index", "engine"})
+# Kinds of candidate that the gate tests again for each corpus; encoder and projection are kept.
+_TESTED_AGAIN = frozenset({"index", "engine"})
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class UpdatePromotion:
-    """The promotion that is asked for, if τ still holds.
+    """The requested promotion.
 
     Attributes:
-        wanted: Whether the release is to become current.
-        force: Promote it also where τ is not shown to hold, or where another rule of promotion is against it.
-        key: Private key to sign the release with, None for none.
-        trusted: Keys of which one must have signed the current release, and this one to be promoted; None asks for no
-            signature.
+        requested: Whether to promote the release if τ still holds.
+        force: Promote it even if τ is not shown to hold, or another rule of promotion forbids it.
+        key: Private key to sign the release with, None for no signature.
+        trusted: Keys of which one must have signed the current release, and the new one before it is promoted; None to
+            require no signature.
     """
 
-    wanted: bool = True
+    requested: bool = True
     force: bool = False
     key: "Ed25519PrivateKey | None" = None
     trusted: TrustedKeys | None = None
@@ -68,10 +68,10 @@ class Updated:
     """The outcome of an update.
 
     Attributes:
-        manifest: Of the new release, or of the current one where nothing changed.
+        manifest: Manifest of the new release, or of the current one if nothing changed.
         parent: Id of the release that was current.
-        changes: Of the corpus.
-        check: Whether τ still holds, None where nothing changed.
+        changes: Changes of the corpus.
+        check: Whether τ still holds, None if nothing changed.
         promoted: Whether the new release became current.
     """
 
@@ -92,27 +92,24 @@ def update(
 ) -> Updated:
     """Write a release of a newer corpus with the encoder and the threshold of the current release.
 
-    It becomes current where τ is shown to hold. One calibration or update at a time in a directory.
+    It becomes current if τ is shown to hold. A directory has one calibration or update at a time.
 
     Args:
         data: A folder or a URL with the newer corpus and its labelled queries.
         releases: The directory of releases.
-        settings: Of the check.
-        promotion: What is asked for.
-        say: Told one line of progress or warning at a time.
+        settings: Settings of the check.
+        promotion: The requested promotion.
+        say: Prints one line of progress or a warning.
         watch: Stopwatch whose stages grow.
 
     Raises:
-        InputError: Before anything is written; the last two or NotPromoted after it, where promotion is refused or the
-            engine does not answer.
-        EncoderError: Before anything is written; the last two or NotPromoted after it, where promotion is refused or
-            the engine does not answer.
-        EngineUnavailable: Before anything is written; the last two or NotPromoted after it, where promotion is refused
-            or the engine does not answer.
-        ReleaseError: Before anything is written; the last two or NotPromoted after it, where promotion is refused or
-            the engine does not answer.
+        InputError: If the data cannot be used; nothing has been written.
+        EncoderError: If the encoder cannot be loaded; nothing has been written.
+        NotPromoted: If the evidence is against the new release, which has been written.
+        EngineUnavailable: If the engine does not respond, before or after the release has been written.
+        ReleaseError: If a release cannot be read or promoted, before or after the new one has been written.
     """
-    find(releases)  # before the lock makes a directory that nobody asked for
+    find(releases)  # before the lock would create the directory
     with calibration_lock(releases):
         folder = find(releases)
         with lock_for_reading(folder):
@@ -127,52 +124,46 @@ def _update_of(
     say: Callable[[str], None],
     watch: Stopwatch,
 ) -> Updated:
-    """Update one release, which is current.
-
-    Args:
-        folder: Of the release. The others are those of `update`.
-    """
+    """Update the current release, which is in `folder`."""
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         with watch.stage("load"):
             release = load(folder, trusted=promotion.trusted, engine=JOB_ACCESS)
             _check_promotable(release.manifest, promotion)
             encoders = release_encoders(folder, release)
-        asked = _settings(release.manifest, settings)
+        calibration = _settings(release.manifest, settings)
         split = settings.split or release.manifest.data.split
-        if release.manifest.state == "provisional" and (standing := release.manifest.calibration):
-            say(f"{PROVISIONAL} {standing.because(asked.k)}")
+        if release.manifest.state == "provisional" and (record := release.manifest.calibration):
+            say(f"{PROVISIONAL} {record.because(calibration.k)}")
         with watch.stage("read"), local_folder(data, split) as source:
             before = CorpusDigests.of(documents_of(release, watch))
             dataset = read_dataset(source, split, Path(spool), before)
             changes = CorpusChanges.between(before, CorpusDigests.of(dataset.documents))
-        if changes.nothing:
+        if changes.is_empty:
             return Updated(release.manifest, folder.name, changes, None, promoted=False)
-        _check_dataset(dataset, asked, say)
+        _check_dataset(dataset, calibration, say)
         fit = _encoder_fit(release.manifest, dataset, encoders)
         for warning in encoder_fit_warnings(fit, encoders.queries.config.name, encoders.queries.config.max_length):
             say(f"warning: {warning}")
-        units = SamplingUnits.from_labels(clusters(dataset.answerable))
-        drawn = DrawnQueries.draw(units, len(dataset.documents), asked)
+        units = SamplingUnits.from_clusters(clusters(dataset.answerable))
+        drawn = DrawnQueries.draw(units, len(dataset.documents), calibration)
         part = drawn.parts["calibration"]
-        admitted = admit_update(dataset, Path(spool), changes, release, encoders, part, asked, say, watch)
+        accepted = accept_update(dataset, Path(spool), changes, release, encoders, part, calibration, say, watch)
         inherited = Inherited.everything(release)
-        found = study(dataset, admitted.encoded, admitted.index, drawn, asked, watch, inherited)
+        findings = study(dataset, accepted.encoded, accepted.index, drawn, calibration, watch, inherited)
         with watch.stage("check"):
-            check = check_threshold(release, before, dataset, admitted.encoded.answerable, found, settings)
-        _tell(check, say)
+            check = check_threshold(release, before, dataset, accepted.encoded.answerable, findings, settings)
+        _warn(check, say)
         with watch.stage("write"):
-            record = _record(release.manifest, changes, check, promotion)
-            facts = manifest_facts(dataset, admitted, found, asked, release.manifest.adaptation) | _kept_facts(
-                release.manifest, admitted, record
-            )
-            facts |= {"encoder_fit": fit}
+            facts = manifest_facts(dataset, accepted, findings, calibration, release.manifest.adaptation)
+            update_record = _record(release.manifest, changes, check, promotion)
+            facts |= _kept_facts(release.manifest, accepted, update_record) | {"encoder_fit": fit}
             contents = ReleaseContents(
-                admitted,
+                accepted,
                 Path(spool),
-                golden_queries(dataset, found, admitted.encoded.answerable),
-                query_outcomes(dataset, found),
-                found,
-                render(dataset, facts, found, release.manifest),
+                golden_queries(dataset, findings, accepted.encoded.answerable),
+                query_outcomes(dataset, findings),
+                findings,
+                render(dataset, facts, findings, release.manifest),
             )
             manifest = writer.write(folder.parent, facts, contents.fill, parent=folder.name)
         with watch.stage("promote"):
@@ -181,16 +172,16 @@ def _update_of(
 
 
 def _encoder_fit(manifest: Manifest, dataset: Dataset, encoders: ReleaseEncoders) -> EncoderFitRecord | None:
-    """Return what is wrong between the encoder of a release and a newer data set; None if nothing is."""
+    """Measure how the encoder of a release misfits a newer data set; None if it fits."""
     trained = None if manifest.encoder_fit is None else manifest.encoder_fit.trained_similarity
     return encoder_fit(dataset, encoders.documents, encoders.queries, trained)
 
 
 def _check_promotable(manifest: Manifest, promotion: UpdatePromotion) -> None:
-    """Raise InputError where no update of this release can be promoted without --force."""
-    if not promotion.wanted or promotion.force:
+    """Raise InputError if no update of this release can be promoted without --force."""
+    if not promotion.requested or promotion.force:
         return
-    because = manifest.calibration and manifest.calibration.worthless(manifest.policy.k)
+    because = manifest.calibration and manifest.calibration.chance_warning(manifest.policy.k)
     if manifest.policy.kind == "none":
         because = "its policy is none, so there is no threshold to keep"
     if because:
@@ -198,7 +189,7 @@ def _check_promotable(manifest: Manifest, promotion: UpdatePromotion) -> None:
 
 
 def _settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettings:
-    """Return the settings of the calibration that the current release comes from, with its threshold as given."""
+    """Return the settings of the current release's calibration, with its threshold fixed."""
     policy = manifest.policy
     rule = ThresholdRule(
         method="fixed",
@@ -206,13 +197,13 @@ def _settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettin
         metric=policy.metric,
         tau=policy.tau,
     )
-    judged = [each for each in manifest.gate if each.kind in _JUDGED_AGAIN and each.admitted]
-    gate = GateSettings(asked_margin(judged), judged[-1].confidence) if judged else GateSettings()
+    tested = [record for record in manifest.gate if record.kind in _TESTED_AGAIN and record.admitted]
+    gate = GateSettings(requested_margin(tested), tested[-1].confidence) if tested else GateSettings()
     engine = manifest.engine
     if engine is None and settings.embeddings is not None:
         raise InputError(
-            f"--embeddings {settings.embeddings}: goes with a release whose vectors are in an engine; those of "
-            f"{manifest.release_id} are in its folder, so leave it out"
+            f"--embeddings {settings.embeddings}: only for a release whose vectors are in an engine; those of "
+            f"{manifest.release_id} are in its folder, so leave the option out"
         )
     return CalibrationSettings(
         split=manifest.data.split if settings.split is None else settings.split,
@@ -225,16 +216,16 @@ def _settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettin
     )
 
 
-def _check_dataset(dataset: Dataset, asked: CalibrationSettings, say: Callable[[str], None]) -> None:
-    """Raise InputError where the corpus has become too small; tell how many queries have lost their answers."""
-    if asked.k > len(dataset.documents):
+def _check_dataset(dataset: Dataset, calibration: CalibrationSettings, say: Callable[[str], None]) -> None:
+    """Raise InputError if the corpus has become too small; report how many queries have lost their answers."""
+    if calibration.k > len(dataset.documents):
         raise InputError(
-            f"{dataset.name}: has {len(dataset.documents)} documents, fewer than the K = {asked.k} of the current "
+            f"{dataset.name}: has {len(dataset.documents)} documents, fewer than K = {calibration.k} of the current "
             "release; run taugate calibrate with a smaller --k"
         )
     for note in dataset.notes:
         say(note)
-    check_sizes(dataset, asked)
+    check_sizes(dataset, calibration)
     if dataset.orphaned:
         say(f"{_queries_are(dataset.orphaned)} left out: every document that answered them was removed")
 
@@ -243,16 +234,16 @@ def _queries_are(count: int) -> str:
     return f"{count:,} {'query is' if count == 1 else 'queries are'}"
 
 
-def _tell(check: ThresholdCheck, say: Callable[[str], None]) -> None:
+def _warn(check: ThresholdCheck, say: Callable[[str], None]) -> None:
     if check.widened:
         say(
-            f"warning: the margin is {check.margin:g} instead of {MAX_LOSS:g}: {check.units.words} cannot show that "
-            "less is lost, whatever changes; label more, or set --margin"
+            f"warning: the margin is {check.margin:g} instead of {MAX_LOSS:g}: {check.units.words} cannot show a "
+            "smaller loss; label more, or set --margin"
         )
     if check.unpaired:
         say(
-            f"warning: {_queries_are(check.unpaired)} about new documents alone, and not compared; to choose a "
-            "threshold with them as well, run taugate calibrate"
+            f"warning: {_queries_are(check.unpaired)} only about new documents and cannot be compared; to choose a "
+            "threshold with them, run taugate calibrate"
         )
 
 
@@ -273,19 +264,19 @@ def _record(
         margin=check.margin,
         confidence=CONFIDENCE,
         holds=check.holds,
-        forced=promotion.wanted and promotion.force and not check.holds,
+        forced=promotion.requested and promotion.force and not check.holds,
     )
 
 
-def _kept_facts(parent: Manifest, admitted: Admitted, record: UpdateRecord) -> dict[str, Any]:
-    """Return the facts of the manifest that are the parent's, or the update's own."""
+def _kept_facts(parent: Manifest, accepted: AcceptedSearch, record: UpdateRecord) -> dict[str, Any]:
+    """Return the facts of the manifest that the parent or the update decides."""
     facts: dict[str, Any] = {
-        "gate": [*(each for each in parent.gate if each.kind not in _JUDGED_AGAIN), *admitted.gate],
+        "gate": [*(record for record in parent.gate if record.kind not in _TESTED_AGAIN), *accepted.gate],
         "strata": parent.strata,
         "update": record,
         "labels": parent.labels,
     }
-    if parent.calibration is not None:  # its evidence is what τ rests on: an update measures nothing that replaces it
+    if parent.calibration is not None:  # the evidence for τ is still the parent's; an update adds none
         facts["calibration"] = parent.calibration
     return facts
 
@@ -293,11 +284,11 @@ def _kept_facts(parent: Manifest, admitted: Admitted, record: UpdateRecord) -> d
 def _promote(
     releases: Path, manifest: Manifest, parent: str, check: ThresholdCheck, promotion: UpdatePromotion
 ) -> bool:
-    """Sign and promote the release where that is wanted, and τ holds or the user insists."""
+    """Sign the release, and promote it if that is requested and τ holds or --force is given."""
     name = manifest.release_id
     if promotion.key is not None:
         sign(releases / name, promotion.key)
-    if not promotion.wanted or not (check.holds or promotion.force):
+    if not promotion.requested or not (check.holds or promotion.force):
         return False
     shown = f"accuracy at τ not lower by more than {check.margin:g} after an update"
     rule = SatisfiedRule(shown, parent) if check.holds else None
@@ -305,6 +296,6 @@ def _promote(
         promote(releases, name, promotion.trusted, force=promotion.force, rule=rule)
     except EngineUnavailable as error:
         raise EngineUnavailable(
-            f"{error}; {name} is written, but not promoted: run taugate release promote {name} --releases {releases}"
+            f"{error}; {name} was written but not promoted: run taugate release promote {name} --releases {releases}"
         ) from error
     return True

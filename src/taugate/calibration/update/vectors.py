@@ -1,8 +1,8 @@
-"""Vectors of an updated corpus: those of the current release where a text stayed, and of the encoder where it is new.
+"""Vectors of an updated corpus: taken from the current release if the text is unchanged, else from the encoder.
 
-A vector depends on its text alone, to the last bit (`retrieval/encoder/encoder.py`), so that those of the release are
-those that encoding again would give on the machine that made it. Another kind of processor may give another last bit;
-that the encoder answers here as it did there is checked by the golden queries, when the release is opened.
+A vector depends on its text alone, to the last bit (`retrieval/encoder/encoder.py`), so encoding again on the machine
+that made the release would give the same vectors. Another kind of processor may change the last bit; the golden queries
+check at load that the encoder gives the same results on this machine.
 """
 
 from collections.abc import Callable
@@ -30,9 +30,9 @@ class ReleaseEncoders:
     """The encoders of a release.
 
     Attributes:
-        queries: That answers.
-        documents: The same, unless queries have int8 weights or a map of their own.
-        float32: That an int8 encoder of queries was made of, None where there is none.
+        queries: The query encoder in service.
+        documents: The same, unless queries have int8 weights or a linear map of their own.
+        float32: The encoder that an int8 query encoder was made from, else None.
     """
 
     queries: OnnxEncoder
@@ -48,26 +48,26 @@ def encode_changes(
     say: Callable[[str], None],
     watch: Stopwatch,
 ) -> EncodedDataset:
-    """Encode the texts that the current release does not know, and all queries.
+    """Encode the texts that are new since the current release, and all queries.
 
     Args:
         dataset: The updated corpus with its queries.
-        changes: Since the release.
-        release: Opened.
-        encoders: Its own.
-        say: Told one line of progress or warning at a time.
+        changes: Changes since the release.
+        release: The open release.
+        encoders: Its encoders.
+        say: Prints one line of progress or a warning.
         watch: Stopwatch whose stage "encode" grows.
     """
     documents, texts = _documents(dataset, changes, release, encoders.documents, say, watch)
     cache = EmbeddingCache.for_encoder(encoders.queries.sha256, encoders.queries.config.dimension)
     labelled = [query.text for query in dataset.answerable + dataset.unanswerable]
-    asked = encode(encoders.queries, labelled, len(labelled), "query", cache, watch).vectors
+    query_vectors = encode(encoders.queries, labelled, len(labelled), "query", cache, watch).vectors
     off_topic = encode(encoders.queries, dataset.off_topic, len(dataset.off_topic), "query", cache, watch).vectors
-    projected = [_projected(release.retriever.projection, vectors) for vectors in (asked, off_topic)]
+    projected = [_projected(release.retriever.projection, vectors) for vectors in (query_vectors, off_topic)]
     count = len(dataset.answerable)
     truncated = _truncated(dataset.documents, changes, release, encoders.documents)
     counted = f"{texts:,} {'text' if texts == 1 else 'texts'}"
-    say(f"encoded {counted} for {len(dataset.documents):,} documents; the other vectors were known already")
+    say(f"encoded {counted} for {len(dataset.documents):,} documents; the other vectors were reused")
     if truncated:
         config = encoders.documents.config
         say(f"warning: {truncation_warning(truncated, len(dataset.documents), config.max_length, config.name)}")
@@ -88,22 +88,22 @@ def _documents(
     sources = changes.sources
     if kind in QUANTIZERS:
         say(
-            f"the index is {kind}, whose vectors are rounded: texts whose exact vectors are not in the cache are "
-            "encoded again"
+            f"the index is {kind}, which stores rounded vectors; encoding again all texts whose exact vectors are not "
+            "in the cache"
         )
         sources = np.full_like(sources, UNKNOWN)
     new = np.flatnonzero(sources == UNKNOWN)
     texts = [dataset.documents[position].encoded_text for position in new.tolist()]
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    found = encode(encoder, texts, len(texts), "document", cache, watch)
-    projection, known = release.retriever.projection, np.flatnonzero(sources != UNKNOWN)
+    encoded = encode(encoder, texts, len(texts), "document", cache, watch)
+    projection, reusable = release.retriever.projection, np.flatnonzero(sources != UNKNOWN)
     index = release.retriever.index
     if not isinstance(index, AnyIndex):
-        raise TypeError(f"{type(index).__name__} is no index of a release")
+        raise TypeError(f"{type(index).__name__} is not an index of a release")
     vectors = np.empty((len(sources), index.dimension), dtype=np.float32)
-    vectors[new] = _projected(projection, found.vectors)
-    vectors[known] = index.vectors[sources[known]]
-    return vectors, found.encoded
+    vectors[new] = _projected(projection, encoded.vectors)
+    vectors[reusable] = index.vectors[sources[reusable]]
+    return vectors, encoded.encoded
 
 
 def _projected(projection: Projection | None, vectors: Float32) -> Float32:
@@ -111,9 +111,11 @@ def _projected(projection: Projection | None, vectors: Float32) -> Float32:
 
 
 def _truncated(documents: DocumentStore, changes: CorpusChanges, release: Release, encoder: OnnxEncoder) -> int:
-    """Count the documents that are longer than the encoder reads, from the count of the release and what changed."""
+    """Count the documents longer than the encoder reads, from the count of the release and the changes."""
     count = release.manifest.data.truncated_documents
-    for store, places, sign in ((release.documents, changes.fewer, -1), (documents, changes.more, 1)):
+    for store, places, sign in ((release.documents, changes.missing_copies, -1), (documents, changes.extra_copies, 1)):
         tokens = encoder.tokenize([store[position].encoded_text for position in places], "document")
-        count += sign * sum(times for times, each in zip(places.values(), tokens, strict=True) if each.truncated)
+        count += sign * sum(
+            times for times, text_tokens in zip(places.values(), tokens, strict=True) if text_tokens.truncated
+        )
     return count

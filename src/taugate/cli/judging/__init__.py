@@ -1,1 +1,1 @@
-"""Where people judge: the terminal, or a page in the browser on the same machine."""
+"""User interfaces for judging: the terminal, and a page in a browser on the same machine."""

@@ -1,4 +1,4 @@
-"""Judging in the terminal: one passage at a time, one key a judgement, without Enter."""
+"""Judging in the terminal: one passage at a time, one key per judgement, without Enter."""
 
 import os
 import shutil
@@ -8,20 +8,20 @@ import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from taugate.cli.judging.desk import KEYS, Desk, heading, segments
+from taugate.cli.judging.session import KEYS, JudgingSession, heading, segments
 from taugate.cli.terminal.output import printable, say
 from taugate.cli.terminal.wrapping import wrapped
 from taugate.ingestion.labels.judging import Judging
 from taugate.ingestion.labels.session import Question
 
-_WIDEST = 100  # columns: longer lines are hard to read
+_MAX_WIDTH = 100  # columns: longer lines are hard to read
 _CLEAR = "\x1b[2J\x1b[H"
 _MARK, _PLAIN = "\x1b[1;4m", "\x1b[0m"  # bold and underlined: no word stands out by its colour alone
 _END_OF_INPUT = "\x04"  # Ctrl-D
 
 
 def judge_in_terminal(work: Judging) -> None:
-    """Ask about one result after the other, until the sample ends or the judge stops.
+    """Show one result after the other, until the sample ends or the judge stops.
 
     Without a terminal, each line of standard input is one key.
 
@@ -29,47 +29,47 @@ def judge_in_terminal(work: Judging) -> None:
         work: The judge's sample.
 
     Raises:
-        InputError: Where the data set changes meanwhile.
+        InputError: If the data set changes meanwhile.
     """
     styled = sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     remarks: list[str] = []
-    desk = Desk(work, remarks.append)
+    session = JudgingSession(work, remarks.append)
     with _keyboard() as ask:
-        while desk.question is not None:
-            shown = screen(desk.question, str(work.session.progress()), remarks, styled=styled)
+        while session.question is not None:
+            shown = screen(session.question, str(work.session.progress()), remarks, styled=styled)
             remarks.clear()
             key = ask(shown)
             if not styled:
                 say("")
-            if not key or not desk.press(key):
+            if not key or not session.handle_key(key):
                 return
 
 
 def screen(question: Question, progress: str, remarks: list[str], *, styled: bool) -> str:
-    """Return what the judge sees of one result.
+    """Return the screen that shows one result.
 
     Args:
-        question: That is asked.
-        progress: How far the judge is.
-        remarks: Sentences to begin with.
+        question: The result to judge.
+        progress: Progress of the judge.
+        remarks: Sentences to show first.
         styled: Whether the terminal can be cleared and shows bold and underlined letters.
     """
     size = shutil.get_terminal_size()
-    width = min(size.columns, _WIDEST)
+    width = min(size.columns, _MAX_WIDTH)
     query, document = question.query.text, question.document
-    asked = [f"Query: {line}" if not number else line for number, line in enumerate(_wrapped(query, width - 7))]
+    query_lines = [f"Query: {line}" if not number else line for number, line in enumerate(_wrapped(query, width - 7))]
     passage = [*(_wrapped(document.title, width) if document.title else ()), *_wrapped(document.text, width)]
     if styled:
         passage = [_marked(line, query) for line in passage]
-    lines = [*remarks, progress, "", *asked, "", f"{heading(question)}:", "", *passage, ""]
-    if len(lines) + 2 > size.lines:  # the query has left the top of the screen
-        lines += [*asked, ""]
+    lines = [*remarks, progress, "", *query_lines, "", f"{heading(question)}:", "", *passage, ""]
+    if len(lines) + 2 > size.lines:  # the query has scrolled off the screen
+        lines += [*query_lines, ""]
     keys = "  ".join(f"[{key}] {action}" for key, action in KEYS.items())
     return f"{_CLEAR if styled else ''}" + "\n".join([*lines, keys]) + "\n"
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Break a text into lines; what would make the terminal do something is replaced."""
+    """Break a text into lines; control characters are replaced."""
     return [
         line
         for paragraph in text.splitlines()
@@ -85,8 +85,8 @@ def _marked(line: str, query: str) -> str:
 def _keyboard() -> Iterator[Callable[[str], str]]:
     """Yield a function that shows a text and waits for a key; it returns nothing at the end of the input.
 
-    On a terminal a key takes no Enter and is not shown. What was typed before a question was there is not an answer to
-    it, as where a key is held down, and is dropped.
+    On a terminal, keys work without Enter and are not shown. Keys typed before a question appears are dropped, as
+    when a key is held down.
     """
     if not sys.stdin.isatty():
         yield _ask_for_a_line

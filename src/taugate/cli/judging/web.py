@@ -1,9 +1,8 @@
-"""Judging on a page in the browser of this machine, which nobody else can open.
+"""Judging on a page in a browser of this machine, which only its user can open.
 
-The server listens on the loopback interface alone. The address of the page holds a token, so that neither another user
-of the machine nor another page in the browser can read or answer; the names that a request may give to the server are
-checked, so that no foreign name can be bound to this address. The page loads nothing from elsewhere, and texts are put
-into it as texts.
+The server listens on the loopback interface only. The URL of the page holds a secret token, so that neither another
+user of the machine nor another page in the browser can read or judge. The Host header is checked against DNS
+rebinding. The page loads nothing from other hosts, and inserts texts as text, not as HTML.
 """
 
 import hmac
@@ -16,7 +15,7 @@ from typing import Any, cast
 
 import orjson
 
-from taugate.cli.judging.desk import KEYS, Desk, heading, segments
+from taugate.cli.judging.session import KEYS, JudgingSession, heading, segments
 from taugate.cli.terminal.output import say
 from taugate.errors import InputError, TaugateError
 from taugate.ingestion.labels.judging import Judging
@@ -24,8 +23,8 @@ from taugate.service.api.playground.files import PAGE_HEADERS, page_files
 
 _HOST = "127.0.0.1"
 _HEADERS = {**PAGE_HEADERS, "Cache-Control": "no-store"}
-_MAX_BYTES = 4096  # of a request's body: a key, and the digits of a result
-_SILENCE_SECONDS = 30  # after which a connection that sends nothing is closed
+_MAX_BYTES = 4096  # of a request body: a key, and the digits of a result
+_SILENCE_SECONDS = 30  # before an idle connection is closed
 
 
 def judge_on_page(work: Judging, port: int) -> None:
@@ -33,10 +32,10 @@ def judge_on_page(work: Judging, port: int) -> None:
 
     Args:
         work: The judge's sample.
-        port: Of the page; 0 takes a free one.
+        port: Port of the page; 0 for any free one.
 
     Raises:
-        InputError: Where the port is taken, or the data set changes meanwhile.
+        InputError: If the port is taken, or the data set changes meanwhile.
     """
     try:
         server = _Server((_HOST, port), _Handler)
@@ -51,10 +50,12 @@ def judge_on_page(work: Judging, port: int) -> None:
 
 
 class _Server(ThreadingHTTPServer):
-    """The page's server, with the desk that all of its requests share.
+    """The server of the page, with the session that all requests share.
 
-    token: part of every path. files: of the page, by the path behind the token, the playground's own. failure: what
-    ended the work, None where the judge did.
+    Attributes:
+        token: Secret part of every path.
+        files: Files of the page by their path after the token; the playground has the same ones.
+        failure: Error that ended the session, or None if the judge ended it.
     """
 
     daemon_threads = True
@@ -65,19 +66,19 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = _HOST, int(self.server_address[1])
 
     def open(self, work: Judging) -> None:
-        """Take a judge's work, before the first request."""
+        """Set the judge's sample, before the first request."""
         self.token = secrets.token_urlsafe(24)
         self.files = page_files("judge")
         self.hosts = {f"{name}:{self.server_port}" for name in (_HOST, "localhost")}
         self.failure: TaugateError | OSError | None = None
         self._work = work
         self._remarks: list[str] = []
-        self._desk = Desk(work, self._remarks.append)
+        self._session = JudgingSession(work, self._remarks.append)
         self._lock = threading.Lock()
 
     @property
     def address(self) -> str:
-        """The address of the page, with its token."""
+        """The URL of the page, with its token."""
         return f"http://{_HOST}:{self.server_port}/{self.token}/"
 
     def state(self) -> dict[str, Any]:
@@ -85,37 +86,37 @@ class _Server(ThreadingHTTPServer):
         with self._lock:
             return self._state()
 
-    def press(self, key: str, pair: str) -> dict[str, Any]:
-        """Do what a key says, and return what the page shows then.
+    def handle_key(self, key: str, pair: str) -> dict[str, Any]:
+        """Carry out the action of a key, and return the new state of the page.
 
         Args:
             key: One of KEYS.
-            pair: Digits of the result that the page showed; a judgement of another one is not taken, as where the page
-                is open twice.
+            pair: Digits of the result that the page showed. A judgement of another result is rejected, which happens if
+                the page is open twice.
         """
         with self._lock:
-            question = self._desk.question
+            question = self._session.question
             if key in {"y", "n", "s"} and (question is None or question.pair != pair):
-                self._remarks.append("that result was judged before; here is the next one")
+                self._remarks.append("that result was already judged; this is the next one")
                 return self._state()
             try:
-                going_on = self._desk.press(key)
+                running = self._session.handle_key(key)
             except (TaugateError, OSError) as error:  # the data set has changed, or the disk is full
-                self.failure, going_on = error, False
-            if not going_on:
+                self.failure, running = error, False
+            if not running:
                 message = "Stopped. All judgements are kept." if self.failure is None else str(self.failure)
                 return {"message": message, "progress": str(self._work.session.progress()), "stopped": True}
             return self._state()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Write nothing about a browser that hung up; other errors are written as usual."""
+        """Ignore closed connections; write other errors as usual."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]  # typeshed names the socket's type
 
     def _state(self) -> dict[str, Any]:
         remark = ". ".join(self._remarks)
         self._remarks.clear()
-        question = self._desk.question
+        question = self._session.question
         shown: dict[str, Any] = {"progress": str(self._work.session.progress()), "remark": remark, "keys": KEYS}
         if question is None:
             return shown | {"message": "All queries of the sample are judged. Press q to stop."}
@@ -124,8 +125,8 @@ class _Server(ThreadingHTTPServer):
             "pair": question.pair,
             "query": query,
             "heading": heading(question),
-            "title": [[*each] for each in segments(document.title or "", query)],
-            "text": [[*each] for each in segments(document.text, query)],
+            "title": [[*segment] for segment in segments(document.title or "", query)],
+            "text": [[*segment] for segment in segments(document.text, query)],
         }
 
 
@@ -140,7 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
         return cast(_Server, self.server)
 
     def do_GET(self) -> None:
-        """Send the page, its style and script, or what it shows now."""
+        """Send the page, its style or script, or its current state."""
         name = self._name()
         if name == "state":
             self._send_json(self._page.state())
@@ -151,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, "text/plain", b"not found\n")
 
     def do_POST(self) -> None:
-        """Take a key."""
+        """Handle a key."""
         name = self._name()
         if name is None:
             return
@@ -159,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
         origin, kind = self.headers.get("Origin"), self.headers.get_content_type()
         foreign = origin is not None and origin.removeprefix("http://") not in self._page.hosts
         if name != "key" or foreign or kind != "application/json":
-            self._send(403, "text/plain", b"only the page itself may answer\n")
+            self._send(403, "text/plain", b"only the page itself may send keys\n")
             return
         if not length.isdecimal() or int(length) > _MAX_BYTES:
             self._send(413, "text/plain", b"too long\n")
@@ -172,16 +173,16 @@ class _Handler(BaseHTTPRequestHandler):
         if not isinstance(key, str) or key not in KEYS or not isinstance(pair, str):
             self._send(422, "text/plain", b"not a key\n")
             return
-        state = self._page.press(key, pair)
+        state = self._page.handle_key(key, pair)
         self._send_json(state)
-        if "stopped" in state:  # in a thread of its own, as it waits for the server that waits for this one
+        if "stopped" in state:  # in another thread: shutdown() waits for this request
             threading.Thread(target=self._page.shutdown).start()
 
     def _name(self) -> str | None:
-        """Return the part of the path behind the token; a request that may not ask gets its answer here."""
+        """Return the part of the path after the token; for a forbidden request, send an error and return None."""
         token, slash, name = self.path.removeprefix("/").partition("/")
         if self.headers.get("Host") not in self._page.hosts:
-            self._send(403, "text/plain", b"this page has another address\n")
+            self._send(403, "text/plain", b"unknown Host header\n")
         elif not slash or not hmac.compare_digest(token.encode(), self._page.token.encode()):
             self._send(404, "text/plain", b"not found\n")
         else:
@@ -199,4 +200,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Write nothing: the terminal shows the address of the page, and not each request."""
+        """Write nothing: the terminal shows only the URL of the page."""

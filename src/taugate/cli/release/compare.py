@@ -19,14 +19,14 @@ def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is p
     Args:
         actions: The subparsers of `taugate release`.
     """
-    diff = add_action(actions, "diff", show_differences, "what differs from release A to release B")
-    diff.add_argument("a", metavar="A", nargs="?", help="the old release's id; default the current one")
-    diff.add_argument("b", metavar="B", help="the new release's id")
+    diff = add_action(actions, "diff", show_differences, "show the differences from release A to release B")
+    diff.add_argument("a", metavar="A", nargs="?", help="id of the old release (default: the current one)")
+    diff.add_argument("b", metavar="B", help="id of the new release")
     add_action(
         actions,
         "correlations",
         show_correlations,
-        "accuracy against COE, ROE, τ and isotropy, over releases of one data set",
+        "correlate accuracy with COE, ROE, τ and isotropy over the releases of a data set",
     )
 
 
@@ -42,7 +42,7 @@ def show_differences(arguments: argparse.Namespace) -> int:
     if not changed:
         sys.stdout.write("no difference\n")
     if not same_queries(old, new):
-        say("measured on other queries or documents: the differences hold what changed in the data, too")
+        say("measured on different queries or documents: the differences include changes in the data")
     return 0
 
 
@@ -50,16 +50,16 @@ def show_correlations(arguments: argparse.Namespace) -> int:
     """Print Table 3 of the thresholds paper for each data set and K that has enough releases.
 
     Raises:
-        InputError: Where none has.
+        InputError: If no data set has enough releases.
     """
     manifests = [verify(find(arguments.releases, name)) for name in release_ids(arguments.releases)]
-    found = correlations(manifests)
-    if not found:
+    groups = correlations(manifests)
+    if not groups:
         raise InputError(
             f"{arguments.releases}: no data set has releases of {MIN_RELEASES} different encoders with the same K; "
             "calibrate one with more encoders (--encoder)"
         )
-    for group in found:
+    for group in groups:
         adapted = f", {group.adapted} of them adapted" if group.adapted else ""
         sys.stdout.write(f"{group.data}, K = {group.k}, {group.releases} encoders{adapted}\n")
         width = max(18, *(len(f"{x} and {y}") for x, y in group.values))

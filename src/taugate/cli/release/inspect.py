@@ -1,4 +1,4 @@
-"""`taugate release list|show|verify|history`: which releases there are, what is in them, and their history."""
+"""`taugate release list|show|verify|history`: the releases, their contents and their history."""
 
 import argparse
 import dataclasses
@@ -41,33 +41,36 @@ def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is p
         actions,
         "list",
         list_releases,
-        "releases, oldest first: id, age, state, data, threshold and accuracy; * marks the current one, ~ the shadow",
+        "list releases, oldest first: id, age, state, data, threshold and accuracy; * marks the current one, ~ the "
+        "shadow",
     )
     listing.add_argument("--json", action="store_true", help="print one JSON object")
-    show = add_action(actions, "show", show_manifest, "the manifest, as stored")
-    show.add_argument("id", metavar="ID", nargs="?", help="release id; default the current one")
-    check = add_action(actions, "verify", verify_releases, "check every digest; without ID, of all releases")
-    check.add_argument("id", metavar="ID", nargs="?", help="release id; default all")
-    check.add_argument("--trusted-keys", metavar="PATH", type=Path, help="who must have signed it, PEM")
-    add_action(actions, "history", show_history, "who made which release current, or removed it, and when")
+    show = add_action(actions, "show", show_manifest, "print the manifest as stored")
+    show.add_argument("id", metavar="ID", nargs="?", help="release id (default: the current one)")
+    check = add_action(actions, "verify", verify_releases, "check every digest, of all releases by default")
+    check.add_argument("id", metavar="ID", nargs="?", help="release id (default: all)")
+    check.add_argument(
+        "--trusted-keys", metavar="PATH", type=Path, help="public keys (PEM), one of which must have signed it"
+    )
+    add_action(actions, "history", show_history, "list every promotion and removal, with user and time")
 
 
 def list_releases(arguments: argparse.Namespace) -> int:
-    """Print a row for each release, oldest first; the columns' names go to stderr, so that stdout has rows alone."""
+    """Print a row for each release, oldest first; the header goes to stderr, so that stdout has only rows."""
     try:
         current = current_id(arguments.releases)
     except ReleaseError as error:
         current = None
         say(f"taugate: {error}")
     shadow = pointed_id(arguments.releases, SHADOW)
-    found = [summarize(arguments.releases, name) for name in release_ids(arguments.releases)]
+    releases = [summarize(arguments.releases, name) for name in release_ids(arguments.releases)]
     if arguments.json:
-        rows = [_json_row(each, current, shadow) for each in found]
+        rows = [_json_row(release, current, shadow) for release in releases]
         sys.stdout.write(json.dumps({"releases": rows}) + "\n")
         return 0
     marks = {shadow: "~", current: "*"}
     now = datetime.now(UTC)
-    table = [(marks.get(each.release, " "), *_cells(each, now)) for each in found]
+    table = [(marks.get(release.release, " "), *_cells(release, now)) for release in releases]
     titles = (" ", "release", "age", "state", "data", "τ", "accuracy")
     widths = [max(map(len, column)) for column in zip(titles, *table, strict=True)]
     if table:
@@ -91,8 +94,8 @@ def _cells(release: ReleaseSummary, now: datetime) -> tuple[str, ...]:
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
-    mark, *others = (f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True))
-    return f"{mark} {'  '.join(others)}".rstrip()
+    mark, *columns = (f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True))
+    return f"{mark} {'  '.join(columns)}".rstrip()
 
 
 def _json_row(release: ReleaseSummary, current: str | None, shadow: str | None) -> dict[str, object]:
@@ -101,7 +104,7 @@ def _json_row(release: ReleaseSummary, current: str | None, shadow: str | None) 
 
 
 def show_manifest(arguments: argparse.Namespace) -> int:
-    """Print the manifest as it is stored; say on stderr where the release is provisional."""
+    """Print the manifest as it is stored; say on stderr if the release is provisional."""
     release = find(arguments.releases, arguments.id)
     if calibration_state(arguments.releases, release.name) == "provisional":
         say(f"{release.name} is provisional: {_why(unverified_manifest(arguments.releases, release.name))}")
@@ -110,19 +113,19 @@ def show_manifest(arguments: argparse.Namespace) -> int:
 
 
 def _why(manifest: Mapping[str, Any]) -> str:
-    """Say why a release is provisional, and what would make it calibrated.
+    """Return why a release is provisional, and what would make it calibrated.
 
     Args:
-        manifest: As stored, perhaps by another version, whose reasons this one may not know.
+        manifest: As stored, perhaps by another version with reasons unknown to this one.
     """
     try:
         return CalibrationRecord.model_validate(manifest["calibration"]).because(manifest["policy"]["k"])
     except (KeyError, TypeError, ValidationError):
-        return "calibration.reasons says why"
+        return "see calibration.reasons"
 
 
 def verify_releases(arguments: argparse.Namespace) -> int:
-    """Check one release or all of them. Every one is checked, also after a failure; any failure is exit code 1."""
+    """Check one release or all of them, also after a failure; any failure gives exit code 1."""
     names = release_ids(arguments.releases)
     if arguments.id:
         names = [match_id(names, arguments.id, str(arguments.releases))]
@@ -139,17 +142,17 @@ def verify_releases(arguments: argparse.Namespace) -> int:
 
 
 def show_history(arguments: argparse.Namespace) -> int:
-    """Print what was done with the releases, oldest first, and on stderr which lines of the log are cut short."""
+    """Print the history of the releases, oldest first, and on stderr the truncated lines of the log."""
     releases = arguments.releases
-    there = set(release_ids(releases))
-    found = history.read(releases)
-    done = history.took_effect(found.events, {pointer: pointed_id(releases, pointer) for pointer in (CURRENT, SHADOW)})
-    for event, moved in zip(found.events, done, strict=True):
-        interrupted = not moved or (event.action == "prune" and event.release in there)
+    existing = set(release_ids(releases))
+    log = history.read(releases)
+    done = history.took_effect(log.events, {pointer: pointed_id(releases, pointer) for pointer in (CURRENT, SHADOW)})
+    for event, moved in zip(log.events, done, strict=True):
+        interrupted = not moved or (event.action == "prune" and event.release in existing)
         sys.stdout.write(_event_line(event, interrupted=interrupted) + "\n")
-    if found.unreadable:
-        numbers = ", ".join(map(str, found.unreadable))
-        say(f"taugate: {releases / HISTORY}: line {numbers} was cut short, and nothing was changed by it")
+    if log.unreadable:
+        numbers = ", ".join(map(str, log.unreadable))
+        say(f"taugate: {releases / HISTORY}: line {numbers} is truncated and was ignored")
     return 0
 
 

@@ -19,22 +19,22 @@ def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is p
     Args:
         actions: The subparsers of `taugate release`.
     """
-    signing = add_action(actions, "sign", sign_release, "put a signature beside a release, if it verifies")
+    signing = add_action(actions, "sign", sign_release, "sign a release, if it verifies")
     signing.add_argument("--key", metavar="PEM", type=Path, required=True, help="Ed25519 private key")
     signing.add_argument("id", metavar="ID", help="release id")
     pushing = add_action(actions, "push", push_release, "copy a release to object storage")
     pushing.add_argument("--to", metavar="URL", required=True, help="such as s3://bucket/prefix")
-    pushing.add_argument("--promote", action="store_true", help="make it the current one there, as it is in DIR")
-    pushing.add_argument("id", metavar="ID", nargs="?", help="release id; default the current one")
-    pulling = add_action(actions, "pull", pull_release, "copy a release from object storage, where DIR does not stay")
+    pushing.add_argument("--promote", action="store_true", help="also make it current there; it must be current in DIR")
+    pushing.add_argument("id", metavar="ID", nargs="?", help="release id (default: the current one)")
+    pulling = add_action(actions, "pull", pull_release, "copy a release from object storage to DIR")
     pulling.add_argument("--from", metavar="URL", dest="source", required=True, help="such as s3://bucket/prefix")
     pulling.add_argument(
-        "id", metavar="ID", nargs="?", help="release id; default the current one, to be so here as well"
+        "id", metavar="ID", nargs="?", help="release id (default: the current one, which becomes current here too)"
     )
 
 
 def sign_release(arguments: argparse.Namespace) -> int:
-    """Put a signature beside a release that verifies."""
+    """Sign a release that verifies."""
     key = read_private_key(arguments.key)
     release = find(arguments.releases, arguments.id)
     sys.stdout.write(f"signed {release.name} {sign(release, key)}\n")
@@ -44,11 +44,11 @@ def sign_release(arguments: argparse.Namespace) -> int:
 def push_release(arguments: argparse.Namespace) -> int:
     """Copy a release to object storage, and with --promote make it the current one there.
 
-    Only the current release of DIR is promoted there, as DIR has the rules of promotion and the history.
+    Only the current release of DIR can be promoted there, because DIR has the promotion rules and the history.
 
     Raises:
-        InputError: For what is to be refused before anything is uploaded.
-        ReleaseError: For what is to be refused before anything is uploaded.
+        InputError: If the release cannot be promoted there; nothing is uploaded.
+        ReleaseError: If the current release there cannot be replaced; nothing is uploaded.
     """
     release = find(arguments.releases, arguments.id)
     if arguments.promote and release.name != current_id(arguments.releases):
@@ -68,7 +68,7 @@ def push_release(arguments: argparse.Namespace) -> int:
 def pull_release(arguments: argparse.Namespace) -> int:
     """Copy a release from object storage.
 
-    That nothing is current there is no failure: before the first push a calibration may come next.
+    It is no error if no release is current there, as before the first push.
     """
     name = pull(arguments.source, arguments.releases, arguments.id, trusted_keys())
     if name is None:

@@ -1,4 +1,4 @@
-"""What a long command is doing: a line that is redrawn on a terminal, and elsewhere a new line every ten seconds."""
+"""Progress of a long command: one line redrawn on a terminal, or a new line every ten seconds elsewhere."""
 
 import os
 import shutil
@@ -14,18 +14,15 @@ from taugate.calibration.progress import Stopwatch, Task
 from taugate.cli.terminal.output import say
 
 _REDRAW_SECONDS = 0.2
-_WORTH_SHOWING_SECONDS = 0.5  # of a task that is over sooner, a line would only flicker
-_SILENCE_SECONDS = 10.0  # at most, between two lines of a log
+_MIN_SHOWN_SECONDS = 0.5  # the line of a shorter task would only flicker
+_SILENCE_SECONDS = 10.0  # longest pause between two lines of a log
 _CLEAR_LINE = "\r\x1b[K"
 
 
 class ProgressDisplay:
     """Shows the current task of a stopwatch on stderr while its `with` block runs.
 
-    A thread of its own looks at the task, so that something is seen to happen also during one long computation.
-
-    Attributes:
-        watch: Stopwatch that knows what is under way.
+    A separate thread redraws it, so that the elapsed time advances even during one long computation.
     """
 
     def __init__(self, watch: Stopwatch) -> None:
@@ -49,10 +46,10 @@ class ProgressDisplay:
             self._clear()
 
     def say(self, line: str) -> None:
-        """Write a line to stderr, above the one that shows the progress.
+        """Write a line to stderr, above the progress line.
 
         Args:
-            line: Without a line break at its end.
+            line: Text without a line break.
         """
         with self._writing:
             self._clear()
@@ -69,7 +66,7 @@ class ProgressDisplay:
                     if now - self._last_line >= _SILENCE_SECONDS:
                         say(progress_line(task, now - task.began))
                         self._last_line = now
-                elif now - task.began >= _WORTH_SHOWING_SECONDS:
+                elif now - task.began >= _MIN_SHOWN_SECONDS:
                     width = shutil.get_terminal_size().columns - 1
                     sys.stderr.write(_CLEAR_LINE + progress_bar(task, now - task.began, width))
                     sys.stderr.flush()
@@ -85,18 +82,18 @@ class ProgressDisplay:
 
 
 def progress_bar(task: Task, seconds: float, width: int) -> str:
-    """Draw a task as one line for a terminal: a bar with rate and remaining time where its size is known.
+    """Draw a task as one line for a terminal: a bar with rate and remaining time if its size is known.
 
     Args:
-        task: What is under way.
-        seconds: Since it began.
+        task: The current task.
+        seconds: Time since it began.
         width: Columns of the terminal.
     """
     if not task.total:
         count = f" {task.done:,}" if task.done else ""
         return f"{task.name}{count} … {tqdm.format_interval(seconds)}"[:width]
     bar: str = tqdm.format_meter(
-        task.done, task.total, seconds, ncols=width, prefix=task.name, unit="", initial=task.known
+        task.done, task.total, seconds, ncols=width, prefix=task.name, unit="", initial=task.cached
     )
     return bar
 
@@ -105,15 +102,15 @@ def progress_line(task: Task, seconds: float) -> str:
     """Write a task as one line of a log, such as "encoding documents: 3,200 of 57,638 (6 %), 41.2/s, 22:01 left".
 
     Args:
-        task: What is under way.
-        seconds: Since it began.
+        task: The current task.
+        seconds: Time since it began.
     """
     elapsed = tqdm.format_interval(seconds)
     if not task.total:
         count = f"{task.done:,} in " if task.done else ""
         return f"{task.name}: {count}{elapsed} so far"
     line = f"{task.name}: {task.done:,} of {task.total:,} ({task.done / task.total:.0%})".replace("%", " %")
-    worked = task.done - task.known
+    worked = task.done - task.cached
     if not worked or not seconds:
         return f"{line}, {elapsed} so far"
     rate = worked / seconds

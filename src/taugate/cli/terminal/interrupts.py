@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the command cleans up and ends with exit code 130 and one line, never with a traceback."""
+"""Ctrl-C and SIGTERM: the command cleans up and ends with exit code 130 and one line, without a traceback."""
 
 import os
 import signal
@@ -10,7 +10,11 @@ MESSAGE = "taugate: interrupted"
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _IMPORT_FRAMES = "<frozen importlib._bootstrap>"
-_OF_COMMANDS = ("__main__", "taugate.__main__", "taugate.cli.")  # modules that import before there is any work
+_OF_COMMANDS = (
+    "__main__",
+    "taugate.__main__",
+    "taugate.cli.",
+)  # modules that import before the command starts its work
 _RETRY_SECONDS = 0.05
 
 
@@ -18,9 +22,9 @@ _interrupted = False
 
 
 def handle_interrupts() -> None:
-    """Handle both signals from now on; for the main thread of a process that runs one command.
+    """Handle both signals from now on; in the main thread of a process that runs one command.
 
-    The service puts its own handlers in place of these while it serves.
+    The service replaces these handlers while it serves.
     """
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
@@ -29,20 +33,20 @@ def handle_interrupts() -> None:
 
 
 def interrupted() -> bool:
-    """Return whether this process was interrupted, so that any error since then may be a consequence."""
+    """Return whether this process was interrupted; later errors may be a consequence."""
     return _interrupted
 
 
 def leave_when_interrupted() -> None:
-    """From now on the signals end the process at once: everything is written out, and nothing is left to clean up."""
-    if _interrupted:  # libraries that were half imported had better not be ended in order
+    """Let signals end the process at once from now on: all output is written, and no cleanup remains."""
+    if _interrupted:  # half-imported libraries may fail in an orderly exit
         os._exit(INTERRUPTED)
     for number in _SIGNALS:
         signal.signal(number, _leave)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, so that the command cleans up; before it begins to work, end the process at once."""
+    """Raise KeyboardInterrupt, so that the command cleans up; before its work begins, end the process at once."""
     global _interrupted  # noqa: PLW0603 (a process is interrupted once)
     importer = _outermost_importer(frame)
     if importer is not None and importer.startswith(_OF_COMMANDS):
@@ -55,18 +59,18 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _interrupt_import_again(number: int, frame: FrameType | None) -> None:
-    """Interrupt an import once more: an extension module replaces the error, and somebody may catch the new one."""
+    """Interrupt an import again: extension modules replace the error, and a caller may catch the replacement."""
     if _outermost_importer(frame) is not None:
         _interrupt(number, frame)
 
 
 def _outermost_importer(frame: FrameType | None) -> str | None:
-    """Name the module whose code started the imports that are under way; None where nothing is being imported."""
+    """Return the name of the module whose code started the current imports, or None if nothing is being imported."""
     importer = None
     while frame is not None:
         if frame.f_code.co_filename == _IMPORT_FRAMES and frame.f_back is not None:
             importer = _module(frame.f_back)
-        elif importer == "importlib":  # whose import_module stands between the import and who asked for it
+        elif importer == "importlib":  # import_module is between the import and its caller
             importer = _module(frame)
         frame = frame.f_back
     return importer
@@ -77,7 +81,7 @@ def _module(frame: FrameType) -> str:
 
 
 def _retry_swallowed(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Interrupt again where the first interrupt met a destructor or a callback of C, whose errors go nowhere."""
+    """Interrupt again if the first interrupt was raised in a destructor or a C callback, which swallow errors."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
     elif not _interrupted:
@@ -85,7 +89,7 @@ def _retry_swallowed(unraisable: "sys.UnraisableHookArgs") -> None:
 
 
 def _print_nothing(*_: object) -> None:
-    """Replace sys.excepthook, by which extension modules print an error that they go on to replace."""
+    """Replace sys.excepthook, with which extension modules print an error before they replace it."""
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

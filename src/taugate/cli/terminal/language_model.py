@@ -1,4 +1,4 @@
-"""The language model that a command line names: one on this machine, or one behind a URL."""
+"""The language model of a command line: a local one, or one behind a URL."""
 
 import os
 from pathlib import Path
@@ -15,40 +15,41 @@ KEY, KEY_FILE = "TAUGATE_LLM_KEY", "TAUGATE_LLM_KEY_FILE"
 def language_model(
     option: str, kind: str, endpoint: str | None, model: str | None, timeout: float | None = None
 ) -> "LanguageModel":
-    """Return the model that was asked for.
+    """Return the requested language model.
 
     Args:
-        option: Whose value is `kind`, for messages.
+        option: Name of the option whose value is `kind`, for messages.
         kind: "local" or "endpoint".
-        endpoint: Its URL.
-        model: Its name there, or the path of a GGUF file.
-        timeout: Longest wait for an answer of the endpoint, in seconds.
+        endpoint: URL of the endpoint.
+        model: Name of the model at the endpoint, or path of a local GGUF file.
+        timeout: Longest wait for a reply of the endpoint, in seconds.
 
     Raises:
-        InputError: , or ModuleNotFoundError without the extra `generate`.
+        InputError: If an option is missing or does not fit the kind.
+        ModuleNotFoundError: If the extra `generate` is not installed.
     """
     if kind == "endpoint":
         from taugate.ingestion.queries.endpoint import TIMEOUT_SECONDS, Endpoint
 
         if not endpoint or not model:
             missing = "--endpoint URL" if not endpoint else "--model M"
-            raise InputError(f"{option} endpoint: add {missing}, so that it is known which model to ask")
+            raise InputError(f"{option} endpoint: add {missing}")
         seconds = TIMEOUT_SECONDS if timeout is None else timeout
         if not 0 < seconds < float("inf"):
             raise InputError(f"--timeout {seconds}: give a number of seconds above 0")
         return Endpoint(endpoint, model, _key(), seconds)
     if endpoint:
-        raise InputError(f"--endpoint: {option} local asks no server; name {option} endpoint, or leave the URL out")
+        raise InputError(f"--endpoint: {option} local uses no server; use {option} endpoint, or leave out the URL")
     from taugate.ingestion.queries.local import LocalModel
 
     return LocalModel(Path(model) if model else None)
 
 
 def _key() -> str | None:
-    """Return the key of the endpoint, None where neither variable is set.
+    """Return the key of the endpoint, or None if neither variable is set.
 
     Raises:
-        InputError: .
+        InputError: If both variables are set, or the file cannot be read or is empty.
     """
     key, file = os.environ.get(KEY), os.environ.get(KEY_FILE)
     if key and file:
@@ -59,7 +60,7 @@ def _key() -> str | None:
         key = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8"
-        raise InputError(f"{file}: {KEY_FILE} names it, and it cannot be read ({reason})") from error
+        raise InputError(f"{file}: cannot read the file named by {KEY_FILE} ({reason})") from error
     if not key:
-        raise InputError(f"{file}: {KEY_FILE} names it, and it is empty; write the key into it")
+        raise InputError(f"{file}: the file named by {KEY_FILE} is empty; write the key into it")
     return key

@@ -1,4 +1,4 @@
-"""Building blocks of parsers: options that are made from declared settings, and actions of subcommands."""
+"""Building blocks of parsers: options made from declared settings, and actions of subcommands."""
 
 import argparse
 import types
@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-# How help names the value of an option that has no name of its own.
+# Placeholder of an option's value in help, unless the option sets its own.
 _METAVARS = {int: "N", float: "X", str: "NAME"}
 Parser = argparse.ArgumentParser | argparse._ArgumentGroup  # argparse has no public name for a group
-# Settings of the service that are also flags, with what argparse is told beside their help.
+# Settings of the service that are also flags, with their further arguments for argparse.
 SETTING_FLAGS: Mapping[str, Mapping[str, Any]] = {
     "releases": {"metavar": "DIR_OR_URL"},
     "host": {},
@@ -29,16 +29,16 @@ def add_option(
     omit_default: bool = False,
     **keywords: Any,  # noqa: ANN401 (whatever argparse takes)
 ) -> None:
-    """Add the option that sets a field: its help is the field's description, and its default the field's.
+    """Add an option that sets a field; help and default are those of the field.
 
     Args:
         parser: A parser or a group of one.
-        fields: The declarations of a group of settings, as of `Options.fields`.
-        name: Of the field.
-        option: On the command line, None for the one named after the field.
-        omit_default: Leave the name out of the parsed arguments where the option is not given, as what it then is
-            follows from other options.
-        keywords: Go to argparse's add_argument before what is derived.
+        fields: Declarations of a group of settings, as `Options.fields` returns them.
+        name: Name of the field.
+        option: Name of the option, or None to derive it from the field.
+        omit_default: Leave the field out of the parsed arguments if the option is not given, because its default
+            depends on other options.
+        keywords: Arguments of argparse's add_argument that override the derived ones.
     """
     field = fields[name]
     text = (field.description or "").replace("%", "%%")  # argparse formats help texts by %
@@ -60,11 +60,7 @@ def add_option(
 
 
 def add_signing_option(parser: Parser) -> None:
-    """Add the option that names a key to sign a new release with; it is left out of the arguments where not given.
-
-    Args:
-        parser: Of a command that writes a release.
-    """
+    """Add the option for a signing key; it is missing from the parsed arguments if it is not given."""
     parser.add_argument(
         "--sign-with",
         metavar="PEM",
@@ -84,9 +80,9 @@ def add_action(
 
     Args:
         actions: The subparsers of the subcommand.
-        name: Of the action.
-        run: Carries it out, and returns the exit code.
-        text: Its help and its description.
+        name: Name of the action.
+        run: Function that runs the action and returns the exit code.
+        text: Help and description of the action.
     """
     action: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
     action.set_defaults(run=run)
@@ -94,14 +90,12 @@ def add_action(
 
 
 def variable_help(name: str) -> str:
-    """The help of an option that stands for a setting of the service: its description, variable and default.
+    """Return the help of an option that sets a setting of the service: description, variable and default.
 
     Args:
-        name: Of the setting, as in VARIABLES of service/settings.
+        name: Name of the setting in `taugate.service.settings.VARIABLES`.
     """
-    from taugate.service.settings import (
-        VARIABLES,
-    )  # only the commands that have such an option load the service's settings
+    from taugate.service.settings import VARIABLES  # loaded only by commands with such an option
 
     variable = VARIABLES[name]
     default = "" if variable.default == "–" else f", default {variable.default}"
@@ -109,43 +103,36 @@ def variable_help(name: str) -> str:
 
 
 def add_setting_flags(parser: Parser) -> None:
-    """Add the flags that go before the service's variables, as `read_settings` takes them.
-
-    Args:
-        parser: Of a command that reads the settings of the service.
-    """
+    """Add the flags that override variables of the service, as `read_settings` takes them."""
     for name, keywords in SETTING_FLAGS.items():
         parser.add_argument(f"--{name}", help=variable_help(name), **keywords)
 
 
-def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the values of these flags, by the name of the setting; None for each that was not given.
-
-    Args:
-        arguments: The parsed command line.
-    """
+def flag_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the values of these flags by the name of the setting, None for those not given."""
     return {name: getattr(arguments, name) for name in SETTING_FLAGS}
 
 
 def _choices(annotation: object) -> Iterator[str]:
     """Yield the values of a Literal, or of a union of several."""
-    for each in _members(annotation):
-        if get_origin(each) is Literal:
-            yield from get_args(each)
+    for member in _members(annotation):
+        if get_origin(member) is Literal:
+            yield from get_args(member)
 
 
 def _type(annotation: object) -> type:
-    """The type that argparse makes of a text: the one of the annotation that is not None."""
-    (found,) = (each for each in _members(annotation) if isinstance(each, type) and each is not types.NoneType)
-    return found
+    """Return the type of the option's value: the member of the annotation that is not None."""
+    members = [member for member in _members(annotation) if isinstance(member, type)]
+    (kind,) = (member for member in members if member is not types.NoneType)
+    return kind
 
 
 def _members(annotation: object) -> Iterator[object]:
-    """Yield what an annotation is made of, through unions and Annotated."""
+    """Yield the members of an annotation, through unions and Annotated."""
     if get_origin(annotation) is Annotated:
         yield from _members(get_args(annotation)[0])
     elif get_origin(annotation) in {Union, types.UnionType}:
-        for each in get_args(annotation):
-            yield from _members(each)
+        for argument in get_args(annotation):
+            yield from _members(argument)
     else:
         yield annotation

@@ -1,17 +1,17 @@
-"""Writing for people: lines to stderr, and text from elsewhere in a form that no terminal obeys."""
+"""Output for people: lines on stderr, and untrusted text without control characters."""
 
 import os
 import sys
 import unicodedata
 from collections.abc import Mapping
 
-# How a line is coloured on a terminal, by what it starts with.
+# Colour of a line on a terminal, by its first word.
 _STYLES = {"warning:": "yellow", "PROVISIONAL:": "bold yellow", "taugate:": "bold red"}
 _JOINERS = "\u200c\u200d"  # zero-width non-joiner and joiner
 
 
 def say(line: str) -> None:
-    """Write a line to stderr, so that stdout holds the result alone; on a terminal, warnings and errors in colour.
+    """Write a line to stderr, so that stdout holds only the result; on a terminal, warnings and errors are in colour.
 
     Args:
         line: The text, without a line break at its end.
@@ -23,7 +23,7 @@ def say(line: str) -> None:
 def say_labelled(rows: Mapping[str, str]) -> None:
     """Write lines with a label in front of each to stderr; on a terminal the labels are bold.
 
-    No line is broken, so that a path or a command can be copied as a whole.
+    Lines are not wrapped, so that paths and commands can be copied.
 
     Args:
         rows: A line of text by its label.
@@ -33,21 +33,21 @@ def say_labelled(rows: Mapping[str, str]) -> None:
         _write(f"{label:{width}}", f"  {text}", "bold")
 
 
-def _write(start: str, rest: str, style: str | None) -> None:
-    """Write a line to stderr whose start has a style of Rich, None for no style."""
+def _write(start: str, end: str, style: str | None) -> None:
+    """Write a line to stderr, its start in a style of Rich or in none."""
     if style is not None and in_colour():
         from rich.console import Console
         from rich.text import Text
 
-        Console(stderr=True, soft_wrap=True).print(Text.assemble((start, style), rest))
+        Console(stderr=True, soft_wrap=True).print(Text.assemble((start, style), end))
     else:
-        sys.stderr.write(f"{start}{rest}\n")
+        sys.stderr.write(f"{start}{end}\n")
 
 
 def in_colour() -> bool:
-    """Return whether stderr takes colours: a terminal that NO_COLOR does not silence, or any with FORCE_COLOR.
+    """Return whether stderr takes colours: a terminal without NO_COLOR, or any output with FORCE_COLOR.
 
-    Rich does the colouring and comes with the extra `calibration`; without it there are none.
+    Colours need Rich, which comes with the extra `calibration`.
     """
     if os.environ.get("NO_COLOR"):
         return False
@@ -65,7 +65,7 @@ def printable(text: str) -> str:
     Spaces of any kind become plain ones, and the joiners within words of Persian and Hindi stay.
 
     Args:
-        text: One line of any characters, such as one from a file that others may write.
+        text: One line of untrusted text.
     """
     return "".join(
         letter if letter.isprintable() or letter in _JOINERS else " " if unicodedata.category(letter) == "Zs" else "?"

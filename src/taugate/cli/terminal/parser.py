@@ -1,4 +1,4 @@
-"""The parser of every command: help in colours on a terminal, and a typo answered with the name that was meant."""
+"""The parser of every command: help in colours on a terminal, and a suggestion for a misspelt name."""
 
 import argparse
 from collections.abc import Iterable, Sequence
@@ -7,12 +7,12 @@ from typing import Any, cast
 
 
 def help_formatter(plain: type[argparse.HelpFormatter]) -> type[argparse.HelpFormatter]:
-    """Return the formatter that writes as `plain` does, in colours where rich-argparse is installed.
+    """Return a formatter that writes as `plain` does, in colours if rich-argparse is installed.
 
-    It colours on a terminal alone, and obeys NO_COLOR and FORCE_COLOR.
+    It uses colours on a terminal only, and obeys NO_COLOR and FORCE_COLOR.
 
     Args:
-        plain: One of argparse's own.
+        plain: A formatter class of argparse.
     """
     try:
         from rich_argparse import RawDescriptionRichHelpFormatter, RichHelpFormatter
@@ -26,17 +26,41 @@ def help_formatter(plain: type[argparse.HelpFormatter]) -> type[argparse.HelpFor
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An ArgumentParser that suggests the option or command that a misspelt one is closest to.
+    """An ArgumentParser that suggests the closest name for a misspelt option or command.
 
-    Its subparsers are of the same class. The formatter is looked up when help is written, as Rich takes time to import.
+    Its subparsers are of the same class. The formatter is looked up when help is written, because importing Rich takes
+    time.
     """
 
+    common: frozenset[str] | None = None  # the options that --help shows; None for all of them
+
     def format_help(self) -> str:
-        """Write the help, in colours on a terminal."""
+        """Return the help, in colours on a terminal."""
         formatter = self.formatter_class
         if isinstance(formatter, type) and issubclass(formatter, argparse.HelpFormatter):
             self.formatter_class = help_formatter(formatter)
-        return super().format_help()
+        if self.common is None:
+            return super().format_help()
+        return self._format_common_help(self.common)
+
+    def _format_common_help(self, common: frozenset[str]) -> str:
+        """Return the help without the options that --help-all alone shows."""
+        options = [action for action in self._actions if action.option_strings]
+        hidden = [action for action in options if action.dest not in common]
+        texts, groups, epilog = [action.help for action in hidden], self._action_groups, self.epilog
+        shown = {id(action) for action in self._actions} - {id(action) for action in hidden}
+        try:
+            for action in hidden:
+                action.help = argparse.SUPPRESS
+            self._action_groups = [
+                group for group in groups if any(id(action) in shown for action in group._group_actions)
+            ]
+            self.epilog = f"{len(hidden)} more options: {self.prog} --help-all"
+            return super().format_help()
+        finally:
+            self._action_groups, self.epilog = groups, epilog
+            for action, text in zip(hidden, texts, strict=True):
+                action.help = text
 
     def parse_known_args(  # type: ignore[override]  # its overloads differ by the type of the namespace
         self,
@@ -50,13 +74,13 @@ class CommandParser(argparse.ArgumentParser):
 
     def _refuse_unknown_options(self, words: Iterable[str]) -> None:
         subcommands = any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
-        known = [name for name in self._option_string_actions if name.startswith("--")]
+        names = [name for name in self._option_string_actions if name.startswith("--")]
         for word in words:
             if word == "--" or (subcommands and not word.startswith("-")):
                 return
             name = word.split("=")[0]
-            if name.startswith("--") and not any(each.startswith(name) for each in known):
-                self.error(f"unrecognized arguments: {word}{suggestion(name, known)}")
+            if name.startswith("--") and not any(option.startswith(name) for option in names):
+                self.error(f"unrecognized arguments: {word}{suggestion(name, names)}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:  # noqa: ANN401 (of any type argparse made)
         try:
@@ -66,12 +90,33 @@ class CommandParser(argparse.ArgumentParser):
             raise
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """Write which of the known names a misspelt one is closest to, to be put behind an error's message.
+class _HelpAllAction(argparse.Action):
+    """Print the help with every option, and exit."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        cast("CommandParser", parser).common = None
+        parser.print_help()
+        parser.exit()
+
+
+def show_in_help(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
+    """Let --help show some of the options, and add --help-all, which shows all of them.
 
     Args:
-        word: As the user wrote it.
-        known: The names there are. Empty where none is close.
+        parser: A CommandParser. Any other parser keeps its whole help.
+        names: Destinations of the options to show.
     """
-    close = get_close_matches(word, [*known], n=1)
+    if isinstance(parser, CommandParser):
+        parser.common = frozenset({*names, "help", "help_all"})
+        parser.add_argument("--help-all", action=_HelpAllAction, nargs=0, help="show every option and exit")
+
+
+def suggestion(word: str, names: Iterable[str]) -> str:
+    """Return a suggestion to append to an error message, such as "; did you mean --seed?", or "" if no name is close.
+
+    Args:
+        word: The misspelt name.
+        names: The valid names.
+    """
+    close = get_close_matches(word, [*names], n=1)
     return f"; did you mean {close[0]}?" if close else ""

@@ -1,4 +1,4 @@
-"""Promotion at the end of a calibration: always, if a rule holds, or not at all."""
+"""The promotion at the end of a calibration: unconditional, on condition that a rule holds, or none."""
 
 import argparse
 from collections.abc import Callable
@@ -8,39 +8,100 @@ from typing import Self
 
 from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.comparison.words import NOT_PROMOTED, PROVISIONAL, CalibrateResult
+from taugate.cli.terminal.output import say
 from taugate.errors import InputError, NotPromoted, TaugateError
 from taugate.registry.promotion import promote
 
-RULE_HELP = 'such as "accuracy not lower and kept share not higher"; exit code 4 where it does not hold'
 FORCE_HELP = (
-    "also a provisional release in the place of a calibrated one, one no better than chance, or one whose adapted "
-    "encoder is not admitted"
+    "also promote a provisional release over a calibrated one, a release no better than chance, or one whose adapted "
+    "encoder was not accepted"
 )
+# The limits that a rule can set, with their help.
+_LIMITS = {
+    "max_accuracy_drop": "promote only if accuracy is shown to drop by at most X (auto: 0.01 or what the queries show)",
+    "max_kept_increase": "promote only if the share of results kept is shown to rise by at most X; auto as above",
+}
+_OPTIONS = [f"--{name.replace('_', '-')}" for name in _LIMITS]
+
+
+def add_rule_options(parser: argparse._ActionsContainer, sentence: str) -> None:
+    """Add the options that limit what promotion may cost.
+
+    Args:
+        parser: Parser or group of a command that promotes a release.
+        sentence: Option that takes the rule as a sentence, as version 0.2 did.
+    """
+    for (name, text), option in zip(_LIMITS.items(), _OPTIONS, strict=True):
+        parser.add_argument(option, metavar="X|auto", type=_limit, dest=name, default=argparse.SUPPRESS, help=text)
+    parser.add_argument(
+        sentence,
+        metavar="RULE",
+        dest="rule_sentence",
+        default=argparse.SUPPRESS,
+        help=f"deprecated: the rule as a sentence; use {' and '.join(_OPTIONS)}",
+    )
+
+
+def rule_from_arguments(arguments: argparse.Namespace, sentence: str) -> PromotionRule | None:
+    """Return the promotion rule of a command line, or None if it has none.
+
+    Args:
+        arguments: The parsed command line.
+        sentence: Option that takes the rule as a sentence. Using it prints a warning.
+
+    Raises:
+        InputError: If both forms are given, or the rule cannot be read.
+    """
+    limits = {name: getattr(arguments, name) for name in _LIMITS if hasattr(arguments, name)}
+    if not hasattr(arguments, "rule_sentence"):
+        return PromotionRule.from_limits(**limits) if limits else None
+    if limits:
+        raise InputError(f"{sentence}: replaced by {' and '.join(_OPTIONS)}; leave it out")
+    rule = PromotionRule.parse(arguments.rule_sentence, sentence)
+    say(f"warning: {sentence} is deprecated and will be removed in version 0.4; use {' and '.join(_OPTIONS)}")
+    return rule
+
+
+def rule_option(arguments: argparse.Namespace, sentence: str) -> str | None:
+    """Return the name of the first option that sets a rule, or None.
+
+    Args:
+        arguments: The parsed command line.
+        sentence: Option that takes the rule as a sentence.
+    """
+    if hasattr(arguments, "rule_sentence"):
+        return sentence
+    return next((option for name, option in zip(_LIMITS, _OPTIONS, strict=True) if hasattr(arguments, name)), None)
+
+
+def _limit(text: str) -> float | str:
+    """Parse a share or "auto"; the rule checks the bounds."""
+    return text if text == "auto" else float(text)
 
 
 def add_promotion_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say whether the new release is promoted.
+    """Add the options that decide whether the new release is promoted.
 
     Args:
-        parser: Of a command that writes a release.
+        parser: Parser of a command that writes a release.
     """
-    group = parser.add_argument_group("promotion", "without any of these: a release with a cut becomes the current one")
-    group.add_argument("--promote-if", metavar="RULE", default=argparse.SUPPRESS, help=RULE_HELP)
+    group = parser.add_argument_group("promotion", "by default, a release with a threshold is promoted")
+    add_rule_options(group, "--promote-if")
     group.add_argument("--no-promote", action="store_true", help="leave the current release as it is")
     group.add_argument("--force", action="store_true", help=FORCE_HELP)
 
 
 @dataclass(frozen=True)
 class PromotionRequest:
-    """A user's request to promote the new release, with its condition, or to leave the current one.
+    """Whether and on which condition the user wants the new release promoted.
 
     Attributes:
-        wanted: Whether to promote at all.
-        rule: What has to hold, None for nothing.
-        force: Promote also what `promote` refuses for its evidence.
+        requested: Whether to promote at all.
+        rule: The rule that has to hold, or None.
+        force: Also promote a release that `promote` refuses for its evidence.
     """
 
-    wanted: bool
+    requested: bool
     rule: PromotionRule | None
     force: bool = False
 
@@ -52,17 +113,14 @@ class PromotionRequest:
             arguments: The parsed command line.
 
         Raises:
-            InputError: For options that contradict each other, and for a rule that cannot be read.
+            InputError: If options contradict each other, or the rule cannot be read.
         """
-        ruled, force = "promote_if" in arguments, arguments.force
-        if arguments.no_promote and (ruled or force):
-            raise InputError(
-                f"{'--promote-if' if ruled else '--force'}: --no-promote promotes nothing; leave one of the two out"
-            )
-        if ruled and force:
-            raise InputError("--force: overrides --promote-if; leave one of them out")
-        rule = PromotionRule.parse(arguments.promote_if, "--promote-if") if ruled else None
-        return cls(not arguments.no_promote, rule, force)
+        option = rule_option(arguments, "--promote-if")
+        if arguments.no_promote and (option or arguments.force):
+            raise InputError(f"{option or '--force'}: --no-promote promotes nothing; leave one of the two out")
+        if option and arguments.force:
+            raise InputError(f"--force: overrides {option}; leave one of them out")
+        return cls(not arguments.no_promote, rule_from_arguments(arguments, "--promote-if"), arguments.force)
 
     def check(self, releases: Path, k: int) -> None:
         """Check, before any work, that the rule can compare a new release with the current one.
@@ -81,11 +139,11 @@ class PromotionRequest:
             check_current(releases, self.rule, k)
 
     def carry_out(self, release: Path, say: Callable[[str], None], *, new_encoder: bool) -> CalibrateResult:
-        """Promote a release, if that is wanted and its rule holds.
+        """Promote a release if that is requested and its rule holds.
 
         Args:
-            release: The folder of the new release, which has a threshold.
-            say: Takes a line for people.
+            release: Folder of the new release, which has a threshold.
+            say: Called with one line of text for the user.
             new_encoder: Whether its encoder may differ from the current release's.
 
         Returns:
@@ -96,7 +154,7 @@ class PromotionRequest:
         except NotPromoted as error:
             return CalibrateResult.refused(error)
         except (TaugateError, OSError):
-            say(f"{release} is written, and is not promoted:")
+            say(f"{release} is written but not promoted:")
             raise
 
     def _carry_out(self, releases: Path, name: str, say: Callable[[str], None], new_encoder: bool) -> CalibrateResult:
@@ -105,6 +163,6 @@ class PromotionRequest:
 
             decision = promote_if(releases, name, self.rule, new_encoder=new_encoder)
             return CalibrateResult(0 if decision.holds else NOT_PROMOTED, decision=decision)
-        if self.wanted and promote(releases, name, force=self.force, new_encoder=new_encoder).state == "provisional":
+        if self.requested and promote(releases, name, force=self.force, new_encoder=new_encoder).state == "provisional":
             say(PROVISIONAL)
         return CalibrateResult()

@@ -1,7 +1,7 @@
-"""The standard streams of a command: any of them may be closed, and whoever reads them may leave at any time.
+"""The standard streams of a command: any of them may be closed, also while the command runs.
 
-Results go to stdout: if its reader leaves, as `| head` does, the command ends as a program does that SIGPIPE ends, but
-cleans up. What goes to stderr only informs, so that no work is lost because nobody reads it.
+Results go to stdout: if its reader exits, as `| head` does, the command cleans up and ends with the exit code of
+SIGPIPE. Messages go to stderr, and failing to write them never ends the command.
 """
 
 import io
@@ -10,35 +10,35 @@ import select
 import sys
 from contextlib import suppress
 
-READER_GONE = 141  # exit code: what shells report of a program that SIGPIPE ended
+READER_GONE = 141  # exit code that shells report for SIGPIPE
 
 
 class _LossyStderr(io.FileIO):
-    """File descriptor 2, without errors: lines are lost if the disk is full, or if nobody reads them."""
+    """File descriptor 2 without errors: lines are lost if the disk is full or the reader is gone."""
 
     def write(self, data: "io.ReadableBuffer", /) -> int:  # type: ignore[name-defined]  # of typeshed alone
-        """Write bytes, and return how many there were."""
-        rest = memoryview(data).cast("B")
-        size = len(rest)
+        """Write bytes; returns their number, even if some were lost."""
+        unwritten = memoryview(data).cast("B")
+        size = len(unwritten)
         with suppress(OSError):
-            while rest:  # a signal may end a write to a full pipe in the middle of a line
-                written = super().write(rest)
-                if written is None:  # the stream does not block, and its reader is behind
+            while unwritten:  # a signal may end a write to a full pipe in the middle of a line
+                written = super().write(unwritten)
+                if written is None:  # a non-blocking stream whose reader is slow
                     break
-                rest = rest[written:]
+                unwritten = unwritten[written:]
         return size
 
 
 def prepare_streams() -> None:
-    """Open the streams that are closed, on the null device, and let no write to stderr fail.
+    """Open closed streams on the null device, and ignore errors of stderr.
 
-    A file that is opened later would have the number of a closed stream otherwise, and be written into.
+    Otherwise a file that is opened later would get the number of a closed stream, and be overwritten.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # uses the lowest free number
             os.set_inheritable(number, True)
     sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
@@ -55,12 +55,12 @@ def reader_is_gone() -> bool:
 
 
 def flush_stdout() -> bool:
-    """Write out what was printed, and return whether somebody was there to read it.
+    """Flush stdout; returns False if its reader is gone.
 
-    What nobody reads is dropped, so that the interpreter does not try it again at its end.
+    The output is then dropped, so that the interpreter does not try to write it again at exit.
 
     Raises:
-        OSError: , as on a full disk.
+        OSError: If the output cannot be written, for example because the disk is full.
     """
     try:
         sys.stdout.flush()

@@ -1,6 +1,6 @@
-"""The last lines of `taugate calibrate`: the measurement, the threshold, the promotion, the report, what next.
+"""The last lines of `taugate calibrate`: measurement, threshold, promotion, report and next step.
 
-A provisional release has one line more, which comes first and says so.
+For a provisional release, the first line says so.
 """
 
 import shlex
@@ -12,7 +12,7 @@ from taugate.cli.terminal.promotion_rule import PromotionRequest
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.manifest import Manifest
 
-# What happens to a result below the threshold.
+# The threshold, and what is dropped.
 _DROPPED = {
     "similarity": "{tau:.4f}. Results with a lower similarity are dropped.",
     "relative": "{tau:.4f} of a query's best similarity. Results below that are dropped.",
@@ -22,14 +22,14 @@ _DROPPED = {
 
 @dataclass(frozen=True)
 class CalibratedRelease:
-    """A release that was just written, and what became of it.
+    """A release that was just written, and the outcome of its promotion.
 
     Attributes:
-        manifest: Of the release.
-        path: Its folder.
-        request: What was asked about its promotion.
-        ending: What came of it.
-        previous: Id of the release that was current before, None where none was.
+        manifest: Manifest of the release.
+        path: Folder of the release.
+        request: Promotion that the user requested.
+        ending: Outcome of the promotion.
+        previous: Id of the release that was current before, or None.
     """
 
     manifest: Manifest
@@ -40,11 +40,11 @@ class CalibratedRelease:
 
 
 def summary(release: CalibratedRelease, *, with_next_steps: bool = True) -> dict[str, str]:
-    """Return the lines by their labels.
+    """Return the lines of the summary by their labels.
 
     Args:
-        release: What they are about.
-        with_next_steps: Include the last two, the report and what to do next.
+        release: The release to summarize.
+        with_next_steps: Include the last two lines, the report and the next step.
     """
     in_force, promotion = _promotion(release)
     lines = _state(release.manifest) | {
@@ -58,7 +58,7 @@ def summary(release: CalibratedRelease, *, with_next_steps: bool = True) -> dict
 
 
 def _state(manifest: Manifest) -> dict[str, str]:
-    """Return the line of a provisional release; nothing for a calibrated one."""
+    """Return the line of a provisional release; no line for a calibrated one."""
     record = manifest.calibration
     if record is None or record.state == "calibrated":
         return {}
@@ -74,48 +74,48 @@ def _measured(manifest: Manifest) -> str:
         kind = f"judged and {manifest.labels.unjudged:,} unjudged"
     line = f"{data.answerable:,} {kind} queries on {data.documents:,} documents ({data.name}, split {data.split})."
     if not holdout:
-        return f"{line} The same queries choose the threshold and check it: expect a little worse."
+        return f"{line} The same queries choose and check the threshold, so expect slightly worse results."
     return f"{line} {_percent(1 - holdout, 0)} of the queries choose the threshold, {_percent(holdout, 0)} check it."
 
 
 def _threshold(manifest: Manifest) -> str:
-    from taugate.calibration.report.terminal import cost  # loaded once a release is written
+    from taugate.calibration.report.terminal import cost  # slow to load; needed only after a release is written
 
     policy, metrics = manifest.policy, [*manifest.metrics.values()][-1]
-    if manifest.abstention is not None:  # whose refusals are part of what is kept and lost
+    if manifest.abstention is not None:  # refusals count among what is kept and lost
         rule = "None." if policy.tau is None else _DROPPED[policy.kind].format(tau=policy.tau)
         return f"{rule} {cost(policy, metrics, refusing=True)}"
-    found = _percent(metrics.accuracy.mean)
+    accuracy = _percent(metrics.accuracy.mean)
     if policy.tau is None:
-        return f"None. Every result is kept, and {found} of the queries find a relevant document."
+        return f"None. Every result is kept, and {accuracy} of the queries find a relevant document."
     kept, with_threshold = _percent(metrics.kept_fraction), _percent(metrics.accuracy_at_tau.mean)
     return (
-        f"{_DROPPED[policy.kind].format(tau=policy.tau)} {kept} of the results stay, and {with_threshold} of the "
-        f"queries find a relevant document ({found} without a threshold)."
+        f"{_DROPPED[policy.kind].format(tau=policy.tau)} {kept} of the results are kept, and {with_threshold} of the "
+        f"queries find a relevant document ({accuracy} without a threshold)."
     )
 
 
 def _promotion(release: CalibratedRelease) -> tuple[bool, str]:
-    """Say what became of the release, after whether it is in force now: itself, or one of the same content."""
+    """Return whether the release, or one with the same content, is current now, and a sentence on its promotion."""
     ending, previous = release.ending, release.previous
     decision = ending.decision
-    stays = "Nothing is current yet." if previous is None else f"{previous} stays the current release."
-    if ending.said is not None:
-        return False, f"Not promoted, for the reason below. {stays}"
+    current = "No release is current yet." if previous is None else f"{previous} remains the current release."
+    if ending.message is not None:
+        return False, f"Not promoted, for the reason below. {current}"
     if decision is not None and not decision.holds:
-        return False, f"Not promoted: the rule of --promote-if does not hold. {stays}"
+        return False, f"Not promoted: the promotion rule does not hold. {current}"
     if decision is not None and not decision.promoted:
-        return True, f"Not needed: {previous} has the same content and stays the current release."
-    if not release.request.wanted:
-        return False, f"Not promoted, as --no-promote asks. {stays}"
+        return True, f"Not needed: {previous} has the same content and remains the current release."
+    if not release.request.requested:
+        return False, f"Not promoted, because of --no-promote. {current}"
     if previous is None:
         return True, "Promoted: no release was current before."
     if release.request.force:
-        why = "--force asks for it."
+        why = "--force was given."
     elif decision is None:
-        why = "it has a threshold, and no --promote-if sets a rule."
+        why = "it has a threshold, and no promotion rule was given."
     else:
-        why = "the rule of --promote-if holds."
+        why = "the promotion rule holds."
     return True, f"Promoted in place of {previous}: {why}"
 
 
@@ -126,7 +126,7 @@ def _next(release: CalibratedRelease, *, in_force: bool) -> str:
         return f"taugate serve {releases}"
     if ending.decision is not None:
         return f"taugate release diff {name} {releases}"
-    if ending.said is not None:
+    if ending.message is not None:
         return "Read the message below, and the report."
     return f"taugate release promote {name} {releases}"
 

@@ -1,11 +1,11 @@
-"""Break text into lines for a terminal, in which a letter takes two columns, one or none."""
+"""Wrap text for a terminal, on which a character takes two columns, one or none."""
 
 import re
 import unicodedata
 from collections.abc import Iterator
 
 _WORD = re.compile(r"(\s*)(\S+)")
-_MAX_CLOSING = 3  # characters of a letter with its closing marks: a row of dots may be broken
+_MAX_CLOSING = 3  # characters of a letter with its closing punctuation; longer runs of dots may be broken
 
 
 def columns(text: str) -> int:
@@ -18,9 +18,9 @@ def columns(text: str) -> int:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Break one paragraph into lines, between words where it has spaces, and before a wide letter elsewhere.
+    """Break one paragraph into lines, between words or before wide letters.
 
-    A word that is longer than a line is broken between two letters, but never between a letter and the marks on it.
+    A word longer than a line is broken between two letters, but never between a letter and its marks.
 
     Args:
         text: Without a line break.
@@ -31,17 +31,17 @@ def wrapped(text: str, width: int) -> list[str]:
     """
     lines, line, used = list[str](), "", 0
     for space, piece in _pieces(text, width):
-        takes = columns(piece)
-        if line and used + len(space) + takes > width:
+        width_of_piece = columns(piece)
+        if line and used + len(space) + width_of_piece > width:
             lines.append(line)
-            line, used = piece, takes
+            line, used = piece, width_of_piece
         else:
-            line, used = (line + space + piece, used + len(space) + takes) if line else (piece, takes)
+            line, used = (line + space + piece, used + len(space) + width_of_piece) if line else (piece, width_of_piece)
     return [*lines, line] if line else lines
 
 
 def _pieces(text: str, width: int) -> Iterator[tuple[str, str]]:
-    """Yield what a line may not be broken within, with the space that goes before it within a line."""
+    """Yield the unbreakable pieces of a text, each with the space before it."""
     for match in _WORD.finditer(text):
         space, word = " " if match[1] else "", match[2]
         breakable = columns(word) > width or any(_columns(letter) == 2 for letter in word)
@@ -53,12 +53,12 @@ def _pieces(text: str, width: int) -> Iterator[tuple[str, str]]:
 def _letters(word: str) -> Iterator[str]:
     """Yield each letter with the marks on it; a closing mark such as a full stop stays with the letter before it."""
     letter = ""
-    for each in word:
-        closes = len(letter) < _MAX_CLOSING and unicodedata.category(each) in {"Pe", "Pf", "Po"}
-        if letter and _columns(each) and not closes:
+    for character in word:
+        closes = len(letter) < _MAX_CLOSING and unicodedata.category(character) in {"Pe", "Pf", "Po"}
+        if letter and _columns(character) and not closes:
             yield letter
             letter = ""
-        letter += each
+        letter += character
     if letter:
         yield letter
 

@@ -29,11 +29,11 @@ class Chunk:
     """A part of a document.
 
     Attributes:
-        start: Its characters in the document's text.
-        end: Its characters in the document's text.
+        start: Offset of its first character in the document's text.
+        end: Offset after its last character.
         title: The document's title and the headings above the part.
-        heading: The last of them, empty where there is none.
-        page: On which it begins, None without pages.
+        heading: The innermost of these headings, or "".
+        page: Page on which the part begins; None if the file has no pages.
     """
 
     start: int
@@ -48,8 +48,8 @@ class _Section:
     """Blocks under one heading.
 
     Attributes:
-        path: To it.
-        titles: The headings that stand right before the blocks, as blocks.
+        path: Headings from the outermost to this one.
+        titles: The headings right before the blocks, as blocks.
     """
 
     path: tuple[str, ...]
@@ -57,8 +57,8 @@ class _Section:
     blocks: list[Block]
 
     def start(self, path: tuple[str, ...]) -> int:
-        """Return where the text begins of a chunk whose title is `path`: with the first heading that it leaves out."""
-        return next((each.start for each in self.titles if len(each.headings) > len(path)), self.blocks[0].start)
+        """Return the start of a chunk titled `path`: that of the first heading that the title leaves out."""
+        return next((title.start for title in self.titles if len(title.headings) > len(path)), self.blocks[0].start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +76,17 @@ class _Piece:
 
 
 class Chunker:
-    """Makes chunks of at most `size` tokens, the title and the special tokens included.
+    """Makes chunks of at most `size` tokens, including the title and the special tokens.
 
     Attributes:
-        tokenizer: The encoder's own, without truncation and padding.
-        window: The encoder's longest text, in tokens.
-        size: Of a chunk in tokens, None for CHUNK_TOKENS or the window, whichever is smaller.
-        overlap: Tokens that a chunk repeats from the one before it, where a section had to be divided.
-        prompt: What the encoder puts in front of each document.
+        tokenizer: The encoder's tokenizer, without truncation and padding.
+        window: Longest text that the encoder reads, in tokens.
+        size: Maximum length of a chunk in tokens; None for CHUNK_TOKENS or the window, whichever is smaller.
+        overlap: Tokens that a chunk repeats from the previous one if a section had to be divided.
+        prompt: Text that the encoder puts in front of each document.
 
     Raises:
-        InputError: Where the size is beyond the window, or the overlap is more than half of the size.
+        InputError: If the size exceeds the window, or the overlap exceeds half of the size.
     """
 
     def __init__(
@@ -106,28 +106,29 @@ class Chunker:
         self._tokenizer = tokenizer
         self._unread = UnreadCounter(tokenizer)
         self._reads_ascii = not self._is_unreadable(" ".join(printable.strip()))
-        self._room = self.size - tokenizer.num_special_tokens_to_add(is_pair=False) - self._count(prompt)
-        if self._room < 16:
+        self._max_tokens = self.size - tokenizer.num_special_tokens_to_add(is_pair=False) - self._count(prompt)
+        if self._max_tokens < 16:
             raise InputError(f"--chunks {self.size}: leaves fewer than 16 tokens for text; give a larger size")
 
     @classmethod
     def of(cls, encoder: Path, size: int | Literal["auto"] = "auto", overlap: int = OVERLAP_TOKENS) -> Self:
-        """Make chunks for an encoder.
+        """Return a chunker for an exported encoder.
 
         Args:
-            encoder: Its folder, exported.
-            size: Of a chunk in tokens, "auto" for CHUNK_TOKENS or the window, whichever is smaller.
-            overlap: As above.
+            encoder: Folder of the encoder.
+            size: Maximum length of a chunk in tokens; "auto" for CHUNK_TOKENS or the window, whichever is smaller.
+            overlap: Tokens that a chunk repeats from the previous one if a section had to be divided.
 
         Raises:
-            InputError: As above, and where the encoder has no tokenizer of its own.
+            InputError: If the encoder has no tokenizer, the size exceeds the window, or the overlap exceeds half of the
+                size.
         """
         config = EncoderConfig.model_validate_json((encoder / CONFIG).read_bytes())
         try:
             tokenizer = Tokenizer.from_file(str(encoder / TOKENIZER))
         except Exception as error:  # tokenizers raises nothing narrower
             raise InputError(
-                f"{encoder}: has no {TOKENIZER} that can be read, and chunks are counted in its tokens; name another "
+                f"{encoder}: cannot read {TOKENIZER}, which is needed to count the tokens of chunks; name another "
                 "encoder, or give --chunks off"
             ) from error
         tokenizer.no_padding()
@@ -135,13 +136,13 @@ class Chunker:
         return cls(tokenizer, config.max_length, None if size == "auto" else size, overlap, config.document_prompt)
 
     def fits(self, text: str) -> bool:
-        """Tell whether a text, with its title in front, is short enough for one chunk."""
-        return len(text) <= self._room * 16 and self._count(text) <= self._room
+        """Return whether a text, with its title in front, fits in one chunk."""
+        return len(text) <= self._max_tokens * 16 and self._count(text) <= self._max_tokens
 
     def count_unreadable(self, texts: Sequence[str]) -> int:
-        """Return how many texts the encoder cannot read, as most of their characters are in unknown tokens.
+        """Return the number of texts that the encoder cannot read, as most of their characters are in unknown tokens.
 
-        Texts of ASCII with words of ordinary length are not tokenized again if the encoder knows all of ASCII.
+        ASCII texts with words of ordinary length are skipped if the encoder knows all of ASCII.
         """
         return sum(not self._is_plain(text) and self._is_unreadable(text) for text in texts)
 
@@ -155,7 +156,7 @@ class Chunker:
         return self._unread.share(text, encoding) > UNREADABLE
 
     def chunks(self, document: ParsedDocument) -> list[Chunk]:
-        """Divide a document; one that fits is one chunk. Returns its chunks in reading order."""
+        """Return the chunks of a document in reading order; a document that fits is one chunk."""
         sections = list(_sections(document))
         chunks: list[Chunk] = []
         joined: _Section | None = None
@@ -168,43 +169,45 @@ class Chunker:
             joined = section
         return chunks + (self._divide(document, joined) if joined else [])
 
-    def _joins(self, document: ParsedDocument, one: _Section, other: _Section) -> bool:
-        """Tell whether two neighbouring sections become one chunk: the first is small, and both fit."""
-        both = _join(one, other)
-        if self._count(document.text[one.blocks[0].start : one.blocks[-1].end]) > self._room // _SMALL_SECTION:
+    def _joins(self, document: ParsedDocument, first: _Section, second: _Section) -> bool:
+        """Return whether two neighbouring sections become one chunk: the first is small, and both fit."""
+        if (
+            self._count(document.text[first.blocks[0].start : first.blocks[-1].end])
+            > self._max_tokens // _SMALL_SECTION
+        ):
             return False
-        return self._fits(document, both)
+        return self._fits(document, _join(first, second))
 
     def _fits(self, document: ParsedDocument, section: _Section) -> bool:
         start, end = section.blocks[0].start, section.blocks[-1].end
-        if end - start > self._room * 16:  # characters: far longer than so many tokens, and slow to count
+        if end - start > self._max_tokens * 16:  # characters: far longer than so many tokens, and slow to count
             return False
-        return self._count(document.text[start:end]) <= self._room - self._title_tokens(document, section)
+        return self._count(document.text[start:end]) <= self._max_tokens - self._title_tokens(document, section)
 
     def _divide(self, document: ParsedDocument, section: _Section) -> list[Chunk]:
-        """Fill chunks with the pieces of one section; each begins with the end of the one before, by the overlap."""
+        """Fill chunks with the pieces of one section; each chunk repeats the end of the previous one."""
         title = self._title(document, section.path)
         heading = section.path[-1] if section.path else ""
         if self._fits(document, section):
             return [Chunk(section.blocks[0].start, section.blocks[-1].end, title, heading, section.blocks[0].page)]
-        room = self._room - self._count(f"{title} " if title else "")
-        pieces = list(self._pieces(document.text, section.blocks, room))
+        limit = self._max_tokens - self._count(f"{title} " if title else "")
+        pieces = list(self._pieces(document.text, section.blocks, limit))
         total = sum(piece.tokens for piece in pieces)
         # Chunks of about equal length: filled to the brim, the last one would often hold half a sentence.
-        target = total / max(1, -(-total // room))
+        target = total / max(1, -(-total // limit))
         chunks: list[list[_Piece]] = [[]]
         length = 0
         for piece in pieces:
-            if chunks[-1] and (length >= target or length + piece.tokens > room):
-                chunks.append(self._repeated(chunks[-1], room - piece.tokens))
-                length = sum(each.tokens for each in chunks[-1])
+            if chunks[-1] and (length >= target or length + piece.tokens > limit):
+                chunks.append(self._repeated(chunks[-1], limit - piece.tokens))
+                length = sum(repeated.tokens for repeated in chunks[-1])
             chunks[-1].append(piece)
             length += piece.tokens
         return [Chunk(part[0].start, part[-1].end, title, heading, part[0].page) for part in chunks if part]
 
-    def _repeated(self, pieces: Sequence[_Piece], room: int) -> list[_Piece]:
-        """Return the last pieces that fit in the overlap and in the room that the next piece leaves."""
-        limit = min(self.overlap, room)
+    def _repeated(self, pieces: Sequence[_Piece], available: int) -> list[_Piece]:
+        """Return the last pieces that fit in the overlap and in the tokens that the next piece leaves available."""
+        limit = min(self.overlap, available)
         kept: list[_Piece] = []
         for piece in reversed(pieces):
             limit -= piece.tokens
@@ -213,12 +216,12 @@ class Chunker:
             kept.insert(0, piece)
         return kept
 
-    def _pieces(self, text: str, blocks: Sequence[Block], room: int) -> Iterator[_Piece]:
-        """Yield what chunks are filled with: tables and listings whole where they fit, else sentences and lines."""
+    def _pieces(self, text: str, blocks: Sequence[Block], max_tokens: int) -> Iterator[_Piece]:
+        """Yield the pieces that fill chunks: tables and listings whole if they fit, else sentences and lines."""
         for block in blocks:
             if block.kind in {"table", "code", "heading"} and block.end - block.start <= LONGEST:
                 tokens = self._count(text[block.start : block.end])
-                if tokens <= room:
+                if tokens <= max_tokens:
                     yield _Piece(block.start, block.end, tokens, block.page)
                     continue
             boundary = _LINE if block.kind in {"table", "code"} else SENTENCE_END
@@ -227,34 +230,34 @@ class Chunker:
             for (start, end), tokens in zip(
                 pieces, self._counts([text[start:end] for start, end in pieces]), strict=True
             ):
-                if tokens <= room:
+                if tokens <= max_tokens:
                     yield _Piece(start, end, tokens, block.page)
                 else:
-                    yield from self._cut(text, start, end, room, block.page)
+                    yield from self._cut(text, start, end, max_tokens, block.page)
 
-    def _cut(self, text: str, start: int, end: int, room: int, page: int | None) -> Iterator[_Piece]:
-        """Cut what is longer than a chunk and has no sentences, between two words where there are any."""
+    def _cut(self, text: str, start: int, end: int, max_tokens: int, page: int | None) -> Iterator[_Piece]:
+        """Divide text that is longer than a chunk and has no sentences, between two words if there are any."""
         while start < end:
             offsets = self._tokenizer.encode(text[start:end], add_special_tokens=False).offsets
-            if len(offsets) <= room:
+            if len(offsets) <= max_tokens:
                 yield _Piece(start, end, len(offsets), page)
                 return
-            cut = start + offsets[room - 1][1]
+            cut = start + offsets[max_tokens - 1][1]
             space = text.rfind(" ", start + 1, cut)
             cut = space + 1 if space > start + (cut - start) // 2 else cut
             yield _Piece(start, cut, self._count(text[start:cut]), page)
             start = cut
 
     def _title(self, document: ParsedDocument, path: Sequence[str]) -> str:
-        """Join title and headings; of those that are too long, the outermost are left out, then words of the last."""
+        """Join title and headings; if they are too long, drop the outermost headings, then words of the innermost."""
         names = [document.title, *path] if document.title and (not path or path[0] != document.title) else [*path]
         names = [name for name in names if name]
-        most = self._room // _TITLE_SHARE
-        while len(names) > 1 and self._count(HEADING_SEPARATOR.join(names)) > most:
+        max_tokens = self._max_tokens // _TITLE_SHARE
+        while len(names) > 1 and self._count(HEADING_SEPARATOR.join(names)) > max_tokens:
             names.pop(0)
         title = HEADING_SEPARATOR.join(names)[:LONGEST]
         offsets = self._tokenizer.encode(title, add_special_tokens=False).offsets
-        return title if len(offsets) <= most else title[: offsets[most - 1][1]]
+        return title if len(offsets) <= max_tokens else title[: offsets[max_tokens - 1][1]]
 
     def _title_tokens(self, document: ParsedDocument, section: _Section) -> int:
         title = self._title(document, section.path)
@@ -268,7 +271,7 @@ class Chunker:
 
 
 def _sections(document: ParsedDocument) -> Iterator[_Section]:
-    """Group blocks by their headings. A heading with nothing below it is text of its own where no other text is."""
+    """Group blocks by their headings. Headings become text only if the document has no other text."""
     if all(block.kind == "heading" for block in document.blocks):
         yield _Section((), [], list(document.blocks))
         return
@@ -282,9 +285,9 @@ def _sections(document: ParsedDocument) -> Iterator[_Section]:
             titles = []
 
 
-def _join(one: _Section, other: _Section) -> _Section:
+def _join(first: _Section, second: _Section) -> _Section:
     """Join two sections under the headings that both have; headings that differ become part of the text."""
-    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(one.path, other.path, strict=False))
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(first.path, second.path, strict=False))
     common = tuple(heading for heading, _ in pairs)
-    first = replace(one.blocks[0], start=one.start(common))
-    return _Section(common, one.titles, [first, *one.blocks[1:], *other.titles, *other.blocks])
+    opening = replace(first.blocks[0], start=first.start(common))
+    return _Section(common, first.titles, [opening, *first.blocks[1:], *second.titles, *second.blocks])

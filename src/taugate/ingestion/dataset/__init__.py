@@ -1,1 +1,1 @@
-"""A data set in BEIR layout."""
+"""Data sets in the BEIR layout."""

@@ -19,23 +19,23 @@ from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate.storage.files import sha256_file
 
 CORPUS, QUERIES = "corpus.jsonl", "queries.jsonl"
-# Everyday questions, each of another field: no one corpus answers them.
+# Everyday questions from unrelated fields: no one corpus answers them.
 _OFF_TOPIC = Path(__file__).with_name("off_topic.txt")
 
 
-# Who asked a query: a person, a rule that crops documents, a language model, or a user of the running service.
+# Source of a query: a person, a rule that crops documents, a language model, or a user of the running service.
 Origin = Literal["human", "crop", "llm", "traffic"]
-PEOPLE: frozenset[Origin] = frozenset({"human", "traffic"})  # origins of queries that people asked
+PEOPLE: frozenset[Origin] = frozenset({"human", "traffic"})  # origins of queries written by people
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
 
 
-class Query(NamedTuple):
+class DatasetQuery(NamedTuple):
     """A query of queries.jsonl.
 
     Attributes:
-        text: What is asked.
-        origin: Who asked it.
-        weight: How many queries it stands for, where it was sampled.
+        text: Text of the query.
+        origin: Source of the query.
+        weight: Number of queries that it stands for, if it was sampled.
     """
 
     text: str
@@ -47,20 +47,20 @@ class Query(NamedTuple):
 class LabelledQuery:
     """A query of the split.
 
-    A document is known by the position of its first chunk; a document that is not in chunks has only that position.
+    A document is identified by the position of its first chunk; an undivided document has only that position.
 
     Attributes:
         id: Its `_id`.
-        text: What is asked.
-        relevant: Documents with their grades, 1 or more; empty where the query is unanswerable.
-        judged: The documents that an unanswerable query was judged against, all with a score of 0; empty where it is
+        text: Text of the query.
+        relevant: Documents with their grades, 1 or more; empty if the query is unanswerable.
+        judged: Documents that an unanswerable query was judged against, all with a score of 0; empty if it is
             answerable.
-        origin: Who asked it.
-        chunks: The positions of the relevant chunks of each document that the qrels do not name as a whole; every chunk
-            of the other documents is relevant. None where the corpus has no chunks.
-        weight: How many queries this one stands for: the inverse of the probability that it was judged.
-        own: The positions of the passages that the query itself is (`own_documents`), which are no results of it; most
-            queries have none.
+        origin: Source of the query.
+        chunks: Positions of the relevant chunks of each document that the qrels do not name as a whole; every chunk
+            of the other documents is relevant. None if the corpus has no chunks.
+        weight: Number of queries that this one stands for: the inverse of the probability that it was judged.
+        own_passages: Positions of the passages that are the query itself (`own_documents`). They are left out of its
+            results; for most queries there are none.
     """
 
     id: str
@@ -70,33 +70,34 @@ class LabelledQuery:
     origin: Origin = "human"
     chunks: Mapping[int, tuple[int, ...]] | None = None
     weight: float = 1.0
-    own: tuple[int, ...] = ()
+    own_passages: tuple[int, ...] = ()
 
     @classmethod
     def of(
         cls,
         identifier: str,
-        query: Query,
+        query: DatasetQuery,
         judgements: Mapping[JudgedId, Judgement],
         parents: NDArray[np.int32] | None,
-        own: tuple[int, ...] = (),
+        own_passages: tuple[int, ...] = (),
     ) -> Self:
         """Make a labelled query from its judgements.
 
-        The grade of a document is the highest that it, or a chunk of it, was given. A chunk is relevant where it, or
-        its document, was given 1 or more. Weights of the judgements go before that of the query: it has the smallest
-        of its relevant documents, which is that of the judgement that was most likely to be made.
+        The grade of a document is the highest grade of the document or of its chunks. A chunk is relevant if it, or
+        its document, has grade 1 or more. Weights of judgements take precedence over the weight of the query: the
+        query gets the smallest weight of its relevant documents, which belongs to the judgement that was most likely
+        to be made.
 
         Args:
             identifier: `_id` of the query.
-            query: Its text, origin and weight.
-            judgements: Of every id that it was judged against.
-            parents: (N,) int32, the first chunk of each passage's document; None where the corpus has no chunks.
-            own: Passages that the query itself is; if they are judged relevant, they are results like others.
+            query: Text, origin and weight.
+            judgements: Judgements by the ids that the query was judged against.
+            parents: (N,) int32, the first chunk of each passage's document; None if the corpus has no chunks.
+            own_passages: Passages that are the query itself; if they are judged relevant, they count as results.
         """
         relevant: dict[int, int] = {}
         chunks: dict[int, tuple[int, ...]] = {}
-        whole: set[int] = set()
+        named_documents: set[int] = set()
         judged: dict[int, None] = {}  # keeps the order
         for (position, names_document), (grade, _) in judgements.items():
             document = position if parents is None else int(parents[position])
@@ -104,23 +105,31 @@ class LabelledQuery:
             if grade >= 1:
                 relevant[document] = max(grade, relevant.get(document, 0))
                 if names_document:
-                    whole.add(document)
+                    named_documents.add(document)
                 else:
                     chunks[document] = (*chunks.get(document, ()), position)
-        named = None if parents is None else {each: chunks[each] for each in chunks if each not in whole}
-        deciding = [each for each in judgements.values() if each.grade >= 1 or not relevant]
-        weight = min((each.weight for each in deciding if each.weight is not None), default=query.weight)
-        if any((each if parents is None else int(parents[each])) in relevant for each in own):
-            own = ()
-        nothing_relevant = () if relevant else tuple(judged)
-        return cls(identifier, query.text, relevant, nothing_relevant, query.origin, named, weight, own)
+        partial = {document: positions for document, positions in chunks.items() if document not in named_documents}
+        deciding = [judgement for judgement in judgements.values() if judgement.grade >= 1 or not relevant]
+        weight = min((judgement.weight for judgement in deciding if judgement.weight is not None), default=query.weight)
+        if any((passage if parents is None else int(parents[passage])) in relevant for passage in own_passages):
+            own_passages = ()
+        return cls(
+            identifier,
+            query.text,
+            relevant,
+            () if relevant else tuple(judged),
+            query.origin,
+            None if parents is None else partial,
+            weight,
+            own_passages,
+        )
 
     def grade(self, position: int, document: int) -> int:
-        """Return the grade of a passage: its document's where the passage is relevant, else 0.
+        """Return the grade of a passage: that of its document if the passage is relevant, else 0.
 
         Args:
-            position: Of the passage.
-            document: That it belongs to.
+            position: Position of the passage.
+            document: Position of the document that the passage belongs to.
         """
         if self.chunks is not None and position not in self.chunks.get(document, (position,)):
             return 0
@@ -129,15 +138,15 @@ class LabelledQuery:
 
 @dataclass(frozen=True)
 class OtherQueries:
-    """The queries of a data set beside those that people judged (`taugate.ingestion.dataset.people`).
+    """Queries of a data set that people have not judged (`taugate.ingestion.dataset.people`).
 
     Attributes:
         splits: The splits that were read as one.
-        unjudged: Texts of other queries that people asked, which nobody judged whole.
-        generated: Answerable queries that a rule or a language model made.
-        seen_only: Ids of judged queries of which only what the service showed was judged, so that none of them can be a
-            miss.
-        unjudged_own: The passages that each of `unjudged` is itself, as `LabelledQuery.own`.
+        unjudged: Texts of other queries by people that have not been judged completely.
+        generated: Answerable queries made by a rule or a language model.
+        seen_only: Ids of queries judged only on results that the service showed, so that none of them can be a miss.
+        unjudged_own: For each query of `unjudged`, the passages that are the query itself, as in
+            `LabelledQuery.own_passages`.
     """
 
     splits: tuple[str, ...]
@@ -152,15 +161,15 @@ class Dataset:
     """A corpus with the queries of one split.
 
     Attributes:
-        name: Of the folder.
-        split: Of the qrels.
-        documents: In the order of corpus.jsonl.
-        answerable: Queries with and without a relevant document, each in the order of queries.jsonl.
-        unanswerable: Queries with and without a relevant document, each in the order of queries.jsonl.
-        sha256: Of the three files, by corpus, queries and qrels.
-        orphaned: How many queries are left out because every document that answered them was removed.
-        others: The queries beside them, where few labels are to go far; None where the split is all.
-        empty: How many documents are left out because they have neither title nor text.
+        name: Name of the folder.
+        split: Name of the split.
+        documents: Documents in the order of corpus.jsonl.
+        answerable: Queries with a relevant document, in the order of queries.jsonl.
+        unanswerable: Queries without a relevant document, in the order of queries.jsonl.
+        sha256: Digests of the three files, by "corpus", "queries" and "qrels".
+        orphaned: Number of queries left out because every document that answered them was removed.
+        other_queries: Queries outside the split, for calibration with few labels; None if only the split is used.
+        empty: Number of documents left out because they have neither title nor text.
     """
 
     name: str
@@ -170,22 +179,22 @@ class Dataset:
     unanswerable: list[LabelledQuery]
     sha256: Mapping[str, str]
     orphaned: int = 0
-    others: OtherQueries | None = None
+    other_queries: OtherQueries | None = None
     empty: int = 0
 
     @property
     def own_documents(self) -> int:
-        """How many queries of the split are documents of the corpus, and left out of their own results."""
-        return sum(bool(query.own) for query in self.answerable + self.unanswerable)
+        """Number of queries of the split that are documents of the corpus, and left out of their own results."""
+        return sum(bool(query.own_passages) for query in self.answerable + self.unanswerable)
 
     @property
     def notes(self) -> list[str]:
-        """What the user has to know about documents and queries that are left out, a sentence each."""
+        """Messages for the user about documents and queries that are left out, a sentence each."""
         return left_out_notes(self.empty, self.own_documents)
 
     @cached_property
     def off_topic(self) -> list[str]:
-        """Questions of twenty unrelated fields, asked where the split lists no query without an answer."""
+        """Questions of twenty unrelated fields, used if the split lists no query without an answer."""
         return [] if self.unanswerable else off_topic_questions()
 
 
@@ -196,31 +205,31 @@ def off_topic_questions() -> list[str]:
 
 @dataclass(frozen=True)
 class OpenDataset:
-    """A data set whose documents and queries were read; its splits are read one by one.
+    """A data set whose documents and queries have been read; its splits are read one by one.
 
     Attributes:
-        folder: Of the data set.
-        documents: In the order of corpus.jsonl.
-        ids: Of the documents.
-        queries: By their id, in the order of queries.jsonl.
+        folder: Folder of the data set.
+        documents: Documents in the order of corpus.jsonl.
+        ids: Ids of the documents.
+        queries: Queries by id, in the order of queries.jsonl.
     """
 
     folder: Path
     documents: DocumentStore
     ids: CorpusIds
-    queries: Mapping[str, Query]
+    queries: Mapping[str, DatasetQuery]
 
     @classmethod
     def read(cls, folder: Path, split: str, spool: Path) -> Self:
         """Read and check the documents and the queries.
 
         Args:
-            folder: Of the data set.
-            split: That an error names.
+            folder: Folder of the data set.
+            split: Split to name in errors.
             spool: An empty folder for the documents, which has to outlive the result.
 
         Raises:
-            InputError: , one message with file and line, at the first fault.
+            InputError: At the first fault, with file and line.
         """
         if folder.is_file():
             raise InputError(
@@ -235,18 +244,17 @@ class OpenDataset:
         ids = spool_corpus(corpus, spool)
         return cls(folder, DocumentStore(spool), ids, read_queries(queries))
 
-    def labelled(self, split: str, known: Container[str] = ()) -> tuple[list[LabelledQuery], int]:
-        """Return the queries of a split in the order of queries.jsonl, and how many were left out as orphaned.
+    def labelled(self, split: str, earlier_ids: Container[str] = ()) -> tuple[list[LabelledQuery], int]:
+        """Return the queries of a split in the order of queries.jsonl, and the number of queries left out as orphaned.
 
         Args:
-            split: Whose judgements are read.
-            known: As of `read_dataset`.
+            split: Split whose judgements are read.
+            earlier_ids: As in `read_dataset`.
 
         Raises:
-            InputError: .
-            LineError: .
+            InputError: If the file of the split cannot be read; LineError if a line of it is invalid.
         """
-        judgements = read_qrels(self.folder / qrels_of(split), self.queries, self.ids, known)
+        judgements = read_qrels(self.folder / qrels_of(split), self.queries, self.ids, earlier_ids)
         orphaned = drop_orphans(judgements)
         return [
             LabelledQuery.of(name, query, judgements[name], self.documents.parents, self.own_passages(name))
@@ -255,45 +263,41 @@ class OpenDataset:
         ], orphaned
 
     def own_passages(self, name: str) -> tuple[int, ...]:
-        """Return the positions of the passages that a query itself is.
+        """Return the positions of the passages that are the query itself.
 
         Args:
-            name: Its id.
+            name: Id of the query.
         """
-        named = self.ids.find(name)
-        if named is None:
+        judged_id = self.ids.find(name)
+        if judged_id is None:
             return ()
-        positions = [named.position]
-        if named.whole and self.documents.parents is not None:
-            positions = np.flatnonzero(self.documents.parents == named.position).tolist()
+        positions = [judged_id.position]
+        if judged_id.is_document and self.documents.parents is not None:
+            positions = np.flatnonzero(self.documents.parents == judged_id.position).tolist()
         same = is_same_text(self.queries[name].text, [self.documents[position] for position in positions])
         return tuple(positions) if same else ()
 
     def sha256(self, split: str) -> dict[str, str]:
-        """Return the digests of the three files, by corpus, queries and qrels.
-
-        Args:
-            split: Whose qrels.
-        """
+        """Return the digests of the three files, by "corpus", "queries" and "qrels" (of the split)."""
         names = {"corpus": CORPUS, "queries": QUERIES, "qrels": qrels_of(split)}
         return {key: sha256_file(stored_file(self.folder / name)) for key, name in names.items()}
 
 
-def read_dataset(folder: Path, split: str, spool: Path, known: Container[str] = ()) -> Dataset:
+def read_dataset(folder: Path, split: str, spool: Path, earlier_ids: Container[str] = ()) -> Dataset:
     """Read and check a data set.
 
     Args:
-        folder: Of the data set.
-        split: Whose judgements are read.
+        folder: Folder of the data set.
+        split: Split whose judgements are read.
         spool: An empty folder for the documents, which has to outlive the result.
-        known: Ids of documents that an earlier version of the corpus had; judgements of those that it no longer has are
-            passed over.
+        earlier_ids: Ids of documents in an earlier version of the corpus; judgements of documents that have been
+            removed since are ignored.
 
     Raises:
-        InputError: , one message with file and line, at the first fault.
+        InputError: At the first fault, with file and line.
     """
     opened = OpenDataset.read(folder, split, spool)
-    labelled, orphaned = opened.labelled(split, known)
+    labelled, orphaned = opened.labelled(split, earlier_ids)
     answerable = [query for query in labelled if query.relevant]
     if not answerable:
         qrels = stored_file(folder / qrels_of(split))
@@ -311,15 +315,14 @@ def read_dataset(folder: Path, split: str, spool: Path, known: Container[str] = 
 
 
 def read_corpus(path: Path, ids: CorpusIds) -> Iterator[Document]:
-    """Yield the documents of a corpus in the order of the file, less those with neither title nor text.
+    """Yield the documents of a corpus in the order of the file, without those that have neither title nor text.
 
     Args:
-        path: Of corpus.jsonl.
-        ids: To which those of each document are added.
+        path: Path of corpus.jsonl.
+        ids: Collection to which the ids of each document are added.
 
     Raises:
-        InputError: .
-        LineError: .
+        InputError: If the file cannot be read or holds no document; LineError if a line is invalid.
     """
     for document in read_lines_of_corpus(path, ids):
         if document.text:
@@ -327,15 +330,14 @@ def read_corpus(path: Path, ids: CorpusIds) -> Iterator[Document]:
 
 
 def read_lines_of_corpus(path: Path, ids: CorpusIds) -> Iterator[Document]:
-    """Yield all documents of a corpus; the text of one with neither title nor text is "", and no position is its own.
+    """Yield all documents of a corpus; without title and text, a document has the text "" and no position.
 
     Args:
-        path: Of corpus.jsonl.
-        ids: To which those of each document are added.
+        path: Path of corpus.jsonl.
+        ids: Collection to which the ids of each document are added.
 
     Raises:
-        InputError: .
-        LineError: .
+        InputError: If the file cannot be read or holds no document; LineError if a line is invalid.
     """
     fields: set[str] = set()
     for line, record in read_objects(path):
@@ -354,15 +356,11 @@ def read_lines_of_corpus(path: Path, ids: CorpusIds) -> Iterator[Document]:
 
 
 def spool_corpus(path: Path, spool: Path) -> CorpusIds:
-    """Copy the documents of a corpus to a folder, in their order; returns their ids.
-
-    Args:
-        path: Of corpus.jsonl.
-        spool: An empty folder.
+    """Copy the documents of a corpus to an empty folder, in their order, and return their ids.
 
     Raises:
-        InputError: , and OSError where the folder cannot be written.
-        LineError: , and OSError where the folder cannot be written.
+        InputError: If the corpus is invalid.
+        OSError: If the folder cannot be written.
     """
     ids = CorpusIds()
     try:
@@ -372,7 +370,7 @@ def spool_corpus(path: Path, spool: Path) -> CorpusIds:
                 writer.append(document)
         finally:
             writer.close()
-    except OSError as error:  # of the copy: what cannot be read is an InputError
+    except OSError as error:  # from writing the copy: a corpus that cannot be read is an InputError
         raise OSError(
             f"{spool}: the documents cannot be copied there ({error.strerror or error}); free some space, or name "
             "another folder in TMPDIR"
@@ -381,17 +379,12 @@ def spool_corpus(path: Path, spool: Path) -> CorpusIds:
 
 
 def text_and_title(path: Path, line: int, record: dict[str, Any]) -> tuple[str, str | None]:
-    """Return text and title of a document. A title without a text is the text; without either, the text is "".
+    """Return text and title of a document. A title without a text becomes the text; without either, the text is "".
 
-    Public data sets have both kinds (BEIR's FiQA, TREC-COVID).
-
-    Args:
-        path: As in `required_text`.
-        line: As in `required_text`.
-        record: As in `required_text`.
+    Public data sets have both kinds (BEIR's FiQA, TREC-COVID). The parameters are those of `required_text`.
 
     Raises:
-        LineError: .
+        LineError: If text or title is not a string.
     """
     title = _title(path, line, record)
     text = record.get("text")
@@ -429,7 +422,7 @@ def _origin_of_chunk(path: Path, line: int, record: dict[str, Any]) -> tuple[str
 
 
 def _metadata(path: Path, line: int, record: dict[str, Any], fields: set[str]) -> dict[str, Any]:
-    """Return the metadata of one record; `fields` has the fields of the records before, and its own are added."""
+    """Return the metadata of a record, and add its field names to `fields`, which holds those of earlier records."""
     metadata = record.get("metadata")
     if metadata is None:
         return {}
@@ -442,31 +435,27 @@ def _metadata(path: Path, line: int, record: dict[str, Any], fields: set[str]) -
             if len(value) > MAX_TAGS:
                 raise LineError(path, line, f"metadata {name!r} lists {len(value)} strings", f"give {MAX_TAGS} at most")
         elif isinstance(value, dict) or (isinstance(value, float) and not math.isfinite(value)):
-            wrong = f"metadata {name!r} is neither a scalar nor a list"
-            raise LineError(path, line, wrong, "use a string, number, boolean, null or list of strings")
+            problem = f"metadata {name!r} is neither a scalar nor a list"
+            raise LineError(path, line, problem, "use a string, number, boolean, null or list of strings")
         if value is not None:
             fields.add(name)
     if len(fields) > MAX_FIELDS:
         raise LineError(
-            path, line, f"metadata has over {MAX_FIELDS} field names so far", "put what varies into values, not names"
+            path, line, f"metadata has over {MAX_FIELDS} field names so far", "put varying parts into values, not names"
         )
     return metadata
 
 
-def read_queries(path: Path) -> dict[str, Query]:
-    """Return each query by its id, in the order of the file.
-
-    Args:
-        path: Of queries.jsonl.
+def read_queries(path: Path) -> dict[str, DatasetQuery]:
+    """Return the queries of queries.jsonl by id, in the order of the file.
 
     Raises:
-        InputError: .
-        LineError: .
+        InputError: If the file cannot be read or holds no query; LineError if a line is invalid.
     """
     path = stored_file(path)
     seen: dict[str, int] = {}
     queries = {
-        required_id(path, line, record, seen): Query(
+        required_id(path, line, record, seen): DatasetQuery(
             required_text(path, line, record, "text"), _origin(path, line, record), _weight(path, line, record)
         )
         for line, record in read_objects(path)

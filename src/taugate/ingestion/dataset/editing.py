@@ -1,4 +1,4 @@
-"""Add queries and judgements to a data set, and replace earlier ones, while it stays complete at every moment."""
+"""Add and replace queries and judgements; the data set is complete at every moment."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ from taugate.storage.files import atomic_write
 
 
 class NewQuery(NamedTuple):
-    """A query that is added to queries.jsonl: its text, and who asked it.
+    """A query to add to queries.jsonl.
 
     Attributes:
-        model: That wrote it, if one did.
+        model: Language model that wrote it, if any.
     """
 
     text: str
@@ -35,7 +35,7 @@ class NewQuery(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """A line of queries.jsonl: its bytes, and what it says."""
+    """A line of queries.jsonl: its bytes and its content."""
 
     line: bytes
     identifier: str
@@ -51,14 +51,13 @@ class QueryFile:
 
     @classmethod
     def read(cls, data: Path) -> "QueryFile":
-        """Read the queries of a data set; there are none where there is no file.
+        """Read the queries of a data set; the result is empty if there is no file.
 
         Args:
             data: Folder of the data set.
 
         Raises:
-            InputError: .
-            LineError: .
+            InputError: If the file is packed or cannot be read; LineError if a line is invalid.
         """
         path = data / QUERIES
         _check_unpacked(path)
@@ -77,18 +76,18 @@ class QueryFile:
         """Return the texts of queries, by id.
 
         Args:
-            origin: Of the queries, None for all.
-            other_than: An origin that they do not have.
+            origin: Origin of the queries, None for all.
+            other_than: An origin to leave out.
         """
         return {
-            each.identifier: each.text
-            for each in self.lines
-            if each.origin != other_than and origin in {None, each.origin}
+            line.identifier: line.text
+            for line in self.lines
+            if line.origin != other_than and origin in {None, line.origin}
         }
 
     def bytes_without(self, ids: Collection[str]) -> bytes:
         """Return the lines of all other queries, as they are in the file; the last one ends with a line break."""
-        lines = b"".join(each.line for each in self.lines if each.identifier not in ids)
+        lines = b"".join(line.line for line in self.lines if line.identifier not in ids)
         return lines if not lines or lines.endswith(b"\n") else lines + b"\n"
 
 
@@ -96,56 +95,57 @@ def replace_queries(
     data: Path,
     split: str,
     before: QueryFile,
-    made: Mapping[str, NewQuery],
+    added: Mapping[str, NewQuery],
     judgements: Sequence[JudgementLine],
-    gone: Collection[str] = (),
+    removed: Collection[str] = (),
 ) -> None:
     """Write judgements of a split, with the queries that they need; earlier rows of these queries are replaced.
 
-    The judgements change while both the old and the new queries are there, so that they never name one that is missing:
-    killed at any moment, the data set can be read and is complete. Every other query keeps its line, byte for byte. The
-    caller holds `sole_writer`.
+    Old and new queries are both in the file while the judgements change, so that every judged query exists: if the
+    process is killed at any moment, the data set can be read and is complete. Every other query keeps its line, byte
+    for byte. The caller holds `sole_writer`.
 
     Args:
         data: Folder of the data set.
-        split: Whose judgements they are.
+        split: Split of the judgements.
         before: The queries as they were read.
-        made: Queries to add, by id; one with the id of an earlier query takes its place.
-        judgements: Of these, and of queries that are there.
-        gone: Ids of queries to remove, with their judgements in this split; one that another split judges stays.
+        added: Queries to add, by id; a query with the id of an earlier one replaces it.
+        judgements: Judgements of these and of existing queries.
+        removed: Ids of queries to remove, with their judgements in this split; queries judged in another split are
+            kept.
 
     Raises:
-        InputError: .
-        OSError: .
+        InputError: If a file is packed or invalid.
+        OSError: If a file cannot be written.
     """
     qrels = data / qrels_of(split)
     _check_unpacked(qrels)
-    removed = {*gone} - made.keys() - _judged_elsewhere(data, split)
-    replaced = {*gone, *made, *(each.query for each in judgements)}
-    rows = [each for each in judgement_lines(qrels) if each.query not in replaced]
-    new = b"".join(_query_line(name, query) for name, query in made.items())
-    atomic_write(data / QUERIES, before.bytes_without(made.keys()) + new)
+    deleted = {*removed} - added.keys() - _judged_elsewhere(data, split)
+    replaced = {*removed, *added, *(judgement.query for judgement in judgements)}
+    rows = [row for row in judgement_lines(qrels) if row.query not in replaced]
+    new = b"".join(_query_line(name, query) for name, query in added.items())
+    atomic_write(data / QUERIES, before.bytes_without(added.keys()) + new)
     qrels.parent.mkdir(exist_ok=True)
     atomic_write(qrels, qrels_bytes([*rows, *judgements]))
-    if removed:
-        atomic_write(data / QUERIES, before.bytes_without({*made, *removed}) + new)
+    if deleted:
+        atomic_write(data / QUERIES, before.bytes_without({*added, *deleted}) + new)
 
 
 def remove_judgements(data: Path, split: str, queries: Collection[str]) -> None:
-    """Remove the judgements of some queries from a split; the queries stay. The caller holds `sole_writer`.
+    """Remove the judgements of some queries from a split; the queries are kept. The caller holds `sole_writer`.
 
     Args:
         data: Folder of the data set.
-        split: Whose judgements they are; its file is removed if none is left.
-        queries: Ids.
+        split: Split of the judgements; its file is removed if no judgement is left.
+        queries: Ids of the queries.
 
     Raises:
-        InputError: .
-        OSError: .
+        InputError: If the file is packed or invalid.
+        OSError: If the file cannot be written.
     """
     qrels = data / qrels_of(split)
     _check_unpacked(qrels)
-    rows = [each for each in judgement_lines(qrels) if each.query not in queries]
+    rows = [row for row in judgement_lines(qrels) if row.query not in queries]
     if rows:
         atomic_write(qrels, qrels_bytes(rows))
     else:
@@ -153,26 +153,22 @@ def remove_judgements(data: Path, split: str, queries: Collection[str]) -> None:
 
 
 def qrels_bytes(judgements: Iterable[JudgementLine]) -> bytes:
-    """Return the content of a qrels file; where one judgement has a weight, the others have 1."""
+    """Return the content of a qrels file; if any judgement has a weight, the others get 1."""
     lines = list(judgements)
-    weighted = any(each.judgement.weight is not None for each in lines)
+    weighted = any(line.judgement.weight is not None for line in lines)
     if weighted:
         lines = [
-            each if each.judgement.weight is not None else each._replace(judgement=each.judgement._replace(weight=1.0))
-            for each in lines
+            line if line.judgement.weight is not None else line._replace(judgement=line.judgement._replace(weight=1.0))
+            for line in lines
         ]
     return "".join(f"{line}\n" for line in [WEIGHTED_HEADER if weighted else HEADER, *lines]).encode()
 
 
 def judgement_lines(qrels: Path) -> list[JudgementLine]:
-    """Read the rows of a qrels file as they are; there are none where there is no file.
-
-    Args:
-        qrels: The file.
+    """Read the rows of a qrels file as they are; the result is empty if there is no file.
 
     Raises:
-        InputError: .
-        LineError: .
+        InputError: If the file cannot be read; LineError if a line is invalid.
     """
     if not qrels.exists():
         return []

@@ -10,34 +10,34 @@ from typing import NamedTuple
 from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import LineError, read_lines, stored_file
 
-# Splits with a meaning: what a data set comes with, what people judged (`taugate judge`), queries that were made
-# (`taugate queries`), and what users of the running service judged (`taugate traffic`).
+# Splits with a meaning: the test split of a data set, queries judged by people (`taugate judge`), generated queries
+# (`taugate queries`), and queries judged by users of the running service (`taugate traffic`).
 TEST, HUMAN, GENERATED, TRAFFIC = "test", "human", "generated", "traffic"
 HEADER = "query-id\tcorpus-id\tscore"  # of a file with judgements
-# Where queries or results were sampled, a fourth column says how many of them each judgement stands for.
+# If queries or results were sampled, a fourth column holds the number of queries or results per judgement.
 WEIGHTED_HEADER = f"{HEADER}\tweight"
 # Grades are small: a longer number is a mistake. TREC marks worthless documents by -1 and -2, and pandas writes 1.0.
 _GRADE = re.compile(r"(-?[0-9]{1,9})(?:\.0*)?")
 
 
 class JudgedId(NamedTuple):
-    """What an id of the qrels stands for.
+    """The passage or document named by an id of the qrels.
 
     Attributes:
-        position: Of the passage, or of the document's first chunk.
-        whole: True where all chunks of the document are meant, false where one passage is.
+        position: Position of the passage, or of the document's first chunk.
+        is_document: Whether the id names a document with all of its chunks, not a single passage.
     """
 
     position: int
-    whole: bool
+    is_document: bool
 
 
 class Judgement(NamedTuple):
-    """What a person, or a rule, says of one document for one query.
+    """The relevance of one document to one query, judged by a person or a rule.
 
     Attributes:
-        grade: 0 is not relevant, 1 or more is; a grade below 0, as of TREC, is 0.
-        weight: The inverse of the probability that this judgement was asked for; None where the file has no weights.
+        grade: 0 is not relevant, 1 or more is; negative grades, as in TREC, become 0.
+        weight: The inverse of the probability that this judgement was requested; None if the file has no weights.
     """
 
     grade: int
@@ -62,8 +62,8 @@ class CorpusIds:
 
     Attributes:
         passages: The position of each passage by its `_id`.
-        documents: The position of the first chunk of each document that the corpus holds in chunks, by the `parent` of
-            these. Empty where every passage is a whole document.
+        documents: The position of the first chunk of each divided document, by the `parent` of its chunks. Empty if
+            every passage is a whole document.
         empty: Ids of documents that are left out, as they have neither title nor text.
     """
 
@@ -72,15 +72,15 @@ class CorpusIds:
     empty: set[str] = field(default_factory=set)
 
     def find(self, identifier: str) -> JudgedId | None:
-        """Return what an id stands for, None for an unknown one. A passage goes before a document of the same id."""
+        """Return the passage or document of an id, None if unknown. Passages take precedence over documents."""
         if identifier in self.passages:
-            return JudgedId(self.passages[identifier], whole=False)
+            return JudgedId(self.passages[identifier], is_document=False)
         if identifier in self.documents:
-            return JudgedId(self.documents[identifier], whole=True)
+            return JudgedId(self.documents[identifier], is_document=True)
         return None
 
 
-_REMOVED = JudgedId(-1, whole=False)  # stands for documents that the corpus no longer has
+_REMOVED = JudgedId(-1, is_document=False)  # stands for documents that are no longer in the corpus
 
 
 def qrels_of(split: str) -> str:
@@ -92,18 +92,21 @@ def splits_in(folder: Path) -> list[str]:
     """Return the names of the splits of a data set, in alphabetical order.
 
     Args:
-        folder: Of the data set.
+        folder: Folder of the data set.
     """
     files = [*folder.glob(qrels_of("*")), *folder.glob(f"{qrels_of('*')}.gz")]
     return sorted({file.name.removesuffix(".gz").removesuffix(".tsv") for file in files})
 
 
 def check_split(path: Path, option: str = "--split") -> None:
-    """Raise InputError where a data set has no such split.
+    """Check that a data set has a split.
 
     Args:
-        path: Of the file with its judgements, packed or not.
-        option: That names the split, for the message.
+        path: Path of the file with its judgements, packed or not.
+        option: Option that names the split, for the message.
+
+    Raises:
+        InputError: If there is no such split.
     """
     path = stored_file(path)
     if not path.exists() and path.parent.is_dir():
@@ -112,21 +115,21 @@ def check_split(path: Path, option: str = "--split") -> None:
 
 
 def read_qrels(
-    path: Path, queries: Collection[str], ids: CorpusIds, known: Container[str] = ()
+    path: Path, queries: Collection[str], ids: CorpusIds, earlier_ids: Container[str] = ()
 ) -> dict[str, dict[JudgedId, Judgement]]:
     """Read the judgements of a split: of passages and of whole documents, by query id.
 
     A query listed with zero scores only is unanswerable.
 
     Args:
-        path: Of the file.
+        path: Path of the qrels file.
         queries: Ids of all queries.
-        ids: Of the corpus.
-        known: Ids that passages and documents had before; a removed one that answered a query is noted as _REMOVED.
+        ids: Ids of the corpus.
+        earlier_ids: Ids of passages and documents in an earlier version of the corpus; if a removed one answered a
+            query, the judgement is recorded under _REMOVED.
 
     Raises:
-        InputError: .
-        LineError: .
+        InputError: If the file cannot be read or holds no judgement; LineError if a line is invalid.
     """
     check_split(path)
     path = stored_file(path)
@@ -137,32 +140,32 @@ def read_qrels(
         query, document, judgement = parse_judgement(path, line, text, weighted=weighted)
         if query not in queries:
             raise LineError(path, line, f"query {query!r} is not in queries.jsonl", "add it or remove this line")
-        found = ids.find(document)
-        if found is None and (document in known or document in ids.empty):
+        judged_id = ids.find(document)
+        if judged_id is None and (document in earlier_ids or document in ids.empty):
             if judgement.grade >= 1:
                 judgements.setdefault(query, {})[_REMOVED] = judgement
             continue
-        if found is None:
+        if judged_id is None:
             remedy = "add it or remove this line"
             if path.name.removesuffix(".gz") == f"{GENERATED}.tsv":
                 remedy = f"make the queries again: taugate queries {path.parent.parent} --method crop"
             raise LineError(path, line, f"document {document!r} is not in corpus.jsonl", remedy)
         judged = judgements.setdefault(query, {})
-        if found in judged:
+        if judged_id in judged:
             raise LineError(path, line, f"{query!r} and {document!r} are judged twice", "keep one of the two lines")
-        judged[found] = judgement
+        judged[judged_id] = judgement
     if not judgements:
         raise InputError(f"{path}: judges no query; add lines of query-id, corpus-id and score")
     return judgements
 
 
 def drop_orphans(judgements: dict[str, dict[JudgedId, Judgement]]) -> int:
-    """Remove the queries that lost every document that answered them, and return how many there were.
+    """Remove the queries whose relevant documents have all been removed, and return their number.
 
-    Nobody has said that no other document answers them, so that they are not unanswerable either.
+    They are not unanswerable either, as other documents may answer them.
 
     Args:
-        judgements: As `read_qrels` returns them; changed in place.
+        judgements: Result of `read_qrels`; changed in place.
     """
     orphans = [name for name, judged in judgements.items() if _REMOVED in judged and not _answered(judged)]
     for name in orphans:
@@ -177,14 +180,14 @@ def _answered(judged: Mapping[JudgedId, Judgement]) -> bool:
 
 
 def parse_header(path: Path, text: str) -> bool:
-    """Tell whether a qrels file has weights.
+    """Return whether a qrels file has weights.
 
     Args:
-        path: Of the file.
+        path: Path of the file, for errors.
         text: Its first line.
 
     Raises:
-        LineError: .
+        LineError: If the line is not the header of a qrels file.
     """
     if _is_trec(text):
         raise LineError(
@@ -202,13 +205,13 @@ def parse_judgement(path: Path, line: int, text: str, *, weighted: bool = False)
     """Read one line of a qrels file.
 
     Args:
-        path: Where it stands.
-        line: Where it stands.
-        text: The line.
+        path: Path of the file, for errors.
+        line: Number of the line, for errors.
+        text: Content of the line.
         weighted: Whether the header names weights.
 
     Raises:
-        LineError: .
+        LineError: If the line is invalid.
     """
     fields, columns = text.split("\t"), 4 if weighted else 3
     if len(fields) != columns:
@@ -217,14 +220,14 @@ def parse_judgement(path: Path, line: int, text: str, *, weighted: bool = False)
     query, document, score = fields[:3]
     grade = _GRADE.fullmatch(score)
     if not grade:
-        wrong = f"score {score[:20]!r} is not a whole number of up to nine digits"
-        raise LineError(path, line, wrong, "use 0 for not relevant, 1 or more for relevant")
+        problem = f"score {score[:20]!r} is not a whole number of up to nine digits"
+        raise LineError(path, line, problem, "use 0 for not relevant, 1 or more for relevant")
     weight = _weight(path, line, fields[3]) if weighted else None
     return JudgementLine(query, document, Judgement(max(0, int(grade[1])), weight))
 
 
 def _is_trec(text: str) -> bool:
-    """Tell whether a line has TREC's columns: query, iteration, document, grade."""
+    """Return whether a line has TREC's columns: query, iteration, document, grade."""
     fields = text.split()
     return len(fields) == 4 and bool(_GRADE.fullmatch(fields[1]) and _GRADE.fullmatch(fields[3]))
 
@@ -235,6 +238,6 @@ def _weight(path: Path, line: int, text: str) -> float:
     except ValueError:
         weight = math.nan
     if not 0 < weight < math.inf:
-        wrong = f"weight {text[:20]!r} is not a number above 0"
-        raise LineError(path, line, wrong, "give the inverse of the probability that the judgement was asked for")
+        problem = f"weight {text[:20]!r} is not a number above 0"
+        raise LineError(path, line, problem, "give the inverse of the probability that the judgement was requested")
     return weight

@@ -1,4 +1,4 @@
-"""Input files, plain or packed, read line by line, with errors that name file, line, what is wrong and what to do."""
+"""Input files, plain or packed, read line by line; errors name file, line, problem and remedy."""
 
 import gzip
 import zlib
@@ -13,7 +13,7 @@ from taugate.retrieval.documents.visible_text import has_visible_text
 
 _BOM = b"\xef\xbb\xbf"
 _DATA_SET = "a data set is corpus.jsonl, queries.jsonl, qrels/<split>.tsv"
-# No text of a data set comes near it. A packed line may unpack to any length, and is never held in memory as a whole.
+# Texts of data sets are far shorter. A packed line may unpack to any length, and is never held in memory as a whole.
 MAX_LINE_BYTES = 64 << 20
 _JSON_TYPES: dict[type, str] = {
     bool: "a boolean",
@@ -30,44 +30,43 @@ class LineError(InputError):
 
     Attributes:
         path: The file.
-        line: Its number, from 1.
-        wrong: What is wrong.
-        remedy: What to do about it.
+        line: Number of the line, from 1.
+        problem: Description of the fault.
+        remedy: How to mend it.
     """
 
-    def __init__(self, path: Path, line: int, wrong: str, remedy: str) -> None:
-        super().__init__(f"{path}:{line}: {wrong}; {remedy}")
+    def __init__(self, path: Path, line: int, problem: str, remedy: str) -> None:
+        super().__init__(f"{path}:{line}: {problem}; {remedy}")
 
 
 def stored_file(path: Path) -> Path:
-    """Return the path under which a file of a data set is stored: its own, or the one with `.gz` after it.
+    """Return the path under which a file of a data set is stored: the path itself, or the one with `.gz` after it.
 
     Args:
-        path: Without `.gz`; also the result where neither file exists.
+        path: Path without `.gz`; also the result if neither file exists.
 
     Raises:
-        InputError: Where both exist.
+        InputError: If both exist.
     """
     packed = path.with_name(f"{path.name}.gz")
     if path.suffix == ".gz" or not packed.exists():
         return path
     if path.exists():
-        raise InputError(f"{path}: {packed.name} is there as well, and they may differ; remove one of the two")
+        raise InputError(f"{path}: {packed.name} also exists, and the two may differ; remove one of them")
     return packed
 
 
 def read_lines(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, str]]:
-    """Yield number, from 1, and text of each line, without its line break.
+    """Yield the number, from 1, and the text of each line, without its line break.
 
-    A byte order mark at the start is passed over, and a packed file is unpacked line by line.
+    A byte order mark at the start is skipped, and a packed file is unpacked line by line.
 
     Args:
-        path: The file, in UTF-8; `stored_file` says which one is read.
-        missing: What to do where there is no such file.
+        path: The file, in UTF-8; `stored_file` chooses between plain and packed.
+        missing: Remedy to name if there is no such file.
 
     Raises:
-        InputError: .
-        LineError: .
+        InputError: If the file cannot be read; LineError if a line is too long or not UTF-8.
     """
     path = stored_file(path)
     try:
@@ -82,8 +81,8 @@ def read_lines(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, str]
                 try:
                     line = raw.decode("utf-8")
                 except UnicodeDecodeError as error:
-                    wrong = f"byte 0x{raw[error.start]:02x} at column {error.start + 1} is not UTF-8"
-                    raise LineError(path, number, wrong, "convert the file to UTF-8") from error
+                    problem = f"byte 0x{raw[error.start]:02x} at column {error.start + 1} is not UTF-8"
+                    raise LineError(path, number, problem, "convert the file to UTF-8") from error
                 yield number, line.rstrip("\r\n")
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; {missing}") from error
@@ -94,31 +93,31 @@ def read_lines(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, str]
 
 
 def read_objects(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield number and JSON object of each line of a JSON Lines file; parameters and errors as of `read_lines`."""
+    """Yield the number and the JSON object of each line; parameters and errors as in `read_lines`."""
     for number, line in read_lines(path, missing):
         if not line.strip():
             raise LineError(path, number, "empty line", "remove it")
         try:
             value = orjson.loads(line)
         except orjson.JSONDecodeError as error:
-            wrong = f"not JSON: {error.msg} at column {error.colno}"
-            raise LineError(path, number, wrong, "write one JSON object per line") from error
+            problem = f"not JSON: {error.msg} at column {error.colno}"
+            raise LineError(path, number, problem, "write one JSON object per line") from error
         if not isinstance(value, dict):
             raise LineError(path, number, f"{_json_type(value)}, not an object", "write one JSON object per line")
         yield number, value
 
 
 def required_text(path: Path, line: int, record: dict[str, Any], name: str) -> str:
-    """Return a field that has to be a string with something in it.
+    """Return a field that has to be a string with visible text.
 
     Args:
-        path: Where the record is.
-        line: Where the record is.
+        path: Path of the file, for errors.
+        line: Number of the line, for errors.
         record: The JSON object.
-        name: Of the field.
+        name: Name of the field.
 
     Raises:
-        LineError: .
+        LineError: If the field is missing, empty or not a string.
     """
     if name not in record:
         raise LineError(path, line, f'no "{name}"', "every record needs one")
@@ -134,13 +133,13 @@ def required_id(path: Path, line: int, record: dict[str, Any], seen: dict[str, i
     """Return the record's `_id`, which no earlier record may have; a whole number becomes its decimal digits.
 
     Args:
-        path: As in `required_text`.
-        line: As in `required_text`.
-        record: As in `required_text`.
-        seen: Positions of the earlier records by id, to which this one is added.
+        path: Path of the file, for errors.
+        line: Number of the line, for errors.
+        record: The JSON object.
+        seen: Positions of the earlier records by id; this record is added.
 
     Raises:
-        LineError: .
+        LineError: If the id is missing, not valid or already used.
     """
     number = record.get("_id")
     if type(number) is float:
@@ -151,7 +150,7 @@ def required_id(path: Path, line: int, record: dict[str, Any], seen: dict[str, i
             path, line, f'"_id" {identifier!r} holds a tab or line break', "qrels cannot name it; rename it"
         )
     if identifier in seen:
-        first = next(number for number, each in read_objects(path) if str(each.get("_id")) == identifier)
+        first = next(earlier for earlier, item in read_objects(path) if str(item.get("_id")) == identifier)
         raise LineError(path, line, f'"_id" {identifier!r} is already on line {first}', "make ids unique")
     seen[identifier] = len(seen)
     return identifier

@@ -1,4 +1,4 @@
-"""Where a data set is: in a folder, or at a URL of object storage, from which its three files are downloaded first."""
+"""Location of a data set: a folder, or a URL of object storage, from which its three files are downloaded first."""
 
 import shutil
 import tempfile
@@ -13,7 +13,7 @@ from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TEST, qrels_o
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.storage.object_store import Store
 
-DEFAULT_SPLITS = (TEST, HUMAN, GENERATED)  # the first that is there is calibrated on
+DEFAULT_SPLITS = (TEST, HUMAN, GENERATED)  # the first one that exists is used
 _FILES = "a data set is corpus.jsonl, queries.jsonl, qrels/<split>.tsv"
 _PACKED_TO = 5  # gzip makes texts three to five times smaller
 
@@ -23,22 +23,22 @@ class _MissingObject(InputError):
 
 
 def is_url(data: str) -> bool:
-    """Tell whether a data set is named by a URL; any other name is that of a folder."""
+    """Return whether a data set is named by a URL, not by a folder."""
     return "://" in data
 
 
 def default_split(data: str, say: Callable[[str], None], use: str = "calibrating on", option: str = "--split") -> str:
-    """Choose the split where none is named: test where there is one, else human, else generated.
+    """Choose a split if the user names none: the first of test, human and generated that exists.
 
     Args:
         data: A folder or a URL.
-        say: Told which splits hold human queries where the choice falls on generated.
-        use: What is done with the split, for that line.
-        option: That names another split.
+        say: Called with a message that lists the splits with human queries if the generated split is chosen.
+        use: Purpose of the split, for that message.
+        option: Option that selects another split, for messages.
 
     Raises:
-        InputError: Where a folder has none of the three, or the URL cannot be used; StoreError where the store does not
-            answer.
+        InputError: If a folder has none of the three, or the URL cannot be used.
+        StoreError: If the store does not respond.
     """
     if is_url(data):
         with _refusals_as_input_errors():
@@ -47,18 +47,20 @@ def default_split(data: str, say: Callable[[str], None], use: str = "calibrating
                 with suppress(_MissingObject):
                     _stored(store, qrels_of(split))
                     return split
-        return TEST  # reading it says what is wrong, here and where there is no folder
+        return TEST  # reading it raises the error that names the problem, as for a missing folder
     if not Path(data).is_dir():
         return TEST
-    found = splits_in(Path(data))
-    chosen = next((split for split in DEFAULT_SPLITS if split in found), None)
-    others = ", ".join(split for split in found if split != GENERATED)
-    if chosen == GENERATED and others:
-        say(f"{use} the split {GENERATED}; human queries are in {others}: {option} takes them instead")
+    splits = splits_in(Path(data))
+    chosen = next((split for split in DEFAULT_SPLITS if split in splits), None)
+    other_splits = ", ".join(split for split in splits if split != GENERATED)
+    if chosen == GENERATED and other_splits:
+        say(f"{use} the split {GENERATED}; human queries are in {other_splits}: choose one with {option}")
     if chosen is not None:
         return chosen
-    if others:
-        raise InputError(f"{data}: no split {', '.join(DEFAULT_SPLITS)} in qrels/; {option} names one of: {others}")
+    if other_splits:
+        raise InputError(
+            f"{data}: no split {', '.join(DEFAULT_SPLITS)} in qrels/; {option} names one of: {other_splits}"
+        )
     raise InputError(
         f"{data}: no {qrels_of(TEST)}, so no query is labelled; label some, or make queries from the documents: "
         f"taugate queries {data} --method crop"
@@ -67,18 +69,19 @@ def default_split(data: str, say: Callable[[str], None], use: str = "calibrating
 
 @contextmanager
 def local_folder(data: str, *splits: str, optional: Collection[str] = ()) -> Iterator[Path]:
-    """Yield the folder of a data set; what was downloaded is removed afterwards, also after SIGTERM.
+    """Yield the folder of a data set; downloaded files are removed afterwards, also after SIGTERM.
 
     An InputError on a downloaded file is raised again with its URL in place of its path.
 
     Args:
         data: A folder or a URL.
-        optional: Whose judgements are downloaded where there are any.
-        splits: Whose judgements are needed.
+        optional: Splits whose judgements are downloaded if they exist.
+        splits: Splits whose judgements are needed.
 
     Raises:
-        InputError: Where the URL cannot be used, the store refuses, a file is not there or changes meanwhile, or the
-            disk has no room; StoreError where the store does not answer.
+        InputError: If the URL cannot be used, the store refuses access, a file is missing or changes meanwhile, or the
+            disk is full.
+        StoreError: If the store does not respond.
     """
     with _local(data, (*map(qrels_of, splits), QUERIES, CORPUS), optional) as folder:
         yield folder
@@ -86,11 +89,11 @@ def local_folder(data: str, *splits: str, optional: Collection[str] = ()) -> Ite
 
 @contextmanager
 def local_corpus(data: str) -> Iterator[Path]:
-    """Yield the corpus of a data set, whose queries and judgements are left where they are; as `local_folder`."""
+    """Yield the corpus of a data set, without downloading its queries and judgements; errors as in `local_folder`."""
     with _local(data, (CORPUS,)) as folder:
         if not folder.is_dir():
-            what = "is a file, and a data set is a directory" if folder.is_file() else "no such directory"
-            raise InputError(f"{folder}: {what}; give the folder that holds {CORPUS}")
+            problem = "is a file, and a data set is a directory" if folder.is_file() else "no such directory"
+            raise InputError(f"{folder}: {problem}; give the folder that holds {CORPUS}")
         yield stored_file(folder / CORPUS)
 
 
@@ -113,7 +116,7 @@ def _local(data: str, names: Sequence[str], optional: Collection[str] = ()) -> I
 
 @contextmanager
 def _refusals_as_input_errors() -> Iterator[None]:
-    """Raise a refusal of the store as an InputError, as it is a fault of the URL; no answer stays a StoreError."""
+    """Turn refusals of the store into InputError, as the URL is at fault; keep StoreError (no response)."""
     try:
         yield
     except StoreError:
@@ -123,7 +126,7 @@ def _refusals_as_input_errors() -> Iterator[None]:
 
 
 def _name(url: str) -> str:
-    """Return the data set's name: the last part of the URL, as of a folder."""
+    """Return the data set's name: the last part of the URL, as for a folder."""
     parts = urlsplit(url)
     name = parts.path.rstrip("/").rpartition("/")[2] or parts.netloc
     if name in {"", ".", ".."}:
@@ -132,7 +135,7 @@ def _name(url: str) -> str:
 
 
 def _download_files(store: Store, folder: Path, names: Sequence[str], optional: Collection[str]) -> None:
-    """Download the smallest file first, so that a wrong split is soon found; check all sizes before any content."""
+    """Download the smallest file first, so that a wrong split is soon noticed; check all sizes before any content."""
     sizes: dict[str, int] = {}
     for name in names:
         sizes |= _stored(store, name)
@@ -150,7 +153,7 @@ def _download_files(store: Store, folder: Path, names: Sequence[str], optional: 
 
 
 def _stored(store: Store, name: str) -> dict[str, int]:
-    """Return the size in bytes of a file by the name under which it is stored: its own, or that with `.gz` after it."""
+    """Return the size in bytes of a file by its name in the store: `name`, or `name` with `.gz` after it."""
     plain = store.size(name)
     try:
         packed = store.size(f"{name}.gz")
@@ -159,21 +162,22 @@ def _stored(store: Store, name: str) -> dict[str, int]:
     except ReleaseError:
         if plain is None:
             raise
-        packed = None  # S3 tells nobody who may not list a bucket that an object is not there, but refuses
-    sizes = {each: size for each, size in ((name, plain), (f"{name}.gz", packed)) if size is not None}
+        packed = None  # without permission to list the bucket, S3 denies access instead of reporting a missing object
+    candidates = ((name, plain), (f"{name}.gz", packed))
+    sizes = {candidate: size for candidate, size in candidates if size is not None}
     if not sizes:
         raise _MissingObject(f"{store.url}/{name}: no such object; {_FILES}, and --split names the last of them")
     if len(sizes) > 1:
         other = f"{name.rpartition('/')[2]}.gz"
-        raise InputError(f"{store.url}/{name}: {other} is there as well, and they may differ; remove one of the two")
+        raise InputError(f"{store.url}/{name}: {other} also exists, and the two may differ; remove one of them")
     return sizes
 
 
 def _unpacked(sizes: Mapping[str, int]) -> int:
-    """Return the bytes that the documents take on the disk, about.
+    """Return the approximate size of the unpacked documents in bytes.
 
     Args:
-        sizes: Of the files, by name.
+        sizes: Sizes of the files, by name.
     """
     return sizes[CORPUS] if CORPUS in sizes else sizes[f"{CORPUS}.gz"] * _PACKED_TO
 
@@ -182,8 +186,10 @@ def _download(store: Store, name: str, path: Path, size: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with path.open("wb") as file:
-            got, _ = store.download(name, file, size)
+            received, _ = store.download(name, file, size)
     except FileNotFoundError as error:
-        raise InputError(f"{store.url}/{name}: the object is gone; {_FILES}") from error
-    if got != size:
-        raise InputError(f"{store.url}/{name}: no longer the {size} bytes that it had; calibrate once it is complete")
+        raise InputError(f"{store.url}/{name}: the object has been removed; {_FILES}") from error
+    if received != size:
+        raise InputError(
+            f"{store.url}/{name}: size changed from {size} bytes during the download; retry once it is complete"
+        )

@@ -1,4 +1,4 @@
-"""One writer at a time in the folder of a data set."""
+"""A lock that admits one writer at a time to the folder of a data set."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,11 +19,11 @@ def sole_writer(data: Path, seconds: float = 0) -> Iterator[None]:
     """Keep other commands from writing to a data set.
 
     Args:
-        data: Its folder, which exists.
-        seconds: How long to wait for another command that is writing to it.
+        data: An existing folder.
+        seconds: Maximum time to wait for another command that is writing to it.
 
     Raises:
-        DatasetBusy: Where that one is not done by then.
+        DatasetBusy: If the other command has not ended by then.
     """
     with exclusive_lock(data / LOCK, seconds) as holder:
         if holder is not None:

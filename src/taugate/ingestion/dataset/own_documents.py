@@ -1,8 +1,8 @@
-"""Queries that are documents of the corpus: which document a query is, so that it is left out of its own results.
+"""Queries that are documents of the corpus; such a document is left out of the query's own results.
 
-ArguAna, Quora, CQADupStack and SciDocs ask for other documents by one of the corpus, under the same id. BEIR leaves
-every document out that has the id of the query. Ids that are merely counted, from 0 for queries and from 0 for
-documents, are equal by chance, and then the document may be the answer: so the texts have to agree as well.
+ArguAna, Quora, CQADupStack and SciDocs search for documents related to a document of the corpus, under the same id.
+BEIR leaves out every document that has the id of the query. Ids that merely count, from 0 for queries and from 0 for
+documents, are equal by chance, and the document may be the answer: so the texts have to agree as well.
 """
 
 import re
@@ -19,39 +19,39 @@ _MIN_SHARE = 0.9
 
 
 def is_same_text(query: str, passages: Sequence[Document]) -> bool:
-    """Tell whether a query is the text of a document: its title, its text, or both, but for case and punctuation.
+    """Return whether a query is the title, the text, or title and text of a document, but for case and punctuation.
 
-    Of 20 words and more, nine in ten have to agree.
+    If the query has 20 words or more, nine in ten have to agree.
 
     Args:
-        query: Its text.
+        query: Text of the query.
         passages: The chunks of the document in their order, or the whole document.
     """
-    asked = _words(query)
+    query_words = _words(query)
     title = _words(passages[0].title or "")
     text = [word for passage in passages for word in _words(passage.text)]
-    if not asked:
+    if not query_words:
         return False
-    if asked in (title, text, title + text):
+    if query_words in (title, text, title + text):
         return True
-    common = (Counter(asked) & Counter(title + text)).total()
-    return len(asked) >= _MIN_WORDS_TO_DIFFER and common >= _MIN_SHARE * len(asked)
+    common = (Counter(query_words) & Counter(title + text)).total()
+    return len(query_words) >= _MIN_WORDS_TO_DIFFER and common >= _MIN_SHARE * len(query_words)
 
 
-def left_out_notes(empty: int, own: int) -> list[str]:
-    """Return what the user has to know of documents and queries that are left out, a sentence each.
+def left_out_notes(empty: int, own_documents: int) -> list[str]:
+    """Return messages for the user about documents and queries that are left out, a sentence each.
 
     Args:
-        empty: Documents with neither title nor text.
-        own: Queries that are documents.
+        empty: Number of documents with neither title nor text.
+        own_documents: Number of queries that are documents.
     """
     notes = []
     if empty:
         notes.append(f"documents left out, as they have neither title nor text: {empty:,}")
-    if own:
+    if own_documents:
         notes.append(
-            f"queries that are documents of the corpus, under the same id and with the same text: {own:,}; each is "
-            "left out of its own results, as BEIR does"
+            f"queries that are documents of the corpus, under the same id and with the same text: {own_documents:,}; "
+            "each is left out of its own results, as BEIR does"
         )
     return notes
 

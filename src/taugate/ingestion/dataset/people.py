@@ -1,4 +1,4 @@
-"""The queries of a data set that people asked: those that were judged, and those that nobody judged yet."""
+"""Queries written by people: those that have been judged, and those that have not."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -13,46 +13,47 @@ from taugate.ingestion.dataset.lines import stored_file
 
 
 def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[[str], None]) -> Dataset:
-    """Read the judged queries of several splits as one, with the queries that nobody judged and the generated ones.
+    """Read the judged queries of several splits as one, with unjudged and generated queries.
 
-    A query that a rule or a language model made is left out, whoever judged it: it belongs to another population. A
-    query that two splits judge counts in the first alone. The weights of each split are scaled to a mean of 1, as the
+    Queries made by a rule or a language model are left out of the judged ones, as they belong to another population. A
+    query judged in two splits counts in the first alone. The weights of each split are scaled to a mean of 1, as the
     splits were sampled in different ways.
 
-    Users see only what the service shows. Where none of that was relevant, the query may still have an answer, so it is
-    left out. A query that is here only because users judged it is no random one, and is not among the unjudged.
+    Users see only results that the service shows. If none of these is relevant, the query may still have an answer, so
+    it is left out. A query that is in the data set only because users judged it is not a random one, so it is not among
+    the unjudged.
 
     Args:
-        folder: Of the data set.
+        folder: Folder of the data set.
         splits: Names of files in qrels/; the first names the split of the result.
         spool: An empty folder for the documents, which has to outlive the result.
-        say: Told what was left out.
+        say: Called with a message about queries that are left out.
 
     Raises:
-        InputError: , one message with file and line, at the first fault.
+        InputError: At the first fault, with file and line.
     """
     opened = OpenDataset.read(folder, splits[0], spool)
     judged: dict[str, LabelledQuery] = {}
     seen_only: set[str] = set()
-    made = 0
+    generated_count = 0
     for split in splits:
         queries, _ = opened.labelled(split)
-        asked = [query for query in queries if query.origin in PEOPLE and query.id not in judged]
-        made += sum(query.origin not in PEOPLE for query in queries)
+        from_people = [query for query in queries if query.origin in PEOPLE and query.id not in judged]
+        generated_count += sum(query.origin not in PEOPLE for query in queries)
         if split == TRAFFIC:
-            asked = [query for query in asked if query.relevant]
-            seen_only |= {query.id for query in asked}
-        total = sum(query.weight for query in asked)
-        judged |= {query.id: replace(query, weight=query.weight * len(asked) / total) for query in asked}
+            from_people = [query for query in from_people if query.relevant]
+            seen_only |= {query.id for query in from_people}
+        total = sum(query.weight for query in from_people)
+        judged |= {query.id: replace(query, weight=query.weight * len(from_people) / total) for query in from_people}
     in_order = [judged[name] for name in opened.queries if name in judged]
     answerable = [query for query in in_order if query.relevant]
     if not answerable:
         raise InputError(
-            f"{folder / qrels_of(splits[0])}: no query that people asked has a document with score 1 or more; judge "
+            f"{folder / qrels_of(splits[0])}: no query by people has a document with score 1 or more; judge "
             f"some: taugate judge {folder} --releases DIR"
         )
-    if made:
-        say(f"left out of the judged queries, as generated: {made:,}; people ask other questions")
+    if generated_count:
+        say(f"left out judged queries that were generated: {generated_count:,}; people phrase queries differently")
     generated = opened.labelled(GENERATED)[0] if GENERATED in splits_in(folder) else []
     by_users = {line.query for line in judgement_lines(stored_file(folder / qrels_of(TRAFFIC)))}
     unjudged = [
@@ -68,7 +69,7 @@ def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[
         answerable=answerable,
         unanswerable=[query for query in in_order if not query.relevant],
         sha256=_digests(opened, splits),
-        others=OtherQueries(
+        other_queries=OtherQueries(
             splits=tuple(splits),
             unjudged=[opened.queries[name].text for name in unjudged],
             generated=[query for query in generated if query.relevant],
@@ -80,17 +81,15 @@ def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[
 
 
 def _digests(opened: OpenDataset, splits: Sequence[str]) -> dict[str, str]:
-    """Return the digests of the files; that of several qrels is over the digests of each."""
-    first, *more = (opened.sha256(split) for split in splits)
-    if more:
-        first["qrels"] = digest_of_splits([each["qrels"] for each in (first, *more)])
-    return first
+    """Return the digests of the files; the digest of several qrels covers the digests of each."""
+    digests = [opened.sha256(split) for split in splits]
+    return digests[0] | {"qrels": digest_of_splits([of_split["qrels"] for of_split in digests])}
 
 
 def digest_of_splits(digests: Sequence[str]) -> str:
     """Return one digest for the qrels of several splits.
 
     Args:
-        digests: Of the files, in the order of the splits.
+        digests: Digests of the files, in the order of the splits.
     """
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()

@@ -12,7 +12,11 @@ from taugate.storage.folders import make_folder
 
 
 def check_installed() -> None:
-    """Raise InputError where the extra with the sample data set is not installed."""
+    """Check that the extra with the sample data set is installed.
+
+    Raises:
+        InputError: If it is not installed.
+    """
     if find_spec("zaragoza_construction_faq") is None:
         raise InputError("the sample data set is not installed; pip install 'taugate[calibration,sample]'")
 
@@ -21,7 +25,7 @@ def write_sample(folder: Path) -> None:
     """Write zaragoza-construction-faq (503 questions and answers, English, CC BY 4.0) into a folder.
 
     Args:
-        folder: Of the data set, made where needed.
+        folder: Folder of the data set, created if needed.
 
     Raises:
         InputError: If the extra is not installed, or the folder cannot be made.

@@ -1,4 +1,4 @@
-"""Columns of text whose values are all numbers, all dates, or all true or false get values of that kind.
+"""Typed columns: columns of text whose values are all numbers, all dates, or all booleans get values of that kind.
 
 A column changes as a whole or not at all, so that a filter means the same for every row.
 """
@@ -11,7 +11,7 @@ from taugate.ingestion.importers.nested import TypedCell
 from taugate.retrieval.documents.store import Scalar
 
 MISSING = frozenset({"", "\\n", "nan", "na", "n/a", "null", "none"})
-"""How programs write a missing value in a column of numbers or dates, in lower case."""
+"""Spellings of a missing value in a column of numbers or dates, in lower case."""
 
 # No leading zeros: they belong to codes. An exponent has its sign, as programs write it: 1E5 may be a part number.
 _WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,14})")
@@ -30,7 +30,7 @@ def typed_column(values: Sequence[str]) -> tuple[list[Scalar], str | None] | Non
         values: Cells of the column.
 
     Returns:
-        The values, None for missing ones, and why the column stays text if that may surprise; None if the column is
+        The values, None for missing ones, and the reason if the column unexpectedly remains text; None if the column is
         text.
     """
     stripped = [value.strip() for value in values]
@@ -74,11 +74,11 @@ def _date_converter(values: Sequence[str]) -> tuple[Callable[[str], Scalar] | No
 
 
 def _iso(value: str, order: tuple[int, int, int]) -> str | None:
-    """Return a date, perhaps with a time, in ISO 8601; None if there is no such day.
+    """Return a date, possibly with a time, in ISO 8601; None if there is no such day.
 
     Args:
-        value: Of one of the forms above.
-        order: Which of its parts are year, month and day.
+        value: A date that matches _YEAR_FIRST or _YEAR_LAST.
+        order: Positions of year, month and day among its parts.
     """
     match = _YEAR_FIRST.fullmatch(value) or _YEAR_LAST.fullmatch(value)
     if match is None:
@@ -96,12 +96,12 @@ def _iso(value: str, order: tuple[int, int, int]) -> str | None:
 def typed_rows(
     names: Sequence[str], rows: Sequence[Sequence[str]], text: frozenset[str]
 ) -> tuple[list[list[TypedCell | str | None]], list[str]]:
-    """Return rows whose cells are typed, and notes on columns that stay text; missing values are None.
+    """Return rows whose cells are typed, and notes on columns that remain text; missing values are None.
 
     Args:
-        names: Of the columns.
-        rows: Of cells, as many as names.
-        text: Columns that are text in any case.
+        names: Names of the columns.
+        rows: Rows of cells, as many as names.
+        text: Names of columns that are always text.
     """
     columns: list[list[TypedCell | str | None]] = []
     notes: list[str] = []

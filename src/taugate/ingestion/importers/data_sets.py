@@ -1,4 +1,4 @@
-"""A data set in the BEIR layout as a source: its documents are imported, its queries and judgements come along."""
+"""Data sets in the BEIR layout as a source: documents are imported, queries and judgements are copied."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,28 +22,27 @@ from taugate.ingestion.importers.source_files import Skipped
 from taugate.ingestion.parsed import prose_document
 from taugate.storage.files import atomic_write
 
-RECORD = "import.json"  # how a data set that was imported was made
+RECORD = "import.json"  # how an imported data set was made
 
 
 def is_data_set(source: Path) -> bool:
-    """Tell whether a source is a data set: a folder that holds corpus.jsonl.
+    """Return whether a source is a data set: a folder that holds corpus.jsonl.
 
     Raises:
-        InputError: Where it holds two.
+        InputError: If the corpus exists both plain and packed.
     """
     return source.is_dir() and stored_file(source / CORPUS).is_file()
 
 
 def documents_of_data_set(folder: Path, prefix: str) -> Iterator[ImportedDocument | Skipped]:
-    """Yield the documents of a data set as they are written there, then what else is in its folder.
+    """Yield the documents of a data set as they are written, then the other files in its folder.
 
     Args:
-        folder: Of the data set.
-        prefix: What their ids begin with.
+        folder: Folder of the data set.
+        prefix: Prefix for the ids of its documents.
 
     Raises:
-        InputError: At the first fault: a document that were left out would leave judgements of nothing.
-        LineError: At the first fault: a document that were left out would leave judgements of nothing.
+        InputError: At the first fault, as judgements may name any document; LineError if a line is invalid.
     """
     for document in read_lines_of_corpus(stored_file(folder / CORPUS), CorpusIds()):
         yield ImportedDocument(
@@ -54,36 +53,35 @@ def documents_of_data_set(folder: Path, prefix: str) -> Iterator[ImportedDocumen
             parent=None if document.parent is None else prefix + document.parent,
             span=document.span,
         )
-    own = {CORPUS, QUERIES, "qrels", RECORD}
+    data_set_files = {CORPUS, QUERIES, "qrels", RECORD}
     for path in sorted(folder.iterdir()):
-        if path.name.removesuffix(".gz") not in own and not path.name.startswith("."):
+        if path.name.removesuffix(".gz") not in data_set_files and not path.name.startswith("."):
             yield Skipped.of(path, "is not one of the data set's files")
 
 
 @dataclass
-class Labels:
+class SourceQueries:
     """Queries and judgements of data sets.
 
     Attributes:
         queries: Lines of queries.jsonl.
-        judgements: Of each split.
+        judgements: Rows of the qrels, by split.
     """
 
     queries: list[bytes] = field(default_factory=list)
     judgements: dict[str, list[JudgementLine]] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, data_sets: Sequence[tuple[Path, str]]) -> "Labels":
-        """Read those of several data sets; one without queries.jsonl has none.
+    def read(cls, data_sets: Sequence[tuple[Path, str]]) -> "SourceQueries":
+        """Read the queries and judgements of several data sets; a data set without queries.jsonl has none.
 
         Args:
-            data_sets: Folders, each with what the ids of its documents and queries begin with.
+            data_sets: Folders, each with the prefix for the ids of its documents and queries.
 
         Raises:
-            InputError: At the first fault.
-            LineError: At the first fault.
+            InputError: At the first fault; LineError if a line is invalid.
         """
-        labels = cls()
+        source = cls()
         for folder, prefix in data_sets:
             queries = stored_file(folder / QUERIES)
             if not queries.is_file():
@@ -92,21 +90,21 @@ class Labels:
             for line, record in read_objects(queries):
                 identifier = prefix + required_id(queries, line, record, seen)
                 required_text(queries, line, record, "text")
-                labels.queries.append(orjson.dumps(record | {"_id": identifier}) + b"\n")
+                source.queries.append(orjson.dumps(record | {"_id": identifier}) + b"\n")
             for split in splits_in(folder):
-                labels.judgements.setdefault(split, []).extend(_judgements(folder / qrels_of(split), prefix))
-        return labels
+                source.judgements.setdefault(split, []).extend(_judgements(folder / qrels_of(split), prefix))
+        return source
 
     def write(self, data: Path) -> None:
-        """Write the files of a data set that has no queries yet; a split that is there stays as it is.
+        """Write the files of a data set that has no queries yet; existing splits are kept as they are.
 
-        Queries.jsonl comes last, so that one that is there has all its judgements.
+        queries.jsonl is written last, so that all its judgements exist once it does.
 
         Args:
             data: Folder of the data set.
 
         Raises:
-            OSError: .
+            OSError: If a file cannot be written.
         """
         for split, lines in self.judgements.items():
             path = data / qrels_of(split)

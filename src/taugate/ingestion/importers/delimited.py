@@ -1,4 +1,4 @@
-"""Delimited text (CSV, TSV and their relatives) to documents: each row is one."""
+"""Delimited text (CSV, TSV and similar) to documents, one per row."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -13,17 +13,17 @@ from taugate.ingestion.importers.table_rows import Table, table_of, table_to_doc
 from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
 
 _SEPARATOR_LINE = re.compile(r"sep=(.)\n", re.IGNORECASE)  # of Excel
-_RULE = re.compile(r"\s*(?::?-{3,}:?|-+[-+]{2,}-+|\\\.)?\s*")  # a line drawn below a header; the end of COPY
+_RULE = re.compile(r"\s*(?::?-{3,}:?|-+[-+]{2,}-+|\\\.)?\s*")  # a line below a header; the end of COPY
 _MAX_NAMED = 10  # lines that a note names
 _MISSING_CELL = re.compile(r"(?<![^\t;|,\n\"])(?:\\N|nan|na|n/a|null|none)(?![^\t;|,\n\"])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Unread:
-    """What documents do not have of their file.
+    """Parts of a file that are not in its documents.
 
     Attributes:
-        header: Its lines, from 0.
+        header: Numbers of the header's lines, from 0.
         escaped: Whether backslashes are escapes.
     """
 
@@ -32,13 +32,13 @@ class _Unread:
 
 
 def parse_delimited(raw: bytes) -> ParsedFile:
-    """Read one document a row, whatever the delimiter, the quotes and the escapes are.
+    """Read one document per row, with any delimiter, quotes and escapes.
 
     Args:
-        raw: The file's bytes.
+        raw: Content of the file.
 
     Raises:
-        UnreadableFile: .
+        UnreadableFile: If no row has text.
     """
     lines, notes = _lines(raw)
     delimiter = None
@@ -47,8 +47,8 @@ def parse_delimited(raw: bytes) -> ParsedFile:
         lines[0] = "\n"
     if not any(map(str.strip, lines)):
         raise UnreadableFile("holds no record with text")
-    documents, more, unread = _documents(lines, delimiter)
-    return ParsedFile(documents, _source_text(lines, unread), (*notes, *more))
+    documents, table_notes, unread = _documents(lines, delimiter)
+    return ParsedFile(documents, _source_text(lines, unread), (*notes, *table_notes))
 
 
 def _lines(raw: bytes) -> tuple[list[str], tuple[str, ...]]:
@@ -58,7 +58,7 @@ def _lines(raw: bytes) -> tuple[list[str], tuple[str, ...]]:
 
 
 def _documents(lines: Sequence[str], delimiter: str | None) -> tuple[list[ParsedDocument], list[str], _Unread]:
-    """Return the documents of delimited text, notes on how it is read, and what its documents do not have."""
+    """Return the documents of delimited text, notes on reading it, and the parts that are not in the documents."""
     reading = read_delimited(lines, delimiter)
     rows = [["" if cell == "\\N" else cell for cell in row] for row in reading.rows.rows]
     rows = [[""] if all(map(_RULE.fullmatch, row)) else row for row in rows]
@@ -80,7 +80,7 @@ def _documents(lines: Sequence[str], delimiter: str | None) -> tuple[list[Parsed
 
 
 def _regular(reading: Reading, rows: Sequence[list[str]]) -> list[list[str]]:
-    """Return rows with as many cells as the header: what a row has too many is joined to its longest column."""
+    """Return rows with as many cells as the header: surplus cells are joined to the longest column."""
     width = reading.width
     if not reading.irregular and all(len(row) == width for row in rows):
         return [*rows]
@@ -100,11 +100,12 @@ def _regular(reading: Reading, rows: Sequence[list[str]]) -> list[list[str]]:
 
 
 def _typed(table: Table, odd: Collection[tuple[str, ...]]) -> tuple[list[list[object]], list[str]]:
-    """Return the rows of a table with typed columns, and the notes about these.
+    """Return the rows of a table with typed columns, and notes about the columns.
 
     Args:
-        odd: Irregular rows. They have no say in what a column holds: what does not fit it is added to the longest
-            column.
+        table: The table.
+        odd: Irregular rows. They do not influence the kind of a column; their cells of another kind are added to the
+            longest column.
     """
     text = frozenset({*TEXT_FIELDS, *ID_FIELDS, "title"})
     rows = [[str(cell) for cell in row] for row in table.rows]
@@ -126,7 +127,7 @@ def _fitted(row: Sequence[str], kinds: Sequence[type]) -> list[object]:
     """Return a row in which cells that do not fit their column's kind are added to the longest cell of text."""
     fitted: list[object] = [*row]
     texts = [i for i, kind in enumerate(kinds) if kind is str]
-    rest = []
+    misfits = []
     for position, (cell, kind) in enumerate(zip(row, kinds, strict=True)):
         if kind is not str:
             typed, _ = typed_rows(["_"], [[cell]], frozenset())
@@ -134,14 +135,14 @@ def _fitted(row: Sequence[str], kinds: Sequence[type]) -> list[object]:
             fits = _kind(value) is kind or (kind is float and _kind(value) is int)
             fitted[position] = value if fits else None
             if not fits and cell.strip().lower() not in MISSING:
-                rest.append(cell)
+                misfits.append(cell)
     if not any(row[1:]) and len(row[0].split()) > 1 and len(texts) > 1:
         fitted[texts[1]] = row[0]  # a line below the table, such as the number of rows, is more than an id
-    elif rest and texts:
+    elif misfits and texts:
         longest = max(texts, key=lambda i: len(row[i]))
-        fitted[longest] = "\n".join([row[longest], *rest])
-    elif rest:
-        fitted[0] = "\n".join(rest)
+        fitted[longest] = "\n".join([row[longest], *misfits])
+    elif misfits:
+        fitted[0] = "\n".join(misfits)
     return fitted
 
 
@@ -157,14 +158,14 @@ def _irregular_notes(reading: Reading) -> list[str]:
     ):
         if numbers:
             lines = [str(reading.rows.lines[number]) for number in numbers]
-            more = f" and {len(lines) - _MAX_NAMED:,} more" if len(lines) > _MAX_NAMED else ""
+            remainder = f" and {len(lines) - _MAX_NAMED:,} more" if len(lines) > _MAX_NAMED else ""
             verb, plural = ("row has", "") if len(lines) == 1 else ("rows have", "s")
-            notes.append(f"{len(lines):,} {verb} {sentence}: line{plural} {', '.join(lines[:_MAX_NAMED])}{more}")
+            notes.append(f"{len(lines):,} {verb} {sentence}: line{plural} {', '.join(lines[:_MAX_NAMED])}{remainder}")
     return notes
 
 
 def _source_text(lines: Sequence[str], unread: _Unread) -> str:
-    """Return the text of a file without its header, and without escapes and the marks of missing values."""
+    """Return the text of a file without its header, escapes and marks of missing values."""
     kept = (line for number, line in enumerate(lines) if number not in unread.header)
     plain = (re.sub(r"\\[ntrN]", " ", line) for line in kept) if unread.escaped else kept
     return "".join(_MISSING_CELL.sub("", line) for line in plain)

@@ -1,7 +1,7 @@
-"""Finds the dialect of delimited text: the one in which all rows have as many fields as the header.
+"""Choice of the dialect of delimited text: the one in which all rows have as many fields as the header.
 
-`csv.Sniffer` looks at quotes alone, and is wrong as soon as a sentence holds some. Here each dialect that programs
-write is tried on the text, and the one with the fewest irregular rows is taken.
+`csv.Sniffer` looks at quotes alone, and fails as soon as a sentence contains some. Here each dialect in common use is
+tried on the text, and the one with the fewest irregular rows is chosen.
 """
 
 import re
@@ -16,20 +16,20 @@ DELIMITERS = "\t;|,"
 _SAMPLE = 1 << 19  # characters on which the dialects are compared first
 _MIN_LINES = 50  # the same, in lines
 _MAX_IRREGULAR = 1 / 3  # share of rows with another number of fields, in a table
-_MAX_BELOW_TITLE = 0.1  # the same, if the first lines are no part of the table
+_MAX_BELOW_TITLE = 0.1  # the same, if the first lines are not part of the table
 _MAX_ABOVE = 20  # lines above a header
-_MAX_WHOLE = 4  # dialects in which a long text is read whole
+_MAX_WHOLE = 4  # dialects in which a long text is read completely
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A text as it is read in a dialect.
+    """A text read in a dialect.
 
     Attributes:
-        rows: Of fields.
-        width: Fields of the header.
-        first: Position of the first row that has so many.
-        irregular: Positions of rows below with another number.
+        rows: Rows of fields.
+        width: Number of fields of the header.
+        first: Position of the first row with as many fields.
+        irregular: Positions of later rows with another number of fields.
     """
 
     dialect: Dialect
@@ -48,8 +48,8 @@ def read_delimited(lines: Sequence[str], delimiter: str | None = None) -> Readin
     """Read delimited text in the dialect that fits it best.
 
     Args:
-        lines: Of the text, each with its line feed; one at least has a word.
-        delimiter: If the file names it.
+        lines: Lines of the text, each with its line feed; at least one has a word.
+        delimiter: Delimiter named in the file, if any.
     """
     sample = lines[: _lines_within(lines, _SAMPLE)]
     head, partial = "".join(sample), len(sample) < len(lines)
@@ -62,7 +62,7 @@ def read_delimited(lines: Sequence[str], delimiter: str | None = None) -> Readin
 
 
 def _best_of_whole(lines: Sequence[str], tables: Sequence[Reading]) -> Reading:
-    """Read a whole text in the dialects that fit its beginning about equally well, and return the best reading."""
+    """Read the complete text in the dialects that fit its beginning about equally well, and return the best reading."""
     best: Reading | None = None
     for table in tables[:_MAX_WHOLE]:
         if table.irregular_share > tables[0].irregular_share + 0.05:
@@ -85,16 +85,17 @@ def _lines_within(lines: Sequence[str], size: int) -> int:
 
 
 def _dialects(text: str, delimiter: str | None) -> Iterator[Dialect]:
-    """Yield the dialects that may be that of a text, the usual ones first."""
+    """Yield possible dialects of a text, the most common first."""
     for between in [delimiter] if delimiter else [character for character in DELIMITERS if character in text]:
         yield from _dialects_of_fields(between, text)
 
 
 def _dialects_of_fields(delimiter: str | None, text: str) -> Iterator[Dialect]:
-    """Yield the quotes and escapes that fields may have.
+    """Yield dialects with the possible quotes and escapes.
 
     Args:
-        delimiter: Between them, None if each row is one field.
+        delimiter: Delimiter of fields, None if each row is one field.
+        text: The text.
     """
     between = re.escape(delimiter) if delimiter else "^"
     if '"' in text:
@@ -128,7 +129,7 @@ def _read(lines: Sequence[str], dialect: Dialect, *, partial: bool = False) -> R
 
 
 def _width(rows: Rows) -> int:
-    """Return the number of fields of the header: that of the first row, unless most rows have another one."""
+    """Return the number of fields of the header: that of the first row, unless most rows have another number."""
     head = rows.rows[0]
     regular = sum(_is_regular(row, len(head)) for row in rows.rows)
     if 2 * regular >= len(rows.rows) or (len(head) > 1 and _has_usual_names(head)):
@@ -145,7 +146,7 @@ def _has_usual_names(row: Sequence[str]) -> bool:
 
 
 def _is_table(reading: Reading, lines: Sequence[str]) -> bool:
-    """Tell whether a reading looks like a table, rather than like prose with commas."""
+    """Return whether a reading looks like a table, rather than like prose with commas."""
     if reading.width < 2:
         return False
     rows = reading.rows.rows
@@ -165,7 +166,7 @@ def _is_table(reading: Reading, lines: Sequence[str]) -> bool:
 
 
 def _rank(reading: Reading, tried: Sequence[Reading], text: str) -> tuple[float, ...]:
-    """Return a rank by which readings are sorted: regular rows first, then what a program is likely to have written."""
+    """Return a sort key of readings: regular rows first, then the dialects that programs usually write."""
     dialect = reading.dialect
     return (
         round(reading.irregular_share, 3),
@@ -176,8 +177,8 @@ def _rank(reading: Reading, tried: Sequence[Reading], text: str) -> tuple[float,
     )
 
 
-def _unlikely(reading: Reading, others: Sequence[Reading], text: str) -> int:
-    """Return how unlikely the quotes and escapes of a reading are, if other readings are as regular."""
+def _unlikely(reading: Reading, readings: Sequence[Reading], text: str) -> int:
+    """Return how unlikely the quotes and escapes of a reading are, given other readings with the same delimiter."""
     dialect = reading.dialect
     delimiter = re.escape(dialect.delimiter or "")
     if dialect.quote == "'":
@@ -185,37 +186,37 @@ def _unlikely(reading: Reading, others: Sequence[Reading], text: str) -> int:
     if dialect.quote is None and dialect.escaped:
         return 1 if _are_escapes(text, dialect.delimiter or "") else 8
     if dialect.quote is None:
-        # A program that quotes fields quotes all that hold a quote: one amid a field shows that no field is quoted.
+        # Programs that quote fields quote every field with a quote in it: a bare quote shows that no field is quoted.
         bare = re.search(rf'(?<=[^{delimiter}\n"\\])"(?=[^{delimiter}\n"])', text)
-        spaced = any(other.dialect.spaced for other in others)
-        # Lines with tabs are rarely the lines of one field, unless the first line shows that fields are quoted.
+        spaced = any(other.dialect.spaced for other in readings)
+        # Lines with tabs rarely belong to one field, unless the first line shows that fields are quoted.
         merged = dialect.delimiter == "\t" and not text.startswith('"')
         merged = merged and any(
-            len(other.rows.rows) < len(reading.rows.rows) for other in others if not other.dialect.escaped
+            len(other.rows.rows) < len(reading.rows.rows) for other in readings if not other.dialect.escaped
         )
         return 2 if (bare and not spaced) or merged else 6
     if dialect.escaped:
         return 5
-    # Nor does it leave a quote behind a backslash, unless the backslash is an escape.
+    # Programs leave no quote after a backslash, unless the backslash is an escape.
     escapes = re.search(rf'\\"(?=[^{delimiter}\n"])', text) and re.search(rf'(?:^|{delimiter})"', text, re.MULTILINE)
     return 3 if dialect.spaced else 7 if escapes else 4
 
 
 def _encloses(text: str, delimiter: str) -> bool:
-    """Tell whether single quotes enclose fields: some hold a delimiter or a doubled quote, and none stands alone."""
+    """Return whether single quotes enclose fields: some field contains a delimiter or quote, and no quote is bare."""
     alone = re.search(rf"(?<=[^{delimiter}\n'\\])'(?=[^{delimiter}\n'])", text)
     all_enclosed = all(re.fullmatch("'.*'", line) for line in text.split("\n")[:50] if line)
     return not alone and ("''" in text or "\\'" in text or all_enclosed)
 
 
 def _are_escapes(text: str, delimiter: str) -> bool:
-    """Tell whether each backslash of a text without quoted fields is an escape, as MySQL and PostgreSQL write them."""
+    """Return whether each backslash of a text without quoted fields is an escape, as in MySQL and PostgreSQL."""
     followers = Counter(re.findall(r"\\([\s\S])", text))
     special = {*(delimiter or DELIMITERS), "\\", "\n", '"', "'", "N"}
     if followers.keys() - special - set("ntr0bfv."):
         return False
     if not delimiter and re.search('^"', text, re.MULTILINE):
-        return False  # lines that begin with a quote are fields, in which other lines may follow
+        return False  # lines that begin with a quote are fields, which may span lines
     quotes_escaped = not re.search(r'(?<!\\)"', text)
     if delimiter not in {"\t", ""} and not quotes_escaped:
         return False
@@ -224,10 +225,10 @@ def _are_escapes(text: str, delimiter: str) -> bool:
     ):
         return True
     breaks = sum(followers[letter] for letter in "ntr")
-    in_strings = len(re.findall(r"""\\[ntr]["'%{}]|["'%{}]\\[ntr]""", text))  # as source code has them
+    in_strings = len(re.findall(r"""\\[ntr]["'%{}]|["'%{}]\\[ntr]""", text))  # as in source code
     if followers["'"] or followers['"'] or 2 * in_strings > breaks:
         return False
-    ends = len(re.findall(r"(?<=[a-z.,;:!?)])\\[ntr]|\\[ntr](?![a-z])", text))  # rather than $\times$
+    ends = len(re.findall(r"(?<=[a-z.,;:!?)])\\[ntr]|\\[ntr](?![a-z])", text))  # unlike $\times$
     return 2 * ends >= breaks > 0 and not re.search(r"\b[A-Za-z]:\\", text)  # nor C:\new
 
 

@@ -1,6 +1,6 @@
-"""The dialects of delimited text, and reading its rows in one of them.
+"""Dialects of delimited text, and a reader of rows in a given dialect.
 
-Rows with quotes that do not match are found, and damage no other row: the reader goes on with the next line.
+Rows with unbalanced quotes are detected and damage no other row: the reader continues with the next line.
 """
 
 import csv
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 csv.field_size_limit(1 << 26)  # the default, 128 KiB, is less than a long article
 
-_NO_DELIMITER = "\x1f"  # no text has it: `decode_text` removes control characters
-_MAX_FAULTS = 1000  # more than these, and more than half of the rows, are no faults: the dialect is another one
+_NO_DELIMITER = "\x1f"  # cannot occur, as `decode_text` removes control characters
+_MAX_FAULTS = 1000  # with more faults, and in more than half of the rows, the dialect is wrong
 _ESCAPED_LETTER = re.compile(r"\\([\s\S])")
 _LETTERS = {"n": "\\\n", "t": "\\\t", "r": "\\\n", "N": ""}
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How fields are divided.
+    """The way in which fields are divided.
 
     Attributes:
-        delimiter: Between two fields, None if each row is one field.
-        quote: Around a field, None if quotes are content.
-        escaped: Whether a backslash takes the meaning from the next character, and with the letter n is a line break.
-        spaced: Whether spaces after a delimiter are no part of the field.
+        delimiter: Delimiter of fields, None if each row is one field.
+        quote: Quote around a field, None if quotes are content.
+        escaped: Whether a backslash escapes the next character, and means a line break before the letter n.
+        spaced: Whether spaces after a delimiter are not part of the field.
     """
 
     delimiter: str | None
@@ -39,12 +39,12 @@ class Dialect:
 
 @dataclass(slots=True)
 class Rows:
-    """The rows of a delimited text; empty lines are passed over.
+    """The rows of a delimited text, without empty lines.
 
     Attributes:
-        rows: Of fields.
-        lines: The line on which each begins, from 1.
-        faults: Positions of rows whose quotes do not match.
+        rows: Rows of fields.
+        lines: Number of the line on which each row begins, from 1.
+        faults: Positions of rows with unbalanced quotes.
     """
 
     rows: list[list[str]] = field(default_factory=list)
@@ -58,13 +58,14 @@ def read_rows(
     """Read delimited text.
 
     Args:
-        lines: Its physical lines, each with its line feed.
-        width: How many fields a row should have; a row of several lines with another number is one whose quotes do not
-            match, None if that is not known.
-        partial: Whether the text goes on, so that the end of a quoted field may lie behind its last line.
+        lines: Physical lines, each with its line feed.
+        dialect: Dialect to read in.
+        width: Expected number of fields; a row of several lines with another number counts as one with unbalanced
+            quotes. None if unknown.
+        partial: Whether the text is a part, so that a quoted field may end after its last line.
 
     Returns:
-        None if most rows are faulty.
+        The rows, or None if most rows are faulty.
     """
     result = Rows()
     begin = 0
@@ -107,13 +108,13 @@ def _reader(lines: Iterable[str], dialect: Dialect, *, strict: bool) -> "_csv.Re
 
 
 def _unescaped(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines in which an escaped letter is the character that it stands for, still escaped."""
+    """Yield lines in which escaped letters are replaced by the characters that they stand for, still escaped."""
     for line in lines:
         yield _ESCAPED_LETTER.sub(lambda match: _LETTERS.get(match[1], match[0]), line) if "\\" in line else line
 
 
 def _lenient(line: str, dialect: Dialect, width: int | None) -> list[str]:
-    """Divide a line whose quotes do not match: by its quotes if the number of fields is right, else without them."""
+    """Divide a line with unbalanced quotes: by its quotes if the number of fields is right, else without them."""
     line = line.rstrip("\n")
     for quote in (dialect.quote, None):
         try:

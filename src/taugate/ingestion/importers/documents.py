@@ -1,4 +1,4 @@
-"""A document on its way into a corpus, and the lines that it becomes there."""
+"""A document to be written to a corpus, and its lines in the corpus."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,12 +17,12 @@ class ImportedDocument:
     """A document of any source.
 
     Attributes:
-        id: Names it in the corpus and in judgements, and its chunks begin with it.
-        content: Its title and text, with the blocks that chunks respect.
-        metadata: Of each of its chunks.
-        as_written: Whether title and text stay exactly as they are where they fit a chunk, as those of data sets do.
-        parent: Those of a passage that was a chunk already, which is not divided again; None for whole documents.
-        span: Those of a passage that was a chunk already, which is not divided again; None for whole documents.
+        id: Its id in the corpus and in judgements; the ids of its chunks begin with it.
+        content: Title and text, with the blocks that chunks respect.
+        metadata: Metadata of each of its chunks.
+        as_written: Whether title and text are kept exactly if they fit in a chunk, as for documents of data sets.
+        parent: Parent of a passage that has been a chunk before and is not divided again; None for whole documents.
+        span: Span of such a passage in its parent; None for whole documents.
     """
 
     id: str
@@ -38,23 +38,23 @@ class ImportedDocument:
         return self.parent or self.id
 
     def lines(self, chunker: Chunker | None, mark: str = "#") -> list[bytes]:
-        """Return the lines of the corpus: one a chunk, each with its parent and span where there are several.
+        """Return the lines of the corpus: one per chunk, with parent and span if there are several.
 
         Args:
-            chunker: Divides the document, None leaves it whole.
-            mark: Between its id and the number of a chunk.
+            chunker: Divides the document, None to leave it whole.
+            mark: Separator between the document's id and the number of a chunk.
         """
         chunks = self._chunks(chunker)
         lines = []
         for number, chunk in enumerate(chunks):
-            own: dict[str, Any] = {"heading": chunk.heading, "page": chunk.page}
+            chunk_fields: dict[str, Any] = {"heading": chunk.heading, "page": chunk.page}
             line: dict[str, Any] = {
                 "_id": f"{self.id}{mark}{number}" if len(chunks) > 1 else self.id,
                 "title": chunk.title,
                 "text": self.content.text[chunk.start : chunk.end],
                 "metadata": {
                     **self.metadata,
-                    **{name: value for name, value in own.items() if value not in {None, ""}},
+                    **{name: value for name, value in chunk_fields.items() if value not in {None, ""}},
                 },
             }
             if len(chunks) > 1:
@@ -72,36 +72,35 @@ class ImportedDocument:
 
 
 class PassageIds:
-    """The ids of the lines of a corpus, which are unique although a document may be named like a chunk of another.
+    """The unique ids of the lines of a corpus, although a document may have the name of another document's chunk.
 
     Attributes:
-        reserved: Ids that no chunk may have, as judgements know a document by them.
+        reserved: Ids that no chunk may have, as judgements identify a document by them.
     """
 
     def __init__(self, reserved: Container[str] = ()) -> None:
         self._reserved = reserved
-        self._given: set[str] = set()  # ids that documents, and chunks of data sets, came with
-        self._chunks: set[str] = set()  # ids that chunks were given here
-        self._whole: set[str] = set()  # of documents that did not come in chunks
-        self._divided: set[str] = set()  # of documents that did
+        self._original: set[str] = set()  # ids of documents, and of chunks of data sets
+        self._chunks: set[str] = set()  # ids generated for chunks
+        self._whole: set[str] = set()  # ids of documents that were not divided before
+        self._divided: set[str] = set()  # ids of documents that were
 
     def lines(self, document: ImportedDocument, chunker: Chunker | None) -> tuple[ImportedDocument, list[bytes]]:
-        """Return the next document with the id that it has in the corpus, and its lines.
+        """Return a document with its id in the corpus, and its lines.
 
-        `manual#0` beside chunks of `manual` becomes `manual%230`. If it comes before `manual`, that one's chunks are
-        `manual##0` and so on.
+        `manual#0` beside chunks of `manual` becomes `manual%230`. If it comes before `manual`, the chunks of `manual`
+        are `manual##0` and so on.
 
         Args:
+            document: The next document.
             chunker: As in `ImportedDocument.lines`.
 
         Raises:
-            InputError: If two documents have one id.
+            InputError: If two documents have the same id.
         """
-        others = self._divided if document.parent is None else self._whole
-        if document.id in self._given or document.document_id in others:
-            raise InputError(
-                f"two documents have the id {document.id!r}; give each source's documents ids of their own"
-            )
+        conflicting = self._divided if document.parent is None else self._whole
+        if document.id in self._original or document.document_id in conflicting:
+            raise InputError(f"two documents have the id {document.id!r}; make the ids unique across all sources")
         while document.id in self._chunks:
             before, _, after = document.id.rpartition("#")
             document = replace(document, id=f"{before}%23{after}")
@@ -110,7 +109,7 @@ class PassageIds:
         while any(self._is_taken(name) for name in _chunk_ids(document, mark, lines)):
             mark += "#"
             lines = document.lines(chunker, mark)
-        self._given.add(document.id)
+        self._original.add(document.id)
         self._chunks.update(_chunk_ids(document, mark, lines))
         if document.parent is None:
             self._whole.add(document.id)
@@ -119,7 +118,7 @@ class PassageIds:
         return document, lines
 
     def _is_taken(self, chunk: str) -> bool:
-        return chunk in self._given or chunk in self._chunks or chunk in self._reserved
+        return chunk in self._original or chunk in self._chunks or chunk in self._reserved
 
 
 def _chunk_ids(document: ImportedDocument, mark: str, lines: Sequence[bytes]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Mails (.eml, .mbox): the subject as title, sender and date as metadata, the text, and attached files."""
+"""Emails (.eml, .mbox): the subject as title, sender and date as metadata, the text, and attached files."""
 
 import dataclasses
 import email
@@ -14,28 +14,28 @@ from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile,
 from taugate.retrieval.documents.store import MetadataValue
 
 ReadPart = Callable[[str, bytes], ParsedFile]
-"""Reads an attached file: its name and bytes to what its parser makes of them. Raises UnreadableFile."""
+"""Parses an attached file, given its name and content. Raises UnreadableFile."""
 
-_MAX_DEPTH = 10  # mails attached to mails
-_MAX_PREAMBLE = 40  # words for old programs, that this is a mail of several parts
+_MAX_DEPTH = 10  # emails attached to emails
+_MAX_PREAMBLE = 40  # words of the usual hint to old programs that this is a multipart email
 _HEADER_OF_PART = re.compile(rb"(?mi)^content-(?:type|transfer-encoding|disposition): ?\w")
 _FROM_LINE = re.compile(rb"(?:\A|(?<=\n\n)|(?<=\r\n\r\n))From [^\r\n]* \d\d:\d\d[^\r\n]*\r?\n")
 
 
 def parse_email(raw: bytes, read_part: ReadPart, depth: int = 0) -> ParsedFile:
-    """Read a mail: one document, and those of each attached file.
+    """Read an email: one document, and those of each attached file.
 
     Args:
-        raw: Its bytes.
-        read_part: Reads an attached file.
-        depth: Of mails around it.
+        raw: Content of the email.
+        read_part: Parses an attached file.
+        depth: Number of emails that this one is nested in.
 
     Raises:
-        UnreadableFile: If it is none.
+        UnreadableFile: If it is not an email.
     """
     message = email.message_from_bytes(raw, policy=email.policy.default)
     if not isinstance(message, EmailMessage) or not message.keys():
-        raise UnreadableFile("is not a mail: it has no header")
+        raise UnreadableFile("is not an email, as it has no header")
     body, notes = _body(message)
     documents = [
         dataclasses.replace(document, title=_header(message, "subject") or document.title, metadata=_facts(message))
@@ -46,7 +46,7 @@ def parse_email(raw: bytes, read_part: ReadPart, depth: int = 0) -> ParsedFile:
         name = part.get_filename() or f"part {number}"
         try:
             if part.get_content_type() == "message/rfc822":
-                name = part.get_filename() or f"mail {number}"
+                name = part.get_filename() or f"email {number}"
                 if depth >= _MAX_DEPTH:
                     raise UnreadableFile("is attached too deeply")
                 attached = parse_email(_bytes(part), read_part, depth + 1)
@@ -55,7 +55,7 @@ def parse_email(raw: bytes, read_part: ReadPart, depth: int = 0) -> ParsedFile:
         except UnreadableFile as error:
             if _is_decoration(part):
                 continue
-            notes.append(f"holds an attached file that is not read: {name} {error}")
+            notes.append(f"has an attached file that cannot be read: {name} {error}")
             continue
         documents += [
             dataclasses.replace(document, key="/".join(filter(None, [name, document.key])))
@@ -67,17 +67,18 @@ def parse_email(raw: bytes, read_part: ReadPart, depth: int = 0) -> ParsedFile:
 
 
 def parse_mailbox(raw: bytes, read_part: ReadPart) -> ParsedFile:
-    """Read the mails of a mailbox, each as `parse_email` does.
+    """Read the emails of a mailbox, each as in `parse_email`.
 
     Args:
-        raw: The file's bytes.
+        raw: Content of the file.
+        read_part: Parses an attached file.
 
     Raises:
-        UnreadableFile: .
+        UnreadableFile: If it is not a mailbox.
     """
     starts = [match.span() for match in _FROM_LINE.finditer(raw)]
     if not starts:
-        raise UnreadableFile("is not a mailbox, as no line begins a mail")
+        raise UnreadableFile("is not a mailbox, as no line begins an email")
     ends = [start for start, _ in starts[1:]] + [len(raw)]
     documents: list[ParsedDocument] = []
     source, notes = [raw[: starts[0][0]].decode("utf-8", "replace")], []
@@ -85,19 +86,19 @@ def parse_mailbox(raw: bytes, read_part: ReadPart) -> ParsedFile:
         try:
             mail = parse_email(re.sub(rb"(?m)^>(>*From )", rb"\1", raw[start:end]), read_part)
         except UnreadableFile as error:
-            notes.append(f"holds a mail that is not read: number {number} {error}")
+            notes.append(f"holds an email that cannot be read: number {number} {error}")
             continue
         documents += [
             dataclasses.replace(document, key="/".join(filter(None, [str(number), document.key])))
             for document in mail.documents
         ]
         source.append(mail.source_text)
-        notes += [f"{note} (mail {number})" for note in mail.notes]
+        notes += [f"{note} (email {number})" for note in mail.notes]
     return ParsedFile(documents, "\n".join(source), tuple(notes))
 
 
 def _body(message: EmailMessage) -> tuple[ParsedFile, list[str]]:
-    """Return the text of a mail: plain, or of HTML if it has more words; and what is to be said of it."""
+    """Return the text of an email, plain or from HTML, whichever has more words, and notes about it."""
     notes = [*_damage(message)][:1]
     read: list[ParsedFile] = []
     for kind in ("plain", "html"):
@@ -112,16 +113,16 @@ def _body(message: EmailMessage) -> tuple[ParsedFile, list[str]]:
 
 
 def _damage(message: EmailMessage) -> Iterator[str]:
-    """Yield what is wrong with the form of a mail."""
+    """Yield the faults in the form of an email."""
     for part in message.walk():
         for defect in part.defects:
             yield f"is damaged ({type(defect).__name__}); text may be missing"
         if not part.is_multipart() and _HEADER_OF_PART.search(_bytes(part)):
-            yield "is damaged: a part of it is read as text"
+            yield "is damaged: headers of a part are read as text"
         if part.is_multipart() and (part.epilogue or "").strip():
-            yield "is damaged: text stands behind its last part, and is not read"
+            yield "is damaged: text after its last part is not read"
         if part.is_multipart() and len((part.preamble or "").split()) > _MAX_PREAMBLE:
-            yield "is damaged: text stands before its first part, and is not read"
+            yield "is damaged: text before its first part is not read"
 
 
 def _text(part: MIMEPart) -> ParsedFile | None:
@@ -141,7 +142,7 @@ def _text(part: MIMEPart) -> ParsedFile | None:
 
 
 def _attached(message: EmailMessage) -> Iterator[EmailMessage]:
-    """Yield the parts of a mail that are no other form of its text."""
+    """Yield the parts of an email that are not alternatives of its text."""
     bodies = [message.get_body((kind,)) for kind in ("plain", "html")]
     parts: list[EmailMessage] = [message]
     while parts:
@@ -151,11 +152,11 @@ def _attached(message: EmailMessage) -> Iterator[EmailMessage]:
         if part.get_content_type() == "message/rfc822" or not part.is_multipart():
             yield part
         else:
-            parts = [each for each in part.iter_parts() if isinstance(each, EmailMessage)] + parts
+            parts = [child for child in part.iter_parts() if isinstance(child, EmailMessage)] + parts
 
 
 def _is_decoration(part: EmailMessage) -> bool:
-    """Tell whether a part is a picture that the page shows, such as a logo, or a signature."""
+    """Return whether a part is a picture shown by the text, such as a logo, or a signature."""
     kind = part.get_content_type()
     return kind.endswith("-signature") or (kind.startswith("image/") and part.get("content-id") is not None)
 
@@ -163,9 +164,8 @@ def _is_decoration(part: EmailMessage) -> bool:
 def _bytes(part: MIMEPart) -> bytes:
     if part.get_content_type() == "message/rfc822":
         inner = part.get_payload()
-        return (
-            b"".join(each.as_bytes() for each in inner if isinstance(each, Message)) if isinstance(inner, list) else b""
-        )
+        messages = inner if isinstance(inner, list) else []
+        return b"".join(message.as_bytes() for message in messages if isinstance(message, Message))
     content = part.get_payload(decode=True)
     return content if isinstance(content, bytes) else b""
 
@@ -178,7 +178,7 @@ def _header(message: EmailMessage, name: str) -> str:
 
 
 def _facts(message: EmailMessage) -> dict[str, MetadataValue]:
-    """Return sender, receivers and date of a mail."""
+    """Return sender, receivers and date of an email."""
     facts: dict[str, MetadataValue] = {
         name: value for name in ("from", "to", "cc") if (value := _header(message, name))
     }

@@ -1,4 +1,4 @@
-"""Books (.epub): their chapters, each a page of XHTML, in the order in which they are read."""
+"""Books (.epub): their chapters, each an XHTML page, in reading order."""
 
 import dataclasses
 import posixpath
@@ -12,18 +12,15 @@ _CONTAINER = "META-INF/container.xml"
 
 
 def parse_epub(raw: bytes) -> ParsedFile:
-    """Read a book: one document a chapter.
-
-    Args:
-        raw: Its bytes.
+    """Read a book, one document per chapter.
 
     Raises:
-        UnreadableFile: .
+        UnreadableFile: If the file is damaged or holds no text.
     """
     package = Package(raw, "a book")
     opf = next((root.get("full-path", "") for root in package.xml(_CONTAINER).iter("{*}rootfile")), "")
     book = package.xml(opf)
-    title = " ".join("".join(next((each.itertext() for each in book.iter("{*}title")), iter(()))).split())
+    title = " ".join("".join(next((element.itertext() for element in book.iter("{*}title")), iter(()))).split())
     targets = {item.get("id"): unquote(item.get("href", "")) for item in book.iter("{*}item")}
     names = [
         posixpath.normpath(posixpath.join(posixpath.dirname(opf), targets.get(item.get("idref"), "")))

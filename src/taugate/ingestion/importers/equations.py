@@ -7,10 +7,10 @@ Element = Any  # lxml has no public type for an element
 
 
 def linear_text(element: Element) -> str:
-    """Return an equation, or a part of one, as it would be typed on one line.
+    """Return an equation, or a part of it, on one line, as one would type it.
 
     Args:
-        element: Of OMML.
+        element: Element of OMML.
     """
     write = _WRITERS.get(_name(element))
     if write:
@@ -35,13 +35,15 @@ def _grouped(text: str) -> str:
 
 
 def _value(element: Element, name: str, default: str) -> str:
-    """Return a property of an element.
+    """Return a property of an element, or the default.
 
     Args:
-        name: Of the property.
+        element: Element of OMML.
+        name: Name of the property.
+        default: Result if the element has no such property.
     """
-    for found in element.iterfind(f"./*/{{*}}{name}"):
-        return str(next(iter(found.attrib.values()), ""))
+    for element_property in element.iterfind(f"./*/{{*}}{name}"):
+        return str(next(iter(element_property.attrib.values()), ""))
     return default
 
 

@@ -1,4 +1,4 @@
-"""Files and folders as a source: each file that can be read gives its documents, each other one its reason."""
+"""Files and folders as a source: readable files give documents, others a reason."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,25 +15,25 @@ from taugate.retrieval.documents.store import MetadataValue
 def documents_of_files(
     sources: Sequence[tuple[Path, str]], progress: Callable[[str], object]
 ) -> Iterator[ImportedDocument | Skipped | FileNote]:
-    """Yield the documents of each file and what the user has to know about it, or why it is not read.
+    """Yield the documents of each file with notes for the user, or the reason why the file is not read.
 
     Args:
-        sources: Files and folders, each with what the ids of its documents begin with.
+        sources: Files and folders, each with the prefix for the ids of its documents.
         progress: Called with each file's name before it is read.
     """
     with IsolatedParser() as parser:
         for source, prefix in sources:
-            for found in find_files(source, prefix):
-                if isinstance(found, Skipped):
-                    yield found
+            for file in find_files(source, prefix):
+                if isinstance(file, Skipped):
+                    yield file
                     continue
-                progress(found.name)
+                progress(file.name)
                 try:
-                    yield from _documents(parser, found)
+                    yield from _documents(parser, file)
                 except UnreadableFile as error:
-                    yield Skipped.of(found.path, str(error))
+                    yield Skipped.of(file.path, str(error))
                 except OSError as error:
-                    yield Skipped.of(found.path, f"cannot be opened ({error.strerror})")
+                    yield Skipped.of(file.path, f"cannot be opened ({error.strerror})")
 
 
 def _documents(parser: IsolatedParser, file: SourceFile) -> Iterator[ImportedDocument | FileNote]:
@@ -42,14 +42,14 @@ def _documents(parser: IsolatedParser, file: SourceFile) -> Iterator[ImportedDoc
     for document in content.documents:
         yield _imported(document, file.name, modified)
     if content.share < MIN_SHARE_KEPT:
-        # rounded down: a file that is named never looks as if it had reached the limit
+        # rounded down, so that a reported share is always below the limit
         yield FileNote.of(file.path, f"keeps {int(100 * content.share)} % of its words", content.share)
     for note in content.notes:
         yield FileNote.of(file.path, note)
 
 
 def _day_modified(path: Path) -> dict[str, MetadataValue]:
-    """Return the day of a file's last change; nothing if the calendar has no such day, as of broken archives."""
+    """Return the day of a file's last change; empty if the calendar has no such day, as for damaged archives."""
     try:
         return {"modified": datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()}
     except (OverflowError, ValueError):

@@ -1,4 +1,4 @@
-"""What stands before a Markdown page, in YAML or TOML: its title, dates and tags, and other facts about it."""
+"""Front matter of a Markdown page, in YAML or TOML: title, dates, tags and other fields."""
 
 import re
 import tomllib
@@ -22,9 +22,9 @@ _DATES = {
     "lastmod": "modified",
     "modified": "modified",
 }
-_TAGS = ("tags", "keywords", "categories")  # the first that is there
+_TAGS = ("tags", "keywords", "categories")  # the first that exists is used
 _PROSE = ("description", "summary", "excerpt", "abstract", "subtitle", "lead")
-_OWN = ("title", "path", "heading", "page", "created", "modified", "tags")  # metadata that others fill
+_RESERVED = ("title", "path", "heading", "page", "created", "modified", "tags")  # metadata filled in elsewhere
 _FIELD = re.compile(r"""^(?:\[+)?["']?([^\s"'\[\]#:=][^"'\[\]:=]*?)["']?\s*(?:[:=\]]|$)""")
 _VALUE_WITHOUT_WORDS = re.compile(
     r"(?m)^\s*[\w -]+[:=]\s*(?:true|false|yes|no|on|off|null|~|['\"]?[\d._:+TZ -]+['\"]?)\s*$", re.IGNORECASE
@@ -34,13 +34,13 @@ _NAME = re.compile(r"(?m)^\s*(?:-\s+)?[\w -]+[:=](?=\s|$)|^\s*\[+[\w. -]+\]+\s*$
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """What front matter says.
+    """Content of front matter.
 
     Attributes:
-        title: Empty if there is none.
-        prose: Descriptions, and as they are written the fields that hold other fields.
+        title: Title, or "".
+        prose: Descriptions, and fields that contain other fields, as they are written.
         metadata: Dates, tags, and the other fields by name.
-        words: All of its values, as a dumb reading finds them, without numbers, dates and yes or no.
+        words: All of its values, from a plain reading, without numbers, dates and booleans.
     """
 
     title: str = ""
@@ -50,7 +50,7 @@ class FrontMatter:
 
 
 def split_front_matter(text: str) -> tuple[FrontMatter, str]:
-    """Return the front matter of a text, and what follows it."""
+    """Return the front matter of a text, and the text after it."""
     if match := _YAML.match(text):
         try:
             values = yaml.safe_load(match[1])
@@ -72,7 +72,7 @@ def _read(values: Mapping[Any, Any], source: str) -> FrontMatter:
     title = str(values["title"]).strip() if isinstance(values.get("title"), str | int | float | date) else ""
     metadata = _dates_and_tags(values)
     used = {name for name in ("title",) if title} | {name for name in _PROSE if isinstance(values.get(name), str)}
-    used |= {name for name, own in _DATES.items() if own in metadata and str(values.get(name))[:10] == metadata[own]}
+    used |= {name for name, key in _DATES.items() if key in metadata and str(values.get(name))[:10] == metadata[key]}
     if "tags" in metadata:
         used.add(next(name for name in _TAGS if _as_tags(values.get(name))))
     prose = [values[name].strip() for name in _PROSE if isinstance(values.get(name), str)]
@@ -80,7 +80,7 @@ def _read(values: Mapping[Any, Any], source: str) -> FrontMatter:
     for name, value in values.items():
         if name in used and _is_flat(value):
             continue
-        plain = metadata_value(value) if _is_flat(value) and str(name) not in _OWN else None
+        plain = metadata_value(value) if _is_flat(value) and str(name) not in _RESERVED else None
         if plain is not None:
             metadata.setdefault(str(name), plain)
         elif value:
@@ -91,11 +91,11 @@ def _read(values: Mapping[Any, Any], source: str) -> FrontMatter:
 
 def _is_flat(value: object) -> bool:
     items = value if isinstance(value, list) else [value]
-    return all(isinstance(each, str | int | float | date) for each in items)
+    return all(isinstance(item, str | int | float | date) for item in items)
 
 
 def _fields(source: str) -> dict[str, str]:
-    """Return the lines of each top-level field as they are written, by its name."""
+    """Return the lines of each top-level field as they are written, by name."""
     fields: dict[str, list[str]] = {}
     lines: list[str] = []
     in_table = False  # of TOML
@@ -110,22 +110,22 @@ def _fields(source: str) -> dict[str, str]:
 
 
 def _as_tags(value: object) -> list[str] | None:
-    """Return a list, or a text in which commas divide them, as tags."""
+    """Return a list, or a text divided by commas, as tags."""
     if isinstance(value, str):
         return split_tags(value)
     if not isinstance(value, list):
         return None
-    words = (each for each in value if isinstance(each, str | int | float | date))
+    words = (item for item in value if isinstance(item, str | int | float | date))
     # YAML reads the tags 2024 and true as a number and a boolean.
-    return tags(str(each).lower() if isinstance(each, bool) else str(each) for each in words)
+    return tags(str(word).lower() if isinstance(word, bool) else str(word) for word in words)
 
 
 def _dates_and_tags(values: Mapping[Any, Any]) -> dict[str, MetadataValue]:
-    named = ((own, values.get(name)) for name, own in _DATES.items())
+    named = ((key, values.get(name)) for name, key in _DATES.items())
     facts: dict[str, MetadataValue] = {}
-    for own, value in named:
+    for key, value in named:
         if value is not None and re.match(r"\d{4}-\d\d-\d\d", str(value)):
-            facts[own] = str(value)[:10]
+            facts[key] = str(value)[:10]
     for name in _TAGS:
         if "tags" not in facts and (words := _as_tags(values.get(name))):
             facts["tags"] = words

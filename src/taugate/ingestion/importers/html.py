@@ -1,6 +1,6 @@
-"""HTML to Markdown: what the page says, without its navigation, headers, footers and scripts.
+"""HTML to Markdown: the content of a page, without its navigation, headers, footers and scripts.
 
-All else stays, whatever may hide it until a reader asks: collapsed panels, tabs, buttons, forms, notes at the side.
+Everything else is kept, even if it is hidden until the reader acts: collapsed panels, tabs, buttons, forms, side notes.
 Extractors of articles kept less of reference pages (docs/dependencies.md).
 """
 
@@ -22,7 +22,7 @@ from taugate.retrieval.documents.store import MetadataValue
 
 __all__ = ["parse_html", "to_markdown"]
 
-# XHTML is HTML to whoever reads it.
+# XHTML is read as HTML.
 warnings.filterwarnings("ignore", category=XMLParsedAsHTMLWarning)
 
 _CREATED = ("article:published_time", "date", "dcterms.created", "dc.date")
@@ -35,17 +35,17 @@ def parse_html(raw: bytes) -> ParsedFile:
     """Read a page as text.
 
     Args:
-        raw: Its bytes; the encoding is taken from its label or guessed.
+        raw: Content of the page; the encoding is taken from its label or guessed.
 
     Raises:
-        UnreadableFile: If elements are nested too deeply, or the bytes are no text.
+        UnreadableFile: If elements are nested too deeply, or the bytes are not text.
     """
     decoded = decode_page(raw)
     source = mend(decoded.text)
     page = BeautifulSoup(source, "lxml")
     if _depth(page) > _MAX_DEPTH:
         raise UnreadableFile("is nested too deeply")
-    title = next((each for each in page.find_all("title") if not each.find_parent("svg")), None)
+    title = next((element for element in page.find_all("title") if not element.find_parent("svg")), None)
     name = " ".join(title.get_text().split()) if title else ""
     metadata = _facts(page)
     for element in [*page.find_all(["script", "style"]), *([title] if title else [])]:
@@ -58,7 +58,7 @@ def parse_html(raw: bytes) -> ParsedFile:
 
 
 def _depth(page: Tag) -> int:
-    """Return how deeply elements are nested, without recursion."""
+    """Return the depth of nested elements, without recursion."""
     deepest, level = 0, [page]
     while level := [child for element in level for child in element.children if isinstance(child, Tag)]:
         deepest += 1

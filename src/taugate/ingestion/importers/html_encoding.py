@@ -1,7 +1,7 @@
-"""The bytes of a web page to characters, by the label that the page gives its encoding.
+"""Decoding of web pages, by the label that the page gives its encoding.
 
-Labels mean what the WHATWG Encoding Standard says: gb2312 is GBK, iso-8859-1 is windows-1252, and utf-16 in a page that
-could be read so far is UTF-8. Pages whose bytes contradict their label are read as what the bytes say.
+Labels have the meaning of the WHATWG Encoding Standard: gb2312 is GBK, iso-8859-1 is windows-1252, and utf-16 in a page
+whose label could be read is UTF-8. Pages whose bytes contradict their label are decoded by the bytes.
 """
 
 import codecs
@@ -12,25 +12,22 @@ import webencodings
 from taugate.ingestion.importers.plain_text import DecodedText, encoding_notes, printable_text
 from taugate.ingestion.importers.text_encoding import Encoding, decode, guess_encoding, is_utf8, marked_encoding
 
-_HEAD = 1 << 14  # bytes in which the label is looked for; browsers look into the first 1,024, and mend it later
+_HEAD = 1 << 14  # bytes searched for the label; browsers search the first 1,024, and correct the encoding later
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _META = re.compile(rb"<meta\b([^>]*)>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(rb"""([^\s"'>/=]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
 _CHARSET = re.compile(rb"""charset\s*=\s*["']?\s*([^\s"';>]+)""", re.IGNORECASE)
 _XML = re.compile(rb"""^\s*<\?xml\b[^>]*?\bencoding\s*=\s*["']([^"']+)""")
 _OF_LETTERS = re.compile(r"(cp|iso|mac|koi|hp|tis|euc|big5|gb|hz|johab)")
-_ALWAYS_UTF8 = ("utf-16le", "utf-16be")  # a label that ASCII can spell is no label of UTF-16
+_ALWAYS_UTF8 = ("utf-16le", "utf-16be")  # a label that can be read as ASCII is not in UTF-16
 _OF_SEVERAL_BYTES = {"gbk", "gb18030", "big5hkscs", "cp932", "cp949", "euc_jp", "iso2022_jp", "iso2022_kr", "hz"}
 
 
 def decode_page(raw: bytes) -> DecodedText:
     """Decode a page by its byte order mark, its label, or in the most likely encoding.
 
-    Args:
-        raw: The page's bytes.
-
     Raises:
-        UnreadableFile: If they are no text.
+        UnreadableFile: If the bytes are not text.
     """
     if marked := marked_encoding(raw):
         return DecodedText(printable_text(decode(raw, marked.codec)))
@@ -42,12 +39,12 @@ def decode_page(raw: bytes) -> DecodedText:
     encoding = _corrected(raw, labelled)
     text = printable_text(decode(raw, encoding.codec))
     if encoding != labelled:
-        return DecodedText(text, (f"says that it is {label} and is read as {encoding.name}",))
+        return DecodedText(text, (f"is labelled as {label} but read as {encoding.name}",))
     return DecodedText(text, encoding_notes(raw, encoding) if encoding.codec == "utf-8" else ())
 
 
 def _label(head: bytes) -> str | None:
-    """Return the label of a page's encoding: that of its XML declaration or of its first `meta` with one."""
+    """Return the label of a page's encoding: that of its XML declaration or of the first `meta` with a label."""
     if declared := _XML.match(head):
         return declared[1].decode("ascii", "replace").strip()
     for meta in _META.finditer(_COMMENT.sub(b"", head)):
@@ -62,9 +59,9 @@ def _label(head: bytes) -> str | None:
 
 
 def _labelled_encoding(label: str) -> Encoding | None:
-    """Return what a label means, None if it means nothing.
+    """Return the encoding of a label, None if the label is unknown.
 
-    Labels that the standard does not have, such as ibm850, mean what Python says. So do those that it has banned.
+    Labels that are not in the standard, such as ibm850, or banned by it, are looked up in Python.
     """
     standard = webencodings.lookup(label)
     if standard is not None and standard.name in _ALWAYS_UTF8:
@@ -82,9 +79,9 @@ def _labelled_encoding(label: str) -> Encoding | None:
 
 
 def _corrected(raw: bytes, labelled: Encoding) -> Encoding:
-    """Return the encoding that a page is in: the labelled one unless the bytes speak against it.
+    """Return the encoding of a page: the labelled one unless the bytes contradict it.
 
-    A page that is UTF-8 throughout is in no other encoding, and one with mostly wrong bytes is not UTF-8.
+    A page that is UTF-8 throughout is in no other encoding, and a page with mostly invalid bytes is not UTF-8.
     """
     if raw.isascii() and labelled.codec not in {"iso2022_jp", "iso2022_kr", "hz"}:
         return Encoding("utf-8", "utf-8") if labelled.codec == "utf-8" else labelled

@@ -1,4 +1,4 @@
-"""HTML to Markdown, with every text that a page holds."""
+"""HTML to Markdown, with every text of a page."""
 
 import re
 
@@ -8,7 +8,7 @@ from markdownify import MarkdownConverter
 
 from taugate.ingestion.importers.html_source import SOFT_HYPHEN, is_inline, mend
 
-# Blocks that markdownify would put in one line with what is around them.
+# Blocks that markdownify would join with the text around them.
 _BLOCKS = {
     *("address", "aside", "body", "center", "details", "dialog", "dir", "fieldset", "figure", "footer", "form"),
     *("frameset", "header", "hgroup", "iframe", "legend", "main", "menu", "nav", "noframes", "optgroup", "option"),
@@ -16,9 +16,9 @@ _BLOCKS = {
 }
 _PREFORMATTED = {"listing", "plaintext", "textarea", "xmp"}
 _TABLE_PARTS = ["caption", "thead", "tbody", "tfoot", "tr", "td", "th"]
-_OF_LAYOUT = ["table", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "form"]  # in cells of tables that are no data
+_OF_LAYOUT = ["table", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "form"]  # in cells of layout tables
 _MARKED = {"b", "code", "del", "em", "i", "kbd", "s", "samp", "strong"}
-# What markdownify puts apart, or in a line of its own.
+# Elements that markdownify sets apart, or on a line of their own.
 _APART = {
     "p",
     "blockquote",
@@ -85,7 +85,7 @@ def to_markdown(html: str | Tag) -> str:
 
 
 def _is_part_of_word(element: Tag) -> bool:
-    """Whether a word begins before an element and ends in it, or begins in it and ends behind it."""
+    """Return whether a word begins before an element and ends in it, or begins in it and ends after it."""
     text = element.get_text()
     before, behind = _text_beside(element, "previous_sibling"), _text_beside(element, "next_sibling")
     return (text[:1].isalnum() and before[-1:].isalnum()) or (text[-1:].isalnum() and behind[:1].isalnum())
@@ -102,10 +102,10 @@ def _text_beside(element: Tag, direction: str) -> str:
 
 
 def _show_hidden_texts(page: Tag) -> None:
-    """Put texts of a page where a reader sees or hears them: descriptions of images, frames, labels of buttons.
+    """Insert texts that a reader sees or hears: descriptions of images, frames, labels of buttons.
 
-    Readings of Chinese and Japanese characters follow the word that they stand above. Signs that link to their own
-    heading are removed.
+    Readings of Chinese and Japanese characters are placed after their word. Signs that link to their own heading are
+    removed.
     """
     for element in page.find_all(["img", "input", "iframe", "noframes", "noembed", "ruby", "a"]):
         if element.name == "img" and element.get("aria-hidden") != "true":
@@ -126,7 +126,7 @@ def _is_sign_of_heading(link: Tag) -> bool:
 
 
 def _unpack(frame: Tag) -> None:
-    """Parse what a frame holds as source."""
+    """Parse the content of a frame as source."""
     inner = BeautifulSoup(mend(str(frame.get("srcdoc") or frame.get_text())), "lxml")
     for element in inner.find_all(["script", "style", "title"]):
         element.decompose()
@@ -135,14 +135,14 @@ def _unpack(frame: Tag) -> None:
 
 
 def _put_readings_behind(ruby: Tag) -> None:
-    readings = "".join(each.get_text() for each in ruby.find_all("rt"))
+    readings = "".join(reading.get_text() for reading in ruby.find_all("rt"))
     for element in ruby.find_all(["rt", "rp", "rtc"]):
         element.decompose()
     ruby.append(NavigableString(f"({readings})" if readings else ""))
 
 
 def _unfold_layout_tables(page: Tag) -> None:
-    """Turn tables that only arrange the parts of a page into these parts."""
+    """Replace tables that only arrange the parts of a page by these parts."""
     for table in page.find_all("table"):
         if table.get("role") == "presentation" or table.find(_OF_LAYOUT):
             for part in table.find_all(_TABLE_PARTS):

@@ -1,8 +1,8 @@
-"""What readers of a web page do not miss: its menus, banners and footers.
+"""Navigation of a web page, which readers do not miss: menus, banners and footers.
 
-An element is left out only if the page itself names it so (`nav`, `header`, a role), or if two signs agree: its words
-are links, and its class says so or it stands above the title. What is left out is returned, so that it can be told from
-what is lost. Lists of tabs are part of the content, whatever element holds them.
+An element is left out only if the page itself declares it so (`nav`, `header`, a role), or if two signs agree: its
+words are links, and its class says so or it is above the title. The removed text is returned, so that it is not counted
+as lost. Lists of tabs are part of the content, in any element.
 """
 
 import re
@@ -14,7 +14,7 @@ from taugate.ingestion.importers.html_source import read_source
 _NAMED = {"nav", "header", "footer"}
 _ROLES = {"navigation", "search", "banner", "contentinfo"}
 _CONTENT = {"main", "article"}
-# Headers and footers of these are their own, not the page's.
+# Headers and footers within these belong to them, not to the page.
 _SECTIONS = _CONTENT | {"aside", "section", "blockquote", "details", "dialog", "fieldset", "figure", "td"}
 _LISTS = {"ul", "ol", "dl", "div", "table", "aside", "section", "p"}
 _ABOVE_TITLE = ["ul", "ol", "dl", "table"]
@@ -39,26 +39,27 @@ _MIN_LEFT, _MIN_LETTERS_LEFT = 0.05, 40  # of a page's letters: with less beside
 def remove_navigation(page: Tag, source: str) -> str:
     """Remove the menus, banners and footers of a page, and return their words.
 
+    If almost no text would be left, nothing is removed. A banner with the page's title is kept, without its menus.
+
     Args:
-        page: Without scripts and styles.
-        source: That it was parsed from. An element that it does not close is none, as what follows is in it. If next to
-            nothing were left, nothing is removed. A banner with the page's title stays, without its menus.
+        page: Page without scripts and styles.
+        source: Source of the page. Elements that it does not close are ignored, as they contain the rest of the page.
     """
     letters = _letters(page)
     closed = {name for name in _NAMED if source.count(f"<{name}") <= source.count(f"</{name}")}
     elements = [
-        each
-        for each in page.find_all(True)
-        if (each.name not in _NAMED or each.name in closed) and _is_navigation(each, letters)
+        element
+        for element in page.find_all(True)
+        if (element.name not in _NAMED or element.name in closed) and _is_navigation(element, letters)
     ]
     if title := page.find("h1"):
-        lists = (each for each in title.find_all_previous(_ABOVE_TITLE) if each not in title.parents)
-        elements += [each for each in lists if _is_of_links(each) and not _is_within(each, _CONTENT)]
-    chosen = {id(each) for each in elements}
-    outermost = [each for each in elements if not any(id(parent) in chosen for parent in each.parents)]
+        lists = (element for element in title.find_all_previous(_ABOVE_TITLE) if element not in title.parents)
+        elements += [element for element in lists if _is_of_links(element) and not _is_within(element, _CONTENT)]
+    chosen = set(map(id, elements))
+    outermost = [element for element in elements if not any(id(parent) in chosen for parent in element.parents)]
     if letters - sum(map(_letters, outermost)) < max(_MIN_LEFT * letters, _MIN_LETTERS_LEFT):
         return ""
-    unique = {id(each): each for each in outermost}.values()
+    unique = {id(element): element for element in outermost}.values()
     return "\n".join(read_source(str(element.extract())) for element in unique)
 
 
@@ -79,19 +80,19 @@ def _is_navigation(element: Tag, letters_of_page: int) -> bool:
         return _is_of_links(element)
     if element.name in _LISTS and _LIST_NAME.search(_names(element)):
         return _is_of_links(element) and _has_short_labels(element)
-    # A table of contents repeats the page's headings, unless it leads to other pages: then it is their index.
+    # A table of contents repeats the page's headings, unless it links to other pages: then it is their index.
     may_be_toc = element.name in _LISTS and _TOC_NAME.search(_names(element)) is not None
     return may_be_toc and _links_within(element) and _is_of_links(element)
 
 
 def _is_named_navigation(element: Tag, letters_of_page: int) -> bool:
-    own, linked = _letters(element), _linked(element)
+    letters, linked = _letters(element), _linked(element)
     if _holds_content(element) or _holds_tabs(element) or _holds_answers(element):
         return False
     if element.name in {"header", "footer"} or element.get("role") in {"banner", "contentinfo"}:
-        is_small = own - linked <= min(_MAX_BANNER, _MAX_SHARE * letters_of_page) or 2 * linked > own
+        is_small = letters - linked <= min(_MAX_BANNER, _MAX_SHARE * letters_of_page) or 2 * linked > letters
         return is_small and not _is_within(element, _SECTIONS) and not _holds_title(element)
-    return own - linked <= max(_MAX_PROSE, linked)
+    return letters - linked <= max(_MAX_PROSE, linked)
 
 
 def _names(element: Tag) -> str:
@@ -100,17 +101,17 @@ def _names(element: Tag) -> str:
 
 
 def _holds_content(element: Tag) -> bool:
-    return element.find(lambda each: each.name in _CONTENT or each.get("role") == "main") is not None
+    return element.find(lambda child: child.name in _CONTENT or child.get("role") == "main") is not None
 
 
 def _holds_title(element: Tag) -> bool:
-    """Whether an element holds the only heading of the first level."""
+    """Return whether an element holds the only heading of the first level."""
     title = element.find("h1")
     return title is not None and title.find_next("h1") is None and title.find_previous("h1") is None
 
 
 def _holds_tabs(element: Tag) -> bool:
-    """Whether an element holds labels of panels: buttons, or links within the page."""
+    """Return whether an element holds labels of panels: buttons, or links within the page."""
     parts = [element, *element.find_all(True)]
     if any(part.get("role") in {"tablist", "tab"} for part in parts):
         return True
@@ -118,7 +119,7 @@ def _holds_tabs(element: Tag) -> bool:
 
 
 def _holds_answers(element: Tag) -> bool:
-    """Whether an element holds texts that open at a click, as lists of frequent questions do; menus hold links."""
+    """Return whether an element holds texts that open at a click, as lists of questions do; menus hold links."""
     panels = [(panel, panel.find("summary")) for panel in element.find_all("details")]
     for label in element.find_all(_is_label):
         panel = _next_beside(label, element)
@@ -133,13 +134,13 @@ def _holds_answers(element: Tag) -> bool:
 
 
 def _is_label(part: Tag) -> bool:
-    """Whether a click on an element may open another one, or an element is a heading."""
+    """Return whether a click on an element may open another one, or the element is a heading."""
     is_button = part.name == "button" or "button" in (part.get("role"), part.get("type"))
     return is_button or part.name in _HEADINGS
 
 
 def _next_beside(label: Tag, within: Tag) -> Tag | None:
-    """Return the element that follows a label, or one of the two around it."""
+    """Return the element that follows a label, or follows one of the two elements around it."""
     for _ in range(3):
         if (following := label.find_next_sibling()) is not None:
             return following
@@ -150,13 +151,13 @@ def _next_beside(label: Tag, within: Tag) -> Tag | None:
 
 
 def _has_short_labels(element: Tag) -> bool:
-    """Whether links are named as in menus: by two words or fewer on average."""
+    """Return whether links have names as in menus: two words or fewer on average."""
     labels = [link.get_text().split() for link in element.find_all("a", href=True)]
     return sum(map(len, labels)) <= _MAX_LABEL * len(labels)
 
 
 def _links_within(element: Tag) -> bool:
-    """Whether all links of an element lead to places in the same page."""
+    """Return whether all links of an element lead to places in the same page."""
     return all(str(link["href"]).startswith("#") for link in element.find_all("a", href=True))
 
 

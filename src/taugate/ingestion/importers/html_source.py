@@ -1,7 +1,7 @@
-"""The source of a web page: mended where it would lose words, and read without any idea of what is content.
+"""The source of a web page: mended so that it loses no words, and read as plain text without regard to layout.
 
-Browsers show nothing of what stands in a comment, a script or a quoted attribute that is never closed. Here its opening
-is dropped instead, so that the words stay.
+Browsers hide everything in a comment, a script or a quoted attribute that is never closed. Here its opening is dropped
+instead, so that the words are kept.
 """
 
 import html
@@ -50,12 +50,12 @@ SOFT_HYPHEN = "\u00ad"
 
 
 def is_inline(name: str) -> bool:
-    """Whether an element stands within a line, so that words before and after it may be one.
+    """Return whether an element is part of a line, so that words before and after it may be one.
 
     Args:
-        name: In lower case.
+        name: Name in lower case.
     """
-    return name in _INLINE or name.startswith(("o:", "st1:"))  # Word's own
+    return name in _INLINE or name.startswith(("o:", "st1:"))  # of Word
 
 
 def _divided(source: str) -> str:
@@ -64,10 +64,10 @@ def _divided(source: str) -> str:
 
 
 def mend(source: str) -> str:
-    """Return the source of a page with what would hide words made visible.
+    """Return the source of a page with hidden words made visible.
 
-    Sections of XML become text, comments, scripts and quoted attributes that are not closed lose their opening, and
-    what only looks like an element, such as <your name>, becomes text.
+    CDATA sections become text; comments, scripts and quoted attributes that are not closed lose their opening; and text
+    that only looks like an element, such as <your name>, remains text.
     """
     source = _CDATA.sub(lambda section: html.escape(section[1], quote=False), _divided(source))
     source = _close(source, "<!--", "-->")
@@ -78,26 +78,26 @@ def mend(source: str) -> str:
 
 
 def _close(source: str, opening: str, closing: str) -> str:
-    """Drop the openings that are not closed, or that are only closed behind another opening and parts of the page."""
+    """Drop openings that are not closed, or that are closed only after another opening and parts of the page."""
     openings = list(re.finditer(opening, source, re.IGNORECASE))
-    closings = [each.start() for each in re.finditer(closing, source, re.IGNORECASE)]
+    closings = [match.start() for match in re.finditer(closing, source, re.IGNORECASE)]
     dropped, end, at = [], 0, 0
-    for number, this in enumerate(openings):
-        if this.start() < end:
-            continue  # within the one before
-        while at < len(closings) and closings[at] < this.end():
+    for number, current in enumerate(openings):
+        if current.start() < end:
+            continue  # within the previous one
+        while at < len(closings) and closings[at] < current.end():
             at += 1
         following = openings[number + 1].start() if number + 1 < len(openings) else len(source)
-        if at < len(closings) and (closings[at] < following or not _BLOCK.search(source, this.end(), following)):
+        if at < len(closings) and (closings[at] < following or not _BLOCK.search(source, current.end(), following)):
             end = closings[at]
         else:
-            dropped.append(this.span())
+            dropped.append(current.span())
     starts = [0, *(stop for _, stop in dropped)]
     return " ".join(source[begin:start] for begin, (start, _) in zip(starts, [*dropped, (len(source), 0)], strict=True))
 
 
 def _markup_of(source: str) -> Callable[[re.Match[str]], bool]:
-    """Return what tells a tag: its name is known or of a kind of its own, it has attributes, or it is closed."""
+    """Return a function that recognizes a tag: its name is known or prefixed, it has attributes, or it is closed."""
     closed = set(re.findall(r"</([^\s/>]+)", source.lower()))
 
     def is_markup(tag: re.Match[str]) -> bool:
@@ -114,17 +114,17 @@ def _mended(tag: re.Match[str], is_markup: Callable[[re.Match[str]], bool]) -> s
         return html.escape(tag[0], quote=False)
     if tag[3] is not None:
         return tag[0]
-    rest = "" if tag[5] else _ATTRIBUTE.sub(" ", tag[4])  # without its end, a tag has no words
-    return f"<{tag[1]}{tag[2]}>{rest}"
+    remainder = "" if tag[5] else _ATTRIBUTE.sub(" ", tag[4])  # a tag without an end may contain words
+    return f"<{tag[1]}{tag[2]}>{remainder}"
 
 
 def read_source(source: str, *, glue: str = "", entities: bool = True) -> str:
-    """Return every word of a page but those of scripts, styles and comments: a dumb reading, by regular expressions.
+    """Return every word of a page but those of scripts, styles and comments, found by regular expressions.
 
     Args:
         source: The page as it was decoded, not mended.
-        glue: What becomes of a tag within a line.
-        entities: Whether they become the characters that they name.
+        glue: Replacement of a tag within a line.
+        entities: Whether to replace entities by their characters.
     """
     text = _CDATA.sub(lambda section: html.escape(section[1], quote=False), _divided(source))
     text = re.sub(r"<!--[^<]*(?:<(?!!--)[^<]*)*?-->", " ", text)
@@ -135,8 +135,8 @@ def read_source(source: str, *, glue: str = "", entities: bool = True) -> str:
     def spaced(tag: re.Match[str]) -> str:
         if not is_markup(tag):
             return tag[0][1:]
-        rest = "" if tag[3] is not None or tag[5] else tag[4]
-        return f"{glue if is_inline(tag[2].lower()) else ' '}{rest}"
+        remainder = "" if tag[3] is not None or tag[5] else tag[4]
+        return f"{glue if is_inline(tag[2].lower()) else ' '}{remainder}"
 
     text = _OTHER.sub(" ", _TAG.sub(spaced, text))
     return (html.unescape(text) if entities else text).replace(SOFT_HYPHEN, "")

@@ -1,4 +1,4 @@
-"""`taugate import`: documents in, a data set's corpus out, and what has changed since the last time."""
+"""`taugate import`: turns documents into a data set's corpus, and counts the changes since the last import."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ from taugate.ingestion.chunks.chunker import Chunker
 from taugate.ingestion.dataset.beir import CORPUS, QUERIES
 from taugate.ingestion.dataset.lines import read_objects, stored_file
 from taugate.ingestion.dataset.lock import LOCK, sole_writer
-from taugate.ingestion.importers.data_sets import RECORD, Labels, documents_of_data_set, is_data_set
+from taugate.ingestion.importers.data_sets import RECORD, SourceQueries, documents_of_data_set, is_data_set
 from taugate.ingestion.importers.documents import ImportedDocument, PassageIds
 from taugate.ingestion.importers.files import documents_of_files
 from taugate.ingestion.importers.source_files import FileNote, Skipped
@@ -33,14 +33,14 @@ _OWN_FIELDS = ("path", "title", "heading", "page", "created", "modified")
 
 
 class ImportRecord(BaseModel):
-    """What `import.json` says about how the corpus beside it was made.
+    """Content of `import.json`, which records how the corpus beside it was made.
 
     Attributes:
-        schema_version: Of this file.
-        sources: As they were named.
-        encoder: Whose tokenizer counted.
-        chunk_tokens: The size of a chunk in tokens, None where documents were left whole.
-        overlap: In tokens.
+        schema_version: Version of this file's format.
+        sources: Sources as the user named them.
+        encoder: Encoder whose tokenizer counted.
+        chunk_tokens: Maximum size of a chunk in tokens, None if documents were left whole.
+        overlap: Overlap of chunks in tokens.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -54,25 +54,24 @@ class ImportRecord(BaseModel):
 
 @dataclass
 class ImportResult:
-    """What an import did.
+    """Result of an import.
 
     Attributes:
-        documents: With text, of all sources.
-        chunks: Lines of the corpus.
-        added: Documents, compared with the corpus before.
-        changed: Documents, compared with the corpus before.
-        removed: Documents, compared with the corpus before.
+        documents: Number of documents with text, in all sources.
+        chunks: Number of lines in the corpus.
+        added: Number of documents that were not in the previous corpus.
+        changed: Number of documents that differ from the previous corpus.
+        removed: Number of documents of the previous corpus that are no longer there.
         skipped: Files and documents that were not read.
-        notes: On files that were.
-        queries: How many queries came from data sets, and the splits of their judgements.
-        splits: How many queries came from data sets, and the splits of their judgements.
-        kept_labels: Whether those of data sets were left out, because the target has queries of its own.
-        files: With text, and those of them with passages that the encoder cannot read; 0 if documents are left whole.
-        unreadable_files: With text, and those of them with passages that the encoder cannot read; 0 if documents are
-            left whole.
-        left_out: Names of metadata fields beyond the most that a corpus may have.
-        shortened: Names of those that hold more strings than a list may have.
-        mixed: Names of those that hold numbers in one document and text in another.
+        notes: Notes on files that were read.
+        queries: Number of queries copied from data sets.
+        splits: Splits of their judgements.
+        kept_labels: Whether queries of data sets were not copied because the target has queries of its own.
+        files: Number of files with text.
+        unreadable_files: Number of files with passages that the encoder cannot read; 0 if documents are left whole.
+        left_out: Names of metadata fields beyond the maximum of a corpus.
+        shortened: Names of metadata fields with more strings than a list may have.
+        mixed: Names of metadata fields that hold numbers in one document and text in another.
     """
 
     documents: int = 0
@@ -94,14 +93,14 @@ class ImportResult:
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """Where a corpus goes, and how it is made.
+    """Target and settings of an import.
 
     Attributes:
-        data: Folder of the data set, made if needed.
-        record: What `import.json` says afterwards.
-        chunker: Divides documents, None leaves them whole.
+        data: Folder of the data set, created if needed.
+        record: Content of `import.json` after the import.
+        chunker: Divides documents, None to leave them whole.
         strict: Whether a file that loses words is an error.
-        dry_run: Whether nothing is written.
+        dry_run: Whether to write nothing.
     """
 
     data: Path
@@ -116,21 +115,21 @@ def import_files(
 ) -> ImportResult:
     """Read everything below the sources, and replace the corpus of a data set by it.
 
-    Queries and qrels of the data set stay as they are. Where it has no queries, those of the sources are copied. With
-    several sources, the ids of a source's documents begin with its name; those of the only data set among them do not.
+    Queries and qrels of the data set are kept. If it has no queries, those of the sources are copied. With several
+    sources, the ids of a source's documents begin with its name, except those of the only data set among them.
 
     Args:
         sources: Files, folders, and data sets, which are folders that hold corpus.jsonl.
-        plan: What becomes of them.
+        plan: Target and settings.
         progress: Called with a name for each file and each document of a data set.
 
     Raises:
-        InputError: If a source is missing, nothing can be read, a file loses words under `plan.strict`, or the target
-            was not made by an import, and at the first fault of a data set.
+        InputError: If a source is missing, nothing can be read, a file loses words under `plan.strict`, the target was
+            not made by an import, or a data set is invalid.
     """
     for source in sources:
         if not source.exists():
-            raise InputError(f"{source}: no such file or folder; name what is to be imported")
+            raise InputError(f"{source}: no such file or folder; name files or folders to import")
     _check_target(plan.data)
     _check_names(plan.data, sources)
     data_sets = [source for source in sources if is_data_set(source)]
@@ -145,27 +144,27 @@ def import_files(
                 yield from documents_of_files(named, progress)
                 continue
             for source, prefix in named:
-                for found in documents_of_data_set(source, prefix):
+                for document in documents_of_data_set(source, prefix):
                     progress(source.name)
-                    yield found
+                    yield document
 
-    labels = Labels.read([(source, prefixes[source]) for source in data_sets])
-    return import_corpus(documents(), plan, labels)
+    queries = SourceQueries.read([(source, prefixes[source]) for source in data_sets])
+    return import_corpus(documents(), plan, queries)
 
 
 def import_corpus(
-    documents: Iterable[ImportedDocument | Skipped | FileNote], plan: ImportPlan, labels: Labels
+    documents: Iterable[ImportedDocument | Skipped | FileNote], plan: ImportPlan, queries: SourceQueries
 ) -> ImportResult:
-    """Replace the corpus of a data set by documents, in one step, after all of them were read.
+    """Replace the corpus of a data set by documents, in one step, after all of them have been read.
 
     Args:
-        documents: What the corpus is made of, and what was not read.
-        plan: Where the corpus goes.
-        labels: What is copied if the data set has no queries.
+        documents: Documents of the corpus, and files that were not read.
+        plan: Target and settings.
+        queries: Queries and judgements, copied if the data set has no queries.
 
     Raises:
-        InputError: If there is no document, two have one id, a file loses words under `plan.strict`, or the target was
-            not made by an import.
+        InputError: If there is no document, two have the same id, a file loses words under `plan.strict`, or the target
+            was not made by an import.
     """
     data = plan.data
     _check_target(data)
@@ -178,7 +177,7 @@ def import_corpus(
             stack.enter_context(sole_writer(data))
         before = _digests(data / CORPUS)
         spool = stack.enter_context(_new_file(Path(os.devnull) if plan.dry_run else data / _PARTIAL))
-        judged = {line.document for lines in labels.judgements.values() for line in lines}
+        judged = {line.document for lines in queries.judgements.values() for line in lines}
         ids = PassageIds(before.keys() | judged)
         after = _write_documents(_with_earlier_ids(documents, before), spool, plan.chunker, ids, result)
         if not after:
@@ -188,14 +187,14 @@ def import_corpus(
         result.documents = len(after)
         result.added = len(after.keys() - before.keys())
         result.removed = len(before.keys() - after.keys())
-        result.changed = sum(before[each] != digest for each, digest in after.items() if each in before)
-        result.kept_labels = bool(labels.queries) and stored_file(data / QUERIES).exists()
-        if labels.queries and not result.kept_labels:
-            result.queries, result.splits = len(labels.queries), sorted(labels.judgements)
+        result.changed = sum(before[name] != digest for name, digest in after.items() if name in before)
+        result.kept_labels = bool(queries.queries) and stored_file(data / QUERIES).exists()
+        if queries.queries and not result.kept_labels:
+            result.queries, result.splits = len(queries.queries), sorted(queries.judgements)
         if not plan.dry_run:
             atomic_write(data / RECORD, plan.record.model_dump_json(indent=2).encode() + b"\n")
             if result.queries:
-                labels.write(data)
+                queries.write(data)
             _publish(spool, data)
     return result
 
@@ -203,11 +202,11 @@ def import_corpus(
 def _with_earlier_ids(
     documents: Iterable[ImportedDocument | Skipped | FileNote], before: Mapping[str, bytes]
 ) -> Iterator[ImportedDocument | Skipped | FileNote]:
-    """Give a document of a file the id that it has in the corpus before, if the two differ in Unicode form alone.
+    """Give documents of files their ids in the previous corpus if the two differ only in Unicode form.
 
     So judgements still fit after a folder was copied from a system that writes names in another form.
     """
-    forms = {normalize("NFC", each): each for each in before}
+    forms = {normalize("NFC", identifier): identifier for identifier in before}
     for document in documents:
         if isinstance(document, ImportedDocument) and not document.as_written and document.id not in before:
             earlier = forms.get(normalize("NFC", document.id), document.id)
@@ -223,7 +222,7 @@ def _write_documents(
     ids: PassageIds,
     result: ImportResult,
 ) -> dict[str, bytes]:
-    """Write the lines of each document, and return the SHA-256 of these by its id; counts go into `result`."""
+    """Write the lines of each document, and return their SHA-256 by document id; counts are added to `result`."""
     digests: dict[str, hashlib._Hash] = {}
     fields: dict[str, str | None] = dict.fromkeys(_OWN_FIELDS)
     unread = UnreadFiles(chunker)
@@ -234,7 +233,7 @@ def _write_documents(
         if isinstance(document, FileNote):
             result.notes.append(document)
             continue
-        # Empty documents of data sets come along, as judgements name them.
+        # Empty documents of data sets are kept, as judgements name them.
         if not document.as_written and not has_visible_text(f"{document.content.title}{document.content.text}"):
             result.skipped.append(Skipped.of(_path(document), "holds no visible text"))
             continue
@@ -253,7 +252,7 @@ def _write_documents(
 
 
 def _path(document: ImportedDocument) -> str:
-    """Return what names a document for people: the path of its file, else its id."""
+    """Return the name of a document in messages: the path of its file, else its id."""
     path = document.metadata.get("path")
     return path if isinstance(path, str) else document.document_id
 
@@ -261,10 +260,12 @@ def _path(document: ImportedDocument) -> str:
 def _bounded(
     metadata: Mapping[str, MetadataValue], fields: dict[str, str | None], result: ImportResult
 ) -> dict[str, MetadataValue]:
-    """Return metadata with no more fields and strings than a corpus may have; what it loses goes into `result`.
+    """Return metadata within the limits of a corpus; losses are recorded in `result`.
 
     Args:
-        fields: Of the documents before, with the kind of their values, to which those of this one are added.
+        metadata: Metadata of a document.
+        fields: Fields of earlier documents, with the kind of their values; those of this one are added.
+        result: Receives the names of shortened and omitted fields.
     """
     kept: dict[str, MetadataValue] = {}
     for name, value in metadata.items():
@@ -284,7 +285,7 @@ def _bounded(
 
 
 def _kind(value: MetadataValue) -> str | None:
-    """Return which filters fit a value: those on numbers, on text, or on booleans; None if it is missing."""
+    """Return the kind of filters for a value: number, text or boolean; None if it is missing."""
     if value is None or value == "":
         return None
     if isinstance(value, bool):
@@ -294,9 +295,9 @@ def _kind(value: MetadataValue) -> str | None:
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for what becomes the corpus; it is removed unless `_publish` gives it its name."""
+    """Open a file for the new corpus; it is removed unless `_publish` renames it."""
     if path.name == _PARTIAL:
-        path.unlink(missing_ok=True)  # of an import that was killed, whose user may have been another
+        path.unlink(missing_ok=True)  # left by an import that was killed, possibly of another user
     with path.open("wb") as file:
         try:
             yield file
@@ -306,7 +307,7 @@ def _new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def _publish(spool: BinaryIO, data: Path) -> None:
-    """Make what was written the corpus, in one step."""
+    """Make the written file the corpus, in one step."""
     spool.flush()
     set_mode(spool.fileno(), 0o644)
     sync(spool.fileno())
@@ -315,7 +316,7 @@ def _publish(spool: BinaryIO, data: Path) -> None:
 
 
 def _remove_unused(data: Path) -> None:
-    """Remove a folder that this import made, and wrote no corpus into."""
+    """Remove a folder that this import created without writing a corpus."""
     if not (data / CORPUS).exists():
         with suppress(OSError):
             (data / LOCK).unlink(missing_ok=True)
@@ -328,7 +329,11 @@ def _name(source: Path) -> str:
 
 
 def _check_names(data: Path, sources: Sequence[Path]) -> None:
-    """Raise InputError where two sources have one name, or the target is a source."""
+    """Check the names of the sources.
+
+    Raises:
+        InputError: If two sources have the same name, or the target is a source.
+    """
     names = [_name(source) for source in sources]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InputError(
@@ -341,24 +346,28 @@ def _check_names(data: Path, sources: Sequence[Path]) -> None:
 
 
 def _check_target(data: Path) -> None:
-    """Raise InputError where the target is no folder, or holds a corpus that this version has not imported."""
+    """Check that the target is a folder without a corpus, or with an imported one.
+
+    Raises:
+        InputError: If it is not.
+    """
     if data.exists() and not data.is_dir():
-        raise InputError(f"{data}: is a file; --to names a folder")
+        raise InputError(f"{data}: is a file; name a folder with --to")
     corpus = stored_file(data / CORPUS)
     if not corpus.exists():
         return
     if not (data / RECORD).is_file():
-        raise InputError(f"{data}: holds a corpus that was not imported; choose another folder, so that it is not lost")
+        raise InputError(f"{data}: holds a corpus that was not imported and would be lost; choose another folder")
     try:
         ImportRecord.model_validate_json((data / RECORD).read_bytes())
     except ValidationError as error:
         raise InputError(f"{data / RECORD}: written by another version of taugate; import into a new folder") from error
     if corpus.suffix == ".gz":
-        raise InputError(f"{corpus}: a packed corpus is not replaced; unpack it, or import into a new folder")
+        raise InputError(f"{corpus}: cannot replace a packed corpus; unpack it, or import into a new folder")
 
 
 def _digests(corpus: Path) -> dict[str, bytes]:
-    """Return the SHA-256 of each document's lines in a corpus, by its id; empty where there is no corpus."""
+    """Return the SHA-256 of each document's lines in a corpus, by id; empty if there is no corpus."""
     if not corpus.exists():
         return {}
     digests: dict[str, hashlib._Hash] = {}
@@ -369,18 +378,24 @@ def _digests(corpus: Path) -> dict[str, bytes]:
 
 
 def _check_words_kept(notes: Sequence[FileNote]) -> None:
-    """Raise InputError if a file has lost words, and name the one that lost most."""
+    """Check that no file has lost words.
+
+    Raises:
+        InputError: If a file has; the error names the file that lost most.
+    """
     losing = sorted((note for note in notes if note.share is not None), key=lambda note: note.share or 0.0)
     if losing:
-        more = f", and {len(losing) - 1} more files lose words" if len(losing) > 1 else ""
-        raise InputError(f"{losing[0].path} {losing[0].note}{more}; convert it to text, or import without --strict")
+        other_files = f", and {len(losing) - 1} more files lose words" if len(losing) > 1 else ""
+        raise InputError(
+            f"{losing[0].path} {losing[0].note}{other_files}; convert it to text, or import without --strict"
+        )
 
 
 def _nothing_readable(sources: Sequence[str], skipped: Sequence[Skipped]) -> str:
-    where = f"{', '.join(sources)}: holds" if sources else "the documents hold"
+    subject = f"{', '.join(sources)}: holds" if sources else "the documents hold"
     if skipped:
-        more = f", and {len(skipped) - 1} more" if len(skipped) > 1 else ""
-        return f"{where} nothing that can be read: {skipped[0].path} {skipped[0].reason}{more}"
+        other_files = f", and {len(skipped) - 1} more" if len(skipped) > 1 else ""
+        return f"{subject} nothing that can be read: {skipped[0].path} {skipped[0].reason}{other_files}"
     if not sources:
-        return "no document was given; give one at least"
-    return f"{where} no file; name a folder with texts, web pages, PDF, office files, mails, tables or source code"
+        return "no documents; give at least one"
+    return f"{subject} no file; name a folder with texts, web pages, PDF, office files, emails, tables or source code"

@@ -1,4 +1,4 @@
-"""JSON and JSON Lines to documents: which objects of a file are its documents, whatever lies around them."""
+"""JSON and JSON Lines to documents: finds the objects of a file that are its documents."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +13,11 @@ from taugate.ingestion.importers.table_rows import rows_to_documents
 from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
-_MIN_SHARE = 0.5  # of a file's characters that records have, if these are the documents and the rest is about them
+_MIN_SHARE = 0.5  # of a file's characters within records, for the records to be the documents
 _MIN_ALIKE = 0.5  # share of objects by id that have a field in common
-_MAX_FACTS = 20  # short values around the records that become metadata of each; more of them are a document
+_MAX_FACTS = (
+    20  # short values around the records that become metadata of each; if there are more, they become a document
+)
 _MAX_FACT = 100  # characters of one
 _MAX_NAMED = 10  # lines or fields that a note names
 
@@ -25,8 +27,9 @@ class _Records:
     """Objects of one array or object.
 
     Attributes:
-        path: Of field names that lead to it.
-        keys: Of objects by id, else None.
+        path: Field names that lead to it.
+        objects: The objects.
+        keys: Keys of objects by id, else None.
     """
 
     path: tuple[str, ...]
@@ -35,16 +38,13 @@ class _Records:
 
 
 def parse_json(raw: bytes) -> ParsedFile:
-    """Read JSON: an array, objects by id, or objects at any depth of another one are a document each.
+    """Read JSON: an array, objects by id, or objects at any depth of another object give a document each.
 
-    What lies around these objects is metadata of each, or a document of its own if it is longer. Anything else is one
-    document. Several values one after another are read as JSON Lines.
-
-    Args:
-        raw: The file's bytes.
+    Values around these objects become metadata of each, or a document of their own if they are longer. Any other value
+    is one document. A sequence of values is read as JSON Lines.
 
     Raises:
-        UnreadableFile: .
+        UnreadableFile: If the file is not JSON.
     """
     decoded, reader = decode_json(raw), JsonReader()
     try:
@@ -57,10 +57,7 @@ def parse_json(raw: bytes) -> ParsedFile:
 
 
 def parse_json_lines(raw: bytes) -> ParsedFile:
-    """Read one JSON value a line; empty lines are passed over, and lines that are not JSON are named.
-
-    Args:
-        raw: The file's bytes.
+    """Read one JSON value per line; empty lines are skipped, and lines that are not JSON are reported.
 
     Raises:
         UnreadableFile: If most lines are not JSON.
@@ -86,14 +83,14 @@ def parse_json_lines(raw: bytes) -> ParsedFile:
 
 def _broken_note(numbers: Sequence[int]) -> Iterator[str]:
     if numbers:
-        more = f" and {len(numbers) - _MAX_NAMED:,} more" if len(numbers) > _MAX_NAMED else ""
+        remainder = f" and {len(numbers) - _MAX_NAMED:,} more" if len(numbers) > _MAX_NAMED else ""
         verb, plural = ("line is", "") if len(numbers) == 1 else ("lines are", "s")
         named = ", ".join(map(str, numbers[:_MAX_NAMED]))
-        yield f"{len(numbers):,} {verb} not JSON and left out: line{plural} {named}{more}"
+        yield f"{len(numbers):,} {verb} not JSON and left out: line{plural} {named}{remainder}"
 
 
 def _looks_like_lines(text: str) -> bool:
-    """Tell whether most lines of a text begin and end like an object of their own."""
+    """Return whether most lines of a text begin and end like an object of their own."""
     lines = [line for line in map(str.strip, text.split("\n")) if line]
     objects = sum(line[0] == "{" and line[-1] == "}" for line in lines)
     return len(lines) > 1 and 2 * objects > len(lines)
@@ -131,7 +128,7 @@ def _documents(value: Any) -> list[ParsedDocument]:  # noqa: ANN401 (any value o
     documents = [
         document for records in collections for document in _documents_of(records, several=len(collections) > 1)
     ]
-    return _with_rest(documents, _rest(value, [records.path for records in collections]))
+    return _with_remainder(documents, _remainder(value, [records.path for records in collections]))
 
 
 def _documents_of_array(values: list[Any]) -> list[ParsedDocument]:
@@ -143,7 +140,7 @@ def _documents_of_array(values: list[Any]) -> list[ParsedDocument]:
 
 
 def _is_table(values: list[Any]) -> bool:
-    """Tell whether an array is the rows of a table: arrays of scalars, all of one length."""
+    """Return whether an array is the rows of a table: arrays of scalars, all of one length."""
     if len(values) < 2 or not all(isinstance(row, list) and len(row) > 1 for row in values):
         return False
     scalars = all(not isinstance(cell, Mapping | list) for row in values for cell in row)
@@ -151,7 +148,7 @@ def _is_table(values: list[Any]) -> bool:
 
 
 def _rows_of_columns(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the rows of a table that is written by column, as pandas does; empty if a value is no such table."""
+    """Return the rows of a table written by column, as pandas does; empty if the value is not such a table."""
     columns = [*value.values()]
     if all(isinstance(column, Mapping) for column in columns) and columns[0]:
         numbers = [str(number) for number in range(len(columns[0]))]
@@ -164,7 +161,7 @@ def _rows_of_columns(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _record(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 (any value of JSON)
-    """Return an item of an array as a record; one that is no object is its text."""
+    """Return an item of an array as a record; any other value than an object becomes its text."""
     if isinstance(value, Mapping):
         return value
     if isinstance(value, list):
@@ -177,7 +174,7 @@ def _all_objects(value: object) -> bool:
 
 
 def _are_by_id(value: Mapping[str, Any]) -> bool:
-    """Tell whether an object holds objects by id: all are objects, and most have a field in common."""
+    """Return whether an object holds objects by id: all values are objects, and most have a field in common."""
     if len(value) < 2 or not all(isinstance(item, Mapping) for item in value.values()):
         return False
     if any(name in value for name in (*TEXT_FIELDS, "title")) or not all(name.isprintable() and name for name in value):
@@ -189,7 +186,7 @@ def _are_by_id(value: Mapping[str, Any]) -> bool:
 
 
 def _records_within(value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[_Records]:
-    """Yield the arrays of objects and the objects by id within an object that is no record itself."""
+    """Yield the arrays of objects and the objects by id within an object that is not a record itself."""
     if text_field_of(value):
         return
     for name, child in value.items():
@@ -207,12 +204,13 @@ def _documents_of(records: _Records, *, several: bool) -> list[ParsedDocument]:
     """Return the documents of an array or object.
 
     Args:
-        several: Whether there are others, so that keys need its path.
+        records: The objects.
+        several: Whether there are other arrays or objects, so that keys need its path.
     """
     objects = records.objects
-    if records.keys is not None:  # fields named like ids stay fields: the key is the name of the object
-        own = [{"id": item["_id"], **item} if "_id" in item else item for item in objects]
-        objects = [{**item, "_id": key} for key, item in zip(records.keys, own, strict=True)]
+    if records.keys is not None:  # the key is the id, and a field named _id becomes a field id
+        renamed = [{"id": item["_id"], **item} if "_id" in item else item for item in objects]
+        objects = [{**item, "_id": key} for key, item in zip(records.keys, renamed, strict=True)]
     documents = records_to_documents(objects)
     prefix = ".".join(records.path) + "/" if several else ""
     return [
@@ -222,7 +220,7 @@ def _documents_of(records: _Records, *, several: bool) -> list[ParsedDocument]:
 
 
 def _title_of_key(key: str) -> str:
-    """Return a key that is more than a name, such as a question whose answer is the object."""
+    """Return a key that is more than a name, such as a question that the object answers."""
     return key if len(key.split()) > 1 else ""
 
 
@@ -235,21 +233,21 @@ def _size(value: object) -> int:
     return len(value) if isinstance(value, str) else 3
 
 
-def _rest(value: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:
-    """Return an object without what lies at some paths."""
-    rest = {}
+def _remainder(value: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+    """Return an object without the values at some paths."""
+    remainder = {}
     for name, child in value.items():
         below = [path[1:] for path in paths if path and path[0] == name]
         if () in paths or () in below:
             continue
-        rest[name] = _rest(child, below) if below else child
-    return rest
+        remainder[name] = _remainder(child, below) if below else child
+    return remainder
 
 
-def _with_rest(documents: list[ParsedDocument], rest: Mapping[str, Any]) -> list[ParsedDocument]:
-    """Return documents with what lies around their records: short values are metadata of each, others a document."""
-    rest_leaves = list(leaves(rest))
-    short = [leaf for leaf in rest_leaves if not leaf.listed and len(leaf.text) <= _MAX_FACT]
+def _with_remainder(documents: list[ParsedDocument], remainder: Mapping[str, Any]) -> list[ParsedDocument]:
+    """Return documents with the values around their records: short ones as metadata of each, long as a document."""
+    surrounding = list(leaves(remainder))
+    short = [leaf for leaf in surrounding if not leaf.listed and len(leaf.text) <= _MAX_FACT]
     if len(short) > _MAX_FACTS:
         short = []
     title = next((leaf.text for leaf in short if leaf.path == "title"), "")
@@ -263,9 +261,9 @@ def _with_rest(documents: list[ParsedDocument], rest: Mapping[str, Any]) -> list
         replace(document, title=document.title or title, metadata={**document.metadata, **facts})
         for document in documents
     ]
-    others = [leaf for leaf in rest_leaves if leaf not in short]
-    if others:
-        text = "\n".join(f"{leaf.path}: {leaf.text}" for leaf in others)
+    long = [leaf for leaf in surrounding if leaf not in short]
+    if long:
+        text = "\n".join(f"{leaf.path}: {leaf.text}" for leaf in long)
         keys = {document.key for document in documents}
         key = next(name for number in range(len(keys) + 1, 0, -1) if (name := str(number)) not in keys)
         documents += [replace(document, key=key) for document in records_to_documents([{"text": text}])]

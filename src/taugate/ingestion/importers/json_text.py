@@ -1,4 +1,4 @@
-"""Reads JSON as people and programs leave it, and loses nothing: no repeated name, no large number."""
+"""A tolerant reader of JSON that loses nothing: neither repeated names nor large numbers."""
 
 import json
 import math
@@ -23,9 +23,9 @@ _START_TAG = re.compile(rf"<({_NAMES})(?:\s[^<>]*)?>", re.IGNORECASE)
 _END_TAG = re.compile(rf"</({_NAMES})\s*>", re.IGNORECASE)
 _LONE_TAG = re.compile(r"<(?:br|hr)\s*/?>|<img\s[^<>]*>", re.IGNORECASE)
 _CODE = re.compile(r"`[^`\n]*<[^`\n]*`|^```", re.MULTILINE)
-_HTML_FIELDS = ("rendered", "html")  # whose text is HTML even if it has entities alone
+_HTML_FIELDS = ("rendered", "html")  # fields whose text is HTML even if it has only entities
 _SPACE = re.compile(r"[\s,;\x1e]*")  # between two values of a file; \x1e begins a record of RFC 7464
-_MAX_DIGITS = 18  # of a number that is kept as one; longer ones are text
+_MAX_DIGITS = 18  # of a number; longer ones are kept as text
 
 _STRING = r'"((?:[^"\\]|\\.)*+)(?:"|\Z)'
 _TOKEN = re.compile(rf"{_STRING}(\s*:)?|(-?\d[\w.+-]*)", re.DOTALL)
@@ -33,7 +33,9 @@ _EDITOR = re.compile(r'"(?:children|content|blocks|ops|rich_text|nodes|text)"\s*
 _MARKUP_FIELD = re.compile(
     rf'"(?:{"|".join(sorted(MARKUP))})"\s*:\s*(?:"(?:[^"\\]|\\.)*+"|-?[\d.eE+-]+|\[[^\[\]{{}}]*+\])', re.DOTALL
 )
-_NUMBERS = re.compile(rf"\[(?:[\s\[\],]*+-?\d[\d.eE+-]*+){{{MAX_LISTED_NUMBERS + 1},}}+[\s\]]*\]")
+# Long lists of numbers, with the brackets around them. Separators follow their number: in Python before 3.11.5 a
+# possessive repeat does not return to its start if an iteration fails after some characters (gh-106052).
+_NUMBERS = re.compile(rf"\[[\s\[\],]*+(?:-?\d[\d.eE+-]*+[\s\[\],]*+){{{MAX_LISTED_NUMBERS + 1},}}+")
 _SCRIPT = re.compile(r"<(script|style)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
 
 
@@ -42,7 +44,7 @@ class JsonReader:
     """Reads the values of a JSON file.
 
     Attributes:
-        repeated: Names that stood twice in one object.
+        repeated: Names that occur twice in one object.
     """
 
     repeated: dict[str, None] = field(default_factory=dict)
@@ -57,7 +59,12 @@ class JsonReader:
         )
 
     def values(self, text: str) -> Iterator[Any]:
-        """Yield the values of a text, of which there may be several. Raises json.JSONDecodeError or RecursionError."""
+        """Yield the values of a text, which may hold several.
+
+        Raises:
+            json.JSONDecodeError: If the text is not JSON.
+            RecursionError: If values are nested too deeply.
+        """
         at = _skip(text, 0)
         while at < len(text):
             value, end = self._decoder.raw_decode(text, at)
@@ -65,7 +72,7 @@ class JsonReader:
             at = _skip(text, end)
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """Make an object of its members; of a name that is repeated, all values are kept."""
+        """Make an object of its members; all values of a repeated name are kept."""
         members: dict[str, Any] = {}
         for name, value in pairs:
             converted = _converted(value, name)
@@ -90,10 +97,10 @@ def _converted(value: Any, name: str = "") -> Any:  # noqa: ANN401 (any value of
     return value
 
 
-def _both(one: Any, other: Any) -> Any:  # noqa: ANN401 (any value of JSON)
-    if isinstance(one, str) and isinstance(other, str):
-        return f"{one}\n{other}"
-    return [*(one if isinstance(one, list) else [one]), *(other if isinstance(other, list) else [other])]
+def _both(first: Any, second: Any) -> Any:  # noqa: ANN401 (any value of JSON)
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n{second}"
+    return [*(first if isinstance(first, list) else [first]), *(second if isinstance(second, list) else [second])]
 
 
 def _whole(digits: str) -> int | str:
@@ -105,15 +112,15 @@ def _decimal(digits: str) -> float | str:
 
 
 def _constant(_: str) -> None:
-    """NaN and Infinity, which Python and JavaScript write for missing numbers."""
+    """Return None for NaN and Infinity, which Python and JavaScript write for missing numbers."""
 
 
 def as_markdown(text: str, name: str = "") -> str:
-    """Return a string of JSON as it is, or as Markdown if it is HTML; a text that only mentions tags is not.
+    """Return a string of JSON as it is, or as Markdown if it is HTML; text that only mentions tags is not.
 
     Args:
-        text: Of a field.
-        name: Of the field, which may say that it is HTML.
+        text: Value of a field.
+        name: Name of the field, which may indicate HTML.
     """
     if "<" in text and is_html(text):
         return MarkdownText(to_markdown(text).strip())
@@ -121,7 +128,7 @@ def as_markdown(text: str, name: str = "") -> str:
 
 
 def is_html(text: str) -> bool:
-    """Tell whether a text is HTML: it has an element with its end tag, or a line break, outside of code."""
+    """Return whether a text is HTML: it has an element with its end tag, or a line break, outside of code."""
     if _CODE.search(text):
         return False
     if _LONE_TAG.search(text):
@@ -131,10 +138,10 @@ def is_html(text: str) -> bool:
 
 
 def decode_json(raw: bytes) -> DecodedText:
-    """Decode a JSON file: UTF-8, UTF-16 or UTF-32, with a byte order mark or without.
+    """Decode a JSON file: UTF-8, UTF-16 or UTF-32, with or without a byte order mark.
 
     Raises:
-        UnreadableFile: .
+        UnreadableFile: If the bytes are not text.
     """
     encoding = json.detect_encoding(raw)
     try:
@@ -144,16 +151,17 @@ def decode_json(raw: bytes) -> DecodedText:
 
 
 def not_json(error: json.JSONDecodeError, text: str) -> UnreadableFile:
-    """Return the error of a file that is not JSON.
+    """Return the error for a file that is not JSON.
 
     Args:
-        text: Of the file.
+        error: Error of the parser.
+        text: Content of the file.
     """
     reason = f"is not JSON: {error.msg[:1].lower()}{error.msg[1:]} on line {error.lineno}"
-    rest = text[error.pos : error.pos + 2]
-    if rest in {"//", "/*"} or rest.startswith("#"):
+    following = text[error.pos : error.pos + 2]
+    if following in {"//", "/*"} or following.startswith("#"):
         return UnreadableFile(f"{reason}; JSON has no comments: remove them")
-    if rest[:1] in {"]", "}"} and text[: error.pos].rstrip().endswith(","):
+    if following[:1] in {"]", "}"} and text[: error.pos].rstrip().endswith(","):
         return UnreadableFile(f"{reason}; remove the comma before it")
     return UnreadableFile(reason)
 
@@ -162,12 +170,18 @@ def words_of_json(text: str) -> str:
     """Return the strings and numbers of a JSON text, without the names of its fields, markup, and vectors.
 
     Args:
-        text: JSON, or what should be. It is read token by token, without any idea of objects and arrays.
+        text: JSON, possibly invalid. It is read token by token, without regard to objects and arrays.
     """
-    text = _NUMBERS.sub(" ", text)
+    text = _NUMBERS.sub(_without_numbers, text)
     if _EDITOR.search(text):
         text = _MARKUP_FIELD.sub(" ", text)
     return "\n".join(_words(text))
+
+
+def _without_numbers(numbers: re.Match[str]) -> str:
+    """Return a space for a list that ends after its last number, and other text unchanged."""
+    separators = numbers[0][len(numbers[0].rstrip("[], \t\r\n")) :]
+    return " " if separators.lstrip().startswith("]") else numbers[0]
 
 
 def _words(text: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Markdown to blocks. HTML and Word files become Markdown first, so that all three are divided by the same rules."""
+"""Markdown to blocks. HTML and Word files are converted to Markdown first, so that the same rules divide all three."""
 
 import re
 
@@ -18,7 +18,7 @@ def parse_markdown_file(text: str) -> ParsedFile:
     """Read a Markdown file.
 
     Args:
-        text: As for `parse_markdown`. Comments, scripts and the tags of HTML are not its words.
+        text: As in `parse_markdown`. Comments, scripts and HTML tags do not count as words.
     """
     front_matter, body = split_front_matter(text)
     words = _ENTITY.sub(" ", read_source(body, glue=" ", entities=False))
@@ -29,11 +29,11 @@ def parse_markdown(text: str, *, converted: bool = False) -> ParsedDocument:
     """Divide Markdown into headings, prose, tables and code.
 
     Args:
-        text: CommonMark with tables, and perhaps front matter, whose title, dates and tags are read and whose
-            descriptions are the first text. Links and emphasis stay as they are written. Blocks of HTML become
+        text: CommonMark with tables, and possibly front matter, whose title, dates and tags are read and whose
+            descriptions become the first text. Links and emphasis are kept as they are written. Blocks of HTML become
             Markdown.
-        converted: Whether it was made from another format, so that there is neither front matter nor HTML in it, and
-            what looks like a tag is text.
+        converted: Whether it was converted from another format, so that it contains neither front matter nor HTML, and
+            text that looks like a tag is text.
     """
     front_matter, body = (FrontMatter(), text) if converted else split_front_matter(text)
     lines = body.split("\n")
@@ -47,7 +47,7 @@ def parse_markdown(text: str, *, converted: bool = False) -> ParsedDocument:
             continue
         path = tuple(heading for _, heading in headings)
         start, end = token.map
-        builder.add("\n".join(lines[read:start]), "prose", path)  # definitions of links, which are no blocks
+        builder.add("\n".join(lines[read:start]), "prose", path)  # definitions of links, which are not blocks
         read = max(read, end)
         source = "\n".join(lines[start:end])
         if converted and token.type not in _KINDS:

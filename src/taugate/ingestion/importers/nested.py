@@ -1,4 +1,4 @@
-"""The values inside a record, however deeply they lie, each with the path of field names that leads to it."""
+"""Values inside a record, at any depth, each with the path of field names that leads to it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from taugate.ingestion.importers.rich_text import rich_text
 from taugate.retrieval.documents.store import MetadataValue
 
 MAX_LISTED_NUMBERS = 16
-"""Longer lists of numbers, such as vectors and outlines of areas, say nothing to a reader and are left out."""
+"""Longer lists of numbers, such as vectors and outlines of areas, are left out, as readers cannot use them."""
 
 _SEPARATOR = "."
 _MAX_NAME = 100  # characters of a string in a list of names
-_LARGEST = 1 << 53  # of the integers that every reader of JSON keeps exactly
+_LARGEST = 1 << 53  # largest integer that every reader of JSON keeps exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class TypedCell:
     """A cell of text that is a number, a date or a boolean.
 
     Attributes:
-        value: For filters.
-        text: As it is written.
+        value: Value for filters.
+        text: The cell as it is written.
     """
 
     value: MetadataValue
@@ -32,14 +32,14 @@ class TypedCell:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A value of a record that holds no other record.
+    """A value of a record that contains no other record.
 
     Attributes:
         path: The field names that lead to it, joined by dots.
         value: A scalar, or a list of strings.
-        listed: Whether a list of records lies on the path, so that other leaves may have the same path.
+        listed: Whether the path contains a list of records, so that other leaves may have the same path.
         first: Whether it begins such a record.
-        written: How the value is written in the file, if that is another text.
+        written: The value as written in the file, if that is another text.
     """
 
     path: str
@@ -58,8 +58,8 @@ def leaves(record: Mapping[str, Any], path: str = "") -> Iterator[Leaf]:
     """Yield the leaves of a record in order; empty ones and long lists of numbers are left out.
 
     Args:
-        record: By field.
-        path: What leads to it.
+        record: Values by field.
+        path: Path of the record.
 
     Raises:
         RecursionError: If it is nested too deeply.
@@ -92,13 +92,13 @@ def _of_list(values: list[object], path: str, *, listed: bool) -> Iterator[Leaf]
     if not any(isinstance(value, Mapping | list | tuple) for value in values):
         strings = [clean(value) if isinstance(value, str) else value for value in values]
         if (prose := prose_of(strings)) is not None:
-            yield Leaf(path, prose, listed=True)  # text, and nothing that a filter could use
+            yield Leaf(path, prose, listed=True)  # text, which filters cannot use
             return
         tags = metadata_value(strings)
         if tags is not None:
             yield Leaf(path, tags, listed)
         elif scalars := [shown(scalar) for value in strings if (scalar := scalar_of(value)) not in {None, ""}]:
-            yield Leaf(path, ", ".join(scalars), listed=True)  # of several kinds: no list that filters can use
+            yield Leaf(path, ", ".join(scalars), listed=True)  # of several kinds, which filters cannot use
         return
     for value in values:
         for number, leaf in enumerate(_of_value(value, path, listed=True)):
@@ -106,25 +106,18 @@ def _of_list(values: list[object], path: str, *, listed: bool) -> Iterator[Leaf]
 
 
 def text_of(value: object) -> str | None:
-    """Return a value that is text as text: a string, rich text of an editor, or what a CMS has rendered.
-
-    Args:
-        value: Of a field.
-
-    Returns:
-        None if it is no text.
-    """
+    """Return the text of a value: a string, rich text, or text rendered by a CMS; None if it is not text."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping) and isinstance(rendered := value.get("rendered"), str):
-        others = (other for name, other in value.items() if name != "rendered" and not isinstance(other, bool))
-        return None if any(others) else clean(rendered)
+        siblings = (child for name, child in value.items() if name != "rendered" and not isinstance(child, bool))
+        return None if any(siblings) else clean(rendered)
     text = rich_text(value)
     return None if text is None else clean(text)
 
 
 def own_text_of(value: object) -> str | None:
-    """Return a value of a text field as text: what `text_of` takes, or a list of paragraphs; None if it is neither."""
+    """Return the value of a text field as text: as in `text_of`, or a list of paragraphs; None if it is neither."""
     if isinstance(value, list) and value and all(isinstance(paragraph, str) for paragraph in value):
         return clean("\n\n".join(value))
     return text_of(value)
@@ -143,12 +136,12 @@ def _is_prose(text: str) -> bool:
 
 
 def clean(text: str) -> str:
-    """Return a string with line feeds as line breaks; half of a surrogate pair is replaced, as it is no character."""
+    """Return a string with line feeds as line breaks; halves of surrogate pairs are replaced."""
     return text.encode("utf-8", "replace").decode().replace("\r\n", "\n").replace("\r", "\n")
 
 
 def scalar_of(value: object) -> MetadataValue:
-    """Return a value that is no collection as a scalar, None if it is missing or is bytes that are no text."""
+    """Return a value that is not a collection as a scalar, None if it is missing or is bytes that are not text."""
     if isinstance(value, bytes | bytearray | memoryview):
         try:
             return bytes(value).decode()
@@ -170,12 +163,12 @@ def shown(value: MetadataValue) -> str:
 
 
 def is_number_list(values: object) -> bool:
-    """Tell whether a value is a list of many numbers, or of lists of numbers, such as a vector."""
+    """Return whether a value is a list of many numbers, or of lists of numbers, such as a vector."""
     return _numbers(values) > MAX_LISTED_NUMBERS
 
 
 def _numbers(value: object) -> float:
-    """Count the numbers of a list of nothing but numbers and such lists; negative infinity if it holds other values."""
+    """Count the numbers of a list of only numbers and such lists; negative infinity if it contains other values."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return 1
     if isinstance(value, list | tuple):
@@ -184,7 +177,7 @@ def _numbers(value: object) -> float:
 
 
 def left_out_fields(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the fields of records that `leaves` leaves out: long lists of numbers, and bytes that are no text."""
+    """Return the fields of records that `leaves` leaves out: long lists of numbers, and bytes that are not text."""
     names: dict[str, None] = {}
     for record in records:
         names |= dict.fromkeys(_left_out(record, ""))

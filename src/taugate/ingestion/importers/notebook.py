@@ -1,4 +1,4 @@
-"""Jupyter notebooks (.ipynb): their text as Markdown, their code and what it printed as code."""
+"""Jupyter notebooks (.ipynb): text as Markdown, code and its output as code."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -25,27 +25,24 @@ _NO_TEXT = {
 }
 _RICH = {"text/html", "text/latex", "text/markdown"}  # other forms of text/plain
 _RICH_BEFORE_4 = {"html", "latex", "svg", "png", "jpeg", "json", "javascript", "pdf"}  # other forms of text
-# Of an output, the first that it has; those without a slash are of version 3.
+# Forms of an output in order of preference; those without a slash are of version 3.
 _LANGUAGES = ("text/plain", "text/markdown", "text/latex", "text", "latex", "html")
 
 
 def parse_notebook(raw: bytes) -> ParsedFile:
     """Read a notebook; pictures among its outputs are left out.
 
-    Args:
-        raw: Its bytes.
-
     Raises:
-        UnreadableFile: .
+        UnreadableFile: If the file cannot be read.
     """
     decoded = decode_text(raw)
     try:
         notebook = orjson.loads(decoded.text)
     except orjson.JSONDecodeError as error:
-        raise UnreadableFile(f"is not a notebook, or a damaged one: {error.msg} on line {error.lineno}") from error
+        raise UnreadableFile(f"is not a notebook, or is damaged: {error.msg} on line {error.lineno}") from error
     cells = [*_cells(notebook)]
     if not cells:
-        raise UnreadableFile("holds no cell; it is not a notebook, or an empty one")
+        raise UnreadableFile("has no cells; it is not a notebook, or is empty")
     parts = [part for cell in cells for part in _parts(cell)]
     document = parse_markdown(
         "\n\n".join(part if is_text else _fenced(part) for is_text, part in parts), converted=True
@@ -54,7 +51,7 @@ def parse_notebook(raw: bytes) -> ParsedFile:
 
 
 def _strings(value: object, name: str = "") -> Iterator[str]:
-    """Yield all strings of a notebook but names, pictures, and what programs store for themselves."""
+    """Yield all strings of a notebook except names, pictures, and internal data of programs."""
     if isinstance(value, Mapping):
         for key, child in value.items():
             is_other_form = (key in _RICH and "text/plain" in value) or (
@@ -102,10 +99,11 @@ def _parts(cell: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
 
 
 def _text(value: object, between: str = "") -> str:
-    """Return a text that a notebook holds whole or in lines.
+    """Return a text that a notebook holds as a string or as lines.
 
     Args:
-        between: What divides these.
+        value: The text.
+        between: Separator of the lines.
     """
     lines = value if isinstance(value, list) else [value]
     return between.join(_strip_colours(line) for line in lines if isinstance(line, str))

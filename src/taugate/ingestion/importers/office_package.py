@@ -1,4 +1,4 @@
-"""Zip archives of office programs (.docx, .xlsx, .pptx, .odt, .epub): their parts, within limits and checked."""
+"""Zip archives of office programs (.docx, .xlsx, .pptx, .odt, .epub): access to their parts, with limits and checks."""
 
 import html
 import io
@@ -16,34 +16,35 @@ from taugate.ingestion.parsed import UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
 _MAX_UNPACKED = 512 << 20  # a small archive may unpack to any size
-_OLE = b"\xd0\xcf\x11\xe0"  # what an office file with a password begins with, and what older programs write
+_OLE = b"\xd0\xcf\x11\xe0"  # start of office files with a password, and of older formats
 _PROPERTIES = "docProps/core.xml"
-_SHOWN = 5  # missing parts that a note names
+_SHOWN = 5  # missing parts named in a note
 
 
 class Package:
     """The parts of an office file.
 
-    names: of its parts.
+    Attributes:
+        names: Names of its parts.
     """
 
     def __init__(self, raw: bytes, kind: str) -> None:
         """Open a file.
 
         Args:
-            raw: Its bytes.
-            kind: Such as "a Word file", for messages.
+            raw: Content of the file.
+            kind: Kind of the file for messages, such as "a Word file".
 
         Raises:
-            UnreadableFile: .
+            UnreadableFile: If it is damaged, encrypted, too large or of another kind.
         """
         self._kind = kind
         if raw.startswith(_OLE):
-            raise UnreadableFile("is encrypted, or of an old format; save it in the current format without a password")
+            raise UnreadableFile("is encrypted or of an old format; save it in the current format without a password")
         try:
             self._archive = zipfile.ZipFile(io.BytesIO(raw))
         except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-            raise UnreadableFile(f"is not {kind}, or a damaged one") from error
+            raise UnreadableFile(f"is not {kind}, or is damaged") from error
         members = self._archive.infolist()
         if sum(member.file_size for member in members) > _MAX_UNPACKED:
             raise UnreadableFile(f"unpacks to more than {_MAX_UNPACKED >> 20} MiB")
@@ -60,7 +61,7 @@ class Package:
         except RuntimeError as error:
             raise UnreadableFile("is encrypted; save it without a password") from error
         except Exception as error:  # zipfile raises errors of many kinds for damaged archives
-            raise UnreadableFile(f"is not {self._kind}, or a damaged one") from error
+            raise UnreadableFile(f"is not {self._kind}, or is damaged") from error
 
     def xml(self, name: str) -> Any:  # noqa: ANN401 (lxml has no public type for an element)
         """Return the root element of a part.
@@ -79,25 +80,25 @@ class Package:
         try:
             return lxml.etree.fromstring(content, lxml.etree.XMLParser(resolve_entities=False, no_network=True))
         except lxml.etree.XMLSyntaxError as error:
-            raise UnreadableFile(f"is not {self._kind}, or a damaged one") from error
+            raise UnreadableFile(f"is not {self._kind}, or is damaged") from error
 
     def related(self, part: str) -> dict[str, tuple[str, str]]:
-        """Return the parts that a part names: by id, the last word of the kind and the name.
+        """Return the parts named by a part: by id, the last word of the kind, and the name.
 
         Args:
-            part: "" for the file.
+            part: Name of the part, or "" for the file.
         """
         folder, name = posixpath.split(part)
         relations = posixpath.join(folder, "_rels", f"{name}.rels")
         if relations not in self.names:
             return {}
         return {
-            each.get("Id", ""): (
-                each.get("Type", "").rpartition("/")[2],
-                posixpath.normpath(posixpath.join("/", folder, each.get("Target", ""))).lstrip("/"),
+            relation.get("Id", ""): (
+                relation.get("Type", "").rpartition("/")[2],
+                posixpath.normpath(posixpath.join("/", folder, relation.get("Target", ""))).lstrip("/"),
             )
-            for each in self.xml(relations).iter("{*}Relationship")
-            if each.get("TargetMode") != "External"
+            for relation in self.xml(relations).iter("{*}Relationship")
+            if relation.get("TargetMode") != "External"
         }
 
     def main_part(self) -> str:
@@ -109,32 +110,32 @@ class Package:
         for kind, name in self.related("").values():
             if kind == "officeDocument" and name in self.names:
                 return name
-        raise UnreadableFile(f"is not {self._kind}, or a damaged one")
+        raise UnreadableFile(f"is not {self._kind}, or is damaged")
 
     def matching(self, pattern: str) -> list[str]:
-        """Return the names of parts that match a regular expression, numbers in them by their size."""
-        found = [name for name in self.names if re.fullmatch(pattern, name)]
-        return sorted(found, key=lambda name: [int(part) if part.isdigit() else 0 for part in re.split(r"(\d+)", name)])
+        """Return the names of parts that match a regular expression, with numbers in numerical order."""
+        names = [name for name in self.names if re.fullmatch(pattern, name)]
+        return sorted(names, key=lambda name: [int(part) if part.isdigit() else 0 for part in re.split(r"(\d+)", name)])
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What is to be said of the file as in `ParsedFile`: that it names parts which it does not hold."""
+        """Notes as in `ParsedFile`: parts that the file names but does not contain."""
         content_types = "[Content_Types].xml"
         if content_types not in self.names:
             return ()
-        listed = [each.get("PartName", "").lstrip("/") for each in self.xml(content_types).iter("{*}Override")]
+        listed = [part.get("PartName", "").lstrip("/") for part in self.xml(content_types).iter("{*}Override")]
         missing = [name for name in listed if name not in self.names]
-        more = ", …" if len(missing) > _SHOWN else ""
-        return (f"lacks parts of itself: {', '.join(missing[:_SHOWN])}{more}",) if missing else ()
+        ellipsis = ", …" if len(missing) > _SHOWN else ""
+        return (f"lacks some of its parts: {', '.join(missing[:_SHOWN])}{ellipsis}",) if missing else ()
 
     @cached_property
     def title(self) -> str:
-        """The title that its properties name, empty if they name none."""
+        """The title in its properties, or ""."""
         return _property(self._properties, "dc:title")
 
     @cached_property
     def metadata(self) -> dict[str, MetadataValue]:
-        """The dates and keywords that its properties name, the latter as tags."""
+        """The dates and keywords in its properties, the keywords as tags."""
         dates = {name: _property(self._properties, f"dcterms:{name}")[:10] for name in ("created", "modified")}
         valid = {name: date for name, date in dates.items() if re.fullmatch(r"\d{4}-\d\d-\d\d", date)}
         keywords = split_tags(_property(self._properties, "cp:keywords"))
@@ -150,18 +151,19 @@ def _property(xml: str, name: str) -> str:
     return html.unescape(value[1]).strip() if value else ""
 
 
-# Tags that divide words; others stand within them, as those of bold letters do.
+# Tags that divide words; others may occur within a word, as for bold letters.
 _BREAK = re.compile(
     r"</?(?:[\w.-]+:)?(?:p|h|tab|br|cr|tc|tr|s|si|row|c|line-break|table-cell|pt|ser|sym|ptab)\b[^>]*>|</?m:[^>]*>"
 )
 _TAG = re.compile(r"<[^>]*>")
 
 
-def dumb_text(parts: Iterable[bytes], left_out: str) -> str:
-    """Return all that stands outside of the tags of XML parts, as a search for tags finds it.
+def text_outside_tags(parts: Iterable[bytes], left_out: str) -> str:
+    """Return all text outside of the tags of XML parts, found by a search for tags.
 
     Args:
-        left_out: What is no text, as a regular expression.
+        parts: Content of the parts.
+        left_out: Regular expression of content that is not text.
     """
     texts = []
     for part in parts:

@@ -1,9 +1,9 @@
-"""Texts and presentations of OpenDocument (.odt, .odp), which LibreOffice writes."""
+"""Texts and presentations of OpenDocument (.odt, .odp), the format of LibreOffice."""
 
 from collections.abc import Iterator
 from typing import Any
 
-from taugate.ingestion.importers.office_package import Package, dumb_text
+from taugate.ingestion.importers.office_package import Package, text_outside_tags
 from taugate.ingestion.importers.word_share import count_words
 from taugate.ingestion.parsed import ParsedFile, TextBuilder, UnreadableFile
 
@@ -11,7 +11,7 @@ Element = Any  # lxml has no public type for an element
 
 _KIND = "an OpenDocument file"
 _CONTENT, _STYLES = "content.xml", "styles.xml"
-# What stands within a paragraph and is not part of its sentence.
+# Elements within a paragraph that are not part of its sentence.
 _APART = {"note", "annotation", "text-box", "table", "object", "custom-shape", "p", "h", "list"}
 _NO_TEXT = (
     r"<(?P<tag>text:tracked-changes|office:styles|office:automatic-styles|office:font-face-decls|office:scripts|"
@@ -23,21 +23,18 @@ _LEFT_OUT = {"tracked-changes", "note-citation", "page-number", "creator", "date
 
 
 def parse_open_document(raw: bytes) -> ParsedFile:
-    """Read a text or presentation, with notes, comments and text boxes behind their paragraph.
+    """Read a text or presentation, with notes, comments and text boxes after their paragraph.
 
-    Headers and footers stand at the end.
-
-    Args:
-        raw: The file's bytes.
+    Headers and footers are placed at the end.
 
     Raises:
-        UnreadableFile: .
+        UnreadableFile: If the file is damaged or holds no text.
     """
     package = Package(raw, _KIND)
     reader = _Reader(package)
     body = next(package.xml(_CONTENT).iter("{*}body"), None)
     if body is None:
-        raise UnreadableFile(f"is not {_KIND}, or a damaged one")
+        raise UnreadableFile(f"is not {_KIND}, or is damaged")
     reader.read(body)
     source = [package.read(_CONTENT), *(package.read(name) for name in reader.objects)]
     if _STYLES in package.names:
@@ -47,14 +44,16 @@ def parse_open_document(raw: bytes) -> ParsedFile:
     document = reader.builder.document(reader.title)
     if not document.text:
         raise UnreadableFile("holds no text")
-    words = count_words([dumb_text(source, _NO_TEXT), *reader.headers])
+    words = count_words([text_outside_tags(source, _NO_TEXT), *reader.headers])
     return ParsedFile([document], " ".join(words.elements()), package.notes)
 
 
 class _Reader:
     """Collects the blocks of a document.
 
-    objects: names of embedded equations that were read. headers: text of headers and footers.
+    Attributes:
+        objects: Names of embedded objects that were read.
+        headers: Texts of headers and footers.
     """
 
     def __init__(self, package: Package) -> None:
@@ -67,7 +66,7 @@ class _Reader:
         self._page: int | None = None
 
     def read(self, element: Element) -> None:
-        """Add what an element holds."""
+        """Add the content of an element."""
         name = _name(element)
         if name in _LEFT_OUT:
             return
@@ -105,7 +104,7 @@ class _Reader:
         self._add(f"{'#' * min(level, 6)} {text}", "heading")
 
     def _add_object(self, element: Element) -> None:
-        """Add an equation as it was typed, or the words of a chart or another document within this one."""
+        """Add an equation as it was typed, or the words of a chart or an embedded document."""
         target = _attribute(element, "href")
         name = f"{target.removeprefix('./')}/{_CONTENT}"
         if name not in self._package.names or name in self.objects:
@@ -129,7 +128,7 @@ def _attribute(element: Element, name: str) -> str:
 
 
 def _line(element: Element) -> str:
-    """Return the text of a paragraph without what stands apart."""
+    """Return the text of a paragraph without elements that are set apart."""
     parts = [element.text or ""]
     for child in element.iterchildren():
         name = _name(child) if isinstance(child.tag, str) else ""
@@ -144,10 +143,11 @@ def _line(element: Element) -> str:
 
 
 def _apart(element: Element, *, nested: bool) -> Iterator[Element]:
-    """Yield what stands apart within a block.
+    """Yield elements that are set apart within a block.
 
     Args:
-        nested: Whether paragraphs in it do so, as in text boxes.
+        element: The block.
+        nested: Whether paragraphs in it are set apart, as in text boxes.
     """
     for child in element.iterchildren("*"):
         name = _name(child)

@@ -1,4 +1,4 @@
-"""Parquet to documents: each row is one, and nested columns are read as those of JSON."""
+"""Parquet to documents, one per row; nested columns are read as in JSON."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -12,13 +12,10 @@ if TYPE_CHECKING:
 
 
 def parse_parquet(raw: bytes) -> ParsedFile:
-    """Read one document a row.
-
-    Args:
-        raw: The file's bytes.
+    """Read one document per row.
 
     Raises:
-        UnreadableFile: .
+        UnreadableFile: If the file is damaged or holds no text.
     """
     from pyarrow import ArrowException, BufferReader
     from pyarrow.parquet import read_table
@@ -27,14 +24,14 @@ def parse_parquet(raw: bytes) -> ParsedFile:
         table = read_table(BufferReader(raw), use_threads=False)
         rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="lossy")
     except (ArrowException, OSError, ValueError) as error:
-        raise UnreadableFile("is not Parquet, or a damaged file") from error
+        raise UnreadableFile("is not Parquet, or is damaged") from error
     left_out = left_out_fields(rows)
     notes = (f"leaves out lists of numbers and bytes: {', '.join(left_out)}",) if left_out else ()
     return ParsedFile(records_to_documents(rows), "\n".join(_words(table)), notes)
 
 
 def _words(table: "Table") -> Iterator[str]:
-    """Yield every string and number of a table, column by column, and vectors left out."""
+    """Yield every string and number of a table, column by column, without vectors."""
     for column in table.columns:
         for chunk in column.chunks:
             yield from _words_of(chunk)

@@ -1,7 +1,7 @@
-"""One file to its documents, by kind, in a process of its own.
+"""Parsing of one file by its kind, in a separate process.
 
-A parser reads what anybody may have written. In its own process it can neither take the importer's memory nor its
-time, and where it crashes, one file is lost.
+Files may come from anyone. In its own process a parser can use neither the importer's memory nor its time, and if it
+crashes, only one file is lost.
 """
 
 import dataclasses
@@ -43,22 +43,22 @@ from taugate.ingestion.importers.xml_text import parse_subtitles, parse_xml
 from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.storage.files import open_regular
 
-MAX_FILE_BYTES = 64 << 20  # of a file, unpacked: the longest book is a tenth of it
+MAX_FILE_BYTES = 64 << 20  # unpacked: the longest books have a tenth of it
 _MAX_SECONDS = 60  # for one file; pdfium reads 2,000 pages in five
-_MAX_MEMORY = 800 << 20  # of the parser's process, so that importer and parser stay below 1 GiB
-_OUT_OF_MEMORY = 77  # exit status of the parser's process; any that no signal and no library uses
+_MAX_MEMORY = 800 << 20  # of the parser's process, so that importer and parser use less than 1 GiB
+_OUT_OF_MEMORY = 77  # exit status of the parser's process, used by no signal and no library
 
 Parser = Callable[[bytes], ParsedFile]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """The documents of a file, and how well they stand for it.
+    """The documents of a file, and the share of its words in them.
 
     Attributes:
-        documents: Those with text, in the order of the file.
-        share: Of the file's words that reached them.
-        notes: Those of `ParsedFile`.
+        documents: Documents with text, in the order of the file.
+        share: Share of the file's words that are in the documents, 0…1.
+        notes: Notes of `ParsedFile`.
     """
 
     documents: list[ParsedDocument]
@@ -77,7 +77,7 @@ def _markdown(raw: bytes) -> ParsedFile:
 
 
 def _attached(name: str, raw: bytes) -> ParsedFile:
-    """Read a file that is attached to a mail."""
+    """Read a file that is attached to an email."""
     path = Path(name)
     kind = kind_of(path)
     if kind is None:
@@ -88,7 +88,7 @@ def _attached(name: str, raw: bytes) -> ParsedFile:
     return PARSERS[kind](content)
 
 
-# By suffix. A file without a suffix, such as README, is read as text where it is text.
+# By suffix. A file without a suffix, such as README, is read as text if it is text.
 PARSERS: dict[str, Parser] = {
     ".txt": _text,
     ".text": _text,
@@ -134,7 +134,7 @@ PARSERS: dict[str, Parser] = {
 
 
 def kind_of(path: Path) -> str | None:
-    """Return the suffix by which a file is read, that before `.gz` in compressed ones; None where it is not read."""
+    """Return the suffix that decides how a file is read, without `.gz`; None if the kind is not supported."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [".gz"]:
         suffixes.pop()
@@ -143,7 +143,7 @@ def kind_of(path: Path) -> str | None:
 
 
 def parse_file(path: Path) -> list[ParsedDocument]:
-    """Return the documents of one file. Parameter and errors: those of `read_file`."""
+    """Return the documents of one file; the parameter and the errors are those of `read_file`."""
     return read_file(path).documents
 
 
@@ -151,10 +151,11 @@ def read_file(path: Path) -> ReadFile:
     """Read one file, in this process.
 
     Args:
-        path: A file of a kind that `kind_of` knows.
+        path: A file of a kind that `kind_of` supports.
 
     Raises:
-        UnreadableFile: , whose message is the reason, or OSError.
+        UnreadableFile: If the file cannot be parsed; the message is the reason.
+        OSError: If the file cannot be opened.
     """
     kind = kind_of(path)
     if kind is None:
@@ -182,7 +183,7 @@ def _unpack(raw: bytes) -> bytes:
     try:
         content = unpacker.decompress(raw, MAX_FILE_BYTES + 1)
     except zlib.error as error:
-        raise UnreadableFile("is not a gzip file, or a damaged one") from error
+        raise UnreadableFile("is not a gzip file, or is damaged") from error
     if len(content) > MAX_FILE_BYTES:
         raise UnreadableFile(f"unpacks to more than {MAX_FILE_BYTES >> 20} MiB; divide it")
     return content if unpacker.eof and not unpacker.unused_data else _unpack_members(raw)
@@ -193,14 +194,14 @@ def _unpack_members(raw: bytes) -> bytes:
     try:
         content = gzip.GzipFile(fileobj=io.BytesIO(raw)).read(MAX_FILE_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise UnreadableFile("is not a gzip file, or a damaged one") from error
+        raise UnreadableFile("is not a gzip file, or is damaged") from error
     if len(content) > MAX_FILE_BYTES:
         raise UnreadableFile(f"unpacks to more than {MAX_FILE_BYTES >> 20} MiB; divide it")
     return content
 
 
 class IsolatedParser:
-    """Parses files in one process beside this one, with a limit on its memory and on the time for a file."""
+    """Parses files in a separate process, with a limit on its memory and on the time for a file."""
 
     def __enter__(self) -> Self:
         self._pool = _pool()
@@ -216,7 +217,7 @@ class IsolatedParser:
         self._pool.join()
 
     def read(self, path: Path) -> ReadFile:
-        """Read one file as `read_file` does; raises UnreadableFile also where the parser crashes or takes too long."""
+        """Read one file, see `read_file`; UnreadableFile is also raised if the parser crashes or takes too long."""
         try:
             file: ReadFile = self._pool.schedule(_read_or_exit, args=[path], timeout=_MAX_SECONDS).result()
         except ParserTimeout as error:
@@ -227,19 +228,19 @@ class IsolatedParser:
             raise UnreadableFile("makes its parser crash; it may be damaged") from error
         except (UnreadableFile, OSError):
             raise
-        except Exception as error:  # a parser's own fault with a file that nobody has foreseen: the others go on
+        except Exception as error:  # an unforeseen failure of a parser: continue with the other files
             raise UnreadableFile(f"cannot be read ({type(error).__name__})") from error
         return file
 
 
 def _pool() -> ProcessPool:
-    """Start a fresh interpreter: a fork would count this process's libraries against the limit of memory."""
-    spawn: Any = multiprocessing.get_context("spawn")  # pebble's type of it is that of Unix and Windows at once
+    """Start a fresh interpreter: a fork would count this process's libraries against the memory limit."""
+    spawn: Any = multiprocessing.get_context("spawn")  # pebble's annotation is the union of Unix and Windows
     return ProcessPool(max_workers=1, initializer=_limit_memory, context=spawn)
 
 
 def _read_or_exit(path: Path) -> ReadFile:
-    """Read in the pool's process, which ends where it runs out of memory: what is left of that does not come back."""
+    """Read a file in the pool's process, and exit if memory runs out, as the process cannot be trusted afterwards."""
     try:
         return read_file(path)
     except MemoryError:

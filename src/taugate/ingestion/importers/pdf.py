@@ -21,24 +21,24 @@ from taugate.retrieval.documents.store import MetadataValue
 
 _DATE = re.compile(r"D:(\d{4})(\d\d)(\d\d)")
 _LIGATURES = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xFB05: "st", 0xFB06: "st"}
-# Ghostscript 10.0 names the letters of a ligature with their bytes swapped, which makes them Chinese.
+# Ghostscript 10.0 swaps the bytes of ligature letters, which makes them Chinese.
 _SWAPPED = re.compile("[昀吀][昀椀氀栀樀琀]{1,2}")
-# Letters of a font that does not name them: private characters, control characters, and the one for unknown ones.
+# Letters that a font does not name: private characters, control characters, and the replacement character.
 _UNNAMED = re.compile("[\x00\x01\x03-\x08\x0e-\x1f\ufffd\ue000-\uf8ff]")
 _MAX_UNNAMED = 0.02  # share of the letters; bullets and other signs are often private characters
-_SHOWN = 10  # pages, or attached files, that a note names
+_SHOWN = 10  # pages, or attached files, named in a note
 
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """A page as pdfium reads it.
+    """A page as read by pdfium.
 
     Attributes:
-        text: As it is written, None if the page is damaged.
-        heights: Of the lines that may be running ones, above the lower edge of the page.
-        height: Of the page, 0 if its lines do not run from left to right.
-        annotations: Fields that were filled in, and notes.
-        is_picture: Whether it holds pictures and no text.
+        text: Text of the page, None if the page is damaged.
+        heights: Heights of possible running lines above the lower edge of the page.
+        height: Height of the page, 0 if its lines do not run from left to right.
+        annotations: Filled fields, and notes.
+        is_picture: Whether it has pictures and no text.
     """
 
     text: str | None
@@ -49,15 +49,12 @@ class _Page:
 
 
 def parse_pdf(raw: bytes) -> ParsedFile:
-    """Read a PDF as text: one block a page, with the headings of its outline, without running headers and footers.
+    """Read a PDF as text: one block per page, with the headings of its outline, without running headers and footers.
 
-    Fields that were filled in, notes and comments follow the text of their page. Attached files are not read.
-
-    Args:
-        raw: Its bytes.
+    Filled fields, notes and comments follow the text of their page. Attached files are not read.
 
     Raises:
-        UnreadableFile: If it is damaged, encrypted, or holds pictures of text alone.
+        UnreadableFile: If it is damaged, encrypted, or has only pictures of text.
     """
     try:
         pdf = pypdfium2.PdfDocument(raw)
@@ -65,7 +62,7 @@ def parse_pdf(raw: bytes) -> ParsedFile:
     except pypdfium2.PdfiumError as error:
         encrypted = "password" in str(error).lower()
         raise UnreadableFile(
-            "is encrypted; save it without a password" if encrypted else "is not a PDF, or a damaged one"
+            "is encrypted; save it without a password" if encrypted else "is not a PDF, or is damaged"
         ) from error
     pages = [_read_page(pdf, number) for number in range(len(pdf))]
     # Most XFA forms have their fields on the pages as well.
@@ -107,10 +104,12 @@ def _read_page(pdf: pypdfium2.PdfDocument, number: int) -> _Page:
 
 
 def _heights(reader: pypdfium2.PdfTextPage, text: str, lower_edge: float) -> dict[int, float]:
-    """Return the heights of the lines that may be running ones, by number.
+    """Return the heights of possible running lines, by number.
 
     Args:
-        lower_edge: Of the page.
+        reader: Text of the page.
+        text: The same as a string.
+        lower_edge: Height of the page's lower edge.
     """
     lines = text.split("\n")
     heights, start = {}, 0
@@ -126,10 +125,11 @@ def _heights(reader: pypdfium2.PdfTextPage, text: str, lower_edge: float) -> dic
 
 
 def _lines(text: str, page: _Page) -> list[Line]:
-    """Return the lines of a page, with the places of those that may be running ones.
+    """Return the lines of a page, with the places of possible running lines.
 
     Args:
-        text: With divided words whole.
+        text: Text of the page, with divided words joined.
+        page: The page.
     """
     lines = text.replace("\x00", "").split("\n")
     before = (page.text or "").split("\n")
@@ -142,20 +142,22 @@ def _lines(text: str, page: _Page) -> list[Line]:
 
 
 def _notes(pdf: pypdfium2.PdfDocument, pages: Sequence[_Page], text: str) -> Iterator[str]:
-    """Yield what is to be said of the file.
+    """Yield the notes on a file.
 
     Args:
-        text: All of it.
+        pdf: The file.
+        pages: Its pages.
+        text: The complete text.
     """
     if pictures := [number for number, page in enumerate(pages, start=1) if page.is_picture]:
-        yield f"holds only pictures on {_page_list(pictures)}; run OCR on it first"
+        yield f"has only pictures on {_page_list(pictures)}; run OCR on it first"
     if damaged := [number for number, page in enumerate(pages, start=1) if page.text is None]:
         yield f"cannot be read on {_page_list(damaged)}, which may be damaged"
     if len(_UNNAMED.findall(text)) > _MAX_UNNAMED * len(text):
-        yield "holds letters that its fonts do not name, and that cannot be read; run OCR on it first"
+        yield "has letters that its fonts do not name and that cannot be read; run OCR on it first"
     if count := pdf.count_attachments():
         names = _shown(pdf.get_attachment(number).get_name() for number in range(min(count, _SHOWN + 1)))
-        yield f"holds attached files, which are not read: {names}"
+        yield f"has attached files, which are not read: {names}"
 
 
 def _page_list(numbers: Sequence[int]) -> str:
@@ -163,13 +165,13 @@ def _page_list(numbers: Sequence[int]) -> str:
 
 
 def _shown(names: Iterable[str]) -> str:
-    """Return names with commas, the first ones alone if there are many."""
+    """Return names separated by commas, shortened if there are many."""
     listed = [*names]
     return ", ".join([*listed[:_SHOWN], *(["…"] if len(listed) > _SHOWN else [])])
 
 
 def _outline(pdf: pypdfium2.PdfDocument) -> dict[int, tuple[str, ...]]:
-    """Return, for each page on which an entry of the outline begins, the path to the last such entry."""
+    """Return, by page, the path to the last entry of the outline that begins on it."""
     paths: dict[int, tuple[str, ...]] = {}
     path: list[str] = []
     try:
@@ -179,14 +181,14 @@ def _outline(pdf: pypdfium2.PdfDocument) -> dict[int, tuple[str, ...]]:
             page = target.get_index() if target else None
             if page is not None:
                 paths[page] = tuple(filter(None, path))
-    except pypdfium2.PdfiumError:  # a damaged outline is no reason to lose the text
+    except pypdfium2.PdfiumError:  # the text is kept if the outline is damaged
         return {}
     return paths
 
 
 def _metadata(facts: dict[str, str]) -> dict[str, MetadataValue]:
-    """Return the dates and keywords of a file, the latter as tags."""
+    """Return the dates and keywords of a file, the keywords as tags."""
     named = {"created": facts.get("CreationDate", ""), "modified": facts.get("ModDate", "")}
-    dates = {name: "-".join(found.groups()) for name, date in named.items() if (found := _DATE.match(date))}
+    dates = {name: "-".join(match.groups()) for name, date in named.items() if (match := _DATE.match(date))}
     keywords = split_tags(facts.get("Keywords", ""))
     return {**dates, "tags": keywords} if keywords else {**dates}

@@ -1,4 +1,4 @@
-"""What readers of a PDF see above its pages: fields that were filled in, notes and comments, and XFA forms."""
+"""Text above the pages of a PDF: filled fields, notes and comments, and XFA forms."""
 
 import ctypes
 import logging
@@ -9,12 +9,12 @@ import lxml.etree
 import pypdfium2
 import pypdfium2.raw as pdfium
 
-# It warns of every XFA form; their words are read here.
+# pypdfium2 warns of every XFA form, but their words are read here.
 logging.getLogger("pypdfium2").setLevel(logging.ERROR)
 
 _FILLED = {pdfium.FPDF_FORMFIELD_TEXTFIELD, pdfium.FPDF_FORMFIELD_COMBOBOX, pdfium.FPDF_FORMFIELD_LISTBOX}
 _CHECKED = {pdfium.FPDF_FORMFIELD_CHECKBOX, pdfium.FPDF_FORMFIELD_RADIOBUTTON}
-# Those whose words a reader does not see, or sees elsewhere.
+# Annotations whose words are hidden, or shown elsewhere.
 _WITHOUT_WORDS = {pdfium.FPDF_ANNOT_LINK, pdfium.FPDF_ANNOT_POPUP, pdfium.FPDF_ANNOT_WIDGET}
 _XFA_TEXTS = ("template", "datasets")
 
@@ -22,8 +22,7 @@ _XFA_TEXTS = ("template", "datasets")
 def annotation_lines(pdf: pypdfium2.PdfDocument, page: pypdfium2.PdfPage) -> Iterator[str]:
     """Yield a line for each filled field of a page, with its label, and for each note or comment.
 
-    Args:
-        pdf: With its forms initialized. Boxes that are not checked and hidden fields are left out.
+    Boxes that are not checked and hidden fields are left out. The forms of `pdf` have to be initialized.
     """
     for number in range(pdfium.FPDFPage_GetAnnotCount(page)):
         annotation = pdfium.FPDFPage_GetAnnot(page, number)
@@ -67,7 +66,7 @@ def _string(read: Callable[[Any, int], int]) -> str:
     """Return a string of pdfium.
 
     Args:
-        read: Fills a buffer, and returns the bytes that it takes.
+        read: Fills a buffer, and returns the number of bytes needed.
     """
     size = read(None, 0)
     if size <= 2:  # the two bytes at the end
@@ -78,14 +77,16 @@ def _string(read: Callable[[Any, int], int]) -> str:
 
 
 def xfa_lines(pdf: pypdfium2.PdfDocument) -> list[str]:
-    """Return the captions and values of an XFA form; a page may only ask for a reader that shows them."""
+    """Return the captions and values of an XFA form, as the page itself may only ask for another reader."""
     lines: list[str] = []
     for number in range(pdfium.FPDF_GetXFAPacketCount(pdf)):
         if _packet_name(pdf, number) in _XFA_TEXTS:
             root = lxml.etree.fromstring(
                 _packet(pdf, number), lxml.etree.XMLParser(recover=True, resolve_entities=False, no_network=True)
             )
-            lines += [] if root is None else [text for each in root.itertext() if (text := " ".join(each.split()))]
+            lines += (
+                [] if root is None else [text for content in root.itertext() if (text := " ".join(content.split()))]
+            )
     return lines
 
 

@@ -1,10 +1,10 @@
-"""Words that the end of a line divides in a PDF: joined, or kept with the hyphen that they are written with."""
+"""Words divided at the end of a line in a PDF: joined, or kept with their own hyphen."""
 
 import re
 from collections import Counter
 from collections.abc import Sequence
 
-# pdfium puts one of these marks for any hyphen between letters at the end of a line, and leaves out the line break.
+# pdfium replaces a hyphen between letters at the end of a line, and the line break, by one of these marks.
 _MARK = "[\ufffe\x02\u00ad]"
 _DIVIDED = re.compile(rf"([^\W\d_]+)(?:{_MARK}\n?|[-\u2010]\n(?=[^\W\d_]))([^\W_]*)")
 _WORD = re.compile(r"(?<![-\w])[^\W\d_]+(?:-[^\W\d_]+)*(?![-\w])")
@@ -14,26 +14,26 @@ _ALWAYS_HYPHENATED = frozenset({"self", "well"})
 
 
 def join_divided_words(pages: Sequence[str]) -> list[str]:
-    """Return the text of pages with the words whole that the end of a line divides.
+    """Return the text of pages with the words joined that are divided at the end of a line.
 
-    Whether the hyphen belongs to the word is taken from the rest of the text: `well-known` and `understand` elsewhere
-    decide about these words. Without such a place, "con-" and "trolled" are one word, but a hyphen stays before a
-    capital, after a single letter, and between two words that the
-    text also has alone, and in a word of three parts.
+    Whether the hyphen belongs to the word is decided by the other text: `well-known` and `understand` elsewhere decide
+    about these words. Otherwise "con-" and "trolled" are one word, but the hyphen is kept before a capital, after a
+    single letter, between two words that the text also has alone, and in a word of three parts.
 
     Args:
-        pages: As pdfium reads them.
+        pages: Texts as read by pdfium.
     """
     undivided = (_DIVIDED.sub(" - ", page) for page in pages)
     words = Counter(match[0].casefold() for page in undivided for match in _WORD.finditer(page))
-    return [_DIVIDED.sub(lambda match: _whole(match, words), page) for page in pages]
+    return [_DIVIDED.sub(lambda match: _joined(match, words), page) for page in pages]
 
 
-def _whole(match: re.Match[str], words: Counter[str]) -> str:
+def _joined(match: re.Match[str], words: Counter[str]) -> str:
     """Return a word that is divided into two parts.
 
     Args:
-        words: How often the text has others.
+        match: The divided word.
+        words: Number of occurrences of the text's other words.
     """
     left, right = match[1], match[2]
     first, second = left.casefold(), right.casefold()

@@ -1,4 +1,4 @@
-"""Running headers and footers of a PDF: lines that stand at one place of most pages, with the same words."""
+"""Running headers and footers of a PDF: lines with the same words at the same place of most pages."""
 
 import re
 from collections import defaultdict
@@ -10,7 +10,7 @@ from taugate.ingestion.importers.word_share import MIN_SHARE_KEPT, count_words
 _EDGE_LINES = 3  # lines at the beginning and end of a page's text that may be running
 _MARGIN = 0.15  # of a page's height, at its top and bottom
 _TOLERANCE = 3.0  # points that a running line may move up or down from page to page
-_MIN_PAGES = 4  # in a shorter document, a line that repeats may be content
+_MIN_PAGES = 4  # in a shorter document, a repeated line may be content
 _MIN_REPEATS = 3
 
 
@@ -20,8 +20,8 @@ class Line:
 
     Attributes:
         text: Its words.
-        height: Of its first letter above the lower edge of the page, in points; None if it is unknown, or the line is
-            not in the margin at the top or bottom.
+        height: Height of its first letter above the lower edge of the page, in points; None if it is unknown, or the
+            line is not in the margin at the top or bottom.
         at_bottom: Whether it is in the margin at the bottom.
     """
 
@@ -31,10 +31,10 @@ class Line:
 
 
 def edge_lines(count: int) -> set[int]:
-    """Return which of a page's lines may be running ones.
+    """Return the positions of possible running lines on a page.
 
     Args:
-        count: Its lines.
+        count: Number of lines on the page.
     """
     return {number for number in range(count) if number < _EDGE_LINES or number >= count - _EDGE_LINES}
 
@@ -43,23 +43,24 @@ def in_margin(text: str, height: float, page_height: float) -> Line:
     """Return a line with its place.
 
     Args:
-        height: Above the lower edge of the page.
-        page_height: In points, like it.
+        text: Text of the line.
+        height: Height above the lower edge of the page, in points.
+        page_height: Height of the page, in points.
     """
     is_bottom = height < _MARGIN * page_height
     return Line(text, height if is_bottom or height > (1 - _MARGIN) * page_height else None, is_bottom)
 
 
 def drop_running_lines(pages: Sequence[Sequence[Line]]) -> list[list[str]]:
-    """Return the lines of each page without running headers and footers, which stay where they stand first.
+    """Return the lines of each page without running headers and footers, except at their first occurrence.
 
-    A line is running if it is the same on most pages, or on most odd or even ones, at the same height in the margin;
-    at the bottom, or without letters, also if it is the same but for a number that counts the pages. Lines that differ
-    in other digits are content. All that is dropped is no more than a file may lose without being named: if most of the
-    words of a document are running ones, as on slides, they are kept.
+    A line is running if it is the same on most pages, or on most odd or even ones, at the same height in the margin; at
+    the bottom, or without letters, also if it is the same but for a number that counts the pages. Lines that differ in
+    other digits are content. The dropped lines never exceed the share that a file may lose without a note: if most of
+    the words of a document are running ones, as on slides, they are kept.
 
     Args:
-        pages: Their lines in reading order.
+        pages: Lines of each page in reading order.
     """
     places: dict[tuple[str, str, int], list[tuple[int, int]]] = defaultdict(list)
     for number, page in enumerate(pages):
@@ -80,10 +81,11 @@ def drop_running_lines(pages: Sequence[Sequence[Line]]) -> list[list[str]]:
 
 
 def _keys(line: Line, number: int) -> Iterator[tuple[str, str, int]]:
-    """Yield what a line has in common with its repeats.
+    """Yield keys that a line shares with its repeats.
 
     Args:
-        number: Of its page.
+        line: The line.
+        number: Number of its page.
     """
     text = " ".join(line.text.split())
     if line.height is None or not text:
@@ -97,22 +99,22 @@ def _keys(line: Line, number: int) -> Iterator[tuple[str, str, int]]:
 def _running(
     pages: Sequence[Sequence[Line]], places: dict[tuple[str, str, int], list[tuple[int, int]]]
 ) -> Iterator[list[tuple[int, int]]]:
-    """Yield where each running line repeats itself, without the place where it stands first."""
+    """Yield the places of each running line's repeats, without its first occurrence."""
     if len(pages) < _MIN_PAGES:
         return
-    for found in places.values():
-        heights = sorted(pages[number][position].height or 0.0 for number, position in found)
+    for occurrences in places.values():
+        heights = sorted(pages[number][position].height or 0.0 for number, position in occurrences)
         usual = heights[len(heights) // 2]
-        here = [
+        repeats = [
             (number, position)
-            for number, position in found
+            for number, position in occurrences
             if abs((pages[number][position].height or 0.0) - usual) <= _TOLERANCE
         ]
-        numbers = {number for number, _ in here}
+        numbers = {number for number, _ in repeats}
         parities = {number % 2 for number in numbers}
         of_pages = len(pages) if len(parities) == 2 else (len(pages) + 1 - min(parities)) // 2
         if len(numbers) >= _MIN_REPEATS and 2 * len(numbers) > of_pages:
-            yield here[1:]
+            yield repeats[1:]
 
 
 def _words(pages: Sequence[Sequence[Line]], places: Sequence[tuple[int, int]]) -> int:

@@ -1,4 +1,4 @@
-"""Records to documents: rows of a table, objects of a JSON file, or whatever else has fields with values."""
+"""Records to documents: rows of a table, objects of a JSON file, and other fields with values."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -11,31 +11,31 @@ from taugate.retrieval.documents.store import MetadataValue
 
 
 class MarkdownText(str):
-    """A string of a record that is Markdown, such as one that was HTML."""
+    """A string of a record that is Markdown, for example one that was HTML."""
 
     __slots__ = ()
 
 
 TEXT_FIELDS = ("text", "content", "body", "page_content")
 ID_FIELDS = ("_id", "id")
-# Fields that only hold the record itself: of Elasticsearch, JSON:API and Strapi, Contentful, GeoJSON, GraphQL.
+# Fields that only wrap the record: of Elasticsearch, JSON:API and Strapi, Contentful, GeoJSON, GraphQL.
 _ENVELOPES = ("_source", "attributes", "fields", "properties", "node", "document")
 _MAX_FACT = 200  # characters of a string that is metadata beside a text; a longer one is text
 _MAX_VALUE = 100  # characters of a string that is metadata as well as text
-_MAX_VALUES = 128  # fields of a record without a text field that become metadata; one with more is no row of a table
+_MAX_VALUES = 128  # fields that become metadata in a record without a text field; one with more is not a row of a table
 
 
 def records_to_documents(records: Iterable[Mapping[str, Any]], title: str = "") -> list[ParsedDocument]:
     """Turn records into documents.
 
     The text is that of the field `text`, `content`, `body` or `page_content`; without one of these it is every field
-    that is not empty, one a line with its name. `title` is the title; other scalars and lists of strings are metadata.
-    Long strings, and strings in lists of records, are lines of the text with the path that leads to them. The key is
-    the field `_id` or `id` if each record has its own, else the record's number, from 1.
+    that is not empty, one per line with its name. `title` is the title; other scalars and lists of strings are
+    metadata. Long strings, and strings in lists of records, are lines of the text with the path that leads to them. The
+    key is the field `_id` or `id` if it is unique, else the record's number, from 1.
 
     Args:
-        records: By field. Records without any text are left out.
-        title: Of those that have none.
+        records: Values by field. Records without any text are left out.
+        title: Title of documents that have none.
 
     Raises:
         UnreadableFile: If no record has text.
@@ -45,9 +45,9 @@ def records_to_documents(records: Iterable[Mapping[str, Any]], title: str = "") 
     documents = []
     for number, row in enumerate(rows, start=1):
         key = str(row[key_field]) if key_field else str(number)
-        others = {name: value for name, value in row.items() if name != key_field}
+        fields = {name: value for name, value in row.items() if name != key_field}
         text_field = text_field_of(row)
-        documents.append(_with_text(others, key, text_field) if text_field else _without_text(others, key))
+        documents.append(_with_text(fields, key, text_field) if text_field else _without_text(fields, key))
     documents = [document for document in documents if document.text]
     if not documents:
         raise UnreadableFile("holds no record with text")
@@ -55,12 +55,12 @@ def records_to_documents(records: Iterable[Mapping[str, Any]], title: str = "") 
 
 
 def text_field_of(record: Mapping[str, Any]) -> str | None:
-    """Return the name of the field that is a record's text, None if it has none."""
+    """Return the name of the field that holds a record's text, None if it has none."""
     return next((name for name in TEXT_FIELDS if name in record and (own_text_of(record[name]) or "").strip()), None)
 
 
 def _without_envelope(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a record whose text lies in a field such as `_source` with the fields that lie there."""
+    """Return a record whose text is in a field such as `_source` with the fields inside it."""
     if text_field_of(record):
         return record
     for envelope in _ENVELOPES:
@@ -81,7 +81,7 @@ def _with_text(record: Mapping[str, Any], key: str, text_field: str) -> ParsedDo
     lines = _Lines(builder)
     for leaf in _facts(record, {text_field, "title"} if title else {text_field}):
         if leaf.listed and isinstance(leaf.value, bool):
-            continue  # a flag of some nested record: neither words nor a value that a filter could use
+            continue  # a flag of a nested record: neither words nor a value for filters
         if leaf.path in metadata or (leaf.listed and not _is_link(leaf.value)) or len(leaf.text) > _MAX_FACT:
             lines.add(leaf)
         elif leaf.listed:
@@ -93,9 +93,9 @@ def _with_text(record: Mapping[str, Any], key: str, text_field: str) -> ParsedDo
 
 
 def _facts(record: Mapping[str, Any], used: set[str]) -> Iterator[Leaf]:
-    """Yield what a record holds beside its text; the fields of `metadata` count as its own."""
-    given = record.get("metadata")
-    nested: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    """Yield the values of a record besides its text; the fields of `metadata` count as its own."""
+    metadata = record.get("metadata")
+    nested: Mapping[str, Any] = metadata if isinstance(metadata, Mapping) else {}
     for name, value in {**record, **nested}.items():
         if name in used or (name == "metadata" and nested):
             continue
@@ -106,7 +106,7 @@ def _facts(record: Mapping[str, Any], used: set[str]) -> Iterator[Leaf]:
 
 
 def _without_text(record: Mapping[str, Any], key: str) -> ParsedDocument:
-    """Return the document of a record without a text field: all of it is text, and short values are metadata too."""
+    """Return the document of a record without a text field: everything is text, and short values are also metadata."""
     builder = TextBuilder()
     record_leaves = list(leaves(record))
     title = _title(record.get("title")) if any(leaf.listed or "." in leaf.path for leaf in record_leaves) else ""
@@ -150,7 +150,7 @@ def _add_text(builder: TextBuilder, value: object) -> None:
     """Add the text of a record; Markdown is divided at its headings, tables and code."""
     source = value.get("rendered") if isinstance(value, Mapping) else value
     if isinstance(source, MarkdownText):
-        for block in (parsed := parse_markdown(f"\n{source}")).blocks:  # a line first: it has no front matter
+        for block in (parsed := parse_markdown(f"\n{source}")).blocks:  # the leading line break prevents front matter
             builder.add(parsed.text[block.start : block.end], block.kind, block.headings)
     else:
         for paragraph in (own_text_of(value) or "").split("\n\n"):
@@ -158,7 +158,7 @@ def _add_text(builder: TextBuilder, value: object) -> None:
 
 
 def _title(value: object) -> str:
-    """Return the title of a record on one line, empty if it has none."""
+    """Return the title of a record on one line, or ""."""
     text = text_of(value)
     if text is None and not isinstance(value, Mapping | list):
         text = shown(scalar) if (scalar := scalar_of(value)) is not None else ""
@@ -179,5 +179,5 @@ def _is_short(value: MetadataValue) -> bool:
 def _is_unique(name: str, rows: list[Mapping[str, Any]]) -> bool:
     values = [row.get(name) for row in rows]
     usable = all(isinstance(value, str | int) and not isinstance(value, bool) and value != "" for value in values)
-    printable = usable and all(str(value).isprintable() for value in values)  # others cannot stand in qrels
+    printable = usable and all(str(value).isprintable() for value in values)  # qrels cannot hold other ids
     return printable and len({str(value) for value in values}) == len(rows)

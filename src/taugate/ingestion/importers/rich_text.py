@@ -21,7 +21,7 @@ _INLINE = re.compile(
     re.IGNORECASE,
 )
 _LINE_BREAK = re.compile(r"line_?break|hard_?break", re.IGNORECASE)
-# What an editor stores beside the words: how they look, where they link to, and who has written them.
+# Data that an editor stores with the words: appearance, link targets, and authors.
 MARKUP = frozenset(
     re.findall(
         r"\S+",
@@ -39,16 +39,16 @@ _WORDS_OF_ATTRIBUTES = ("alt", "title", "caption", "label", "latex", "text")
 
 
 def rich_text(value: object) -> str | None:
-    """Return the text of a rich text, its blocks with an empty line between them; None if a value is no rich text.
+    """Return the text of a rich text, with an empty line between blocks; None if a value is not rich text.
 
     Args:
-        value: Of a JSON document.
+        value: Value of a JSON document.
     """
     return "\n\n".join(block for block in _blocks(value) if block.strip()) if is_rich_text(value) else None
 
 
 def is_rich_text(value: object) -> bool:
-    """Tell whether a value is the tree of an editor, and holds nothing that its text would not show."""
+    """Return whether a value is the tree of an editor, and contains nothing that its text would not show."""
     if isinstance(value, list):
         nodes = [child for child in value if not isinstance(child, str)]
         return bool(nodes) and all(map(_is_node, nodes)) and all(map(_shows_all, nodes))
@@ -63,7 +63,7 @@ def is_rich_text(value: object) -> bool:
 
 
 def _is_node(value: object) -> bool:
-    """Tell whether a value looks like a node of an editor's tree."""
+    """Return whether a value looks like a node of an editor's tree."""
     if not isinstance(value, Mapping):
         return False
     if "insert" in value:
@@ -92,7 +92,7 @@ def _type(node: Mapping[str, Any]) -> str | None:
 
 
 def _shows_all(value: object) -> bool:
-    """Tell whether a tree has no number outside of its markup: such a number would be lost."""
+    """Return whether a tree has no number outside of its markup, as such a number would be lost."""
     if isinstance(value, Mapping):
         return all(_shows_all(child) for name, child in value.items() if name not in MARKUP and name != "attrs")
     if isinstance(value, list):

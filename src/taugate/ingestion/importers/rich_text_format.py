@@ -12,7 +12,7 @@ _CODEPAGE = re.compile(rb"\\ansicpg(\d+)")
 _TOKEN = re.compile(
     r"\\([a-z]+)(-?\d+)? ?|\\'([0-9a-f]{2})|\\(\*)|\\(.)|([{}])|([^\\{}\r\n]+)", re.IGNORECASE | re.DOTALL
 )
-# Groups whose text is not shown.
+# Groups with hidden text.
 _HIDDEN = frozenset(
     {"fonttbl", "colortbl", "stylesheet", "info", "pict", "themedata", "listtable", "listoverridetable", "rsidtbl"}
     | {"generator", "datastore", "xmlnstbl", "latentstyles", "object", "fldinst", "*"}
@@ -23,11 +23,8 @@ _SPACES = {"par", "line", "tab", "cell", "row", "sect", "page"}
 def parse_rtf(raw: bytes) -> ParsedFile:
     """Read Rich Text.
 
-    Args:
-        raw: The file's bytes.
-
     Raises:
-        UnreadableFile: If it is none, or a damaged one.
+        UnreadableFile: If it is damaged or not Rich Text.
     """
     if not raw.lstrip().startswith(b"{\\rtf"):
         raise UnreadableFile("is not Rich Text")
@@ -35,7 +32,7 @@ def parse_rtf(raw: bytes) -> ParsedFile:
     try:
         text = str(rtf_to_text(source, errors="replace"))  # type: ignore[no-untyped-call]  # striprtf has no types
     except (ValueError, IndexError, KeyError, LookupError) as error:  # of striprtf, with damaged files
-        raise UnreadableFile("is not Rich Text, or a damaged file") from error
+        raise UnreadableFile("is not Rich Text, or is damaged") from error
     text = re.sub(r"\n+", "\n\n", text.replace("\r\n", "\n").replace("\x00", ""))
     page = _CODEPAGE.search(raw)
     shown = "".join(_shown(source, f"cp{int(page[1])}" if page else "cp1252"))
@@ -45,7 +42,7 @@ def parse_rtf(raw: bytes) -> ParsedFile:
 
 
 def _shown(source: str, encoding: str) -> Iterator[str]:
-    """Yield what is outside of control words and hidden groups, with the letters that codes stand for."""
+    """Yield the text outside of control words and hidden groups, with codes replaced by their letters."""
     hidden, skipped, depth = 0, 0, 0
     for word, number, code, star, sign, brace, text in _TOKEN.findall(source):
         if brace:

@@ -1,12 +1,12 @@
-"""Presentations (.pptx): one heading a slide, with its text, tables, diagrams and charts, and the speaker's notes.
+"""Presentations (.pptx): one heading per slide, with its text, tables, diagrams and charts, and the speaker's notes.
 
-Own reading: python-pptx passes over shapes with alternatives for older programs, and over diagrams
+The files are read here, as python-pptx ignores diagrams and shapes with alternatives for older programs
 (docs/dependencies.md).
 """
 
 from typing import Any
 
-from taugate.ingestion.importers.office_package import Package, dumb_text
+from taugate.ingestion.importers.office_package import Package, text_outside_tags
 from taugate.ingestion.importers.word_parts import choose_alternatives, drawing_lines
 from taugate.ingestion.parsed import ParsedFile, TextBuilder, UnreadableFile
 
@@ -24,13 +24,10 @@ _NO_TEXT = (
 
 
 def parse_pptx(raw: bytes) -> ParsedFile:
-    """Read a presentation as text; hidden slides too.
-
-    Args:
-        raw: Its bytes.
+    """Read a presentation as text, including hidden slides.
 
     Raises:
-        UnreadableFile: .
+        UnreadableFile: If the file is damaged or holds no text.
     """
     package = Package(raw, _KIND)
     main = package.main_part()
@@ -44,15 +41,19 @@ def parse_pptx(raw: bytes) -> ParsedFile:
     document = builder.document(package.title, metadata=package.metadata)
     if not document.text:
         raise UnreadableFile("holds no text")
-    return ParsedFile([document], dumb_text(map(package.read, package.matching(_READ)), _NO_TEXT), package.notes)
+    return ParsedFile(
+        [document], text_outside_tags(map(package.read, package.matching(_READ)), _NO_TEXT), package.notes
+    )
 
 
 def _add_slide(builder: TextBuilder, package: Package, name: str, number: int) -> None:
     """Add the text of a slide.
 
     Args:
-        name: Of its part.
-        number: Of the slide, from 1.
+        builder: Receives the text.
+        package: The presentation.
+        name: Name of the slide's part.
+        number: Number of the slide, from 1.
     """
     slide = package.xml(name)
     choose_alternatives(slide)
@@ -83,9 +84,9 @@ def _add_slide(builder: TextBuilder, package: Package, name: str, number: int) -
 
 
 def _placeholder(shape: Element) -> str:
-    """Return which part of a slide's layout a shape fills, empty if it fills none."""
-    found = next(shape.iter("{*}ph"), None)
-    return "" if found is None else str(found.get("type", ""))
+    """Return the part of a slide's layout that a shape fills, or ""."""
+    placeholder = next(shape.iter("{*}ph"), None)
+    return "" if placeholder is None else str(placeholder.get("type", ""))
 
 
 def _table(table: Element) -> str:

@@ -1,4 +1,4 @@
-"""Source code and configuration as text: every line as it is written, in blocks that are kept whole in chunks."""
+"""Source code and configuration as text: every line as it is written, in blocks that chunks keep whole."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,17 +12,14 @@ sh bash zsh fish ps1 psm1 bat cmd sql graphql gql proto thrift tf hcl yaml yml t
 make dockerfile tex sty bib css scss sass less vue svelte diff patch log
 """
 SUFFIXES = tuple(f".{name}" for name in _NAMES.split())
-"""Of the files that are read as source code. A file without a suffix, such as Makefile, is read as text."""
+"""Suffixes of files that are read as source code. A file without a suffix, such as Makefile, is read as text."""
 
 
 def parse_code(raw: bytes) -> ParsedFile:
     """Read source code.
 
-    Args:
-        raw: Its bytes.
-
     Raises:
-        UnreadableFile: If these are no text.
+        UnreadableFile: If the bytes are not text.
     """
     decoded = decode_text(raw)
     builder = TextBuilder()
@@ -32,7 +29,7 @@ def parse_code(raw: bytes) -> ParsedFile:
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[list[str]]:
-    """Yield functions and other parts: an empty line ends one if the next line is not indented and opens something."""
+    """Yield functions and other parts, which end at an empty line before a new part that is not indented."""
     block: list[str] = []
     for number, line in enumerate(lines):
         before = lines[number - 1] if number else ""

@@ -1,4 +1,4 @@
-"""The files below what the user named: each is found, or named with the reason why it is not read."""
+"""Files below the sources named by the user: each is listed, or reported with the reason why it is not read."""
 
 import os
 import stat
@@ -18,9 +18,9 @@ class SourceFile:
     """A file to read.
 
     Attributes:
-        path: Where it is, as the user knows it.
-        name: Its path below its source, which becomes the document's id (`document_id`).
-        target: The plain file with its bytes, which differs from `path` if that is a link.
+        path: Path as the user knows it.
+        name: Path below its source, which becomes the document's id (`document_id`).
+        target: Regular file with its bytes, which differs from `path` if that is a link.
     """
 
     path: Path
@@ -33,8 +33,8 @@ class Skipped:
     """A file or folder that is not read.
 
     Attributes:
-        path: Where it is; bytes that are not UTF-8 are replaced.
-        reason: Why, as the rest of a sentence about it.
+        path: Path as the user knows it; bytes that are not UTF-8 are replaced.
+        reason: Reason as a predicate whose subject is the path.
     """
 
     path: str
@@ -42,19 +42,19 @@ class Skipped:
 
     @classmethod
     def of(cls, path: Path | str, reason: str) -> Self:
-        """Make one from a path of any bytes."""
+        """Return one for a path of any bytes."""
         return cls(_shown(path), reason)
 
 
 @dataclass(frozen=True, slots=True)
 class FileNote:
-    """What the user has to know about a file that was read.
+    """A note for the user about a file that was read.
 
     Attributes:
-        path: Where it is; bytes that are not UTF-8 are replaced.
-        note: The rest of a sentence about it.
-        share: Of its words that reached the corpus, if it is below the limit that a file is named at; None if the note
-            is about something else.
+        path: Path as the user knows it; bytes that are not UTF-8 are replaced.
+        note: A predicate whose subject is the path.
+        share: Share of its words that reached the corpus if it is below the limit for a note, 0…1; None if the note is
+            about something else.
     """
 
     path: str
@@ -63,24 +63,25 @@ class FileNote:
 
     @classmethod
     def of(cls, path: Path | str, note: str, share: float | None = None) -> Self:
-        """Make one from a path of any bytes."""
+        """Return one for a path of any bytes."""
         return cls(_shown(path), note, share)
 
 
 def _shown(path: Path | str) -> str:
+    """Return the name of a file or folder of the source for a sentence, in printable characters."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
 def find_files(source: Path, prefix: str) -> Iterator[SourceFile | Skipped]:
-    """Yield the files of a source: plain ones in the order of their names, then those that only links lead to.
+    """Yield the files of a source: regular ones in the order of their names, then those that only links lead to.
 
-    Every file is read once. A link to a file or folder of the source is followed if it is not read under its own name,
-    as in the folders that Kubernetes mounts, where NAME leads to a hidden folder. So no circle is walked. A link that
-    leads out of the source is not followed. Hidden files and folders are passed over.
+    Every file is read once. A link to a file or folder within the source is followed unless the target is read under
+    its own name, as in the folders that Kubernetes mounts, where NAME leads to a hidden folder. So cycles of links end.
+    A link that leads out of the source is not followed. Hidden files and folders are skipped.
 
     Args:
         source: A file or folder.
-        prefix: What each name begins with; the name of a single file needs none.
+        prefix: Prefix of each name, unless the source is a single file.
     """
     if source.is_dir():
         yield from _with_unique_names(_Tree(source).files(), source, prefix)
@@ -103,8 +104,8 @@ class _Tree:
         self._links: list[Path] = []
 
     def files(self) -> Iterator[tuple[Path, Path] | Skipped]:
-        """Yield each file with the plain file that it leads to, or why it is not read."""
-        yield from self._walk(self._root)
+        """Yield each file with the regular file that it leads to, or the reason why it is not read."""
+        yield from self._files_in(self._root)
         while self._links:
             links, self._links = sorted(self._links), []
             for link in links:
@@ -113,24 +114,24 @@ class _Tree:
     def _follow(self, link: Path) -> Iterator[tuple[Path, Path] | Skipped]:
         try:
             target = link.resolve(strict=True)
-        except (OSError, RuntimeError):  # RuntimeError: links in a circle, before Python 3.13
+        except (OSError, RuntimeError):  # RuntimeError: a cycle of links, before Python 3.13
             yield Skipped.of(link, "is a link that leads nowhere")
             return
         if not target.is_relative_to(self._inside):
             yield Skipped.of(link, "is a link that leads out of the source")
         elif target in self._read:
-            yield Skipped.of(link, f"is a link to {self._shown(target)}, which is read already")
+            yield Skipped.of(link, f"is a link to {self._shown(target)}, which has already been read")
         elif target.is_dir():
-            yield from self._walk(link)
+            yield from self._files_in(link)
         else:
             self._read.add(target)
             yield _classify(link, target)
 
-    def _walk(self, top: Path) -> Iterator[tuple[Path, Path] | Skipped]:
-        """Walk a folder, or one that a link leads to; links in it are kept for later."""
+    def _files_in(self, top: Path) -> Iterator[tuple[Path, Path] | Skipped]:
+        """Yield the files below a folder, or below the target of a link; links in it are kept for later."""
         unreadable: list[OSError] = []
         for folder, folders, files in os.walk(top, onerror=unreadable.append):
-            here, real = Path(folder), Path(folder).resolve()
+            path, real = Path(folder), Path(folder).resolve()
             for error in unreadable:
                 yield Skipped.of(error.filename, f"cannot be opened ({error.strerror})")
             unreadable.clear()
@@ -138,19 +139,19 @@ class _Tree:
                 folders.clear()
                 continue
             self._read.add(real)
-            for name in [each for each in folders if each.startswith(".") or (here / each).is_symlink()]:
+            for name in [name for name in folders if name.startswith(".") or (path / name).is_symlink()]:
                 folders.remove(name)  # os.walk lists links to folders, but does not follow them
                 if name.startswith("."):
-                    yield Skipped.of(here / name, "is hidden")
+                    yield Skipped.of(path / name, "is hidden")
                 else:
-                    self._links.append(here / name)
+                    self._links.append(path / name)
             folders.sort()
             for name in sorted(files):
-                if not name.startswith(".") and (here / name).is_symlink():
-                    self._links.append(here / name)
+                if not name.startswith(".") and (path / name).is_symlink():
+                    self._links.append(path / name)
                 elif real / name not in self._read:
                     self._read.add(real / name)
-                    yield _classify(here / name, real / name)
+                    yield _classify(path / name, real / name)
         for error in unreadable:
             yield Skipped.of(error.filename, f"cannot be opened ({error.strerror})")
 
@@ -162,11 +163,11 @@ class _Tree:
 
 
 def _classify(path: Path, target: Path) -> tuple[Path, Path] | Skipped:
-    """Return a file that can be read, or why it is not.
+    """Return a file that can be read, or the reason why it cannot.
 
     Args:
-        path: As the user knows it.
-        target: Without links.
+        path: Path as the user knows it.
+        target: Path without links.
     """
     if path.name.startswith("."):
         return Skipped.of(path, "is hidden")
@@ -175,7 +176,7 @@ def _classify(path: Path, target: Path) -> tuple[Path, Path] | Skipped:
     except OSError as error:
         return Skipped.of(path, f"cannot be opened ({error.strerror})")
     if not stat.S_ISREG(mode):
-        return Skipped.of(path, "is not a plain file")
+        return Skipped.of(path, "is not a regular file")
     if kind_of(path) is None:
         return Skipped.of(path, "is of a kind that is not read; save it as text, HTML, PDF or an office file")
     if kind_of(path) != kind_of(target):
@@ -188,8 +189,8 @@ def _with_unique_names(
 ) -> Iterator[SourceFile | Skipped]:
     """Name files by their path below a folder, in the composed Unicode form (NFC), in which most systems write names.
 
-    macOS hands out decomposed names, so a copy of a folder from there has the same ids. If two files differ in form
-    alone, those that are not in the composed form keep their own.
+    macOS returns decomposed names, so a copy of a folder from there has the same ids. If two files differ in form
+    alone, those that are not in the composed form keep their own names.
     """
     listed = list(files)
     names = {file: file[0].relative_to(root).as_posix() for file in listed if not isinstance(file, Skipped)}
@@ -205,10 +206,10 @@ def _with_unique_names(
 
 
 def document_id(name: str) -> str:
-    """Return a name as an id that can stand in one field of a tab-separated line, in UTF-8.
+    """Return a name as an id that fits in one field of a tab-separated line, in UTF-8.
 
     Args:
-        name: A path. If it has control characters or bytes that are not UTF-8, or is nothing but spaces, it is
+        name: A path. If it has control characters or bytes that are not UTF-8, or consists of spaces, it is
             percent-encoded.
     """
     if name.isprintable() and "\ufffd" not in name and name.strip():

@@ -1,10 +1,10 @@
-"""The words of a spreadsheet (.xlsx) as a search for tags finds them, to compare its documents with."""
+"""Words of a spreadsheet (.xlsx) from a search for tags, for comparison with its documents."""
 
 import html
 import re
 from collections.abc import Iterator
 
-from taugate.ingestion.importers.office_package import Package, dumb_text
+from taugate.ingestion.importers.office_package import Package, text_outside_tags
 from taugate.ingestion.importers.word_share import count_words
 from taugate.ingestion.parsed import UnreadableFile
 
@@ -35,9 +35,9 @@ def cell_texts(package: Package) -> Iterator[str]:
         for name in package.matching(_STRINGS)
         for item in _ITEM.findall(_read(package, name))
     ]
-    # Text that stands in the part and, as it is damaged, in no string.
+    # Text in the part that belongs to no string, as the part is damaged.
     for name in package.matching(_STRINGS):
-        words = count_words([dumb_text([package.read(name)], r"<(?:\w+:)?rPh\b.*?</(?:\w+:)?rPh>")])
+        words = count_words([text_outside_tags([package.read(name)], r"<(?:\w+:)?rPh\b.*?</(?:\w+:)?rPh>")])
         yield " ".join((words - count_words(strings)).elements())
     dates = _date_styles(package)
     unused = set(range(len(strings)))
@@ -60,10 +60,10 @@ def cell_texts(package: Package) -> Iterator[str]:
 def open_document_texts(content: str) -> list[str]:
     """Return the text of the cells, comments and shapes of an .ods file.
 
-    Cells of numbers and dates are left out, as they show these as a country writes them.
+    Cells of numbers and dates are left out, as their text depends on the country.
 
     Args:
-        content: Of its content.xml.
+        content: Text of the file's content.xml.
     """
     body = content[content.find("<office:body") :]
     typed = re.compile(
@@ -74,20 +74,24 @@ def open_document_texts(content: str) -> list[str]:
     comments = [comment for cell in typed.findall(body) for comment in _ANNOTATION.findall(cell)]
     texts = [
         *_PARAGRAPH.findall(typed.sub("", body)),
-        *(text for each in comments for text in _PARAGRAPH.findall(each)),
+        *(text for comment in comments for text in _PARAGRAPH.findall(comment)),
     ]
     plain = (html.unescape(re.sub("<[^>]*>", " ", text)) for text in texts)
     return [text for text in plain if not _ERROR.fullmatch(text.strip())]
 
 
 def check_area(package: Package) -> None:
-    """Raise UnreadableFile if a cell stands so far from the others that no memory holds the cells between them."""
+    """Check that the area of cells is small enough for the memory.
+
+    Raises:
+        UnreadableFile: If a cell is so far from the others that the cells between them do not fit.
+    """
     for name in package.matching(SHEETS):
         columns = rows = 0
         for letters, row in _PLACE.findall(_read(package, name)):
             columns, rows = max(columns, _column(letters)), max(rows, int(row))
         if columns * rows > _MAX_CELLS:
-            raise UnreadableFile(f"has {rows} rows and {columns} columns, most of them empty; delete the cell far away")
+            raise UnreadableFile(f"has {rows} rows and {columns} columns, most of them empty; delete the distant cell")
 
 
 def _column(letters: str) -> int:
@@ -98,7 +102,7 @@ def _column(letters: str) -> int:
 
 
 def count_empty_formulas(package: Package) -> int:
-    """Return how many formulas have no value, because a program wrote them that cannot calculate."""
+    """Return the number of formulas without a value, written by a program that cannot calculate."""
     return sum(len(_EMPTY_FORMULA.findall(_read(package, name))) for name in package.matching(SHEETS))
 
 
@@ -117,20 +121,23 @@ def _date_styles(package: Package) -> set[str]:
         return set()
     styles = _read(package, "xl/styles.xml")
     formats = {
-        _attribute(found, "numFmtId"): re.sub(
-            r'"[^"]*"|\\.|\[[^\]]*\]', "", html.unescape(_attribute(found, "formatCode"))
+        _attribute(attributes, "numFmtId"): re.sub(
+            r'"[^"]*"|\\.|\[[^\]]*\]', "", html.unescape(_attribute(attributes, "formatCode"))
         )
-        for found in re.findall(r"<(?:\w+:)?numFmt\s([^>]*)", styles)
+        for attributes in re.findall(r"<(?:\w+:)?numFmt\s([^>]*)", styles)
     }
     dates = {str(number) for number in [*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)]}
     dates |= {number for number, code in formats.items() if re.search("[ymdhs]", code, re.IGNORECASE)}
     used = re.search(r"<(?:\w+:)?cellXfs\b.*?</(?:\w+:)?cellXfs>", styles, re.DOTALL)
-    numbers = [_attribute(found, "numFmtId") for found in re.findall(r"<(?:\w+:)?xf\s([^>]*)", used[0] if used else "")]
+    numbers = [
+        _attribute(attributes, "numFmtId")
+        for attributes in re.findall(r"<(?:\w+:)?xf\s([^>]*)", used[0] if used else "")
+    ]
     return {str(position) for position, number in enumerate(numbers) if number in dates}
 
 
 def _shown(value: str) -> str:
-    """Return a number as documents show it."""
+    """Return a number as it is written in documents."""
     try:
         number = float(value)
     except ValueError:

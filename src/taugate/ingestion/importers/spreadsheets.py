@@ -1,7 +1,7 @@
 """Spreadsheets (.xlsx, .xlsm, .xlsb, .xls, .ods) as records, with calamine, which reads all of them.
 
-calamine reads 100,000 rows in 1.5 s and openpyxl in 9 s (docs/dependencies.md). Neither gives what stands beside the
-cells: comments and drawings are read here.
+calamine reads 100,000 rows in 1.5 s and openpyxl in 9 s (docs/dependencies.md). As calamine ignores comments and
+drawings, they are read here.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import python_calamine as calamine
 
-from taugate.ingestion.importers.office_package import Package, dumb_text
+from taugate.ingestion.importers.office_package import Package, text_outside_tags
 from taugate.ingestion.importers.spreadsheet_source import (
     SHEETS,
     cell_texts,
@@ -31,21 +31,18 @@ _KIND = "a spreadsheet"
 _COMMENTS = r"xl/(?:comments/?|threadedComments/threadedComment)\w*\.xml"
 _DRAWN = r"xl/(?:drawings/drawing|diagrams/data|charts/chart)\w*\.xml"
 _OPEN_DOCUMENT = "content.xml"
-_USUAL_NAME = re.compile(r"[^\W\d]+ ?\d*")  # Sheet1, Tabelle 1: the name says nothing
+_USUAL_NAME = re.compile(r"[^\W\d]+ ?\d*")  # default names such as Sheet1 and Tabelle 1
 _NO_TEXT = r"<(?P<tag>authors|mc:Fallback|c:f|c:formatCode|xdr:from|xdr:to|a:ext)\b[^<>]*(?<!/)>.*?</(?P=tag)>"
 
 
 def parse_spreadsheet(raw: bytes) -> ParsedFile:
-    """Read a document a row, of all sheets, hidden ones too; comments and text in drawings are one more.
+    """Read one document per row of all sheets, even hidden ones; comments and text in drawings are another document.
 
     A sheet may hold several tables, with empty rows between them. The first full row of a table names its columns. A
-    sheet that holds no table is one document. Formulas count by their last value.
-
-    Args:
-        raw: The file's bytes.
+    sheet without a table is one document. Formulas count by their last value.
 
     Raises:
-        UnreadableFile: .
+        UnreadableFile: If the file is damaged, encrypted or holds no text.
     """
     package = Package(raw, _KIND) if raw.startswith(b"PK") else None
     if package:
@@ -56,7 +53,7 @@ def parse_spreadsheet(raw: bytes) -> ParsedFile:
     except calamine.PasswordError as error:
         raise UnreadableFile("is encrypted; save it without a password") from error
     except (calamine.CalamineError, OSError, ValueError, OverflowError) as error:
-        raise UnreadableFile(f"is not {_KIND}, or a damaged one") from error
+        raise UnreadableFile(f"is not {_KIND}, or is damaged") from error
     reading = _Reading()
     filled = [(name, rows) for name, rows in sheets if any(map(_is_filled, rows))]
     for name, rows in filled:
@@ -64,18 +61,18 @@ def parse_spreadsheet(raw: bytes) -> ParsedFile:
         for document in reading.documents(name, rows):
             title = document.title or (name if named else "")
             key = "/".join(filter(None, [name if len(filled) > 1 else "", document.key]))
-            reading.found.append(dataclasses.replace(document, title=title, key=key))
+            reading.parsed.append(dataclasses.replace(document, title=title, key=key))
     if package:
-        reading.found += _beside(package)
+        reading.parsed += _beside(package)
         if count := count_empty_formulas(package):
             reading.notes.append(f"has {count} formulas without a value; save it once in a spreadsheet program")
         reading.notes += package.notes
-    if not reading.found:
+    if not reading.parsed:
         raise UnreadableFile("holds no text")
     texts = (_source_texts(package) if package else None) or (_line(row) for _, rows in sheets for row in rows)
     # Names of columns are counted with the values that they name.
     words = count_words(texts) - count_words(reading.column_names)
-    return ParsedFile(with_unique_keys(reading.found), " ".join(words.elements()), tuple(dict.fromkeys(reading.notes)))
+    return ParsedFile(with_unique_keys(reading.parsed), " ".join(words.elements()), tuple(dict.fromkeys(reading.notes)))
 
 
 def _sheet_names(workbook: calamine.CalamineWorkbook) -> list[str]:
@@ -84,7 +81,7 @@ def _sheet_names(workbook: calamine.CalamineWorkbook) -> list[str]:
 
 
 def _rows(sheet: calamine.CalamineSheet) -> list[list[object]]:
-    """Return the cells of a sheet; each row of cells that are merged downwards has their value."""
+    """Return the cells of a sheet; each row of vertically merged cells has their value."""
     rows: list[list[object]] = [[_value(cell) for cell in row] for row in sheet.to_python(skip_empty_area=False)]
     for (top, left), (bottom, _) in sheet.merged_cell_ranges or []:
         for row in rows[top + 1 : bottom + 1]:
@@ -104,13 +101,16 @@ def _is_filled(row: Row) -> bool:
 
 
 class _Reading:
-    """What is gathered from the sheets of a file.
+    """Results gathered from the sheets of a file.
 
-    found: documents of all sheets. notes: those of `ParsedFile`. column_names: of all tables.
+    Attributes:
+        parsed: Documents of all sheets.
+        notes: Notes of `ParsedFile`.
+        column_names: Names of the columns of all tables.
     """
 
     def __init__(self) -> None:
-        self.found: list[ParsedDocument] = []
+        self.parsed: list[ParsedDocument] = []
         self.notes: list[str] = []
         self.column_names: list[str] = []
 
@@ -118,7 +118,8 @@ class _Reading:
         """Yield the documents of a sheet.
 
         Args:
-            name: Of the sheet.
+            name: Name of the sheet.
+            rows: Rows of the sheet.
         """
         tables = _tables(rows)
         for number, cells in enumerate(tables, start=1):
@@ -141,7 +142,7 @@ class _Reading:
 
 
 def _tables(rows: Sequence[Row]) -> list[list[Row]]:
-    """Divide a sheet at its empty rows, unless the rows behind are filled in the same columns as those before."""
+    """Divide a sheet at its empty rows, unless the rows after one fill the same columns as those before."""
     blocks: list[list[Row]] = [[]]
     for row in rows:
         if _is_filled(row):
@@ -167,7 +168,7 @@ def _line(row: Row) -> str:
 
 
 def _beside(package: Package) -> list[ParsedDocument]:
-    """Return the comments and the text of drawings as one document; none if a file has neither."""
+    """Return the comments and the text of drawings as one document; empty if a file has neither."""
     builder = TextBuilder()
     for name in package.matching(_COMMENTS):
         for comment in package.xml(name).iter("{*}comment", "{*}threadedComment"):
@@ -183,10 +184,10 @@ def _beside(package: Package) -> list[ParsedDocument]:
 
 
 def _source_texts(package: Package) -> list[str] | None:
-    """Return all that stands in the cells, comments and drawings; None for files whose cells are not XML."""
+    """Return the text of the cells, comments and drawings; None for files whose cells are not XML."""
     if _OPEN_DOCUMENT in package.names:
         return open_document_texts(package.read(_OPEN_DOCUMENT).decode("utf-8", "replace"))
     if not package.matching(SHEETS):
         return None
     beside = [package.read(name) for name in package.matching(f"{_COMMENTS}|{_DRAWN}")]
-    return [*cell_texts(package), dumb_text(beside, _NO_TEXT)]
+    return [*cell_texts(package), text_outside_tags(beside, _NO_TEXT)]

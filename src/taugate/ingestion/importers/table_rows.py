@@ -28,8 +28,8 @@ _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T ]\d.*)?")
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _MAX_ABOVE = 20  # rows above a header
 _MAX_TITLE = 200  # characters above a header that become the title of the rows
-_MIN_FULL = 0.6  # share of the usual number of filled cells that a header has at least
-_MIN_PROSE = 5  # words that a cell of prose has on average, and that tell a sentence from a name
+_MIN_FULL = 0.6  # minimum share of the usual number of filled cells in a header
+_MIN_PROSE = 5  # words in a cell of prose on average, and in a sentence as opposed to a name
 _SAMPLE = 200  # rows
 
 
@@ -38,11 +38,11 @@ class Table:
     """A table with names for its columns.
 
     Attributes:
-        above: What stands above the header, such as a title.
+        above: Lines above the header, such as a title.
         header: Position of the header among the rows that the table was made from, None if it has none.
-        names: Of the columns, all different.
-        rows: Below the header.
-        notes: Those of `ParsedFile`.
+        names: Distinct names of the columns.
+        rows: Rows below the header.
+        notes: Notes of `ParsedFile`.
     """
 
     above: tuple[str, ...]
@@ -56,8 +56,8 @@ def rows_to_documents(rows: Sequence[Sequence[object]]) -> list[ParsedDocument]:
     """Turn the rows of a table into documents, by the rules of `records_to_documents`.
 
     Args:
-        rows: Cells of any type, None or "" if empty. The first full row names the columns; what stands above is the
-            title of documents that have none.
+        rows: Cells of any type, None or "" if empty. The first full row names the columns; lines above it are the title
+            of documents that have none.
 
     Raises:
         UnreadableFile: If no row has text.
@@ -67,10 +67,10 @@ def rows_to_documents(rows: Sequence[Sequence[object]]) -> list[ParsedDocument]:
 
 
 def table_of(rows: Sequence[Sequence[object]]) -> Table:
-    """Find the header of a table.
+    """Return the table in some rows, after finding its header.
 
     Args:
-        rows: Cells of any type; rows without a filled cell are passed over.
+        rows: Cells of any type; empty rows are skipped.
 
     Raises:
         UnreadableFile: If there is no row below the header.
@@ -86,7 +86,7 @@ def table_of(rows: Sequence[Sequence[object]]) -> Table:
         names, note = _names_without_header(below)
         return Table(above, None, names, below, (note,))
     if len(below) == 1:
-        raise UnreadableFile("has a header row and no row below it")
+        raise UnreadableFile("has a header row but no row below it")
     names = _different(header, max(map(len, below)))
     doubled = sorted({name for name in header if name and header.count(name) > 1})
     notes = (f"has several columns named {', '.join(doubled)}",) if doubled else ()
@@ -94,11 +94,11 @@ def table_of(rows: Sequence[Sequence[object]]) -> Table:
 
 
 def table_to_documents(table: Table, rows: Sequence[Sequence[object]]) -> list[ParsedDocument]:
-    """Turn a table into documents: one a row, and one of what stands above the header if it is too long for a title.
+    """Turn a table into documents: one per row, and one of the lines above the header if they are too long for a title.
 
     Args:
-        table: With its names.
-        rows: Its own, or with cells of other types.
+        table: The table.
+        rows: Its rows, possibly with cells of other types.
 
     Raises:
         UnreadableFile: If no row has text.
@@ -117,7 +117,7 @@ def table_to_documents(table: Table, rows: Sequence[Sequence[object]]) -> list[P
 
 
 def _record(table: Table, row: Sequence[object], original: Sequence[object]) -> Mapping[str, Any]:
-    """Return a row as a record; without a header, all of its cells are its text, or the only one that is prose."""
+    """Return a row as a record; without a header, its text is all of its cells, or the only cell of prose."""
     cells = zip(table.names, row, strict=False)
     record = {name: cell for name, cell in cells if cell is not None and (cell != "" or name.strip("_"))}
     if table.header is None and "text" not in table.names:
@@ -126,7 +126,7 @@ def _record(table: Table, row: Sequence[object], original: Sequence[object]) -> 
 
 
 def _first_full(rows: Sequence[Sequence[object]], filled: Sequence[int]) -> int:
-    """Return which of the filled rows is the first with about as many cells as most rows have: titles have fewer."""
+    """Return the first of the filled rows with about as many cells as most rows have, as titles have fewer."""
     counts = [_count(rows[number]) for number in filled]
     usual, _ = max(Counter(counts).items(), key=lambda item: (item[1], item[0]))
     enough = max(min(usual, 2), _MIN_FULL * usual)
@@ -135,12 +135,12 @@ def _first_full(rows: Sequence[Sequence[object]], filled: Sequence[int]) -> int:
 
 
 def _is_data(header: Sequence[str], below: Sequence[Sequence[object]]) -> bool:
-    """Tell whether the first row of a table is data like the rows below, so that no row names the columns."""
+    """Return whether the first row of a table is data like the rows below, so that no row names the columns."""
     if any(cell.casefold() in USUAL_NAMES for cell in header):
         return False
     typed = [position for position, cell in enumerate(header) if is_typed(cell)]
     if len(typed) > 1 and all(_YEAR.fullmatch(header[position]) for position in typed):
-        return False  # a column a year
+        return False  # one column per year
     sample = below[:_SAMPLE]
     for position in typed:
         column = [text for row in sample if position < len(row) and (text := _text(row[position]))]
@@ -152,13 +152,13 @@ def _is_data(header: Sequence[str], below: Sequence[Sequence[object]]) -> bool:
 
 
 def _are_questions(rows: Sequence[Sequence[object]], position: int) -> bool:
-    """Tell whether most cells of a column are questions, as in lists of frequent ones."""
+    """Return whether most cells of a column are questions, as in lists of frequent ones."""
     cells = [text for row in rows if position < len(row) and (text := _text(row[position]))]
     return 2 * sum(cell.endswith("?") for cell in cells) > len(cells)
 
 
 def _names_without_header(rows: Sequence[Sequence[object]]) -> tuple[tuple[str, ...], str]:
-    """Return names for the columns of a table that has none, and the note about them."""
+    """Return names for the columns of a table without a header, and the note about them."""
     width = max(map(len, rows))
     names = [f"column_{number}" for number in range(1, width + 1)]
     sample = rows[:_SAMPLE]
@@ -166,7 +166,7 @@ def _names_without_header(rows: Sequence[Sequence[object]]) -> tuple[tuple[str, 
         sum(len(_text(cell).split()) for row in sample for cell in row[i : i + 1]) / len(sample) for i in range(width)
     ]
     prose = [position for position, count in enumerate(words) if count >= _MIN_PROSE]
-    # A question says nothing without its answer, however short that is.
+    # A question is useless without its answer, even a short one.
     has_questions = any(_are_questions(sample, position) for position in range(width))
     if (len(prose) != 1 or has_questions) and width > 1:
         return tuple(names), "has no row that names its columns; they are column_1, column_2, …"
@@ -183,7 +183,7 @@ def _are_ids(values: Sequence[str]) -> bool:
 
 
 def _different(header: Sequence[str], width: int) -> tuple[str, ...]:
-    """Return names that all differ: underscores are added to a name that is there already, or empty."""
+    """Return distinct names: underscores are added to repeated and empty names."""
     names: dict[str, None] = {}
     for position in range(width):
         name = (header[position] if position < len(header) else "") or "_"
@@ -194,7 +194,7 @@ def _different(header: Sequence[str], width: int) -> tuple[str, ...]:
 
 
 def is_typed(text: str) -> bool:
-    """Tell whether a cell looks like a number or a date."""
+    """Return whether a cell looks like a number or a date."""
     return bool(_NUMBER.fullmatch(text) or _DATE.fullmatch(text))
 
 

@@ -1,7 +1,7 @@
-"""Bytes of text to characters, in any encoding that people have: what the bytes say, or the most likely encoding.
+"""Decoding of text in any encoding in use: the marked one, or the most likely one.
 
-chardet decoded more files exactly than any other detector (docs/dependencies.md). A byte that is wrong in an encoding
-costs one character: the rest of the file is read.
+chardet decoded more files exactly than any other detector (docs/dependencies.md). A byte that is invalid in an encoding
+costs one character; the other text is read.
 """
 
 import codecs
@@ -14,9 +14,9 @@ import chardet
 _SAMPLE = 1 << 18  # bytes that the encoding is guessed from
 _REPLACEMENT = "\ufffd"
 
-# Each encoding that is guessed: chardet's name, the codec that reads it, and the name that users see. The codecs are
-# those that the WHATWG Encoding Standard means: Windows-1252 for ISO-8859-1, UHC for EUC-KR, and so on. Encodings that
-# are not in the list, such as those of mainframes, are taken for others by mistake more often than they occur.
+# Encodings that can be guessed: chardet's name, the codec that reads it, and the name for users. The codecs are
+# those of the WHATWG Encoding Standard: Windows-1252 for ISO-8859-1, UHC for EUC-KR, and so on. Encodings that
+# are not in the list, such as those of mainframes, would be guessed by mistake more often than they occur.
 _CANDIDATES = {
     "cp1252": ("cp1252", "windows-1252"),
     "iso8859-1": ("cp1252", "windows-1252"),
@@ -56,7 +56,7 @@ _CANDIDATES = {
     "utf-8": ("utf-8", "utf-8"),
 }
 _OF_WINDOWS = ("cp1252", "cp1251", "cp1250", "cp1257")
-_SURER = 1.05  # another encoding of Windows or of ISO 8859 has to be this much more likely than windows-1252
+_SURER = 1.05  # factor by which another encoding of Windows or ISO 8859 has to be more likely than windows-1252
 _MARKS = (
     (b"\xff\xfe\x00\x00", "utf-32"),
     (b"\x00\x00\xfe\xff", "utf-32"),
@@ -72,24 +72,29 @@ _UTF8_CHARACTER = re.compile(
 )
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _SPACE = re.compile("[ \n,.\u3001\u3002\uff0c]")  # also the commas and full stops of Chinese and Japanese
-# ISO-2022-JP in segments: an escape sequence, and what stands up to the next one.
+# ISO-2022-JP in segments: an escape sequence, and the bytes up to the next one.
 _ISO_2022_JP = re.compile(rb"\x1b(\$[@B]|\([BJI])([^\x1b]*)")
 
-# What Python's codecs of these encodings lack, and browsers read: the circled numbers of Japanese, Big5's euro sign.
-_PRIVATE_USE = re.compile("[\uf8f0-\uf8f3]")  # what Python's Shift_JIS makes of wrong bytes
+# Characters that browsers read and Python's codecs lack: the circled numbers of Japanese, Big5's euro sign.
+_PRIVATE_USE = re.compile("[\uf8f0-\uf8f3]")  # Python's Shift_JIS decodes invalid bytes to these
 _SUPPLEMENTS = {"euc_jp": "euc_jis_2004", "big5hkscs": "cp950"}
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """codec: Python's name of an encoding. name: what users and web pages call it."""
+    """A text encoding.
+
+    Attributes:
+        codec: Python's name of the encoding.
+        name: Name for users and in web pages.
+    """
 
     codec: str
     name: str
 
 
 def marked_encoding(raw: bytes) -> Encoding | None:
-    """Return the encoding that a byte order mark at the start of a file names, None if there is none."""
+    """Return the encoding of the byte order mark at the start of a file, None if there is none."""
     return next((Encoding(name, name) for mark, name in _MARKS if raw.startswith(mark)), None)
 
 
@@ -97,25 +102,25 @@ def guess_encoding(raw: bytes) -> Encoding:
     """Return the most likely encoding of a text: windows-1252 unless another is clearly more likely.
 
     Args:
-        raw: The file's bytes, without a byte order mark. The guess is that of 256 KiB; UTF-8 is looked for in all of
-            them.
+        raw: Content of the file, without a byte order mark. The guess is based on 256 KiB, but the check for UTF-8 on
+            all of it.
     """
     if certain := _iso_2022(raw) or _utf_16(raw[:_SAMPLE]):
         return certain
     if is_utf8(raw):
         return Encoding("utf-8", "utf-8")
     guesses = chardet.detect_all(
-        _telling_part(raw), ignore_threshold=True, compat_names=False, include_encodings=_CANDIDATES
+        _informative_part(raw), ignore_threshold=True, compat_names=False, include_encodings=_CANDIDATES
     )
-    western = max((each["confidence"] for each in guesses if _codec(each["encoding"]) == "cp1252"), default=0.0)
+    western = max((guess["confidence"] for guess in guesses if _codec(guess["encoding"]) == "cp1252"), default=0.0)
     best = guesses[0]["encoding"]
     surer = _SURER if best and best.startswith(("cp125", "iso8859")) else 1.0
     if best not in _CANDIDATES or best == "utf-8" or western * surer >= guesses[0]["confidence"]:
         best = "cp1252"
     if best == "cp1252" and b"\xa4" in raw and not re.search(rb"[\x80-\x9f]", raw):
-        best = "iso8859-15"  # its euro sign is the currency sign of windows-1252, which next to no text has
+        best = "iso8859-15"  # its euro sign is the currency sign of windows-1252, which is very rare
     text = decode(raw[:_SAMPLE], _CANDIDATES[best][0])
-    # Several encodings often make the same text: then the one that Windows has is named.
+    # Several encodings often give the same text; then the one used by Windows is named.
     same = (name for name in _OF_WINDOWS if decode(raw[:_SAMPLE], name) == text)
     return Encoding(*_CANDIDATES[next(same, best)])
 
@@ -124,8 +129,8 @@ def _codec(name: str | None) -> str | None:
     return _CANDIDATES[name][0] if name in _CANDIDATES else None
 
 
-def _telling_part(raw: bytes) -> bytes:
-    """Return 256 KiB from the first line on that is not ASCII: what is before tells nothing of the encoding."""
+def _informative_part(raw: bytes) -> bytes:
+    """Return 256 KiB from the first line that is not ASCII, as the text before does not depend on the encoding."""
     first = re.search(rb"[\x80-\xff]", raw)
     if first is None or first.start() < _SAMPLE // 2:
         return raw[:_SAMPLE]
@@ -134,24 +139,24 @@ def _telling_part(raw: bytes) -> bytes:
 
 
 def is_utf8(raw: bytes) -> bool:
-    """Whether a text is UTF-8: all of it, or as many characters beyond ASCII as there are wrong bytes.
+    """Return whether a text is UTF-8: all of it, or at least as many characters beyond ASCII as invalid bytes.
 
-    A character of UTF-8 is nonsense in any other encoding of letters, so a file in UTF-8 with some damage, or with a
-    piece of another file in it, is told from a file in another encoding.
+    A character of UTF-8 is nonsense in any other encoding of letters, so a damaged file in UTF-8, or one with a piece
+    of another file in it, is distinguished from a file in another encoding.
     """
     try:
         raw.decode()
     except UnicodeDecodeError:
-        others = _UTF8_CHARACTER.sub(b"", raw)
-        wrong = sum(map(len, re.findall(rb"[\x80-\xff]+", others)))
-        return len(_UTF8_CHARACTER.findall(raw)) >= wrong
+        remaining = _UTF8_CHARACTER.sub(b"", raw)
+        invalid = sum(map(len, re.findall(rb"[\x80-\xff]+", remaining)))
+        return len(_UTF8_CHARACTER.findall(raw)) >= invalid
     return True
 
 
 def _utf_16(sample: bytes) -> Encoding | None:
     """Return UTF-16 or UTF-32 if a text without a byte order mark is in one of these.
 
-    Its bytes hold control characters, and are letters and spaces if two or four of them are one character.
+    Its bytes include control characters, and are letters and spaces if two or four of them form one character.
     """
     if not _CONTROL.search(sample):
         return None
@@ -162,7 +167,9 @@ def _utf_16(sample: bytes) -> Encoding | None:
             text = codecs.getincrementaldecoder(codec)().decode(sample[: len(sample) // unit * unit])
         except UnicodeDecodeError:
             continue
-        odd = sum(unicodedata.category(each) in {"Cc", "Cn", "Co"} and each not in "\t\n\f\r" for each in text)
+        odd = sum(
+            unicodedata.category(character) in {"Cc", "Cn", "Co"} and character not in "\t\n\f\r" for character in text
+        )
         spaces = len(_SPACE.findall(text))
         if spaces > most_spaces and odd <= len(text) // 100:
             likeliest, most_spaces = Encoding(codec, codec.replace("-le", "le").replace("-be", "be")), spaces
@@ -170,7 +177,7 @@ def _utf_16(sample: bytes) -> Encoding | None:
 
 
 def _iso_2022(raw: bytes) -> Encoding | None:
-    """Return the encoding of Japanese or Korean in seven bits, if a text is in one."""
+    """Return the seven-bit encoding of Japanese or Korean if a text is in one."""
     codec, name = ("iso2022_kr", "iso-2022-kr") if b"\x1b$)C" in raw else ("iso2022_jp", "iso-2022-jp")
     if b"\x1b$" not in raw or not raw.isascii():
         return None
@@ -182,12 +189,14 @@ def _iso_2022(raw: bytes) -> Encoding | None:
 
 
 def decode(raw: bytes, codec: str, errors: str = "taugate-replace") -> str:
-    """Decode a text, without its byte order mark, as the WHATWG Encoding Standard wants it.
+    """Decode a text, without its byte order mark, according to the WHATWG Encoding Standard.
+
+    An invalid byte becomes U+FFFD or, in UTF-8, its character in windows-1252 if it is the only one in a row.
 
     Args:
-        raw: The file's bytes.
-        codec: Python's name of the encoding. A wrong byte becomes U+FFFD, in UTF-8 the character that it is in
-            windows-1252 if it stands alone.
+        raw: Content of the file.
+        codec: Python's name of the encoding.
+        errors: Name of the error handler.
     """
     if codec == "iso2022_jp":
         raw, codec = _ISO_2022_JP.sub(_as_euc_jp, raw), "euc_jp"
@@ -198,12 +207,12 @@ def decode(raw: bytes, codec: str, errors: str = "taugate-replace") -> str:
 def _as_euc_jp(segment: re.Match[bytes]) -> bytes:
     escape, characters = segment[1], segment[2]
     if escape == b"(I":
-        return b"".join(b"\x8e" + bytes([each | 0x80]) if each > 0x20 else bytes([each]) for each in characters)
-    return characters if escape[:1] == b"(" else bytes(each | 0x80 if each > 0x20 else each for each in characters)
+        return b"".join(b"\x8e" + bytes([byte | 0x80]) if byte > 0x20 else bytes([byte]) for byte in characters)
+    return characters if escape[:1] == b"(" else bytes(byte | 0x80 if byte > 0x20 else byte for byte in characters)
 
 
 def _replace(error: UnicodeError) -> tuple[str, int]:
-    """Return what a wrong byte becomes, and where decoding continues; registered as an error handler of codecs."""
+    """Return the replacement of an invalid byte, and the position to continue at; registered as an error handler."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     encoding, raw, start, end = error.encoding.replace("-", "_"), error.object, error.start, error.end

@@ -1,4 +1,4 @@
-"""Texts that mark their headings by other signs than Markdown: reStructuredText, Org and AsciiDoc."""
+"""Texts whose headings have other signs than in Markdown: reStructuredText, Org and AsciiDoc."""
 
 import dataclasses
 import re
@@ -19,11 +19,8 @@ _ASCIIDOC_HEADING = re.compile(r"(={1,6})[ \t]+(\S.*?)[ \t]*$")
 def parse_rst(raw: bytes) -> ParsedFile:
     """Read reStructuredText.
 
-    Args:
-        raw: Its bytes.
-
     Raises:
-        UnreadableFile: If these are no text.
+        UnreadableFile: If the bytes are not text.
     """
     return _parse(decode_text(raw), _rst_headings, lambda lines: lines[0][:1].isspace())
 
@@ -31,11 +28,8 @@ def parse_rst(raw: bytes) -> ParsedFile:
 def parse_org(raw: bytes) -> ParsedFile:
     """Read a file of Org mode; `#+TITLE:` is its title.
 
-    Args:
-        raw: Its bytes.
-
     Raises:
-        UnreadableFile: If these are no text.
+        UnreadableFile: If the bytes are not text.
     """
     decoded = decode_text(raw)
     title = " ".join(" ".join(_ORG_TITLE.findall(decoded.text)).split())
@@ -50,11 +44,8 @@ def parse_org(raw: bytes) -> ParsedFile:
 def parse_asciidoc(raw: bytes) -> ParsedFile:
     """Read AsciiDoc.
 
-    Args:
-        raw: Its bytes.
-
     Raises:
-        UnreadableFile: If these are no text.
+        UnreadableFile: If the bytes are not text.
     """
     return _parse(
         decode_text(raw), _matching(_ASCIIDOC_HEADING), lambda lines: lines[0].startswith(("----", "[source", "...."))
@@ -83,7 +74,7 @@ def _parse(
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[list[str]]:
-    """Yield paragraphs; lines that are indented, and those between the marks of a listing, stay together."""
+    """Yield paragraphs; indented lines, and lines between the marks of a listing, are not divided."""
     block: list[str] = []
     listing = ""
     for line in [*lines, ""]:
@@ -109,7 +100,7 @@ def _blocks(lines: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _rst_headings(lines: Sequence[str]) -> Iterator[Heading]:
-    """Yield the titles that a line of equal signs is below; the order in which the signs come is that of the levels."""
+    """Yield titles above a line of signs; each kind of sign is a level, in the order of first use."""
     levels: dict[str, int] = {}
     last = 0
     for number in range(1, len(lines)):
@@ -128,10 +119,10 @@ def _rst_headings(lines: Sequence[str]) -> Iterator[Heading]:
 
 
 def _matching(heading: re.Pattern[str]) -> Callable[[Sequence[str]], Iterator[Heading]]:
-    """Return what finds headings of one line.
+    """Return a function that finds headings of one line.
 
     Args:
-        heading: Their signs, one a level, and their text.
+        heading: Pattern of their signs, one per level, and their text.
     """
 
     def headings(lines: Sequence[str]) -> Iterator[Heading]:

@@ -1,4 +1,4 @@
-"""Counts the passages of each file that the encoder cannot read, so that an import can name these files."""
+"""Counts of passages that the encoder cannot read, so that an import can report the files."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from taugate.retrieval.documents.store import Document
 
 @dataclass(slots=True)
 class _Counts:
-    """Passages of one file, and how many of them the encoder cannot read."""
+    """Number of passages of one file, and of those that the encoder cannot read."""
 
     passages: int = 0
     unreadable: int = 0
@@ -22,7 +22,7 @@ class UnreadFiles:
     """Counts passages by file.
 
     Attributes:
-        chunker: Has the tokenizer of the encoder; None if documents are left whole, and no encoder is known.
+        chunker: Chunker with the tokenizer of the encoder; None if documents are left whole and the encoder is unknown.
     """
 
     def __init__(self, chunker: Chunker | None) -> None:
@@ -33,8 +33,8 @@ class UnreadFiles:
         """Count the passages of a document.
 
         Args:
-            path: Of its file, or the id of a document that is of no file.
-            lines: Of the corpus.
+            path: Path of its file, or the id of a document without a file.
+            lines: Lines of the corpus.
         """
         if self._chunker is None:
             return
@@ -45,14 +45,14 @@ class UnreadFiles:
 
     @property
     def files(self) -> int:
-        """How many files have passages."""
+        """Number of files with passages."""
         return len(self._files)
 
     def notes(self) -> Iterator[FileNote]:
-        """Yield a note on each file that has a passage which the encoder cannot read."""
+        """Yield a note on each file with passages that the encoder cannot read."""
         for path, counts in self._files.items():
             if counts.unreadable == counts.passages:
-                yield FileNote.of(path, "is in words that the encoder cannot read: most of them are unknown tokens")
+                yield FileNote.of(path, "cannot be read by the encoder: most of its words are unknown tokens")
             elif counts.unreadable:
                 yield FileNote.of(
                     path,

@@ -1,7 +1,7 @@
-"""Parts of a Word file rewritten for mammoth: what it passes over becomes paragraphs that it reads.
+"""Rewrites a Word file for mammoth: content that mammoth ignores becomes paragraphs that it reads.
 
-mammoth reads paragraphs, styles, lists, tables and notes. It passes over text boxes, equations, diagrams, charts,
-headers, footers, comments, embedded files and elements that it does not know.
+mammoth reads paragraphs, styles, lists, tables and notes. It ignores text boxes, equations, diagrams, charts, headers,
+footers, comments, embedded files and unknown elements.
 """
 
 import email
@@ -24,26 +24,27 @@ HEADERS = r"word/(?:header|footer)\d*\.xml"
 COMMENTS = r"word/comments\d*\.xml"
 DRAWN = r"word/(?:diagrams/data|charts/chart)\w*\.xml"
 _EMBEDDED_HTML = (".htm", ".html", ".xhtml")
-_EMBEDDED_ARCHIVE = (".mht", ".mhtml")  # of Word and of programs that make Word files of web pages
-# Elements that mammoth looks into for text; others that hold text are replaced by what they hold.
+_EMBEDDED_ARCHIVE = (".mht", ".mhtml")  # of Word, and of programs that convert web pages to Word files
+# Elements that mammoth searches for text; other elements with text are replaced by their content.
 _KNOWN = frozenset(
     {"document", "body", "p", "r", "t", "tbl", "tr", "tc", "hyperlink", "ins", "sdt", "sdtContent", "smartTag"}
     | {"footnotes", "footnote", "endnotes", "endnote", "comments", "comment", "hdr", "ftr"}
 )
-_BREAKS = {"cr": "br", "ptab": "tab"}  # that mammoth passes over, by those that it reads
+_BREAKS = {"cr": "br", "ptab": "tab"}  # breaks that mammoth ignores, and those that it reads
 _DELETED = ("del", "moveFrom")
 
 
 def rewrite(package: Package, main: str) -> bytes:
-    """Return a Word file without pictures, all of whose text mammoth reads.
+    """Return a Word file without pictures, of which mammoth reads all text.
 
     Args:
-        main: The name of its document part.
+        package: The Word file.
+        main: Name of its document part.
     """
     body_part = package.xml(main)
     body = next(body_part.iterchildren("{*}body"), None)
     if body is None:
-        raise UnreadableFile("is not a Word file, or a damaged one")
+        raise UnreadableFile("is not a Word file, or is damaged")
     namespace = str(body.tag).rpartition("}")[0][1:]
     _flatten(body, package, main, namespace)
     end = [*body.iterchildren("{*}sectPr")][-1:]
@@ -67,12 +68,12 @@ def rewrite(package: Package, main: str) -> bytes:
 
 
 def distinct_parts(package: Package, pattern: str) -> list[bytes]:
-    """Return parts with different text, such as the headers of first, odd and even pages that are often the same."""
+    """Return parts with distinct text, such as the headers of first, odd and even pages, which are often the same."""
     return [*{"".join(package.xml(name).itertext()): package.read(name) for name in package.matching(pattern)}.values()]
 
 
 def _appended(package: Package, namespace: str) -> Iterator[Element]:
-    """Yield the blocks of headers, footers and comments, which stand on no place of the text."""
+    """Yield the blocks of headers, footers and comments, which have no place in the text."""
     for content in [*distinct_parts(package, HEADERS), *distinct_parts(package, COMMENTS)]:
         part = package.parse(content)
         _flatten(part, package, "", namespace)
@@ -87,8 +88,10 @@ def _flatten(root: Element, package: Package, name: str, namespace: str) -> None
     """Rewrite a part in place.
 
     Args:
-        name: Of the part, for what it refers to.
-        namespace: Of its paragraphs.
+        root: Root element of the part.
+        package: The Word file.
+        name: Name of the part, to resolve its references.
+        namespace: Namespace of its paragraphs.
     """
     choose_alternatives(root)
     for tag in _DELETED:
@@ -115,14 +118,14 @@ def _flatten(root: Element, package: Package, name: str, namespace: str) -> None
 
 
 def _insert_embedded(root: Element, package: Package, relations: dict[str, tuple[str, str]], namespace: str) -> None:
-    """Put the text of embedded files where Word shows them."""
+    """Insert the text of embedded files at the place where Word shows them."""
     for chunk in [*root.iter("{*}altChunk")]:
         _, target = relations.get(next(iter(chunk.attrib.values()), ""), ("", ""))
         _replace(chunk, [_paragraph(line, namespace) for line in _embedded_lines(package, target)])
 
 
 def choose_alternatives(root: Element) -> None:
-    """Replace alternatives of the same content, for newer and older programs, by the first that holds text."""
+    """Replace alternatives of the same content, for newer and older programs, by the first one with text."""
     for alternatives in [*root.iter("{*}AlternateContent")]:
         branches = [*alternatives.iterchildren("{*}Choice"), *alternatives.iterchildren("{*}Fallback")]
         chosen = next((branch for branch in branches if "".join(branch.itertext("{*}t")).strip()), None)
@@ -134,7 +137,7 @@ def choose_alternatives(root: Element) -> None:
 def _drawn_blocks(
     drawing: Element, package: Package, relations: dict[str, tuple[str, str]], namespace: str
 ) -> list[Element]:
-    """Return paragraphs with the words of a drawing that are no Word text: of shapes, diagrams and charts."""
+    """Return paragraphs with the words of a drawing that are not Word text: of shapes, diagrams and charts."""
     lines = [*filter(None, (path.get("string") for path in drawing.iter("{*}textpath"))), *drawing_lines(drawing)]
     for reference in drawing.iter("{*}relIds", "{*}chart"):
         identifiers = [value for key, value in reference.attrib.items() if str(key).endswith(("}dm", "}id"))]
@@ -146,7 +149,7 @@ def _drawn_blocks(
 
 
 def drawing_lines(root: Element) -> list[str]:
-    """Return the paragraphs of a shape, diagram or chart (DrawingML); a series of a chart is one of its own."""
+    """Return the paragraphs of a shape, diagram or chart (DrawingML); each series of a chart is a paragraph."""
     lines = []
     for block in root.iter("{*}p", "{*}ser"):
         if str(block.tag).endswith("}p") and "drawingml" not in str(block.tag):
@@ -164,7 +167,7 @@ def drawing_lines(root: Element) -> list[str]:
 
 
 def _embedded_lines(package: Package, target: str) -> Iterable[str]:
-    """Return the lines of a file that Word shows as a part of the document; none if it is of a kind not read."""
+    """Return the lines of a file that Word shows as a part of the document; empty if its kind is not supported."""
     if target not in package.names:
         return []
     if (page := embedded_page(target, package.read(target))) is not None:
@@ -174,7 +177,7 @@ def _embedded_lines(package: Package, target: str) -> Iterable[str]:
 
 
 def embedded_page(name: str, content: bytes) -> bytes | str | None:
-    """Return the HTML of an embedded file: its bytes, or the text of a web archive; None if it is another kind."""
+    """Return the HTML of an embedded file: its bytes, or the text of a web archive; None if it is of another kind."""
     if name.lower().endswith(_EMBEDDED_HTML):
         return content
     if not name.lower().endswith(_EMBEDDED_ARCHIVE):
@@ -199,7 +202,7 @@ def _run(text: str, namespace: str) -> Element:
 
 
 def _after_paragraph(element: Element, blocks: list[Element]) -> None:
-    """Move blocks behind the paragraph that holds an element, and behind others that were moved there before."""
+    """Move blocks after the paragraph that contains an element, and after blocks that were moved there before."""
     paragraph = next(element.iterancestors("{*}p"), None)
     if paragraph is None or not blocks:
         return
@@ -212,10 +215,10 @@ def _after_paragraph(element: Element, blocks: list[Element]) -> None:
         last = block
 
 
-def _replace(element: Element, others: list[Element]) -> None:
+def _replace(element: Element, replacements: list[Element]) -> None:
     parent = element.getparent()
-    for other in others:
-        element.addprevious(other)
+    for replacement in replacements:
+        element.addprevious(replacement)
     parent.remove(element)
 
 

@@ -1,7 +1,7 @@
-"""How much of a file reached its documents, in words.
+"""Share of a file's words that reached its documents.
 
-A parser that loses text does not know it. So its documents are compared with a dumb reading of the same bytes, which
-has no idea of layout: the words that both have, over the words of the dumb reading.
+A parser that loses text cannot detect it. So its documents are compared with a plain reading of the same bytes, which
+ignores layout: the number of words in both, divided by the number of words of the plain reading.
 """
 
 import re
@@ -13,7 +13,7 @@ from taugate.ingestion.parsed import ParsedDocument
 from taugate.retrieval.documents.store import MetadataValue
 
 MIN_SHARE_KEPT = 0.98
-"""Below it a file is named. Two words in a hundred are what two readings of one file may divide differently."""
+"""A file below it is reported. Two readings of a file may divide two words in a hundred differently."""
 
 # Scripts that are written without spaces count by letter: Thai, Lao, Myanmar, Khmer, kana and Han.
 _UNSPACED = (
@@ -23,13 +23,13 @@ _UNSPACED = (
 _SPACE = re.compile(r"\s")
 _PIECE = 1 << 16  # characters
 _ISO_TIME = re.compile(r"(?<=\d)t(?=\d\d:)")
-# Numbers that become others when they are read: with an exponent, and with more digits than a double has.
+# Numbers that change when they are read: with an exponent, or with more digits than a double has.
 _FLOAT = re.compile(r"(?<![\w.])(?:\d+(?:\.\d+)?e[+-]?\d{1,3}|\d*\.\d{15,}(?:e[+-]?\d{1,3})?)(?!\w)")
 _WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}_])\w)+")
 
 
 def count_words(texts: Iterable[str]) -> Counter[str]:
-    """Count the words of texts, whatever their case; letters in scripts that are written without spaces.
+    """Count the words of texts, regardless of case; letters in scripts without spaces.
 
     Ligatures and other compatibility forms count as the letters that they stand for (NFKC). Numbers count without zeros
     at their ends, and dates without the T before the time: 3.50 is 3.5, and 5.6.2024 is 05.06.2024. Numbers with an
@@ -47,7 +47,7 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
 
 
 def _pieces(texts: Iterable[str]) -> Iterator[str]:
-    """Join short texts, and divide long ones between words: a copy of a whole file would take too much memory."""
+    """Join short texts, and divide long ones between words, as a copy of a large file would take too much memory."""
     short: list[str] = []
     size = 0
     for text in texts:
@@ -68,11 +68,11 @@ def _pieces(texts: Iterable[str]) -> Iterator[str]:
 def share_kept(source_text: str, documents: Iterable[ParsedDocument]) -> float:
     """Return the share of a file's words that its documents have, 1 if the file has none.
 
-    A word that stands twice in the file has to stand twice in the documents. Keys, titles and metadata count.
+    A word that occurs twice in the file has to occur twice in the documents. Keys, titles and metadata count.
 
     Args:
-        source_text: The dumb reading of the file.
-        documents: What its parser made of it.
+        source_text: The plain reading of the file.
+        documents: Documents that the parser returned.
     """
     words = count_words([source_text])
     if not words:

@@ -1,4 +1,4 @@
-"""XML and subtitles: the text that a reader sees, without its markup."""
+"""XML and subtitles: the visible text, without markup."""
 
 import html
 import re
@@ -14,13 +14,10 @@ _TIMING = re.compile(r"(?m)^(?:\d+[ \t]*\n)?(?:\d+:)?\d+:\d+[.,]\d+[ \t]*-->.*$|
 
 
 def parse_xml(raw: bytes) -> ParsedFile:
-    """Read XML: a paragraph for each element that holds text, or the file as code if its words are in attributes.
-
-    Args:
-        raw: Its bytes.
+    """Read XML: a paragraph for each element with text, or the file as code if its words are in attributes.
 
     Raises:
-        UnreadableFile: If these are no text.
+        UnreadableFile: If the bytes are not text.
     """
     try:
         root = lxml.etree.fromstring(raw, lxml.etree.XMLParser(resolve_entities=False, no_network=True))
@@ -47,7 +44,7 @@ def parse_xml(raw: bytes) -> ParsedFile:
 
 
 def _is_among_text(element: "lxml.etree._Element") -> bool:
-    """Tell whether an element stands within a sentence: text is beside it, or beside one of its neighbours."""
+    """Return whether an element is part of a sentence: text is beside it, or beside one of its neighbours."""
     parent = element.getparent()
     if parent is None:
         return False
@@ -57,11 +54,8 @@ def _is_among_text(element: "lxml.etree._Element") -> bool:
 def parse_subtitles(raw: bytes) -> ParsedFile:
     """Read subtitles (.srt, .vtt) without their times.
 
-    Args:
-        raw: Their bytes.
-
     Raises:
-        UnreadableFile: If these are no text.
+        UnreadableFile: If the bytes are not text.
     """
     decoded = decode_text(raw)
     named = re.sub(r"(?m)^<v(?:\.[^\s>]*)? +([^>\n]+)>", r"\1: ", _TIMING.sub("", decoded.text))  # who speaks

@@ -1,1 +1,1 @@
-"""Labels that people give: as judges of a data set, or as users of the running service."""
+"""Judgements by people: judges of a data set, or users of the running service."""

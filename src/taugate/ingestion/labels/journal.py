@@ -1,6 +1,6 @@
 """The journal of one judge: a line for each key press, so that a killed process loses nothing.
 
-A judgement is of a query's text and a document's text, whatever their ids. So it stays valid in a later sample, for
+A judgement is of a query's text and a document's text, whatever their ids. So it remains valid in a later sample, for
 another release and after the corpus has changed, as long as both texts are the same.
 """
 
@@ -27,12 +27,7 @@ _DIGITS = 32  # hexadecimal digits that stand for a pair of texts
 
 
 def pair_of(query: str, document: Document) -> str:
-    """Return hexadecimal digits that stand for a query's text and a document's: equal texts have equal digits.
-
-    Args:
-        query: Text of the query.
-        document: The judged passage.
-    """
+    """Return hexadecimal digits that stand for a query's text and a document's: equal texts have equal digits."""
     parts = [query, document.title or "", document.text]
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
 
@@ -44,9 +39,9 @@ class Entry(BaseModel):
         at: Unix time in seconds.
         round: Number of the sample.
         action: Judge a result, skip a query, or undo the last judgement or skip.
-        query: Their ids, empty where the action has none.
-        document: Their ids, empty where the action has none.
-        pair: Stands for the texts of a judgement, see `pair_of`.
+        query: Id of the query, empty if the action has none.
+        document: Id of the passage, empty if the action has none.
+        pair: Digits that stand for the texts of a judgement, see `pair_of`.
         relevant: The judgement; None for other actions.
     """
 
@@ -75,13 +70,13 @@ class Journal:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a judge's file; a line that a killed process left unfinished is passed over.
+        """Read a judge's file; a line that a killed process left unfinished is skipped.
 
         Args:
-            path: The file; there need not be one.
+            path: The file, which need not exist.
 
         Raises:
-            LineError: For a line that is no key press.
+            LineError: If a line is not a key press.
         """
         journal = cls(path.stem)
         if not path.exists():
@@ -108,22 +103,22 @@ class Journal:
 
     def judgements(self) -> dict[str, bool]:
         """Return, for each pair, whether it is relevant; the latest judgement counts."""
-        return {each.pair: each.relevant for each in self.entries if each.relevant is not None}
+        return {entry.pair: entry.relevant for entry in self.entries if entry.relevant is not None}
 
     def skipped(self, number: int) -> set[str]:
         """Return the ids of the queries that the judge skipped in one sample.
 
         Args:
-            number: Of its round.
+            number: Number of the sample's round.
         """
-        return {each.query for each in self.entries if each.action == "skip" and each.round == number}
+        return {entry.query for entry in self.entries if entry.action == "skip" and entry.round == number}
 
 
 class OpenJournal:
-    """A judge's file while the judge judges: no other process may add to it.
+    """A judge's file, locked while the judge is judging: no other process may add to it.
 
     Attributes:
-        journal: What holds so far.
+        journal: Key presses so far.
     """
 
     def __init__(self, descriptor: int, journal: Journal) -> None:
@@ -134,9 +129,9 @@ class OpenJournal:
         """Write a key press to the disk, then apply it.
 
         Raises:
-            OSError: Where the disk is full; then nothing changes.
+            OSError: If the disk is full; then nothing changes.
         """
-        # In ASCII, so that a line that is torn anywhere is still text.
+        # In ASCII, so that a line that is cut off anywhere is still text.
         line = json.dumps(entry.model_dump(exclude_defaults=True), separators=(",", ":"))
         append_lines(self._descriptor, f"{line}\n".encode("ascii"))
         sync(self._descriptor)
@@ -145,13 +140,10 @@ class OpenJournal:
 
 @contextmanager
 def open_journal(path: Path) -> Iterator[OpenJournal]:
-    """Open a judge's file, which is made where there is none.
-
-    Args:
-        path: The file.
+    """Open a judge's file, which is created if needed.
 
     Raises:
-        InputError: Where another process has it open, LineError for a line that is no key press.
+        InputError: If another process has the file open; LineError if a line is not a key press.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)

@@ -30,33 +30,33 @@ from taugate.retrieval.documents.store import Document
 from taugate.retrieval.release.reader import Release
 
 Say = Callable[[str], None]
-_QUERIES = 50  # of a sample, where nobody says how many
-# Drawing a sample takes longer, but a judge who writes labels, or `taugate queries` that makes crops, is done by then.
+_QUERIES = 50  # default size of a sample
+# Drawing a sample takes longer, but writing judgements, or crops of `taugate queries`, has ended by then.
 PATIENCE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """The sample that a user asks for.
+    """The sample that a user requests.
 
     Attributes:
-        n: How many queries, None for as many as the sample has that is being judged, or 50.
-        seed: Of every random choice, None for that of this sample, or 0.
-        more: Draw a new sample although there is one.
+        n: Number of queries; None for the size of the sample that is being judged, or 50.
+        seed: Seed of every random choice; None for that of the sample that is being judged, or 0.
+        another: Whether to draw a new sample although there is one.
     """
 
     n: int | None = None
     seed: int | None = None
-    more: bool = False
+    another: bool = False
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Where a new sample comes from.
+    """Sources of a new sample.
 
     Attributes:
         release: Opens the release whose results are judged.
-        logs: Files of the service, whose queries may be judged too.
+        logs: Query logs of the service, whose queries may be judged too.
     """
 
     release: Callable[[], Release]
@@ -68,24 +68,24 @@ def sample_to_judge(data: Path, split: str, request: SampleRequest, sources: Sou
 
     Args:
         data: Folder of the data set.
-        split: That the judgements go to.
+        split: Split that the judgements are written to.
         request: Size and seed of a new sample.
-        sources: Of a new sample.
+        sources: Sources of a new sample.
         say: Called with each message to the user.
 
     Raises:
-        InputError: Where a sample of another size or seed is being judged, where the data set is no longer that of the
-            sample or of the release, and where no query is left.
+        InputError: If a sample of another size or seed is being judged, if the data set is no longer that of the sample
+            or of the release, or if no query is left.
     """
     if request.n is not None and request.n < 1:
         raise InputError(f"--n {request.n}: give a number of queries, 1 or more")
     if not data.is_dir():
         raise InputError(f"{data}: no such directory; give the folder that holds {CORPUS}")
-    if request.more:
-        _write_what_is_left(data, split)
+    if request.another:
+        _write_pending(data, split)
     with sole_writer(data, PATIENCE_SECONDS):
         latest = latest_round(data, split)
-        if latest is not None and not request.more:
+        if latest is not None and not request.another:
             if request.n not in {None, latest.n} or request.seed not in {None, latest.seed}:
                 raise InputError(
                     f"{data}: sample {latest.number} was drawn with --n {latest.n} --seed {latest.seed}; leave both "
@@ -113,12 +113,12 @@ def sample_to_judge(data: Path, split: str, request: SampleRequest, sources: Sou
 
 @dataclass(frozen=True)
 class Judging:
-    """A judge at work on a sample.
+    """A judge who is judging a sample.
 
     Attributes:
         data: Folder of the data set.
-        split: That the judgements go to.
-        session: Of the judge.
+        split: Split that the judgements are written to.
+        session: Session of the judge.
         documents: Every passage of the sample.
     """
 
@@ -128,11 +128,11 @@ class Judging:
     documents: Documents
 
     def verdicts(self) -> Verdicts:
-        """Combine what all judges of the sample have said so far."""
+        """Combine the judgements of all judges of the sample so far."""
         return Verdicts.of(self.session.sample, self.documents, read_journals(self.data, self.split))
 
     def write(self, seconds: float = 0) -> Verdicts:
-        """Write what is judged to the data set. seconds and errors: as `write_verdicts` has them."""
+        """Write the judgements to the data set; the parameter and the errors are those of `write_verdicts`."""
         verdicts = self.verdicts()
         write_verdicts(self.data, self.split, verdicts, seconds)
         return verdicts
@@ -140,24 +140,24 @@ class Judging:
 
 @contextmanager
 def judging(data: Path, split: str, sample: Round, judge: str, *, only_disputed: bool = False) -> Iterator[Judging]:
-    """Begin or continue judging a sample; what an earlier process has left is written first.
+    """Begin or continue judging a sample; judgements that an earlier process has not written are written first.
 
     Args:
         data: Folder of the data set.
-        split: That the judgements go to.
+        split: Split that the judgements are written to.
         sample: The round.
         judge: Name of the judge.
-        only_disputed: Ask only about results that as many of the other judges find relevant as not.
+        only_disputed: Whether to ask only about results that as many of the other judges find relevant as not.
 
     Raises:
-        InputError: Where the judge is at work in another process, and where nothing is disputed.
+        InputError: If the judge is judging in another process, or no result is disputed.
     """
     with open_journal(rounds_folder(data, split) / f"{judge}.jsonl") as journal:
         documents = read_passages(data, sample)
         pairs = None
         if only_disputed:
-            others = [each for each in read_journals(data, split) if each.judge != judge]
-            pairs = {question.pair for question, _ in disputed(sample, documents, others)}
+            other_journals = [journal for journal in read_journals(data, split) if journal.judge != judge]
+            pairs = {question.pair for question, _ in disputed(sample, documents, other_journals)}
             if not pairs:
                 raise InputError(f"{data}: no result of sample {sample.number} is disputed; leave --disputed out")
         work = Judging(data, split, Session(sample, documents, journal, pairs), documents)
@@ -172,19 +172,19 @@ def read_passages(data: Path, sample: Round) -> dict[str, Document]:
         data: Folder of the data set.
         sample: The round.
     """
-    wanted = {name for query in sample.queries for name in (*query.results, *query.others)}
+    named = {name for query in sample.queries for name in (*query.results, *query.others)}
     path = stored_file(data / CORPUS)
-    return {each.id: each for each in read_corpus(path, CorpusIds()) if each.id in wanted}
+    return {document.id: document for document in read_corpus(path, CorpusIds()) if document.id in named}
 
 
-def _write_what_is_left(data: Path, split: str) -> None:
-    """Write what a killed process has left of the latest sample, so that the next one is joined to all of it."""
+def _write_pending(data: Path, split: str) -> None:
+    """Write what a killed process has not written of the latest sample, so that the next one is joined to all of it."""
     latest = latest_round(data, split)
     if latest is None or latest.corpus != corpus_digest(data):
         return
     try:
         check_queries(data, QueryFile.read(data), latest)
-    except InputError:  # as a new sample is to be drawn for that very reason
+    except InputError:  # the very reason for drawing a new sample
         return
     verdicts = Verdicts.of(latest, read_passages(data, latest), read_journals(data, split))
     write_verdicts(data, split, verdicts, PATIENCE_SECONDS)

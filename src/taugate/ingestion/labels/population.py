@@ -1,4 +1,4 @@
-"""The queries that a sample to judge is drawn from: what people asked, in the data set or in a query log."""
+"""The queries that a sample to judge is drawn from: queries by people, in the data set or in a query log."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -14,13 +14,13 @@ from taugate.ingestion.dataset.editing import QueryFile
 from taugate.retrieval.documents.visible_text import has_visible_text
 
 
-class Candidate(NamedTuple):
+class PopulationQuery(NamedTuple):
     """A query that may be judged.
 
     Attributes:
         id: Its `_id`.
-        text: What is asked.
-        origin: Who asked it.
+        text: Text of the query.
+        origin: Source of the query.
         new: Whether queries.jsonl does not have it yet.
     """
 
@@ -32,31 +32,31 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Population:
-    """The queries of which a sample is judged.
+    """The queries that a sample is drawn from.
 
     Attributes:
-        queries: Each once.
-        remarks: What the user should know about them, a sentence each.
+        queries: Distinct queries.
+        remarks: Messages for the user about them, a sentence each.
     """
 
-    queries: list[Candidate]
+    queries: list[PopulationQuery]
     remarks: list[str]
 
 
 def logged(logs: Sequence[Path], collection: str) -> Population:
-    """Return the different texts that users asked, in the order in which they first did.
+    """Return the distinct texts of logged queries, in the order of their first appearance.
 
-    Left out are queries of other collections, those within a filter, which the threshold does not promise anything
-    about, and those of which the log has only a hash.
+    Left out are queries of other collections, filtered queries, which the threshold does not cover, and queries of
+    which the log has only a hash.
 
     Args:
-        logs: Files of the service.
+        logs: Query logs of the service.
         collection: Name of the data set.
 
     Raises:
-        InputError: Where a file is no query log, or no query is left.
+        InputError: If a file is not a query log, or no query is left.
     """
-    queries: dict[str, Candidate] = {}
+    queries: dict[str, PopulationQuery] = {}
     left_out = Counter[str]()
     for line in read_query_log(logs):
         record = line.record
@@ -72,7 +72,7 @@ def logged(logs: Sequence[Path], collection: str) -> Population:
             left_out["without a text"] += 1
         elif has_visible_text(record.query):
             name = f"traffic:{hashed(record.query)}"
-            queries.setdefault(record.query, Candidate(name, record.query, "traffic", new=True))
+            queries.setdefault(record.query, PopulationQuery(name, record.query, "traffic", new=True))
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)
     hint = "; TAUGATE_QUERY_LOG_TEXTS=true logs texts from now on" if left_out["without a text"] else ""
     names = ", ".join(map(str, logs))
@@ -81,31 +81,32 @@ def logged(logs: Sequence[Path], collection: str) -> Population:
     return Population([*queries.values()], [f"{names}: left out {reasons}{hint}"] if reasons else [])
 
 
-def population(data: Path, judged: Collection[str], asked: Population) -> Population:
-    """Collect the queries that people asked and nobody judged; generated queries only where there are no others.
+def population(data: Path, judged: Collection[str], logged_queries: Population) -> Population:
+    """Collect the unjudged queries by people; generated queries are used only if there are no queries by people.
 
     Args:
         data: Folder of the data set.
-        judged: Ids of queries that are judged already.
-        asked: Queries of logs; one whose text the data set has already is left out.
+        judged: Ids of queries that have been judged.
+        logged_queries: Queries of logs; those whose text is in the data set are left out.
 
     Raises:
-        InputError: Where no query is left.
+        InputError: If no query is left.
     """
-    known = QueryFile.read(data).lines
-    texts = {each.text for each in known}
-    human = [Candidate(each.identifier, each.text, each.origin) for each in known if each.origin in PEOPLE]
-    left = [each for each in human if each.id not in judged]
-    left += [each for each in asked.queries if each.text not in texts]
+    lines = QueryFile.read(data).lines
+    texts = {line.text for line in lines}
+    human = [PopulationQuery(line.identifier, line.text, line.origin) for line in lines if line.origin in PEOPLE]
+    left = [query for query in human if query.id not in judged]
+    left += [query for query in logged_queries.queries if query.text not in texts]
     if left:
-        return Population(left, asked.remarks)
+        return Population(left, logged_queries.remarks)
     if human:
         raise InputError(
             f"{data}: all of its {len(human):,} human queries are judged; add new ones, or name a query log with --log"
         )
-    generated = [Candidate(each.identifier, each.text, each.origin) for each in known]
-    generated = [each for each in generated if each.id not in judged]
+    generated = [
+        PopulationQuery(line.identifier, line.text, line.origin) for line in lines if line.identifier not in judged
+    ]
     if generated:
-        remark = "all queries here are generated, and say little about what people ask; judge queries of a log soon"
+        remark = "all queries are generated, and say little about real queries; judge queries of a log soon"
         return Population(generated, [remark])
-    raise InputError(f"{data}: has no query to judge; add queries that people asked, or name a query log with --log")
+    raise InputError(f"{data}: has no query to judge; add queries by people, or name a query log with --log")

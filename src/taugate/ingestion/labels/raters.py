@@ -1,4 +1,4 @@
-"""Which judgements to believe: outlying API keys are left out, each key has a limit, and the majority decides."""
+"""Selection of credible judgements: outlying API keys are left out, each key has a limit, and the majority decides."""
 
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
@@ -7,11 +7,11 @@ from statistics import median
 
 from taugate.drift.observations import query_key
 
-# They give a loss of 5 % to within ±1.4 points (1.96 · √(.05 · .95 / 1000)). More by one key would add its habits, and
-# little precision.
+# A thousand judgements give a loss of 5 % to within ±1.4 points (1.96 · √(.05 · .95 / 1000)). More judgements by one
+# key would add its habits, and little precision.
 MAX_BY_KEY = 1000
 MIN_VOTES = 1
-# With fewer judgements a key has no share worth the name, and with fewer keys there is nothing to compare it with.
+# With fewer judgements the share of a key is too uncertain, and with fewer keys there is nothing to compare it with.
 MIN_JUDGEMENTS, MIN_KEYS = 20, 5
 # Distance from the median in robust standard deviations (Iglewicz and Hoaglin, "How to Detect and Handle Outliers",
 # 1993).
@@ -29,7 +29,7 @@ class Vote:
         key: Name of the user's API key, or None.
         query: Key of the query's text.
         document: Id of the passage.
-        relevant: What the user says.
+        relevant: Whether the user finds the passage relevant.
     """
 
     at: float
@@ -41,32 +41,32 @@ class Vote:
 
     @property
     def voter(self) -> Hashable:
-        """Who has one vote for each result: the key or, where there are no keys, the reply."""
+        """The holder of one vote per result: the key or, without keys, the reply."""
         return self.key if self.key is not None else ("reply", self.reply)
 
 
 def outlying_keys(votes: Sequence[Vote], shown: Mapping[str, int]) -> set[str]:
     """Return the keys that call far more or fewer results relevant than others do, or judge far more of what they see.
 
-    Keys with fewer than 20 judgements are never outlying, and no key is where fewer than 5 have as many. A share has to
-    be further from the median than chance explains.
+    Keys with fewer than 20 judgements are never outlying, and no key is if fewer than 5 have as many. A share has to be
+    further from the median than chance explains.
 
     Args:
-        votes: Each judgement once.
-        shown: How many results each key was shown.
+        votes: Distinct judgements.
+        shown: Number of results shown to each key.
     """
     by_key: dict[str, list[Vote]] = defaultdict(list)
     for vote in votes:
         if vote.key is not None:
             by_key[vote.key].append(vote)
-    known = {key: each for key, each in by_key.items() if len(each) >= MIN_JUDGEMENTS}
-    relevant = {key: (sum(vote.relevant for vote in each), len(each)) for key, each in known.items()}
-    judged = {key: (min(len(each), shown[key]), shown[key]) for key, each in known.items() if shown.get(key)}
+    compared = {key: judgements for key, judgements in by_key.items() if len(judgements) >= MIN_JUDGEMENTS}
+    relevant = {key: (sum(vote.relevant for vote in by_one), len(by_one)) for key, by_one in compared.items()}
+    judged = {key: (min(len(by_one), shown[key]), shown[key]) for key, by_one in compared.items() if shown.get(key)}
     return _outliers(relevant, both_sides=True) | _outliers(judged, both_sides=False)
 
 
-def limit_by_key(votes: Iterable[Vote], most: int) -> list[Vote]:
-    """Take at most so many judgements of each key, a sample that is the same every time; those without a key stay."""
+def limit_by_key(votes: Iterable[Vote], max_by_key: int) -> list[Vote]:
+    """Take at most `max_by_key` judgements of each key, a reproducible sample; judgements without a key are kept."""
     by_key: dict[str, list[Vote]] = defaultdict(list)
     taken = []
     for vote in votes:
@@ -74,13 +74,14 @@ def limit_by_key(votes: Iterable[Vote], most: int) -> list[Vote]:
             taken.append(vote)
         else:
             by_key[vote.key].append(vote)
-    for key, each in by_key.items():
-        taken += sorted(each, key=lambda vote: query_key(f"{key}\n{vote.query}\n{vote.document}"))[:most]
+    for key, by_one in by_key.items():
+        in_order = sorted(by_one, key=lambda vote: query_key(f"{key}\n{vote.query}\n{vote.document}"))
+        taken += in_order[:max_by_key]
     return taken
 
 
 def majority(votes: Collection[Vote]) -> bool | None:
-    """Return what most voters say of one result, None for a tie.
+    """Return the opinion of the majority on one result, None for a tie.
 
     Only the latest judgement of each voter counts.
     """
@@ -93,17 +94,18 @@ def _outliers(shares: Mapping[str, tuple[int, int]], *, both_sides: bool) -> set
     """Return the keys whose share is an outlier.
 
     Args:
-        shares: Of each key a count and what it is a share of.
+        shares: By key, a count and the total that it is a share of.
+        both_sides: Whether shares far below the median count too.
     """
     if len(shares) < MIN_KEYS:
         return set()
     share = {key: count / total for key, (count, total) in shares.items()}
     middle = median(share.values())
-    spread = _MAD * median(abs(each - middle) for each in share.values())
-    found = set()
+    deviation = _MAD * median(abs(value - middle) for value in share.values())
+    outlying = set()
     for key, (_, total) in shares.items():
         chance = (max(middle * (1 - middle), 1 / total) / total) ** 0.5
         away = share[key] - middle
-        if (abs(away) if both_sides else away) > _OUTLYING * (spread**2 + chance**2) ** 0.5:
-            found.add(key)
-    return found
+        if (abs(away) if both_sides else away) > _OUTLYING * (deviation**2 + chance**2) ** 0.5:
+            outlying.add(key)
+    return outlying

@@ -11,18 +11,18 @@ from taugate.retrieval.policy.policy import decision_scores
 from taugate.retrieval.release.reader import Release
 
 Float64 = NDArray[np.float64]
-_AT_ONCE = 256  # queries: their similarities to every document are in memory together
-MAX_OTHERS = 5  # candidates that are shown where a query has no relevant result
+_AT_ONCE = 256  # queries whose similarities to every document are in memory together
+MAX_OTHERS = 5  # passages shown if a query has no relevant result
 
 
 @dataclass(frozen=True)
 class Results:
-    """The results of q queries before the cut, K of each, best first.
+    """The results of q queries before the threshold is applied, K of each, best first.
 
     Attributes:
         positions: (q, K) int64 positions of the documents.
-        decisions: (q, K) float32, what the policy compares with τ.
-        relevance: (q, K) float64 probability that each result is relevant; None where the release has no model of it.
+        decisions: (q, K) float32 values that the policy compares with τ.
+        relevance: (q, K) float64 probability that each result is relevant; None if the release has no relevance model.
     """
 
     positions: NDArray[np.int64]
@@ -31,11 +31,11 @@ class Results:
 
 
 def search(release: Release, texts: Sequence[str]) -> Results:
-    """Search for queries as the service does, without the cut.
+    """Search for queries as the service does, without applying the threshold.
 
     Args:
-        release: That is searched.
-        texts: Of the queries, one at least.
+        release: Release to search.
+        texts: Texts of the queries, one at least.
     """
     retriever, policy = release.retriever, release.retriever.policy
     positions, decisions, relevances = [], [], []
@@ -52,25 +52,24 @@ def search(release: Release, texts: Sequence[str]) -> Results:
     )
 
 
-def lexical_candidates(release: Release, texts: Sequence[str], found: NDArray[np.int64]) -> list[list[int]]:
+def lexical_candidates(release: Release, texts: Sequence[str], positions: NDArray[np.int64]) -> list[list[int]]:
     """Return the positions of documents that share the query's words, and that the release does not return.
 
-    A judge who sees only what one system finds never learns what it misses. TREC therefore judges a pool of what
-    several systems find (Spärck Jones and van Rijsbergen, British Library Report 5266, 1975); here the other system is
-    BM25.
+    A judge who sees only results of one system never learns what it misses. TREC therefore judges the pooled results of
+    several systems (Spärck Jones and van Rijsbergen, British Library Report 5266, 1975); here the other system is BM25.
 
     Args:
-        release: Whose documents are compared.
-        texts: Of q queries.
-        found: (q, K) int64, the results of each.
+        release: Release whose documents are compared.
+        texts: Texts of q queries.
+        positions: (q, K) int64, the results of each.
 
     Returns:
-        Up to MAX_OTHERS of each query, best first; documents without any of its words are left out.
+        Up to MAX_OTHERS documents per query, best first; documents without any of its words are left out.
     """
     documents = (document.encoded_text for document in release.documents)
     candidates = []
-    for scores, known in zip(bm25_scores(documents, texts), found, strict=True):
-        scores[known] = 0
+    for scores, returned in zip(bm25_scores(documents, texts), positions, strict=True):
+        scores[returned] = 0
         best = np.argsort(-scores, kind="stable")[:MAX_OTHERS]
         candidates.append([int(position) for position in best if scores[position] > 0])
     return candidates

@@ -16,26 +16,26 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import CORPUS, QUERIES, Origin
 from taugate.ingestion.dataset.editing import QueryFile
 from taugate.ingestion.dataset.lines import stored_file
-from taugate.ingestion.labels.population import Candidate, Population
+from taugate.ingestion.labels.population import Population, PopulationQuery
 from taugate.ingestion.labels.results import lexical_candidates, search
-from taugate.ingestion.labels.sampling import NAMES, spreads, strata_of, turns
+from taugate.ingestion.labels.sampling import NAMES, outcome_deviations, strata_of, stratum_order
 from taugate.retrieval.release.reader import Release
 from taugate.storage.files import atomic_write, read_bounded, sha256_file
 
-# Of a larger population, so many queries are searched for and divided into strata; they stand for the rest (Cochran,
-# Sampling Techniques, 3rd edition, 1977, chapter 12: double sampling).
+# From a larger population, this many queries are searched for and divided into strata; they stand for all of them
+# (Cochran, Sampling Techniques, 3rd edition, 1977, chapter 12: double sampling).
 MAX_SEARCHED = 5_000
 _MAX_BYTES = 64 << 20
 
 
 class SampledQuery(BaseModel):
-    """A query that is to be judged.
+    """A query of the sample.
 
     Attributes:
-        id: Of the query.
-        text: Of the query.
-        origin: Of the query.
-        new: Whether it comes from a log, and goes to queries.jsonl once it is judged.
+        id: Id of the query.
+        text: Text of the query.
+        origin: Source of the query.
+        new: Whether it comes from a log, and is added to queries.jsonl once it is judged.
         stratum: Number of its stratum.
         results: Ids of the passages that the release returns, best first.
         others: Ids of passages that it did not return, and that share words with the query.
@@ -53,19 +53,18 @@ class SampledQuery(BaseModel):
 
 
 class Round(BaseModel):
-    """A sample, with all that its weights need.
+    """A sample, with everything that its weights depend on.
 
     Attributes:
-        number: From 1.
-        n: As asked for.
-        seed: As asked for.
+        number: Number of the round, from 1.
+        n: Requested number of queries.
+        seed: Requested seed.
         release: Id of the release whose results are judged.
         corpus: SHA-256 of corpus.jsonl.
-        population: How many queries the sample stands for.
-        sizes: How many of them are in each stratum; not whole numbers where only some of the population were searched
-            for.
-        earlier: Weights of the queries that were judged before, by id; None where they have none.
-        queries: In the order in which they are judged.
+        population: Number of queries that the sample stands for.
+        sizes: Number of them in each stratum; not whole numbers if only a part of the population was searched for.
+        earlier: Weights of the queries that were judged before, by id; None if they have none.
+        queries: Queries in the order of judging.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -82,12 +81,12 @@ class Round(BaseModel):
 
 
 class Draw(NamedTuple):
-    """What a sample is drawn with.
+    """Parameters of a sample.
 
     Attributes:
-        number: Of the round.
-        n: How many queries.
-        seed: Of every random choice.
+        number: Number of the round.
+        n: Number of queries.
+        seed: Seed of every random choice.
     """
 
     number: int
@@ -106,68 +105,69 @@ def draw_round(
 
     Args:
         draw: Size and seed.
-        release: That is searched; of the same corpus as the data set.
+        release: Release to search, of the same corpus as the data set.
         candidates: The population.
         earlier: Weights of the queries that were judged before.
-        say: Told before each step that takes time.
+        say: Called before each step that takes time.
     """
     rng = np.random.default_rng(draw.seed)
-    everyone = candidates.queries
-    searched = [everyone[place] for place in np.sort(rng.permutation(len(everyone))[:MAX_SEARCHED]).tolist()]
-    say(f"searching for {len(searched):,} of {len(everyone):,} queries")
-    found = search(release, [each.text for each in searched])
+    population = candidates.queries
+    searched = [population[place] for place in np.sort(rng.permutation(len(population))[:MAX_SEARCHED]).tolist()]
+    say(f"searching for {len(searched):,} of {len(population):,} queries")
+    results = search(release, [query.text for query in searched])
     tau = release.retriever.policy.tau
-    strata = strata_of(found.decisions, tau)
+    strata = strata_of(results.decisions, tau)
     sizes = np.bincount(strata, minlength=len(NAMES))
-    order = turns(sizes.tolist(), spreads(strata, found.decisions, tau, found.relevance), draw.n)
+    order = stratum_order(sizes.tolist(), outcome_deviations(strata, results.decisions, tau, results.relevance), draw.n)
     members = {
         stratum: iter(rng.permutation(np.flatnonzero(strata == stratum)).tolist()) for stratum in range(len(NAMES))
     }
     chosen = [next(members[stratum]) for stratum in order]
-    say(f"looking for passages with the words of {len(chosen):,} queries")
+    say(f"searching passages that share words with {len(chosen):,} queries")
     texts = [searched[place].text for place in chosen]
-    others = lexical_candidates(release, texts, found.positions[chosen])
+    unseen = lexical_candidates(release, texts, results.positions[chosen])
     documents = release.documents
     queries = []
-    for place, positions in zip(chosen, others, strict=True):
-        query: Candidate = searched[place]
-        results = [documents[position].id for position in found.positions[place].tolist()]
-        unseen = [documents[position].id for position in positions]
-        queries.append(SampledQuery(**query._asdict(), stratum=int(strata[place]), results=results, others=unseen))
+    for place, positions in zip(chosen, unseen, strict=True):
+        query: PopulationQuery = searched[place]
+        queries.append(
+            SampledQuery(
+                **query._asdict(),
+                stratum=int(strata[place]),
+                results=[documents[position].id for position in results.positions[place].tolist()],
+                others=[documents[position].id for position in positions],
+            )
+        )
     return Round(
         number=draw.number,
         n=draw.n,
         seed=draw.seed,
         release=release.manifest.release_id,
         corpus=release.manifest.data.sha256["corpus"],
-        population=len(everyone),
-        sizes=(sizes * (len(everyone) / len(searched))).tolist(),
+        population=len(population),
+        sizes=(sizes * (len(population) / len(searched))).tolist(),
         earlier=dict(earlier),
         queries=queries,
     )
 
 
 def rounds_folder(data: Path, split: str) -> Path:
-    """Return the folder of a split's rounds and journals.
-
-    Args:
-        data: Folder of the data set.
-    """
+    """Return the folder of a split's rounds and journals in a data set."""
     return data / "judgements" / split
 
 
 def latest_round(data: Path, split: str) -> Round | None:
-    """Read the round that was drawn last; None before the first.
+    """Read the latest round; None before the first.
 
     Args:
         data: Folder of the data set.
-        split: That is judged.
+        split: Split that is judged.
 
     Raises:
-        InputError: Where the file is damaged.
+        InputError: If the file is damaged.
     """
-    numbers = [each.stem.removeprefix("round-") for each in rounds_folder(data, split).glob("round-*.json")]
-    latest = max((int(each) for each in numbers if each.isdecimal()), default=None)
+    numbers = [path.stem.removeprefix("round-") for path in rounds_folder(data, split).glob("round-*.json")]
+    latest = max((int(number) for number in numbers if number.isdecimal()), default=None)
     if latest is None:
         return None
     path = _file(data, split, latest)
@@ -182,10 +182,11 @@ def save_round(data: Path, split: str, drawn: Round) -> None:
 
     Args:
         data: Folder of the data set.
-        split: That is judged.
+        split: Split that is judged.
+        drawn: The round.
 
     Raises:
-        OSError: .
+        OSError: If the file cannot be written.
     """
     path = _file(data, split, drawn.number)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -193,37 +194,34 @@ def save_round(data: Path, split: str, drawn: Round) -> None:
 
 
 def corpus_digest(data: Path) -> str:
-    """Return the SHA-256 of the corpus as a manifest has it.
-
-    Args:
-        data: Folder of the data set.
+    """Return the SHA-256 of a data set's corpus, in the form of a manifest.
 
     Raises:
-        InputError: .
+        InputError: If the corpus cannot be read.
     """
     path = stored_file(data / CORPUS)
     try:
-        found = path.stat()
-        return _digest(path, (found.st_ino, found.st_size, found.st_mtime_ns))
+        status = path.stat()
+        return _digest(path, (status.st_ino, status.st_size, status.st_mtime_ns))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); give the folder of a data set") from error
 
 
 @lru_cache(maxsize=1)
 def _digest(path: Path, _version: tuple[int, int, int]) -> str:
-    """Return the SHA-256 of a file; a large corpus is not read again after each query while it stays the same."""
+    """Return the SHA-256 of a file; the cache spares reading an unchanged corpus again after each query."""
     return sha256_file(path)
 
 
 def check_corpus(data: Path, sample: Round) -> None:
-    """Check that a sample is of the corpus that the data set has now.
+    """Check that the corpus has not changed since a sample was drawn.
 
     Args:
         data: Folder of the data set.
         sample: The round.
 
     Raises:
-        InputError: Where it is not.
+        InputError: If it has.
     """
     if corpus_digest(data) != sample.corpus:
         raise InputError(
@@ -233,22 +231,22 @@ def check_corpus(data: Path, sample: Round) -> None:
 
 
 def check_queries(data: Path, queries: QueryFile, sample: Round) -> None:
-    """Check that the queries of a sample are those that the data set has now.
+    """Check that the queries have not changed since a sample was drawn.
 
     Args:
         data: Folder of the data set.
-        queries: That it has.
+        queries: The queries of the data set.
         sample: The round.
 
     Raises:
-        InputError: Where a query of the sample has another text or is gone; one of a log need not be in the data set
-            yet.
+        InputError: If a query of the sample has another text or is missing; a query of a log need not be in the data
+            set yet.
     """
     texts = queries.texts()
     for query in sample.queries:
         if texts.get(query.id, query.text if query.new else None) != query.text:
             raise InputError(
-                f"{data / QUERIES}: query {query.id!r} has changed or is gone since sample {sample.number} was drawn; "
+                f"{data / QUERIES}: query {query.id!r} was changed or removed after sample {sample.number} was drawn; "
                 "all judgements are kept, and --more draws a new sample"
             )
 

@@ -1,4 +1,4 @@
-"""One judge's way through a sample: the next result, the judgements, and the progress."""
+"""One judge's session on a sample: the next result, the judgements, and the progress."""
 
 import statistics
 from collections.abc import Collection, Iterator, Mapping
@@ -11,18 +11,18 @@ from taugate.retrieval.documents.store import Document
 
 Documents = Mapping[str, Document]  # passages by id
 _PAUSE_SECONDS = 60.0  # a longer time between two judgements is a break, and not part of the work
-_MIN_TIMES = 5  # judgements, before anything is said about the time that is left
+_MIN_TIMES = 5  # judgements needed before the remaining time is estimated
 
 
 class Question(NamedTuple):
     """A result that the judge is asked about.
 
     Attributes:
-        query: That it may answer.
+        query: The query that it may answer.
         document: The passage.
         rank: Its place among the results, from 1; None for a passage that the search did not return.
-        of: How many results, or such passages, the query has.
-        place: Which of those it is, from 1.
+        of: Number of results, or of such passages, of the query.
+        place: Its place among those, from 1.
         pair: Digits that stand for both texts.
     """
 
@@ -35,14 +35,14 @@ class Question(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a judge is.
+    """The progress of a judge.
 
     Attributes:
-        done: Queries, or disputed results, that are judged or skipped.
-        total: How many there are.
-        unit: Name of what is counted.
-        judgements: How many results were judged.
-        minutes: How long the rest takes; None while too little is known.
+        done: Number of queries, or disputed results, that are judged or skipped.
+        total: Number of queries, or disputed results.
+        unit: Name of the counted things.
+        judgements: Number of judged results.
+        minutes: Estimate of the remaining time; None with too few judgements.
     """
 
     done: int
@@ -58,12 +58,12 @@ class Progress(NamedTuple):
 
 
 class Session:
-    """A judge's way through a sample.
+    """A judge's session on a sample.
 
     Attributes:
         sample: The round.
         documents: Every passage that it names.
-        open_journal: Where key presses are written.
+        open_journal: Journal for key presses.
         disputed: Pairs of the disputed results, to ask about these alone; None to ask about all results.
     """
 
@@ -82,23 +82,19 @@ class Session:
         for query in self.sample.queries:
             if query.id in skipped:
                 continue
-            for question in self._asked(query, judgements):
+            for question in self._questions(query, judgements):
                 if question.pair not in judgements:
                     return question
         return None
 
-    def _asked(self, query: SampledQuery, judgements: Mapping[str, bool]) -> Iterator[Question]:
-        """Yield what this judge is asked about a query."""
+    def _questions(self, query: SampledQuery, judgements: Mapping[str, bool]) -> Iterator[Question]:
+        """Yield the questions that this judge is asked about a query."""
         if self._disputed is None:
             return questions(query, self._documents, judgements)
-        return (each for each in all_questions(query, self._documents) if each.pair in self._disputed)
+        return (question for question in all_questions(query, self._documents) if question.pair in self._disputed)
 
     def judge(self, question: Question, *, relevant: bool) -> None:
-        """Note whether a result is relevant.
-
-        Args:
-            question: That was asked.
-        """
+        """Record whether a result is relevant."""
         self._note(
             Entry(
                 at=now(),
@@ -112,15 +108,11 @@ class Session:
         )
 
     def skip(self, question: Question) -> None:
-        """Leave a query out.
-
-        Args:
-            question: One of its results.
-        """
+        """Skip the query of a question."""
         self._note(Entry(at=now(), round=self.sample.number, action="skip", query=question.query.id))
 
     def undo(self) -> bool:
-        """Take the last judgement or skip in this sample back; returns False where there is none."""
+        """Undo the last judgement or skip in this sample; returns False if there is none."""
         entries = self._open.journal.entries
         if not entries or entries[-1].round != self.sample.number:
             return False
@@ -128,27 +120,29 @@ class Session:
         return True
 
     def progress(self) -> Progress:
-        """Say how far the judge is."""
+        """Return the progress of the judge."""
         journal = self._open.journal
-        entries = [each for each in journal.entries if each.round == self.sample.number]
-        judged = [each for each in entries if each.action == "judge"]
+        entries = [entry for entry in journal.entries if entry.round == self.sample.number]
+        judged = [entry for entry in entries if entry.action == "judge"]
         if self._disputed is None:
             unit, total = "queries", len(self.sample.queries)
             skipped = journal.skipped(self.sample.number)
             done = len(skipped) + sum(1 for _ in finished(self.sample, self._documents, journal))
-            each_takes = len(judged) / (done - len(skipped)) if done > len(skipped) else None
+            judgements_per_item = len(judged) / (done - len(skipped)) if done > len(skipped) else None
         else:
-            unit, total, each_takes = "disputed results", len(self._disputed), 1.0
+            unit, total, judgements_per_item = "disputed results", len(self._disputed), 1.0
             judgements, skipped = journal.judgements(), journal.skipped(self.sample.number)
-            asked = {
-                each.pair: each.query.id for query in self.sample.queries for each in self._asked(query, judgements)
+            query_by_pair = {
+                question.pair: query.id
+                for query in self.sample.queries
+                for question in self._questions(query, judgements)
             }
-            done = sum(pair in judgements or query in skipped for pair, query in asked.items())
+            done = sum(pair in judgements or query in skipped for pair, query in query_by_pair.items())
         gaps = [later.at - earlier.at for earlier, later in pairwise(entries)]
         gaps = [gap for gap in gaps if 0 <= gap <= _PAUSE_SECONDS]
         minutes = None
-        if len(gaps) >= _MIN_TIMES and each_takes is not None:
-            minutes = round((total - done) * each_takes * statistics.mean(gaps) / 60)
+        if len(gaps) >= _MIN_TIMES and judgements_per_item is not None:
+            minutes = round((total - done) * judgements_per_item * statistics.mean(gaps) / 60)
         return Progress(done, total, unit, len(judged), minutes)
 
     def _note(self, entry: Entry) -> None:
@@ -156,30 +150,30 @@ class Session:
 
 
 def questions(query: SampledQuery, documents: Documents, judgements: Mapping[str, bool]) -> Iterator[Question]:
-    """Yield what a judge is asked about a query: all results and, if none is relevant, passages that the search missed.
+    """Yield the questions about a query: all results and, if none is relevant, passages possibly missed.
 
     The first of these passages that is relevant ends the query.
 
     Args:
-        query: Of the sample.
-        documents: Every passage that it names.
-        judgements: What the judge has said, by pair; read as the questions are taken, so that each may depend on the
-            answer to the one before.
+        query: A query of the sample.
+        documents: Every passage that the sample names.
+        judgements: The judge's answers by pair, read while the questions are consumed, so that each question may depend
+            on the previous answer.
     """
-    found = False
+    has_relevant = False
     for question in all_questions(query, documents):
-        if question.rank is None and found:
+        if question.rank is None and has_relevant:
             return
         yield question
-        found = found or judgements.get(question.pair, False)
+        has_relevant = has_relevant or judgements.get(question.pair, False)
 
 
 def all_questions(query: SampledQuery, documents: Documents) -> Iterator[Question]:
     """Yield a question for each result of a query, then one for each passage that the search may have missed.
 
     Args:
-        query: Of the sample.
-        documents: Every passage that it names.
+        query: A query of the sample.
+        documents: Every passage that the sample names.
     """
     for names, ranked in ((query.results, True), (query.others, False)):
         for place, name in enumerate(names, 1):
@@ -188,14 +182,16 @@ def all_questions(query: SampledQuery, documents: Documents) -> Iterator[Questio
 
 
 def finished(sample: Round, documents: Documents, journal: Journal) -> Iterator[SampledQuery]:
-    """Yield the queries of which a judge has judged all that there is to judge, skipped ones left out.
+    """Yield the queries that a judge has judged completely; skipped ones are left out.
 
     Args:
         sample: The round.
         documents: Every passage that it names.
-        journal: Of the judge.
+        journal: Journal of the judge.
     """
     judgements, skipped = journal.judgements(), journal.skipped(sample.number)
     for query in sample.queries:
-        if query.id not in skipped and all(each.pair in judgements for each in questions(query, documents, judgements)):
+        if query.id in skipped:
+            continue
+        if all(question.pair in judgements for question in questions(query, documents, judgements)):
             yield query

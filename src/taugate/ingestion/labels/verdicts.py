@@ -1,4 +1,4 @@
-"""Combine what the judges of a sample say, and write it to a split as labels."""
+"""Combine the judgements of all judges of a sample, and write them to a split."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ class Judged(NamedTuple):
     """A query that at least one judge has finished.
 
     Attributes:
-        query: Of the sample.
-        grades: 1 or 0 of each passage that was judged, by id.
-        weight: How many queries it stands for.
+        query: Query of the sample.
+        grades: 1 or 0 of each judged passage, by id.
+        weight: Number of queries that it stands for.
     """
 
     query: SampledQuery
@@ -34,11 +34,11 @@ class Disagreement(NamedTuple):
     """A result that as many judges find relevant as not.
 
     Attributes:
-        query: Ids.
-        text: Of the query.
-        document: Ids.
-        relevant: Names of the judges.
-        irrelevant: Names of the judges.
+        query: Id of the query.
+        text: Text of the query.
+        document: Id of the passage.
+        relevant: Names of the judges who find it relevant.
+        irrelevant: Names of the judges who do not.
     """
 
     query: str
@@ -52,14 +52,15 @@ class Disagreement(NamedTuple):
 class Verdicts:
     """The judgements of a sample by all of its judges.
 
-    A result is relevant where at least half of its judges say so: what one of two people finds useful must not be lost.
+    A result is relevant if at least half of its judges say so: results that one of two people finds useful must not be
+    lost.
 
     Attributes:
         sample: The round.
         judged: Its queries that at least one judge has finished.
         earlier: Weights of the queries of earlier samples, by id.
-        agreements: Of each two judges who have finished the same queries.
-        disagreements: In the order of the sample.
+        agreements: Agreement of each pair of judges who have finished the same queries.
+        disagreements: Disagreements in the order of the sample.
     """
 
     sample: Round
@@ -70,23 +71,23 @@ class Verdicts:
 
     @classmethod
     def of(cls, sample: Round, documents: Documents, journals: Sequence[Journal]) -> "Verdicts":
-        """Combine what judges say.
+        """Combine the judgements of all judges.
 
         Args:
             sample: The round.
             documents: Every passage that it names.
-            journals: Of the judges.
+            journals: Journals of the judges.
         """
-        done = {each.judge: {query.id for query in finished(sample, documents, each)} for each in journals}
+        done = {journal.judge: {query.id for query in finished(sample, documents, journal)} for journal in journals}
         complete = [query for query in sample.queries if any(query.id in queries for queries in done.values())]
-        said = {each.judge: each.judgements() for each in journals}
+        by_judge = {journal.judge: journal.judgements() for journal in journals}
         judged_share = len(sample.earlier) / max(len(sample.earlier) + len(complete), 1)
         weighted = any(weight is not None for weight in sample.earlier.values())
         share = judged_share if weighted else 0.0
         counts = [sum(query.stratum == stratum for query in complete) for stratum in range(len(NAMES))]
         by_stratum = weights(sample.sizes, counts)
         judged = [
-            Judged(query, _grades(query, documents, said), (1 - share) * by_stratum[query.stratum])
+            Judged(query, _grades(query, documents, by_judge), (1 - share) * by_stratum[query.stratum])
             for query in complete
         ]
         earlier = {
@@ -96,44 +97,44 @@ class Verdicts:
             sample,
             judged,
             earlier,
-            dict(_agreements(sample, documents, said, done)),
-            [_disagreement(*each) for each in disputed(sample, documents, journals)],
+            dict(_agreements(sample, documents, by_judge, done)),
+            [_disagreement(question, votes) for question, votes in disputed(sample, documents, journals)],
         )
 
 
 def read_journals(data: Path, split: str) -> list[Journal]:
-    """Read what every judge of a split has said, in the order of their names.
+    """Read the journals of all judges of a split, in the order of their names.
 
     Args:
         data: Folder of the data set.
-        split: That is judged.
+        split: Split that is judged.
 
     Raises:
-        LineError: For a line that is no key press.
+        LineError: If a line is not a key press.
     """
     return [Journal.read(path) for path in sorted(rounds_folder(data, split).glob("*.jsonl"))]
 
 
 def write_verdicts(data: Path, split: str, verdicts: Verdicts, seconds: float = 0) -> None:
-    """Write the judgements of a sample to the split, and queries of a log that are judged to queries.jsonl.
+    """Write the judgements of a sample to the split, and judged queries of a log to queries.jsonl.
 
-    The whole sample is written again each time, as its weights depend on how many queries are judged.
+    The whole sample is written again each time, as its weights depend on the number of judged queries.
 
     Args:
         data: Folder of the data set.
-        split: That is judged.
-        verdicts: Of all judges.
-        seconds: How long to wait for another command that is writing to the data set.
+        split: Split that is judged.
+        verdicts: Judgements of all judges.
+        seconds: Maximum time to wait for another command that is writing to the data set.
 
     Raises:
-        InputError: Where the corpus or a query is no longer that of the sample, and DatasetBusy where another command
-            is still writing; then nothing is written.
+        InputError: If the corpus or a query has changed since the sample was drawn; then nothing is written.
+        DatasetBusy: If another command is still writing; then nothing is written.
     """
     with sole_writer(data, seconds):
         check_corpus(data, verdicts.sample)
         before = QueryFile.read(data)
         check_queries(data, before, verdicts.sample)
-        known = {each.identifier for each in before.lines}
+        existing = {line.identifier for line in before.lines}
         lines = judgement_lines(data / qrels_of(split))
         rows = [
             line._replace(judgement=line.judgement._replace(weight=verdicts.earlier[line.query]))
@@ -145,32 +146,33 @@ def write_verdicts(data: Path, split: str, verdicts: Verdicts, seconds: float = 
             for query, grades, weight in verdicts.judged
             for document, grade in grades.items()
         ]
-        made = {
+        added = {
             query.id: NewQuery(query.text, query.origin)
             for query, _, _ in verdicts.judged
-            if query.new and query.id not in known
+            if query.new and query.id not in existing
         }
-        sampled, judged = {each.id for each in verdicts.sample.queries}, {each.query.id for each in verdicts.judged}
+        sampled = {query.id for query in verdicts.sample.queries}
+        judged = {query.id for query, _, _ in verdicts.judged}
         cleared = {line.query for line in lines if line.query in sampled - judged}
         if cleared:
             remove_judgements(data, split, cleared)
         if rows:
-            replace_queries(data, split, before, made, rows)
+            replace_queries(data, split, before, added, rows)
 
 
 def disputed(
     sample: Round, documents: Documents, journals: Sequence[Journal]
 ) -> Iterator[tuple[Question, dict[str, bool]]]:
-    """Yield the results that as many judges find relevant as not, with what each judge says.
+    """Yield the results that as many judges find relevant as not, with each judge's answer.
 
     Args:
         sample: The round.
         documents: Every passage that it names.
-        journals: Of the judges.
+        journals: Journals of the judges.
     """
-    said = {each.judge: each.judgements() for each in journals}
+    by_judge = {journal.judge: journal.judgements() for journal in journals}
     for question in _questions(sample, documents):
-        votes = _votes(question, said)
+        votes = _votes(question, by_judge)
         if votes and 2 * sum(votes.values()) == len(votes):
             yield question, votes
 
@@ -179,40 +181,44 @@ def _questions(sample: Round, documents: Documents) -> Iterator[Question]:
     return (question for query in sample.queries for question in all_questions(query, documents))
 
 
-def _votes(question: Question, said: Mapping[str, Mapping[str, bool]]) -> dict[str, bool]:
-    """Return what each judge says of a result, by name; those who have not judged it are left out."""
-    return {judge: judgements[question.pair] for judge, judgements in said.items() if question.pair in judgements}
+def _votes(question: Question, by_judge: Mapping[str, Mapping[str, bool]]) -> dict[str, bool]:
+    """Return the judges' answers about a result, by name; judges who have not judged it are left out."""
+    return {judge: judgements[question.pair] for judge, judgements in by_judge.items() if question.pair in judgements}
 
 
-def _grades(query: SampledQuery, documents: Documents, said: Mapping[str, Mapping[str, bool]]) -> dict[str, int]:
-    """Return 1 or 0 for each passage of a query that anybody has judged."""
-    voted = {each.document.id: _votes(each, said) for each in all_questions(query, documents)}
+def _grades(query: SampledQuery, documents: Documents, by_judge: Mapping[str, Mapping[str, bool]]) -> dict[str, int]:
+    """Return 1 or 0 for each passage of a query that has been judged."""
+    voted = {question.document.id: _votes(question, by_judge) for question in all_questions(query, documents)}
     return {name: int(2 * sum(votes.values()) >= len(votes)) for name, votes in voted.items() if votes}
 
 
 def _agreements(
     sample: Round,
     documents: Documents,
-    said: Mapping[str, Mapping[str, bool]],
+    by_judge: Mapping[str, Mapping[str, bool]],
     done: Mapping[str, Collection[str]],
 ) -> Iterator[tuple[tuple[str, str], Agreement]]:
-    """Compare each two judges over the queries that both have finished; results chosen for being disputed say nothing.
+    """Compare each pair of judges over the queries that both have finished; other results may be a biased choice.
 
     Args:
+        sample: The round.
+        documents: Every passage that it names.
+        by_judge: Answers by judge and pair.
         done: Ids of the queries that each judge has finished.
     """
-    voted = [(each.query.id, _votes(each, said)) for each in _questions(sample, documents)]
-    for one, other in combinations(said, 2):
-        queries = {*done[one]} & {*done[other]}
+    voted = [(question.query.id, _votes(question, by_judge)) for question in _questions(sample, documents)]
+    for first, second in combinations(by_judge, 2):
+        queries = {*done[first]} & {*done[second]}
         both = [
-            Vote(query, votes[one], votes[other])
+            Vote(query, votes[first], votes[second])
             for query, votes in voted
-            if query in queries and {one, other} <= votes.keys()
+            if query in queries and {first, second} <= votes.keys()
         ]
         if both:
-            yield (one, other), agreement(both)
+            yield (first, second), agreement(both)
 
 
 def _disagreement(question: Question, votes: Mapping[str, bool]) -> Disagreement:
-    relevant, irrelevant = ([judge for judge, vote in votes.items() if vote is each] for each in (True, False))
+    relevant = [judge for judge, vote in votes.items() if vote]
+    irrelevant = [judge for judge, vote in votes.items() if not vote]
     return Disagreement(question.query.id, question.query.text, question.document.id, relevant, irrelevant)

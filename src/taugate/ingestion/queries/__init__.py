@@ -1,1 +1,1 @@
-"""Queries made from the documents themselves, for a corpus that nobody has labelled."""
+"""Queries made from the documents themselves, for an unlabelled corpus."""

@@ -1,6 +1,6 @@
-"""What became of the documents that queries were made from. It is kept beside the queries, in generated.json.
+"""Numbers of generated and rejected queries, by reason, kept beside the queries in generated.json.
 
-What learns from these queries records it: nine questions lost of ten say something else than none.
+Calibration and adaptation copy them into their records, as they show how selective the generation was.
 """
 
 from dataclasses import asdict, dataclass
@@ -18,14 +18,14 @@ _MAX_BYTES = 1 << 16
 
 @dataclass
 class Losses:
-    """How many documents gave no query, by the reason.
+    """Number of documents that gave no query, by reason.
 
     Attributes:
         empty: The document is too short for a crop, or the model wrote nothing.
-        duplicate: The same words as another query.
-        example: Repeats an example of the prompt.
-        not_question: Is no question.
-        round_trip: A search for the query does not find its document.
+        duplicate: The text repeats another query.
+        example: The text repeats an example of the prompt.
+        not_question: The text is not a question.
+        round_trip: A search for the query does not return its document.
     """
 
     empty: int = 0
@@ -39,9 +39,9 @@ class Accounting(BaseModel):
     """One run of a generator.
 
     Attributes:
-        model: That wrote the queries, None for crops.
-        kept: Queries that were written.
-        lost: Documents that gave none, by reason.
+        model: Language model that wrote the queries, None for crops.
+        kept: Number of queries written.
+        lost: Number of documents that gave none, by reason.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -59,13 +59,13 @@ def keep_accounting(data: Path, origin: Origin, kept: int, lost: Losses, model: 
 
     Args:
         data: Folder of the data set.
-        origin: Of the queries.
-        kept: Queries that were written.
-        lost: Documents that gave none.
-        model: That wrote them, None for crops.
+        origin: Origin of the queries.
+        kept: Number of queries written.
+        lost: Number of documents that gave none, by reason.
+        model: Language model that wrote them, None for crops.
 
     Raises:
-        InputError: Where the file is damaged.
+        InputError: If the file is damaged.
     """
     account = Accounting(model=model, kept=kept, lost=asdict(lost))
     accounts: dict[Origin, Accounting] = {**read_accounting(data), origin: account}
@@ -73,13 +73,13 @@ def keep_accounting(data: Path, origin: Origin, kept: int, lost: Losses, model: 
 
 
 def read_accounting(data: Path) -> dict[Origin, Accounting]:
-    """Read the last account of each generator, by the origin of its queries; those that were made before are not there.
+    """Read the last account of each generator, by the origin of its queries.
 
     Args:
         data: Folder of the data set.
 
     Raises:
-        InputError: Where the file is damaged.
+        InputError: If the file is damaged.
     """
     path = data / FILE
     try:

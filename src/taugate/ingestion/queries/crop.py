@@ -1,7 +1,7 @@
-"""Queries by independent cropping: a span of a document's words, some of which are deleted.
+"""Queries by independent cropping: a span of a document's words, with random words deleted.
 
 The rule-based method of "Unsupervised Domain Adaption for Neural Information Retrieval" (section 3, Table 1), which is
-Contriever's (Izacard et al. 2022) with the defaults of its code: a span of 10 % to 50 % of the words, placed anywhere,
+Contriever's (Izacard et al. 2022) with the defaults of its code: a span of 10 % to 50 % of the words, at any position,
 then each word deleted with a probability of 10 %.
 """
 
@@ -13,8 +13,8 @@ import regex
 
 SHORTEST, LONGEST = 0.1, 0.5  # of a span, as shares of the document's words
 DELETED = 0.1  # probability that a word of the span is deleted
-# Chinese, Japanese and the languages of South-East Asia put no spaces between words: there each letter, with the marks
-# on it, stands for a word, as in the vocabularies of most encoders.
+# Chinese, Japanese and the languages of South-East Asia put no spaces between words: their letters, with the marks on
+# them, stand for words, as in the vocabularies of most encoders.
 UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 _WORD = regex.compile(rf"(?V1){UNSPACED}\p{{M}}*|(?:(?!{UNSPACED})\S)+")
 
@@ -27,13 +27,13 @@ def crop(text: str, identifier: str, seed: int, span: tuple[int, int] | None = N
     Each document has random numbers of its own, so that no other document changes its query.
 
     Args:
-        text: Of the document.
-        identifier: Its id.
-        seed: Of the whole run.
-        span: Its fewest and most words, None for the shares of the method; never more than the largest of these.
+        text: Text of the document.
+        identifier: Id of the document.
+        seed: Seed of the run.
+        span: Minimum and maximum number of words, None for the shares of the method; never more than the maximum share.
 
     Returns:
-        The query; empty where the text is so short that nothing is left.
+        The query; empty if the text is so short that nothing is left.
     """
     words = list(_WORD.finditer(text))
     rng = np.random.default_rng(_digest(seed, identifier))
@@ -44,19 +44,19 @@ def crop(text: str, identifier: str, seed: int, span: tuple[int, int] | None = N
     start = int(rng.integers(0, len(words) - length + 1))
     cropped = words[start : start + length]
     kept = [word for word, draw in zip(cropped, rng.random(length), strict=True) if draw >= DELETED]
-    # Only where the text has a space has the query one: letters of Chinese stay together.
-    spaces = [_SPACE.search(text, one.end(), other.start()) is not None for one, other in pairwise(kept)]
+    # The query has a space only if the text has one, so that Chinese letters are not separated.
+    spaces = [_SPACE.search(text, word.end(), following.start()) is not None for word, following in pairwise(kept)]
     return "".join(
         f" {word.group()}" if spaced else word.group() for word, spaced in zip(kept, [False, *spaces], strict=False)
     )
 
 
 def sampling_key(identifier: str, seed: int) -> int:
-    """Return a random number that belongs to a document: those with the lowest are a sample without regard to order.
+    """Return a random number that belongs to a document: the lowest ones form a sample that does not depend on order.
 
     Args:
-        identifier: Of the document.
-        seed: Of the whole run.
+        identifier: Id of the document.
+        seed: Seed of the run.
     """
     return _digest(seed, identifier, "sample")
 

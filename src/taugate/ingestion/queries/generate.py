@@ -1,4 +1,4 @@
-"""A query for each of a sample of documents, written beside the queries that people asked."""
+"""Generated queries: one for each of a sample of documents, written beside the queries by people."""
 
 import heapq
 from collections.abc import Collection, Mapping
@@ -23,10 +23,10 @@ class Source(NamedTuple):
     """A document that a query is made from.
 
     Attributes:
-        key: Its place in the sample, negative so that a heap drops the highest.
-        identifier: Its id.
-        text: Without title.
-        title: Empty where it has none.
+        key: Its rank in the sample, negative so that a heap drops the highest.
+        identifier: Id of the document.
+        text: Text without title.
+        title: Title, or "".
     """
 
     key: int
@@ -37,12 +37,12 @@ class Source(NamedTuple):
 
 @dataclass
 class GeneratedQueries:
-    """What came of making queries.
+    """Result of generating queries.
 
     Attributes:
         kept: Number of queries written.
-        lost: Documents that gave none.
-        documents: Passages of the corpus.
+        lost: Number of documents that gave none, by reason.
+        documents: Number of passages in the corpus.
     """
 
     kept: int = 0
@@ -50,48 +50,49 @@ class GeneratedQueries:
     documents: int = 0
 
 
-def generate_crops(data: Path, most: int, seed: int) -> GeneratedQueries:
+def generate_crops(data: Path, max_documents: int, seed: int) -> GeneratedQueries:
     """Crop a query from each document of a seeded sample, and write queries and judgements into the data set.
 
     A query's only relevant passage is the one that it was cropped from. Crops of an earlier run are replaced; every
-    other query keeps its line, byte for byte. Killed at any moment, the data set can be read and is complete.
+    other query keeps its line, byte for byte. If the process is killed at any moment, the data set can be read and is
+    complete.
 
     Args:
         data: Folder of the data set.
-        most: Number of documents that are sampled.
-        seed: Of sample and crops.
+        max_documents: Number of documents to sample.
+        seed: Seed of sample and crops.
 
     Raises:
-        InputError: Where the corpus cannot be read or gives no query; then nothing is written.
+        InputError: If the corpus cannot be read or gives no query; then nothing is written.
     """
-    check_request(data, most)
+    check_request(data, max_documents)
     with sole_writer(data):
         result = GeneratedQueries()
-        sources, result.documents = sample_documents(data / CORPUS, most, seed)
+        sources, result.documents = sample_documents(data / CORPUS, max_documents, seed)
         before = QueryFile.read(data)
         earlier = before.texts("crop")
-        made = _crops(sources, seed, before.texts(other_than="crop"), result)
-        if not made:
+        crops = _crops(sources, seed, before.texts(other_than="crop"), result)
+        if not crops:
             raise InputError(f"{data / CORPUS}: {_nothing_kept(result.lost)}")
-        queries = {name: NewQuery(text, "crop") for name, (text, _) in made.items()}
-        judgements = [JudgementLine(name, document, Judgement(1)) for name, (_, document) in made.items()]
-        replace_queries(data, GENERATED, before, queries, judgements, gone=earlier)
+        queries = {name: NewQuery(text, "crop") for name, (text, _) in crops.items()}
+        judgements = [JudgementLine(name, document, Judgement(1)) for name, (_, document) in crops.items()]
+        replace_queries(data, GENERATED, before, queries, judgements, removed=earlier)
         keep_accounting(data, "crop", result.kept, result.lost)
     return result
 
 
-def check_request(data: Path, most: int) -> None:
-    """Check what was asked for before anything is read.
+def check_request(data: Path, max_documents: int) -> None:
+    """Check the arguments before anything is read.
 
     Args:
         data: Folder of the data set.
-        most: Number of documents that are sampled.
+        max_documents: Number of documents to sample.
 
     Raises:
-        InputError: .
+        InputError: If the number is below 1, or the folder does not exist.
     """
-    if most < 1:
-        raise InputError(f"--max {most}: give a number of documents, 1 or more")
+    if max_documents < 1:
+        raise InputError(f"--max {max_documents}: give a number of documents, 1 or more")
     if not data.is_dir():
         raise InputError(f"{data}: no such directory; give the folder that holds {CORPUS}")
 
@@ -102,20 +103,19 @@ def _nothing_kept(lost: Losses) -> str:
     return "no document is long enough to crop a query from; add longer ones"
 
 
-def sample_documents(corpus: Path, most: int, seed: int) -> tuple[list[Source], int]:
-    """Draw a sample of documents, the same for the same seed in whatever order they stand.
+def sample_documents(corpus: Path, max_documents: int, seed: int) -> tuple[list[Source], int]:
+    """Draw a sample of documents that depends on the seed, but not on their order.
 
     Args:
         corpus: Path of corpus.jsonl.
-        most: How many.
-        seed: Of the sample.
+        max_documents: Size of the sample.
+        seed: Seed of the sample.
 
     Returns:
-        Them in the order of the corpus, and how many documents the corpus has.
+        The sample in the order of the corpus, and the number of documents in the corpus.
 
     Raises:
-        InputError: .
-        LineError: .
+        InputError: If the corpus cannot be read; LineError if a line is invalid.
     """
     chosen: list[tuple[int, int, Source]] = []
     seen: dict[str, int] = {}
@@ -127,21 +127,25 @@ def sample_documents(corpus: Path, most: int, seed: int) -> tuple[list[Source], 
             empty += 1
             continue
         source = Source(-sampling_key(identifier, seed), identifier, text, title or "")
-        push = heapq.heappush if len(chosen) < most else heapq.heappushpop
+        push = heapq.heappush if len(chosen) < max_documents else heapq.heappushpop
         push(chosen, (source.key, position, source))
-    return [source for _, _, source in sorted(chosen, key=lambda each: each[1])], len(seen) - empty
+    sample = [source for _, _, source in sorted(chosen, key=lambda item: item[1])]
+    return sample, len(seen) - empty
 
 
 def _crops(
-    sources: list[Source], seed: int, others: Mapping[str, str], result: GeneratedQueries
+    sources: list[Source], seed: int, existing: Mapping[str, str], result: GeneratedQueries
 ) -> dict[str, tuple[str, str]]:
-    """Return, by the id of each query, its text and the id of its document; what is lost is counted.
+    """Return the text and the document id of each crop, by query id, and count the documents without one.
 
     Args:
-        others: Texts of the other queries, by id.
+        sources: The sampled documents.
+        seed: Seed of the run.
+        existing: Texts of the other queries, by id.
+        result: Receives the counts.
     """
-    made: dict[str, tuple[str, str]] = {}
-    seen = {normalized(text) for text in others.values()}
+    crops: dict[str, tuple[str, str]] = {}
+    seen = {normalized(text) for text in existing.values()}
     for source in sources:
         text = crop(source.text, source.identifier, seed)
         if not text:
@@ -150,22 +154,23 @@ def _crops(
             result.lost.duplicate += 1
         else:
             seen.add(normalized(text))
-            made[free_id(f"crop:{source.identifier}", others, made)] = text, source.identifier
-    result.kept = len(made)
-    return made
+            crops[free_id(f"crop:{source.identifier}", existing, crops)] = text, source.identifier
+    result.kept = len(crops)
+    return crops
 
 
-def free_id(wanted: str, *taken: Collection[str]) -> str:
-    """Return an id for a query: the wanted one, with as many primes after it as make it free.
+def free_id(preferred: str, *taken: Collection[str]) -> str:
+    """Return an id that is not in use: the preferred one, followed by as many primes as needed.
 
     Args:
-        taken: Ids in use.
+        preferred: Id to start from.
+        taken: Collections of ids in use.
     """
-    while any(wanted in each for each in taken):
-        wanted += "'"
-    return wanted
+    while any(preferred in ids for ids in taken):
+        preferred += "'"
+    return preferred
 
 
 def normalized(text: str) -> str:
-    """Return a text in lower case with single spaces: queries that are equal in this form are duplicates."""
+    """Return a text in lower case with single spaces; queries that are equal in this form are duplicates."""
     return " ".join(text.casefold().split())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from taugate.errors import InputError
 from taugate.ingestion.queries.prompt import MAX_REPLY, TEMPERATURE, TOP_P, Prompt
-from taugate.ingestion.queries.replies import Reply
+from taugate.ingestion.queries.replies import Completion
 from taugate.storage.files import sha256_file
 
 # The default model comes in a package. Its code is never imported: it would need another build of llama.cpp.
@@ -20,14 +20,15 @@ _CONTEXT = 8192  # tokens: twenty long examples and a document
 class LocalModel:
     """A model in a GGUF file.
 
-    A reply depends on the prompt and its seed alone: prompts are taken one by one, and none starts from what another
-    left in memory. Other processors and versions of llama.cpp may round differently, and so give other replies.
+    A reply depends on the prompt and its seed alone: prompts are processed one by one, without state from earlier ones.
+    Other processors and versions of llama.cpp may round differently, and so give other replies.
 
     Attributes:
-        path: Of the file, or of a folder with one such file; None for SmolLM2-135M-Instruct.
+        path: Path of the file, or of a folder with one such file; None for SmolLM2-135M-Instruct.
 
     Raises:
-        InputError: Where there is no such model, and ModuleNotFoundError without the extra `generate`.
+        InputError: If there is no such model.
+        ModuleNotFoundError: If the extra `generate` is not installed.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -41,22 +42,22 @@ class LocalModel:
         parameters = xllamacpp.CommonParams()
         parameters.model.path = str(file)
         parameters.n_ctx, parameters.n_parallel, parameters.verbosity = _CONTEXT, 1, -1
-        parameters.cache_prompt = False  # a reply must not depend on what was asked before
-        # llama.cpp's server listens on a loopback port too, which nobody is told: the key keeps everybody out.
+        parameters.cache_prompt = False  # a reply must not depend on earlier prompts
+        # llama.cpp's server also listens on a loopback port; the random key keeps other clients out.
         parameters.api_keys = [secrets.token_hex()]
         for processor in (parameters.cpuparams, parameters.cpuparams_batch):
             processor.n_threads, processor.poll = len(os.sched_getaffinity(0)), 0
         try:
             self._server = xllamacpp.Server(parameters)
-        except Exception as error:  # its C++ raises whatever went wrong as RuntimeError, or worse
+        except Exception as error:  # its C++ raises RuntimeError for any failure, or other exceptions
             raise InputError(
                 f"{file}: llama.cpp cannot load it ({type(error).__name__}); give --model a GGUF file"
             ) from error
 
-    def ask(self, prompt: Prompt) -> Reply:
-        """See LanguageModel.ask."""
+    def ask(self, prompt: Prompt) -> Completion:
+        """Return the reply to a prompt, see `LanguageModel.ask`."""
         began = time.perf_counter()
-        answer = self._server.handle_completions(
+        response = self._server.handle_completions(
             {
                 "prompt": prompt.completion(),
                 "max_tokens": MAX_REPLY,
@@ -69,24 +70,24 @@ class LocalModel:
                 "cache_prompt": False,
             }
         )
-        if "choices" not in answer:
+        if "choices" not in response:
             raise InputError(
-                f"{self.name}: llama.cpp refuses a prompt: {str(answer)[:200]}; use a model with more context"
+                f"{self.name}: llama.cpp refused a prompt: {str(response)[:200]}; use a model with more context"
             )
-        usage = answer["usage"]
+        usage = response["usage"]
         seconds = time.perf_counter() - began
-        text = str(answer["choices"][0]["text"])
-        return Reply(text, int(usage["prompt_tokens"]), int(usage["completion_tokens"]), seconds)
+        text = str(response["choices"][0]["text"])
+        return Completion(text, int(usage["prompt_tokens"]), int(usage["completion_tokens"]), seconds)
 
     def close(self) -> None:
-        """See LanguageModel.close: a reply under way takes seconds at most."""
+        """Do nothing, as a running request takes seconds at most; see `LanguageModel.close`."""
 
 
 def packaged_model() -> Path:
     """Return the GGUF file of the default model.
 
     Raises:
-        InputError: Where its package is not installed.
+        InputError: If its package is not installed.
     """
     spec = find_spec(_PACKAGE)
     files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []

@@ -1,6 +1,6 @@
 """Paraphrases of queries: the same question in other words, by rules or by a language model.
 
-The query embeddings paper (§6.2) measures how steady an encoder is under them, and leaves open who writes them.
+The query embeddings paper (§6.2) measures the stability of an encoder under paraphrases, without naming their author.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,20 +29,20 @@ _FRAMES = {
     "Japanese": ("知りたいのですが、{}", "教えてください。{}"),
     "Korean": ("알고 싶습니다: {}", "도와주세요. {}"),
 }
-_UNKNOWN = ("– {}", "« {} »")  # of a language without frames: signs that hold no word
+_UNKNOWN = ("– {}", "« {} »")  # for a language without frames: signs without words
 _MARKS = " ?？!.¿。؟"
-_TRIES = 2  # prompts for each paraphrase that is wanted: a small model repeats the question often
+_TRIES = 2  # prompts per paraphrase: a small model often repeats the question
 
 
 def paraphrases_by_rules(query: str, rule: QuestionRule) -> tuple[str, str, str]:
     """Write three paraphrases of a query: two that ask more politely, and one of key words alone.
 
-    They keep nearly all of its words, so that an encoder looks steadier than under a person's paraphrases: figures by
-    rules compare with each other, and not with the paper's.
+    They keep nearly all of its words, so that an encoder looks more stable than under a person's paraphrases: figures
+    by rules can be compared with each other, but not with the paper's.
 
     Args:
-        query: Its text.
-        rule: Of its language.
+        query: Text of the query.
+        rule: Rule of its language.
     """
     first, second = _FRAMES.get(rule.language or "", _UNKNOWN)
     line = " ".join(query.split())
@@ -52,18 +52,20 @@ def paraphrases_by_rules(query: str, rule: QuestionRule) -> tuple[str, str, str]
 
 @dataclass(frozen=True)
 class ParaphrasePrompt(Prompt):
-    """What a model is asked about one query; `document` is the query."""
+    """A prompt about one query; `document` is the query."""
 
     def completion(self) -> str:
         """Return the prompt as text that a model continues with the paraphrase."""
-        parts = [f"Question: {one}\nThe same in other words: {other}\n\n" for one, other in self.examples]
+        parts = [
+            f"Question: {question}\nThe same in other words: {paraphrase}\n\n" for question, paraphrase in self.examples
+        ]
         return f"{''.join(parts)}Question: {self.document}\nThe same in other words:"
 
     def messages(self) -> list[dict[str, str]]:
         """Return the prompt as messages of a chat."""
         messages = [{"role": "system", "content": _INSTRUCTION}]
-        for one, other in self.examples:
-            messages += [{"role": "user", "content": one}, {"role": "assistant", "content": other}]
+        for question, paraphrase in self.examples:
+            messages += [{"role": "user", "content": question}, {"role": "assistant", "content": paraphrase}]
         return [*messages, {"role": "user", "content": self.document}]
 
 
@@ -80,38 +82,39 @@ _EXAMPLES = (
 
 
 def paraphrases_by_model(
-    queries: Sequence[str], each: int, seed: int, model: LanguageModel, advance: Callable[[], None]
+    queries: Sequence[str], count: int, seed: int, model: LanguageModel, advance: Callable[[], None]
 ) -> list[tuple[str, ...]]:
-    """Let a language model write paraphrases, and keep its replies, as those of `taugate queries` are.
+    """Let a language model write paraphrases, and cache its replies, as `taugate queries` does.
 
     Args:
-        queries: Their texts.
-        each: Paraphrases of a query.
-        seed: Of the model's sampling.
-        model: That is asked, and closed.
+        queries: Texts of the queries.
+        count: Number of paraphrases per query.
+        seed: Seed of the model's sampling.
+        model: Model to ask; it is closed at the end.
         advance: Called after each reply.
 
     Returns:
-        `each` distinct paraphrases of every query, none of them the query itself.
+        `count` distinct paraphrases of every query, none of them the query itself.
 
     Raises:
-        InputError: Where the model does not write so many, and OSError where it does not answer.
+        InputError: If the model does not write as many.
+        OSError: If the model does not respond.
     """
-    asked = [[_prompt(query, seed, number) for number in range(_TRIES * each)] for query in queries]
+    prompts_by_query = [[_prompt(query, seed, number) for number in range(_TRIES * count)] for query in queries]
     with ReplyCache(model) as cache:
-        prompts = [prompt for row in asked for prompt in row]
-        known = {prompt: reply for prompt in prompts if (reply := cache.get(prompt)) is not None}
-        replies = known | ask([prompt for prompt in prompts if prompt not in known], model, cache, advance)
+        prompts = [prompt for row in prompts_by_query for prompt in row]
+        cached = {prompt: reply for prompt in prompts if (reply := cache.get(prompt)) is not None}
+        replies = cached | ask([prompt for prompt in prompts if prompt not in cached], model, cache, advance)
     written = []
-    for query, row in zip(queries, asked, strict=True):
+    for query, row in zip(queries, prompts_by_query, strict=True):
         distinct = {normalized(text): text for prompt in row if (text := query_of(replies[prompt].text))}
         distinct.pop(normalized(query), None)
-        if len(distinct) < each:
+        if len(distinct) < count:
             raise InputError(
-                f"{model.name}: wrote {len(distinct)} paraphrases of {query!r}, and {each} are needed; use a larger "
+                f"{model.name}: wrote {len(distinct)} paraphrases of {query!r}, and {count} are needed; use a larger "
                 "model, or --paraphrases rules"
             )
-        written.append(tuple(distinct.values())[:each])
+        written.append(tuple(distinct.values())[:count])
     return written
 
 

@@ -14,8 +14,8 @@ import orjson
 from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import read_objects, required_text
 
-EXAMPLES = 3  # of a prompt, where nobody gives others
-MAX_DOCUMENT = 1000  # characters, about 256 tokens: no search finds a question about what its encoder cuts off
+EXAMPLES = 3  # of a prompt by default
+MAX_DOCUMENT = 1000  # characters, about 256 tokens: text that the encoder cuts off cannot be searched
 MAX_EXAMPLE = 400  # characters of an example's document: each prompt repeats all of them
 MAX_EXAMPLES = 20  # of a file
 MAX_REPLY = 64  # tokens: a longer reply is no question
@@ -35,7 +35,7 @@ class Example(NamedTuple):
     query: str
 
 
-# Used where the data set has no labelled query and no file names others.
+# Used if the data set has too few labelled queries and the user names no file of examples.
 BUILT_IN = (
     Example(
         "A sourdough starter is a mixture of flour and water in which wild yeast lives. Keep it in the refrigerator if "
@@ -57,12 +57,12 @@ BUILT_IN = (
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a model is asked about one document.
+    """The prompt about one document.
 
     Attributes:
-        examples: That come first.
-        document: Its text, cut to MAX_DOCUMENT characters.
-        seed: Of the model's sampling, 0 ≤ seed < 2^31; each prompt has one of its own.
+        examples: Examples in front of the document.
+        document: Text of the document, cut to MAX_DOCUMENT characters.
+        seed: Seed of the model's sampling, 0 ≤ seed < 2^31; each prompt has one of its own.
     """
 
     examples: tuple[Example, ...]
@@ -74,9 +74,9 @@ class Prompt:
         """Make the prompt of a document.
 
         Args:
-            text: Of the document.
-            examples: That come first.
-            seed: Of the whole run.
+            text: Text of the document.
+            examples: Examples in front of the document.
+            seed: Seed of the run.
         """
         document = shortened(text, MAX_DOCUMENT)
         digest = sha256(orjson.dumps([seed, document, *map(list, examples)])).digest()
@@ -99,23 +99,23 @@ class Prompt:
         return [*messages, {"role": "user", "content": f"Document: {self.document}"}]
 
 
-def shortened(text: str, most: int) -> str:
-    """Return a text on one line, cut between two words where it is longer than `most` characters."""
+def shortened(text: str, length: int) -> str:
+    """Return a text on one line, cut between two words if it is longer than `length` characters."""
     line = " ".join(text.split())
-    if len(line) <= most:
+    if len(line) <= length:
         return line
-    cut = line[: most + 1].rpartition(" ")[0]
-    return cut if len(cut) > most // 2 else line[:most]  # a language without spaces is cut anywhere
+    cut = line[: length + 1].rpartition(" ")[0]
+    return cut if len(cut) > length // 2 else line[:length]  # a language without spaces is cut anywhere
 
 
 def query_of(reply: str) -> str:
-    """Return the query that a reply holds: its first line with text, without a label, a number or quotes around it.
+    """Return the query in a reply: the first line with text, without a label, a number or quotes around it.
 
     Args:
-        reply: As the model wrote it.
+        reply: Text written by the model.
 
     Returns:
-        An empty text where there is no such line.
+        The query, or "" if there is no such line.
     """
     for line in reply.splitlines():
         query = " ".join(line.split()).strip("*_# ")
@@ -134,11 +134,10 @@ def read_examples(path: Path) -> tuple[Example, ...]:
     """Read the examples of a prompt from a file.
 
     Args:
-        path: Of the file, JSON Lines, each line {"document": …, "query": …}.
+        path: A file in JSON Lines, each line {"document": …, "query": …}.
 
     Raises:
-        InputError: .
-        LineError: .
+        InputError: If the file cannot be read or holds too few or too many examples; LineError if a line is invalid.
     """
     examples = tuple(
         Example(

@@ -1,7 +1,7 @@
-"""Decide what counts as a question, with a rule for each language.
+"""Rules that decide whether a text is a question, one for each language.
 
-A query need not be a question, but a model that was asked for one and wrote something else has failed: it went on with
-the document, or gave an answer. The rule has to be lenient in languages that it does not know.
+A query need not be a question. But a model that was asked for a question and wrote something else has failed: it
+continued the document, or gave an answer. The rule has to be lenient in unknown languages.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ class _Language(NamedTuple):
     """A language written with spaces.
 
     Attributes:
-        function: Its most frequent words.
+        function: The most frequent words of the language.
         question: Words that begin a question.
     """
 
@@ -87,7 +87,7 @@ class QuestionRule(NamedTuple):
     """Decides whether a text is a question.
 
     Attributes:
-        language: That it is for, None for one that is not known here.
+        language: Language of the rule, None for an unknown one.
     """
 
     language: str | None
@@ -97,8 +97,8 @@ class QuestionRule(NamedTuple):
         """Choose the rule of the language that documents are written in.
 
         Args:
-            texts: Of documents; about 20,000 words of them are read. The language is told by script, or by its most
-                frequent words.
+            texts: Texts of documents, of which about 20,000 words are read. The language is recognized by script, or by
+                its most frequent words.
         """
         counts: Counter[str] = Counter()
         scripts: Counter[str] = Counter()
@@ -116,23 +116,19 @@ class QuestionRule(NamedTuple):
         for language in _SCRIPTS:  # Japanese first: it has Chinese letters too
             if scripts[language] > 0.2 * max(1, scripts["letters"]):
                 return cls(language)
-        language, most = counts.most_common(1)[0] if counts else ("", 0)
-        return cls(language if most > _MIN_SHARE * words else None)
+        language, count = counts.most_common(1)[0] if counts else ("", 0)
+        return cls(language if count > _MIN_SHARE * words else None)
 
     @property
     def name(self) -> str:
-        """The rule in words."""
+        """Description of the rule."""
         if self.language is None:
             return "unknown language: any text"
-        where = "a question word" if self.language in _ANYWHERE else "a question word at its start"
-        return f"{self.language}: a question mark, or {where}"
+        question_word = "a question word" if self.language in _ANYWHERE else "a question word at its start"
+        return f"{self.language}: a question mark, or {question_word}"
 
     def holds(self, text: str) -> bool:
-        """Return whether a text is a question.
-
-        Args:
-            text: On one line.
-        """
+        """Return whether a text on one line is a question."""
         if self.language is None or text.rstrip(_CLOSING)[-1:] in {*_MARKS} or text.startswith("¿"):
             return True
         if self.language in _ANYWHERE:
@@ -141,10 +137,10 @@ class QuestionRule(NamedTuple):
         return bool(first) and first[0].strip("¿,") in _LANGUAGES[self.language].question
 
     def content_words(self, text: str) -> list[str]:
-        """Return the words of a text less the most frequent ones of the language, and less those that ask.
+        """Return the words of a text without the most frequent words and the question words of the language.
 
         Args:
-            text: In a language with spaces; every word of it stays where the language is not known here.
+            text: Text in a language with spaces; in an unknown language every word is kept.
         """
         words = _WORD.findall(text) if self.language in _LANGUAGES else text.split()
         if self.language not in _LANGUAGES:

@@ -1,4 +1,4 @@
-"""Questions that a language model writes about documents: what it is asked, and which of its replies are kept."""
+"""Questions that a language model writes about documents: prompts, and selection of replies."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -34,26 +34,26 @@ from taugate.ingestion.queries.prompt import (
     shortened,
 )
 from taugate.ingestion.queries.question_rule import QuestionRule
-from taugate.ingestion.queries.replies import LanguageModel, Reply, ReplyCache
+from taugate.ingestion.queries.replies import Completion, LanguageModel, ReplyCache
 
-_TRIED = 20  # labelled queries among which three with documents of their own are looked for
+_TRIED = 20  # labelled queries to choose three examples with distinct documents from
 _BYTES_PER_TOKEN = 4  # of UTF-8: about right for English; a model may need more for other languages
-_MESSAGE_TOKENS = 4  # that a chat adds around each message
+_MESSAGE_TOKENS = 4  # tokens that a chat adds around each message
 _QUERY_TOKENS = 20  # of a typical reply
 
 
 @dataclass(frozen=True)
 class QuestionPlan:
-    """What a model is to be asked.
+    """The prompts of a run.
 
     Attributes:
         data: Folder of the data set.
-        identifiers: Of the sampled documents.
-        prompts: One for each of them.
-        rule: Decides what counts as a question.
-        source: Where the examples come from, in words.
-        documents: Passages of the corpus.
-        before: The queries that the data set has.
+        identifiers: Ids of the sampled documents.
+        prompts: One prompt for each document.
+        rule: Decides whether a text is a question.
+        source: Description of the source of the examples.
+        documents: Number of passages in the corpus.
+        before: The existing queries of the data set.
     """
 
     data: Path
@@ -64,31 +64,26 @@ class QuestionPlan:
     documents: int
     before: QueryFile
 
-    def known(self, cache: ReplyCache) -> dict[Prompt, Reply]:
-        """Return the replies that an earlier run kept.
-
-        Args:
-            cache: Of the model's replies.
-        """
-        found = {prompt: cache.get(prompt) for prompt in self.prompts}
-        return {prompt: reply for prompt, reply in found.items() if reply is not None}
+    def cached_replies(self, cache: ReplyCache) -> dict[Prompt, Completion]:
+        """Return the replies cached by an earlier run."""
+        replies = {prompt: cache.get(prompt) for prompt in self.prompts}
+        return {prompt: reply for prompt, reply in replies.items() if reply is not None}
 
 
-def plan_questions(data: Path, most: int, seed: int, examples: Path | None) -> QuestionPlan:
+def plan_questions(data: Path, max_documents: int, seed: int, examples: Path | None) -> QuestionPlan:
     """Sample the documents that a model is asked about, and write a prompt for each.
 
     Args:
         data: Folder of the data set.
-        most: Number of documents.
-        seed: Of the sample, of the choice of examples, and of the model's sampling.
-        examples: File with the examples of the prompt; None for three labelled queries that people asked, or where
-            there are none, for three that come with Taugate.
+        max_documents: Number of documents to sample.
+        seed: Seed of the sample, of the choice of examples, and of the model's sampling.
+        examples: File with the examples of the prompt; None for three labelled queries by people or, with fewer, for
+            three that come with Taugate.
 
     Raises:
-        InputError: .
-        LineError: .
+        InputError: If a file cannot be read; LineError if a line is invalid.
     """
-    check_request(data, most)
+    check_request(data, max_documents)
     before = QueryFile.read(data)
     if examples is not None:
         chosen, source = read_examples(examples), str(examples)
@@ -96,17 +91,17 @@ def plan_questions(data: Path, most: int, seed: int, examples: Path | None) -> Q
         source = "labelled queries of the data set"
     else:
         chosen, source = BUILT_IN, "built in"
-    sources, documents = sample_documents(data / CORPUS, most, seed)
-    if not sources:
+    sampled, documents = sample_documents(data / CORPUS, max_documents, seed)
+    if not sampled:
         raise InputError(f"{data / CORPUS}: holds no document; write one JSON object per line")
-    texts = [f"{each.title} {each.text}" if each.title else each.text for each in sources]
+    texts = [f"{source.title} {source.text}" if source.title else source.text for source in sampled]
     prompts = [Prompt.of(text, chosen, seed) for text in texts]
-    identifiers = [each.identifier for each in sources]
+    identifiers = [source.identifier for source in sampled]
     return QuestionPlan(data, identifiers, prompts, QuestionRule.for_texts(texts), source, documents, before)
 
 
 def _labelled_examples(data: Path, before: QueryFile, seed: int) -> tuple[Example, ...]:
-    """Return three queries that people asked, each with a document that answers it; none where there are fewer."""
+    """Return three queries by people, each with a document that answers it; none if there are fewer."""
     answers: dict[str, str] = {}
     for split in splits_in(data):
         qrels = stored_file(data / qrels_of(split))
@@ -116,29 +111,25 @@ def _labelled_examples(data: Path, before: QueryFile, seed: int) -> tuple[Exampl
             row = parse_judgement(qrels, line, text, weighted=weighted)
             if row.judgement.grade >= 1:
                 answers.setdefault(row.query, row.document)
-    asked = before.texts("human")
-    tried = sorted(asked.keys() & answers.keys(), key=lambda name: sampling_key(name, seed))[:_TRIED]
-    wanted = {answers[name] for name in tried}
+    human_queries = before.texts("human")
+    tried = sorted(human_queries.keys() & answers.keys(), key=lambda name: sampling_key(name, seed))[:_TRIED]
+    needed = {answers[name] for name in tried}
     texts = {
-        each.id: each.encoded_text
-        for each in (read_corpus(stored_file(data / CORPUS), CorpusIds()) if wanted else ())
-        if each.id in wanted
+        document.id: document.encoded_text
+        for document in (read_corpus(stored_file(data / CORPUS), CorpusIds()) if needed else ())
+        if document.id in needed
     }
     chosen: dict[str, Example] = {}  # by document, so that no two share one
     for name in tried:
         document = answers[name]
         if document in texts and document not in chosen and len(chosen) < EXAMPLES:
-            text, query = shortened(texts[document], MAX_EXAMPLE), shortened(asked[name], MAX_EXAMPLE)
+            text, query = shortened(texts[document], MAX_EXAMPLE), shortened(human_queries[name], MAX_EXAMPLE)
             chosen[document] = Example(text, query)
     return tuple(chosen.values()) if len(chosen) == EXAMPLES else ()
 
 
 def estimated_tokens(prompts: Sequence[Prompt]) -> tuple[int, int]:
-    """Estimate how many tokens a model would read and write.
-
-    Args:
-        prompts: That it is asked.
-    """
+    """Estimate the number of tokens that a model reads and writes for some prompts."""
     read = sum(
         len(message["content"].encode()) // _BYTES_PER_TOKEN + _MESSAGE_TOKENS
         for prompt in prompts
@@ -149,29 +140,29 @@ def estimated_tokens(prompts: Sequence[Prompt]) -> tuple[int, int]:
 
 def ask(
     prompts: Sequence[Prompt], model: LanguageModel, cache: ReplyCache, advance: Callable[[], None]
-) -> dict[Prompt, Reply]:
-    """Ask a model, and keep each reply as soon as it is there.
+) -> dict[Prompt, Completion]:
+    """Ask a model, and cache each reply at once.
 
     Args:
-        prompts: That it is asked, each once.
-        model: That is asked, and closed.
-        cache: Of its replies.
+        prompts: Distinct prompts.
+        model: Model to ask; it is closed at the end.
+        cache: Cache of the model's replies.
         advance: Called after each reply.
 
     Returns:
-        The replies.
+        The reply to each prompt.
 
     Raises:
-        InputError: At the first prompt that the model does not answer.
-        OSError: At the first prompt that the model does not answer.
+        InputError: If the model cannot be used.
+        OSError: If the model does not respond.
     """
-    replies: dict[Prompt, Reply] = {}
+    replies: dict[Prompt, Completion] = {}
     workers = ThreadPoolExecutor(model.parallel, thread_name_prefix="model")
     try:
-        asked = {workers.submit(model.ask, prompt): prompt for prompt in prompts}
-        for future in as_completed(asked):
-            replies[asked[future]] = future.result()
-            cache.put(asked[future], future.result())
+        prompt_of = {workers.submit(model.ask, prompt): prompt for prompt in prompts}
+        for future in as_completed(prompt_of):
+            replies[prompt_of[future]] = future.result()
+            cache.put(prompt_of[future], future.result())
             advance()
     finally:
         model.close()
@@ -181,11 +172,11 @@ def ask(
 
 @dataclass
 class Questions:
-    """Questions that may be kept, and what became of the others.
+    """The selected questions, and the reasons for rejecting the others.
 
     Attributes:
-        texts: Of the questions, by the id of the document that each is about.
-        lost: Documents that gave none.
+        texts: Text of each question, by the id of its document.
+        lost: Number of documents that gave none, by reason.
         written: Every reply with text, by the id of its document.
     """
 
@@ -193,74 +184,75 @@ class Questions:
     lost: Losses = field(default_factory=Losses)
     written: dict[str, str] = field(default_factory=dict)
 
-    def drop(self, found: Sequence[bool]) -> None:
+    def drop(self, results: Sequence[bool]) -> None:
         """Drop the questions that fail the round trip.
 
         Args:
-            found: For each of `texts`, whether it found its document.
+            results: For each of `texts`, whether a search for it returned its document.
         """
-        for document, kept in zip(list(self.texts), found, strict=True):
+        for document, kept in zip(list(self.texts), results, strict=True):
             if not kept:
                 del self.texts[document]
                 self.lost.round_trip += 1
 
     @property
     def first_words(self) -> list[tuple[str, int]]:
-        """The ten most frequent first words of what the model wrote, each with its count (section 6.2 of the paper)."""
+        """The ten most frequent first words of the model's texts, each with its count (section 6.2 of the paper)."""
         words = (text.split(maxsplit=1)[0].strip("¿,.:;?!\"'").capitalize() for text in self.written.values())
         return Counter(words).most_common(10)
 
 
-def select(plan: QuestionPlan, replies: dict[Prompt, Reply]) -> Questions:
-    """Take the questions from the replies, and count the losses by reason.
+def select(plan: QuestionPlan, replies: dict[Prompt, Completion]) -> Questions:
+    """Select the questions from the replies, and count the losses by reason.
 
     Args:
-        replies: To each prompt of the plan.
+        plan: The prompts.
+        replies: The reply to each prompt of the plan.
     """
     result = Questions()
-    others = {normalized(text) for text in plan.before.texts(other_than="llm").values()}
+    existing = {normalized(text) for text in plan.before.texts(other_than="llm").values()}
     for identifier, prompt in zip(plan.identifiers, plan.prompts, strict=True):
         text = query_of(replies[prompt].text)
         if text:
             result.written[identifier] = text
         if not text:
             result.lost.empty += 1
-        elif normalized(text) in {normalized(each.query) for each in prompt.examples}:
+        elif normalized(text) in {normalized(example.query) for example in prompt.examples}:
             result.lost.example += 1
         elif not plan.rule.holds(text):
             result.lost.not_question += 1
-        elif normalized(text) in others:
+        elif normalized(text) in existing:
             result.lost.duplicate += 1
         else:
-            others.add(normalized(text))
+            existing.add(normalized(text))
             result.texts[identifier] = text
     return result
 
 
 def write_questions(plan: QuestionPlan, questions: Questions, model: str) -> None:
-    """Write questions and their judgements into the data set; those that a model wrote before are replaced.
+    """Write questions and their judgements into the data set; questions of an earlier run are replaced.
 
     A question's only relevant passage is the one that it was written about. The caller holds `sole_writer`.
 
     Args:
-        plan: That they come from.
-        questions: To write.
-        model: That wrote them.
+        plan: Plan that the questions come from.
+        questions: Questions to write.
+        model: Name of the model that wrote them.
 
     Raises:
-        InputError: Where there are none.
+        InputError: If there are no questions.
     """
     if not questions.texts:
         lost = ", ".join(f"{count} {name}" for name, count in vars(questions.lost).items() if count)
         raise InputError(
             f"{plan.data}: no query was kept ({lost}); use a larger model, or give examples of your own with --examples"
         )
-    others = plan.before.texts(other_than="llm")
-    made: dict[str, NewQuery] = {}
+    existing = plan.before.texts(other_than="llm")
+    added: dict[str, NewQuery] = {}
     judgements = []
     for document, text in questions.texts.items():
-        name = free_id(f"llm:{document}", others, made)
-        made[name] = NewQuery(text, "llm", model)
+        name = free_id(f"llm:{document}", existing, added)
+        added[name] = NewQuery(text, "llm", model)
         judgements.append(JudgementLine(name, document, Judgement(1)))
-    replace_queries(plan.data, GENERATED, plan.before, made, judgements, gone=plan.before.texts("llm"))
-    keep_accounting(plan.data, "llm", len(made), questions.lost, model)
+    replace_queries(plan.data, GENERATED, plan.before, added, judgements, removed=plan.before.texts("llm"))
+    keep_accounting(plan.data, "llm", len(added), questions.lost, model)

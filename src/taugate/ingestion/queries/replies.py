@@ -1,4 +1,4 @@
-"""Keep the replies of a language model on disk, so that a run that was stopped goes on from there."""
+"""A cache of a language model's replies on disk, so that an interrupted run can be continued."""
 
 import sqlite3
 from hashlib import sha256
@@ -15,14 +15,14 @@ CREATE TABLE IF NOT EXISTS reply
 """
 
 
-class Reply(NamedTuple):
+class Completion(NamedTuple):
     """A model's reply to one prompt.
 
     Attributes:
-        text: What it wrote.
-        prompt_tokens: How many it read and wrote, by its own count; 0 where it gives none.
-        reply_tokens: How many it read and wrote, by its own count; 0 where it gives none.
-        seconds: That it took.
+        text: Text written by the model.
+        prompt_tokens: Number of tokens read, as counted by the model; 0 if unknown.
+        reply_tokens: Number of tokens written, as counted by the model; 0 if unknown.
+        seconds: Time taken.
     """
 
     text: str
@@ -35,36 +35,37 @@ class LanguageModel(Protocol):
     """A language model that writes queries.
 
     Attributes:
-        name: Under which the data set says who wrote a query.
-        identity: Tells apart two models, and two ways of asking one: equal ones give the same reply to the same prompt.
-        parallel: How many prompts it takes at a time.
+        name: Name of the model in the data set.
+        identity: Identifies the model and its parameters: models of equal identity give the same reply to a prompt.
+        parallel: Number of prompts processed concurrently.
     """
 
     name: str
     identity: str
     parallel: int
 
-    def ask(self, prompt: Prompt) -> Reply:
-        """Return the reply to a prompt. Other threads may ask at the same time, `parallel` of them in all.
+    def ask(self, prompt: Prompt) -> Completion:
+        """Return the reply to a prompt. Up to `parallel` threads may call this at the same time.
 
         Raises:
-            InputError: Where the model cannot be used as it is named, and OSError where it does not answer now.
+            InputError: If the model cannot be used.
+            OSError: If the model does not respond now.
         """
         ...
 
     def close(self) -> None:
-        """Stop waiting for the model; calls of `ask` that are under way may raise anything."""
+        """Stop waiting for the model; running calls of `ask` may raise any exception."""
         ...
 
 
 class ReplyCache:
-    """The replies of one model, keyed by the SHA-256 of the prompt, its seed and how the model samples.
+    """The replies of one model, keyed by the SHA-256 of the prompt, its seed and the sampling parameters.
 
-    SQLite, as for embeddings: safe against kill -9 and against two runs at once. A cache that cannot be used is as good
-    as none, so its own failures never end a run; `failure` says what happened.
+    SQLite, as for embeddings: safe against kill -9 and against concurrent runs. A cache that cannot be used is
+    equivalent to an empty one, so its own failures never end a run; `failure` describes them.
 
     Attributes:
-        model: Whose replies they are.
+        model: Model that wrote the replies.
     """
 
     def __init__(self, model: LanguageModel) -> None:
@@ -85,21 +86,21 @@ class ReplyCache:
         if self._database is not None:
             self._database.close()
 
-    def get(self, prompt: Prompt) -> Reply | None:
-        """Return the reply to a prompt, None where it is not known."""
+    def get(self, prompt: Prompt) -> Completion | None:
+        """Return the cached reply to a prompt, or None."""
         try:
             if self._database is None:
                 return None
             row = self._database.execute(
                 "SELECT text, prompt_tokens, reply_tokens, seconds FROM reply WHERE key = ?", (_key(prompt),)
             ).fetchone()
-            return None if row is None else Reply(str(row[0]), int(row[1]), int(row[2]), float(row[3]))
+            return None if row is None else Completion(str(row[0]), int(row[1]), int(row[2]), float(row[3]))
         except sqlite3.Error as error:
             self._give_up(str(error))
             return None
 
-    def put(self, prompt: Prompt, reply: Reply) -> None:
-        """Keep the reply to a prompt."""
+    def put(self, prompt: Prompt, reply: Completion) -> None:
+        """Cache the reply to a prompt."""
         try:
             if self._database is not None:
                 with self._database:
@@ -113,5 +114,5 @@ class ReplyCache:
 
 
 def _key(prompt: Prompt) -> bytes:
-    asked = [prompt.completion(), prompt.messages(), prompt.seed, TEMPERATURE, TOP_P, MAX_REPLY]
-    return sha256(orjson.dumps(asked)).digest()
+    parameters = [prompt.completion(), prompt.messages(), prompt.seed, TEMPERATURE, TOP_P, MAX_REPLY]
+    return sha256(orjson.dumps(parameters)).digest()

@@ -17,25 +17,27 @@ from taugate.storage.folders import staging_folder
 from taugate.storage.locks import acquire_if_possible
 from taugate.storage.object_store import Store
 
-ORIGIN = "origin"  # the URL that a copy is of: nothing is removed from a directory that is no copy
+ORIGIN = "origin"  # names the URL of a copy; from a directory without it nothing is ever removed
 _ORIGIN_BYTES = 4096
 _LOCK = ".bring.lock"
 
 
 def update_copy(url: str, copy: Path, trusted: TrustedKeys | None = None, *, repair: bool = False) -> Path:
-    """Bring a copy of the releases at a URL up to date; returns it, a directory whose `current` is the URL's.
+    """Update a copy of the releases at a URL; returns it, a directory with the same `current` as the URL.
 
-    The release that was current before stays, unless documents were erased from the new one; older ones go.
+    The previous release is kept, unless documents were erased from the new one; older ones are deleted.
 
     Args:
         url: Where releases are pushed to.
-        copy: The folder of the copy, made where needed.
-        trusted: Keys of which one must have signed what is copied; None asks for no signature.
-        repair: Look for damage in a release that was copied before, and download it again where there is some.
+        copy: Folder of the copy, created if needed.
+        trusted: Keys of which one must have signed the release; None requires no signature.
+        repair: Check a release that was copied before, and download it again if it is damaged.
 
     Raises:
-        StoreError: Where the store does not answer, ReleaseError where what it holds does not verify, InputError where
-            the URL or the copy cannot be used, OSError when the disk is full; the copy is as it was then.
+        StoreError: If the store is not responding. The copy is then unchanged, as after the errors below.
+        ReleaseError: If there is no current release, or it does not verify.
+        InputError: If the URL or the copy cannot be used.
+        OSError: If the disk is full.
     """
     store = Store(url)
     _claim(copy, store.url)
@@ -57,7 +59,7 @@ def _claim(copy: Path, url: str) -> None:
     """Make an empty folder a copy of the URL.
 
     Raises:
-        InputError: Where it is anything else.
+        InputError: If it is not empty and not a copy of the URL.
     """
     try:
         copy.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -75,7 +77,7 @@ def _claim(copy: Path, url: str) -> None:
 
 @contextmanager
 def _copy_lock(copy: Path) -> Iterator[None]:
-    """Let one process at a time copy, so that workers download a release once; a killed one releases the lock."""
+    """Let one process at a time copy, so that workers download a release once; the lock ends with the process."""
     with (copy / _LOCK).open("wb") as file:
         acquire_if_possible(file.fileno(), copy, math.inf)
         yield
@@ -92,7 +94,7 @@ def _is_copied(release: Path, trusted: TrustedKeys | None, *, verifying: bool) -
 
 
 def _copied_current(copy: Path) -> str:
-    """Return what the copy's own pointer says, empty where there is none that can be read."""
+    """Return what the copy's own pointer says, empty if it cannot be read."""
     try:
         return read_bounded(copy / CURRENT, POINTER_BYTES).decode(errors="replace").strip()
     except OSError:
@@ -100,7 +102,7 @@ def _copied_current(copy: Path) -> str:
 
 
 def _remove_all_but(copy: Path, names: set[str]) -> None:
-    """Remove other releases; whoever has one open goes on reading it, as its files go when the last one is closed."""
+    """Remove other releases; a process that has one open can still read it, because its files remain until closed."""
     for entry in copy.iterdir():
         if is_release_id(entry.name) and entry.name not in names:
             shutil.rmtree(entry, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Downloading a release: from object storage or another directory, checked file by file against its manifest."""
+"""Downloads a release from object storage or another directory, and checks each file against its manifest."""
 
 import shutil
 from collections.abc import Iterator
@@ -27,45 +27,42 @@ _REMEDY = "put the release there again"
 
 
 class Source(Protocol):
-    """Where a release is downloaded from: an object store, or a directory."""
+    """A source of releases: an object store or a directory."""
 
     url: str
 
-    def read(self, name: str, most: int) -> bytes:
-        """Read a whole file of at most `most` bytes.
+    def read(self, name: str, max_bytes: int, /) -> bytes:
+        """Read a whole file.
 
         Raises:
-            ReleaseError: Where it has more, FileNotFoundError.
+            ReleaseError: If it has more than `max_bytes`.
+            FileNotFoundError: If it does not exist.
         """
         ...
 
-    def download(self, name: str, target: BinaryIO | None, most: int) -> tuple[int, str]:
-        """Copy a file, at most `most` + 1 bytes of it, into `target` where given. Returns its size and SHA-256."""
+    def download(self, name: str, target: BinaryIO | None, max_bytes: int, /) -> tuple[int, str]:
+        """Copy a file, up to `max_bytes` + 1 bytes, into `target` if given. Returns its size and SHA-256."""
         ...
 
 
 class DirectorySource:
-    """A releases directory as a source; every file must be a regular one.
-
-    Attributes:
-        releases: The directory.
-    """
+    """A releases directory as a source; all files must be regular files."""
 
     def __init__(self, releases: Path) -> None:
         self.url = str(releases)
 
-    def read(self, name: str, most: int) -> bytes:
+    def read(self, name: str, max_bytes: int, /) -> bytes:
         """See Source.read."""
         with self._opened(name) as file:
-            content = file.read(most + 1)
-        if len(content) > most:
-            raise ReleaseError(f"{self.url}/{name}: more than {most} bytes; {_REMEDY}")
+            content = file.read(max_bytes + 1)
+        if len(content) > max_bytes:
+            raise ReleaseError(f"{self.url}/{name}: more than {max_bytes} bytes; {_REMEDY}")
         return content
 
-    def download(self, name: str, target: BinaryIO | None, most: int) -> tuple[int, str]:
+    def download(self, name: str, target: BinaryIO | None, max_bytes: int, /) -> tuple[int, str]:
         """See Source.download."""
         with self._opened(name) as file:
-            return copy_bounded(file.read, target, most)
+            return copy_bounded(file.read, target, max_bytes)
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[BinaryIO]:
@@ -83,11 +80,8 @@ class DirectorySource:
 def remote_current_id(store: Store) -> str | None:
     """Return the id of a store's current release, None before the first.
 
-    Args:
-        store: Where releases are pushed to.
-
     Raises:
-        ReleaseError: Where `current` says anything else, and as the store does.
+        ReleaseError: If `current` is anything else; other errors of the store are raised as well.
     """
     try:
         name = store.read(CURRENT, POINTER_BYTES).decode("ascii").strip()
@@ -104,13 +98,15 @@ def remote_current_id(store: Store) -> str | None:
 
 
 def install_release(source: Source, releases: Path, name: str, trusted: TrustedKeys | None) -> None:
-    """Download a release into a releases directory, in place of a damaged one of that id.
+    """Download a release into a releases directory, replacing a damaged one of the same id.
+
+    Raises as `download_release`.
 
     Args:
-        source: Where it is.
-        releases: The directory.
-        name: The release's id.
-        trusted: Keys of which one must have signed it; None asks for no signature. Raises as `download_release`.
+        source: Source of the release.
+        releases: The releases directory.
+        name: Id of the release.
+        trusted: Keys of which one must have signed it; None requires no signature.
     """
     with staging_folder(releases, STAGING_PREFIX) as staging:
         release = staging / name
@@ -122,18 +118,19 @@ def install_release(source: Source, releases: Path, name: str, trusted: TrustedK
 
 
 def download_release(source: Source, release: Path, trusted: TrustedKeys | None) -> None:
-    """Make the folder of a release and fill it.
+    """Create the folder of a release and fill it.
 
-    The manifest comes first and is checked, with its signature where one is wanted: from then on, names are those of
-    the layout, and sizes and digests its own.
+    The manifest is downloaded first and checked, with its signature if keys are given. After that, all names are known
+    to be those of the layout, and each file is checked against its size and digest.
 
     Args:
-        source: Where it is.
-        release: The folder to make, named by the release's id.
-        trusted: As in `install_release`.
+        source: Source of the release.
+        release: The folder to create, named by the release's id.
+        trusted: See `install_release`.
 
     Raises:
-        ReleaseError: , which names the file at the source, and OSError when the disk is full.
+        ReleaseError: If a file is missing or wrong; names the file at the source.
+        OSError: If the disk is full.
     """
     name = release.name
     release.mkdir()
@@ -144,9 +141,9 @@ def download_release(source: Source, release: Path, trusted: TrustedKeys | None)
         manifest = read_manifest(release, content, trusted)
     except FileNotFoundError as error:
         raise ReleaseError(f"{source.url}: holds no release {name}; put it there") from error
-    except ReleaseError as error:  # of the file there, not of where it was put to be looked at
+    except ReleaseError as error:  # name the file at the source, not its download
         raise type(error)(str(error).replace(str(release), f"{source.url}/{name}")) from error
-    _check_room(release, sum(record.bytes for record in manifest.files.values()))
+    _check_space(release, sum(record.bytes for record in manifest.files.values()))
     for file, record in sorted(manifest.files.items()):
         _download_file(source, f"{name}/{file}", release / file, record)
     for folder in {(release / file).parent for file in manifest.files}:
@@ -158,10 +155,10 @@ def _download_signature(source: Source, release: Path) -> None:
     try:
         write_synced(release / SIGNATURE, source.read(f"{release.name}/{SIGNATURE}", SIGNATURE_BYTES))
     except FileNotFoundError:
-        return  # whoever wants one says so
+        return  # if a signature is required, the verification reports it
 
 
-def _check_room(release: Path, needed: int) -> None:
+def _check_space(release: Path, needed: int) -> None:
     free = shutil.disk_usage(release).free
     if needed > free:
         raise ReleaseError(
@@ -180,6 +177,6 @@ def _download_file(source: Source, name: str, path: Path, record: FileRecord) ->
     except FileNotFoundError as error:
         raise ReleaseError(f"{source.url}/{name}: missing; {_REMEDY}") from error
     if size != record.bytes:
-        raise ReleaseError(f"{source.url}/{name}: not the {record.bytes} bytes that the manifest says; {_REMEDY}")
+        raise ReleaseError(f"{source.url}/{name}: its size is not the manifest's {record.bytes} bytes; {_REMEDY}")
     if digest != record.sha256:
         raise ReleaseError(f"{source.url}/{name}: SHA-256 differs from the manifest's; {_REMEDY}")

@@ -1,4 +1,4 @@
-"""Push and pull: releases from a directory to object storage, and back into a directory."""
+"""Push and pull: uploads releases from a directory to object storage, and downloads them into a directory."""
 
 from pathlib import Path
 
@@ -15,67 +15,58 @@ from taugate.storage.object_store import Store
 
 
 def push(release: Path, url: str, trusted: TrustedKeys | None = None) -> None:
-    """Upload a release to a URL, where it is not there already; what an interrupted push left there is used.
+    """Upload a release to a URL unless it is already there; files of an interrupted push are reused.
 
-    The manifest is uploaded last: without it, it is no release.
+    The manifest is uploaded last: without it, a release does not count as present.
 
     Args:
-        release: The release's folder.
+        release: Folder of the release.
         url: Where releases are kept, such as s3://bucket/prefix.
-        trusted: Keys of which one must have signed the release; None asks for no signature.
+        trusted: Keys of which one must have signed the release; None requires no signature.
 
     Raises:
-        ReleaseError: Where the release does not verify, or the store refuses or holds another release of the same id;
-            StoreError where it does not answer, InputError where the URL cannot be used.
+        ReleaseError: If the release does not verify, or the store refuses it or holds another release of the same id.
+        StoreError: If the store is not responding.
+        InputError: If the URL cannot be used.
     """
     store, name = Store(url), release.name
     manifest, content = verified(release, trusted)
-    there = _read(store, f"{name}/{MANIFEST}")
-    if there is not None and there != content:
+    uploaded = _read(store, f"{name}/{MANIFEST}")
+    if uploaded is not None and uploaded != content:
         raise ReleaseError(f"{store.url}/{name}: holds another {MANIFEST}; find out who put it there, and remove it")
     for file, record in sorted(manifest.files.items()):
         if not _is_uploaded(store, f"{name}/{file}", record):
             store.upload(release / file, f"{name}/{file}")
     if (release / SIGNATURE).exists():
         store.write(f"{name}/{SIGNATURE}", read_bounded(release / SIGNATURE, SIGNATURE_BYTES))
-    if there is None:
+    if uploaded is None:
         store.write(f"{name}/{MANIFEST}", content)
 
 
 def check_remote_current(url: str, releases: Path) -> None:
-    """Check that a directory has the release that is current at a URL, before it says what becomes current there.
+    """Check that a directory has the release that is current at a URL, before another one replaces it there.
 
-    Without it, as where the directory is new or was lost, no rule has compared the two.
+    If it does not, as with a new directory or after a loss, no rule has compared the two.
 
     Args:
-        url: As in `push`.
+        url: See `push`.
         releases: The releases directory.
 
     Raises:
-        ReleaseError: Where it has not, and as `push`.
+        ReleaseError: If the directory does not have it; other errors as in `push`.
     """
     store = Store(url)
-    there = remote_current_id(store)
-    if there is not None and not (releases / there / MANIFEST).is_file():
+    current = remote_current_id(store)
+    if current is not None and not (releases / current / MANIFEST).is_file():
         raise ReleaseError(
-            f"{store.url}: its current release {there} is not in {releases}, so nothing was compared with it; "
-            "run `taugate release pull` before calibrating; to replace it all the same, run "
-            f"`taugate release pull {there}`, then push again"
+            f"{store.url}: its current release {current} is not in {releases}, so nothing was compared with it; "
+            "run `taugate release pull` before calibrating; to replace it anyway, run "
+            f"`taugate release pull {current}`, then push again"
         )
 
 
 def promote_remote(url: str, name: str) -> None:
-    """Make a release that was pushed the current one at a URL. There is no lock: the last writer wins.
-
-    Args:
-        url: As in `push`.
-        name: The release's id.
-
-    Raises:
-        ReleaseError: As `push`.
-        StoreError: As `push`.
-        InputError: As `push`.
-    """
+    """Make a pushed release the current one at a URL; errors as in `push`. There is no lock: the last writer wins."""
     Store(url).write(CURRENT, f"{name}\n".encode())
 
 
@@ -87,55 +78,55 @@ def _read(store: Store, name: str) -> bytes | None:
 
 
 def _is_uploaded(store: Store, name: str, record: FileRecord) -> bool:
-    """Tell whether an object is this file, by reading it: that is faster than writing, and proves more than a size."""
+    """Return whether an object is this file, by reading it: faster than writing, and safer than comparing sizes."""
     if store.size(name) != record.bytes:
         return False
     return store.download(name, None, record.bytes) == (record.bytes, record.sha256)
 
 
 def pull(url: str, releases: Path, name: str | None = None, trusted: TrustedKeys | None = None) -> str | None:
-    """Download a release from a URL into a directory; returns its id, None where the URL has no current one yet.
+    """Download a release from a URL into a directory; returns its id, None if the URL has no current one yet.
 
-    The current release of the URL is made current in the directory, too. A release that is named is put there and
-    nothing else, for `promote` or `rollback`.
+    The current release of the URL becomes current in the directory, too. A release that is named is only added, for
+    `promote` or `rollback`.
 
     Args:
-        url: As in `push`.
-        releases: The releases directory, made where needed.
-        name: The release's id, or the beginning of one; by default that of the URL's current one.
-        trusted: As in `push`.
+        url: See `push`.
+        releases: The releases directory, created if needed.
+        name: Id of the release, or the beginning of one; by default the URL's current one.
+        trusted: See `push`.
 
     Raises:
-        ReleaseError: Where the store holds no such release, where it does not verify, or where another release is
-            current in the directory, as nobody's promotion is taken back; StoreError where the store does not answer,
-            InputError where the URL cannot be used, OSError when the disk is full.
+        ReleaseError: If the store does not hold the release, if it does not verify, or if another release is current in
+            the directory, because `pull` never undoes a promotion.
+        StoreError: If the store is not responding.
+        InputError: If the URL cannot be used.
+        OSError: If the disk is full.
     """
     store = Store(url)
-    wanted = remote_current_id(store) if name is None else _remote_id(store, name)
-    if wanted is None:
+    requested = remote_current_id(store) if name is None else _remote_id(store, name)
+    if requested is None:
         return None
-    here = current_id(releases) if name is None and releases.is_dir() else None
-    if here not in {None, wanted}:
+    current = current_id(releases) if name is None and releases.is_dir() else None
+    if current not in {None, requested}:
         raise ReleaseError(
-            f"{releases}: has the current release {here}, {store.url} has {wanted}; push --promote the one, or give "
-            "the other's ID to pull and promote it"
+            f"{releases}: its current release is {current}, that of {store.url} is {requested}; run push --promote for "
+            "the former, or pull and promote the latter by its id"
         )
-    if not (releases / wanted / MANIFEST).is_file():
+    if not (releases / requested / MANIFEST).is_file():
         releases.mkdir(parents=True, exist_ok=True)
-        install_release(store, releases, wanted, trusted)
-    if name is None and here is None:
-        promote(releases, wanted, trusted, force=True)  # it is served already
+        install_release(store, releases, requested, trusted)
+    if name is None and current is None:
+        promote(releases, requested, trusted, force=True)  # it is served already
     else:
-        verify(find(releases, wanted), trusted)
-    return wanted
+        verify(find(releases, requested), trusted)
+    return requested
 
 
 def _remote_id(store: Store, text: str) -> str:
-    """Return the full id of a release; lists the store only for an abbreviated one.
+    """Return the full id of a release, from the beginning of one; lists the store only for an abbreviated id.
 
-    Args:
-        store: Where the releases are.
-        text: An id, or the beginning of one. Raises as `match_id` and `Store.folder_names`.
+    Raises as `match_id` and `Store.folder_names`.
     """
     if is_release_id(text):
         return text

@@ -1,4 +1,4 @@
-"""What the metadata fields of a corpus hold, and which filters do not fit that: one check, here and over an engine."""
+"""The types of a corpus's metadata fields, and the check of filters against them, for every kind of corpus."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -11,15 +11,15 @@ from taugate.retrieval.documents.dates import instant
 from taugate.retrieval.documents.filters import DATES, KINDS, TEXTS, Filter, Range, on_fields
 from taugate.retrieval.documents.store import Document
 
-_MAX_LISTED, _MAX_NAME_LENGTH = 16, 40  # known fields that a message lists, and characters of each
+_MAX_LISTED, _MAX_NAME_LENGTH = 16, 40  # fields listed in a message, and characters of a name
 
 
 @dataclass(frozen=True)
 class FieldType:
-    """What the documents have in one metadata field.
+    """The type of one metadata field.
 
     Attributes:
-        kinds: Those of its values, one or more of BOOLEANS, NUMBERS, TEXTS and DATES.
+        kinds: Kinds of its values: at least one of BOOLEANS, NUMBERS, TEXTS and DATES.
         has_lists: Whether any document has a list of strings.
     """
 
@@ -29,73 +29,73 @@ class FieldType:
 
 @dataclass(frozen=True)
 class FieldTypes:
-    """The metadata fields of a corpus that any document has a value of; a Fields.
+    """The metadata fields of a corpus with at least one value; implements Fields.
 
     Attributes:
-        by_name: Their types, sorted by name.
+        by_name: Types of the fields, sorted by name.
     """
 
     by_name: Mapping[str, FieldType] = field(default_factory=dict)
 
     @classmethod
     def of(cls, documents: Iterable[Document]) -> Self:
-        """Collect the types of documents, one by one."""
+        """Collect the types of the fields from documents."""
         collected = FieldTypesWriter()
         for document in documents:
             collected.append(document)
         return cls(collected.types().by_name)
 
-    def check(self, wanted: Filter) -> None:
-        """Raise InputError where a filter names a field that no document has, or bounds for lists of strings."""
-        conditions = [*on_fields(wanted)]
+    def check(self, query_filter: Filter) -> None:
+        """Raise InputError if a filter names a field that no document has, or gives bounds for lists of strings."""
+        conditions = [*on_fields(query_filter)]
         if unknown := [condition.field for condition in conditions if condition.field not in self.by_name]:
             raise InputError(self._unknown(unknown[0]))
         for condition in conditions:
             if isinstance(condition, Range) and self.by_name[condition.field].has_lists:
                 raise InputError(f"{shown(condition.field)} holds lists of strings, which have no order; name a string")
 
-    def check_kinds(self, wanted: Filter) -> None:
-        """Raise InputError as `check`, and where a filter compares a field with a kind of value that it never has."""
-        self.check(wanted)
-        for condition in on_fields(wanted):
+    def check_kinds(self, query_filter: Filter) -> None:
+        """Raise InputError like `check`, and if a filter compares a field with a kind of value that it never has."""
+        self.check(query_filter)
+        for condition in on_fields(query_filter):
             compared = {condition.kind} if isinstance(condition, Range) else {kind for kind, _ in condition.keys}
             kinds = self.by_name[condition.field].kinds
-            if strange := compared - kinds:
+            if unknown_kinds := compared - kinds:
                 shown_kinds = kinds - {TEXTS} if DATES in kinds else kinds
                 has = " and ".join(KINDS[kind] for kind in sorted(shown_kinds))
                 raise InputError(
-                    f"{shown(condition.field)} holds {has}, but the filter compares it with {KINDS[min(strange)]}"
+                    f"{shown(condition.field)} holds {has}, but the filter compares it with {KINDS[min(unknown_kinds)]}"
                 )
 
     def _unknown(self, name: str) -> str:
         names = [*self.by_name]
         if not names:
-            return "the documents have no metadata; leave it out"
-        more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-        known = ", ".join(map(shown, names[:_MAX_LISTED])) + more
-        return f"no document has the field {shown(name)}; the fields are {known}"
+            return "the documents have no metadata; remove the filter"
+        remainder = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+        fields = ", ".join(map(shown, names[:_MAX_LISTED])) + remainder
+        return f"no document has the field {shown(name)}; the fields are {fields}"
 
 
 class FieldTypesWriter:
-    """Collects the types of fields from documents that are seen one at a time; keeps nothing of any of them."""
+    """Collects the types of fields from one document at a time, without keeping documents."""
 
     def __init__(self) -> None:
         self._kinds: defaultdict[str, set[int]] = defaultdict(set)
         self._lists: set[str] = set()
 
     def append(self, document: Document) -> None:
-        """Add what a document has."""
+        """Add the fields of a document."""
         for name, value in document.metadata.items():
             kinds = self._kinds[name]
             kinds.update(kind for kind, _ in sort_keys(value))
             texts = value if isinstance(value, list) else [value]
-            if DATES not in kinds and any(isinstance(each, str) and instant(each) is not None for each in texts):
+            if DATES not in kinds and any(isinstance(text, str) and instant(text) is not None for text in texts):
                 kinds.add(DATES)
             if isinstance(value, list):
                 self._lists.add(name)
 
     def types(self) -> FieldTypes:
-        """Return the types so far; a field of nothing but null and empty lists is none."""
+        """Return the types so far, without fields that have only null and empty lists."""
         return FieldTypes(
             {
                 name: FieldType(frozenset(kinds), name in self._lists)
@@ -106,5 +106,5 @@ class FieldTypesWriter:
 
 
 def shown(name: str) -> str:
-    """Return the name of a field for a message, cut short where it is long."""
+    """Return the name of a field for a message, shortened if it is long."""
     return name if len(name) <= _MAX_NAME_LENGTH else f"{name[:_MAX_NAME_LENGTH]}…"

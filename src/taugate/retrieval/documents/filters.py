@@ -1,4 +1,4 @@
-"""Filters over metadata: conditions on fields, all of which a document has to meet."""
+"""Filters over metadata: conditions on fields that a document must meet together."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -8,18 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 Value = str | int | float | bool
-SortKey = tuple[int, Value]  # the rank of its kind, and the value: keys compare by kind first
+SortKey = tuple[int, Value]  # rank of the kind and the value, so that keys compare by kind first
 
-# Of the values of a field; a text that is an ISO date is of both of the last two.
+# Kinds of the values of a field; an ISO date is both a text and a date.
 BOOLEANS, NUMBERS, TEXTS, DATES = range(4)
-KINDS = ("booleans", "numbers", "texts", "dates")  # in messages
+KINDS = ("booleans", "numbers", "texts", "dates")  # for messages
 
 
 def sort_key(value: Value) -> SortKey:
-    """Return a value with the rank of its kind, which makes all values comparable.
+    """Return a value of a document or a filter with the rank of its kind, which makes all values comparable.
 
-    Args:
-        value: Of a document or a filter. Texts are ordered by code point; int and float compare exactly, however large.
+    Texts are ordered by code point; int and float compare exactly at any size.
     """
     if isinstance(value, bool):
         return BOOLEANS, value
@@ -28,11 +27,11 @@ def sort_key(value: Value) -> SortKey:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """The condition that a field equals one of some values, or, where it is a list of tags, contains one of them.
+    """The condition that a field equals one of some values or, if it is a list of tags, contains one of them.
 
     Attributes:
-        field: Its name.
-        keys: Sort keys of the values, distinct and ascending.
+        field: Name of the field.
+        keys: Distinct ascending sort keys of the values.
     """
 
     field: str
@@ -40,20 +39,20 @@ class OneOf:
 
     @classmethod
     def of(cls, field: str, *values: Value) -> Self:
-        """Make the condition from the values themselves, in any order."""
+        """Create the condition from values in any order."""
         return cls(field, tuple(sorted({sort_key(value) for value in values})))
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The condition that a field is a number, or a date, within bounds.
+    """The condition that a field is a number or a date within bounds; None is no bound.
 
     Attributes:
-        field: Its name.
-        gt: Lower bounds, exclusive and inclusive.
-        gte: Lower bounds, exclusive and inclusive.
-        lt: Upper bounds. None is no bound.
-        lte: Upper bounds. None is no bound.
+        field: Name of the field.
+        gt: Exclusive lower bound.
+        gte: Inclusive lower bound.
+        lt: Exclusive upper bound.
+        lte: Inclusive upper bound.
         kind: NUMBERS, or DATES, whose bounds are seconds since 1970.
     """
 
@@ -65,7 +64,7 @@ class Range:
     kind: int = NUMBERS
 
     def holds(self, values: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Return which values are within the bounds, bool of the shape of `values`; NaN is not."""
+        """Return which values are within the bounds, bool of the shape of `values`; NaN never is."""
         within = ~np.isnan(values)
         for bound, compare in (
             (self.gt, np.greater),
@@ -82,10 +81,10 @@ class Range:
 class Not:
     """The condition that a document does not meet a filter.
 
-    A document that lacks a field meets no condition on it, and so its negation.
+    A document without a field meets no condition on that field, so it meets every negated one.
 
     Attributes:
-        negated: The filter, of one condition or more.
+        negated: Filter with at least one condition.
     """
 
     negated: "Filter"
@@ -96,14 +95,14 @@ class AnyOf:
     """The condition that a document meets at least one of some filters.
 
     Attributes:
-        filters: Two or more, each of one condition or more; distinct, in an order of their own.
+        filters: At least two distinct filters with at least one condition, in canonical order.
     """
 
     filters: tuple["Filter", ...]
 
     @classmethod
     def of(cls, filters: Iterable["Filter"]) -> "Filter":
-        """Combine filters, in any order, so that equal combinations compare equal; one alone is itself."""
+        """Combine filters so that equal combinations compare equal in any order; a single filter is returned as is."""
         distinct = sorted({*filters}, key=repr)
         return (cls(tuple(distinct)),) if len(distinct) > 1 else distinct[0]
 
@@ -114,7 +113,7 @@ Filter = tuple[Condition, ...]  # all of them hold
 
 
 def all_of(*conditions: Condition) -> Filter:
-    """Combine conditions, so that equal filters compare equal: by name of the field, and what combines others last."""
+    """Combine conditions in canonical order, so that equal filters compare equal: by field, then combinations."""
     return tuple(sorted(conditions, key=_place))
 
 
@@ -124,32 +123,34 @@ def _place(condition: Condition) -> tuple[bool, str]:
     return True, repr(condition)
 
 
-def on_fields(wanted: Filter) -> Iterator[FieldCondition]:
-    """Yield the conditions on fields that a filter is made of, however deep inside `Not` and `AnyOf`."""
-    for condition in wanted:
+def on_fields(query_filter: Filter) -> Iterator[FieldCondition]:
+    """Yield the conditions on fields in a filter, at any depth of `Not` and `AnyOf`."""
+    for condition in query_filter:
         if isinstance(condition, FieldCondition):
             yield condition
         elif isinstance(condition, Not):
             yield from on_fields(condition.negated)
         else:
-            for each in condition.filters:
-                yield from on_fields(each)
+            for part in condition.filters:
+                yield from on_fields(part)
 
 
-def both(one: Filter, other: Filter) -> Filter:
-    """Combine two filters into one that a document meets where it meets both.
+def both(first: Filter, second: Filter) -> Filter:
+    """Combine two filters into one that a document meets if it meets both.
 
-    A field may have several conditions then, each of which has to hold. A condition that another one implies is left
-    out: {"lang": "sv"} and {"lang": ["sv", "en"]} are {"lang": "sv"}.
+    A field may then have several conditions, all of which must hold. Conditions that another condition implies are
+    dropped: {"lang": "sv"} and {"lang": ["sv", "en"]} become {"lang": "sv"}.
     """
-    if not one or not other:
-        return one or other
-    conditions = [*dict.fromkeys((*one, *other))]  # each once
-    return all_of(*(each for each in conditions if not any(_implies(better, each) for better in conditions)))
+    if not first or not second:
+        return first or second
+    conditions = [*dict.fromkeys((*first, *second))]  # without duplicates
+    return all_of(
+        *(condition for condition in conditions if not any(_implies(stricter, condition) for stricter in conditions))
+    )
 
 
-def _implies(one: Condition, other: Condition) -> bool:
-    """Tell whether every document that meets `one` meets `other`, which is another condition."""
-    if not (isinstance(one, OneOf) and isinstance(other, OneOf) and one.field == other.field):
+def _implies(stricter: Condition, condition: Condition) -> bool:
+    """Return whether every document that meets `stricter` meets `condition`, which is a different condition."""
+    if not (isinstance(stricter, OneOf) and isinstance(condition, OneOf) and stricter.field == condition.field):
         return False
-    return {*one.keys} < {*other.keys}
+    return {*stricter.keys} < {*condition.keys}

@@ -1,4 +1,4 @@
-"""The metadata of all documents by column: which documents meet a filter, without reading any of them."""
+"""The metadata of all documents by column, to find the documents that meet a filter without reading them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,17 +24,17 @@ _FIELDS, _PARTS, _TAG_PART = "fields", ("json", "offsets", "codes"), "starts"
 
 @dataclass(frozen=True)
 class Metadata:
-    """The metadata of a corpus; the same for the same documents.
+    """The metadata of a corpus, which depends only on its documents.
 
     Attributes:
-        columns: By field, none where no document has metadata.
+        columns: Columns by field; empty if no document has metadata.
     """
 
     columns: Mapping[str, Column | TagColumn] = field(default_factory=dict)
 
     @classmethod
     def of(cls, documents: Iterable[Document]) -> Self:
-        """Collect the metadata of documents, which come in the order of their positions."""
+        """Collect the metadata of documents, given in the order of their positions."""
         writers: dict[str, ColumnWriter] = {}
         count = 0
         for position, document in enumerate(documents):
@@ -47,7 +47,7 @@ class Metadata:
 
     @cached_property
     def types(self) -> FieldTypes:
-        """What the fields hold."""
+        """The types of the fields."""
         return FieldTypes(
             {
                 name: FieldType(frozenset(column.values.kinds()), isinstance(column, TagColumn))
@@ -55,41 +55,37 @@ class Metadata:
             }
         )
 
-    def check(self, wanted: Filter) -> None:
+    def check(self, query_filter: Filter) -> None:
         """See FieldTypes.check."""
-        self.types.check(wanted)
+        self.types.check(query_filter)
 
-    def check_kinds(self, wanted: Filter) -> None:
+    def check_kinds(self, query_filter: Filter) -> None:
         """See FieldTypes.check_kinds."""
-        self.types.check_kinds(wanted)
+        self.types.check_kinds(query_filter)
 
-    def where(self, wanted: Filter) -> Mask:
-        """Return which documents meet a filter of one condition or more, (N,) bool.
+    def where(self, query_filter: Filter) -> Mask:
+        """Return which documents meet a filter with at least one condition, (N,) bool.
 
         Raises:
-            InputError: As `check`.
+            InputError: See `check`.
         """
-        self.check(wanted)
-        return self._all_hold(wanted)
+        self.check(query_filter)
+        return self._all_hold(query_filter)
 
-    def _all_hold(self, wanted: Filter) -> Mask:
-        mask: Mask = np.logical_and.reduce([self._holds(condition) for condition in wanted])
+    def _all_hold(self, query_filter: Filter) -> Mask:
+        mask: Mask = np.logical_and.reduce([self._holds(condition) for condition in query_filter])
         return mask
 
     def _holds(self, condition: Condition) -> Mask:
         if isinstance(condition, Not):
             return ~self._all_hold(condition.negated)
         if isinstance(condition, AnyOf):
-            mask: Mask = np.logical_or.reduce([self._all_hold(each) for each in condition.filters])
+            mask: Mask = np.logical_or.reduce([self._all_hold(part) for part in condition.filters])
             return mask
         return self.columns[condition.field].where(condition)
 
     def save(self, path: Path) -> None:
-        """Write the columns to one safetensors file.
-
-        Raises:
-            OSError: .
-        """
+        """Write the columns to one safetensors file."""
         arrays: Arrays = {_FIELDS: np.frombuffer(orjson.dumps([*self.columns]), dtype=np.uint8)}
         for number, column in enumerate(self.columns.values()):
             parts: tuple[NDArray[Any], ...] = (column.values.json, column.values.offsets, column.codes)
@@ -100,14 +96,14 @@ class Metadata:
 
     @classmethod
     def load(cls, path: Path, documents: Sequence[Document]) -> Self:
-        """Read what `save` wrote.
+        """Read the file that `save` wrote.
 
         Args:
-            path: The file.
-            documents: That it has to be about, of which three are compared with it.
+            path: File with the columns.
+            documents: Documents of the columns; three of them are compared with the file.
 
         Raises:
-            ReleaseError: Where it holds anything else.
+            ReleaseError: If the file holds anything else.
         """
         arrays = read_tensors(path)
         names = _parse_names(arrays.get(_FIELDS))
@@ -120,39 +116,39 @@ class Metadata:
             starts, values = arrays.get(f"{i}.{_TAG_PART}"), SortedValues(json, offsets)
             columns[name] = Column(values, codes) if starts is None else TagColumn(values, codes, starts)
             if not columns[name].is_valid(len(documents)):
-                raise ReleaseError(f"{path}: {shown(name)} is no column of these documents; calibrate again")
+                raise ReleaseError(f"{path}: {shown(name)} is not a column of these documents; calibrate again")
         metadata = cls(columns)
         for position in {0, len(documents) // 2, len(documents) - 1}:
-            found = {name: keys for name, column in columns.items() if (keys := column.keys(position))}
-            if found != _keys(documents[position]):
-                raise ReleaseError(f"{path}: does not agree with the documents; calibrate again")
+            stored = {name: keys for name, column in columns.items() if (keys := column.keys(position))}
+            if stored != _keys(documents[position]):
+                raise ReleaseError(f"{path}: does not match the documents; calibrate again")
         return metadata
 
 
-def holds(wanted: Filter, values: Mapping[str, MetadataValue]) -> bool:
-    """Tell whether the metadata of one document meets a filter, as `Metadata.where` has it of all."""
-    return all(_holds_of_one(condition, values) for condition in wanted)
+def holds(query_filter: Filter, values: Mapping[str, MetadataValue]) -> bool:
+    """Return whether the metadata of one document meets a filter, like `Metadata.where` for all documents."""
+    return all(_holds_of_one(condition, values) for condition in query_filter)
 
 
 def _holds_of_one(condition: Condition, values: Mapping[str, MetadataValue]) -> bool:
     if isinstance(condition, Not):
         return not holds(condition.negated, values)
     if isinstance(condition, AnyOf):
-        return any(holds(each, values) for each in condition.filters)
+        return any(holds(part, values) for part in condition.filters)
     value = values.get(condition.field)
     keys = sort_keys(value)
     if isinstance(condition, Range) and condition.kind == DATES:
         moment = instant(value) if isinstance(value, str) else None
         return moment is not None and bool(condition.holds(np.array(moment)))
     if isinstance(condition, Range):
-        alone = SortedValues.of(list(keys))
-        first, last = alone.interval(condition)
+        single = SortedValues.of(list(keys))
+        first, last = single.interval(condition)
         return last > first
     return not {*keys}.isdisjoint(condition.keys)
 
 
 def _parse_names(array: NDArray[Any] | None) -> list[str]:
-    """Parse the names of the fields; none where they are not distinct strings."""
+    """Parse the names of the fields; empty unless they are distinct strings."""
     try:
         names = orjson.loads(b"" if array is None else array.tobytes())
     except orjson.JSONDecodeError:
@@ -162,5 +158,5 @@ def _parse_names(array: NDArray[Any] | None) -> list[str]:
 
 
 def _keys(document: Document) -> dict[str, tuple[SortKey, ...]]:
-    """Return what filters compare a document's values by, for each field that it has."""
+    """Return the sort keys of a document's values by field."""
     return {name: keys for name, value in document.metadata.items() if (keys := sort_keys(value))}

@@ -1,4 +1,4 @@
-"""The distinct values of one metadata field in order, kept as bytes: no Python object for a value nobody asks for."""
+"""The distinct values of one metadata field in order, stored as bytes without a Python object per value."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
@@ -20,18 +20,18 @@ class SortedValues(Sequence[SortKey]):
     """V sort keys in ascending order: booleans, numbers, texts.
 
     Attributes:
-        json: (bytes,) uint8, the values as JSON scalars one after another.
-        offsets: (V + 1,) int64, where each begins, and where the last one ends.
+        json: (bytes,) uint8 values as JSON scalars in sequence.
+        offsets: (V + 1,) int64 start of every value, then the end of the last one.
     """
 
     def __init__(self, json: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
         self.json, self.offsets = json, offsets
-        # Views that read one number in 40 ns, a fifth of what NumPy takes.
+        # These views read a number in 40 ns, five times as fast as NumPy.
         self._json, self._offsets = np.ascontiguousarray(json).data, np.ascontiguousarray(offsets).data
 
     @classmethod
     def of(cls, keys: Iterable[SortKey]) -> Self:
-        """Store sort keys, which are distinct and ascending."""
+        """Store distinct ascending sort keys."""
         parts = [orjson.dumps(value) for _, value in keys]
         offsets = np.cumsum([0, *map(len, parts)], dtype=np.int64)
         return cls(np.frombuffer(b"".join(parts), dtype=np.uint8), offsets)
@@ -44,7 +44,7 @@ class SortedValues(Sequence[SortKey]):
     @overload
     def __getitem__(self, place: slice) -> list[SortKey]: ...
     def __getitem__(self, place: int | slice) -> SortKey | list[SortKey]:
-        """Return the key at a place, or those of a slice."""
+        """Return the key at a place, or the keys of a slice."""
         if isinstance(place, slice):
             return [self[i] for i in range(*place.indices(len(self)))]
         if not 0 <= place < len(self):
@@ -58,10 +58,10 @@ class SortedValues(Sequence[SortKey]):
         return {kind for kind, count in counts.items() if count}
 
     def places(self, condition: OneOf) -> NDArray[np.int64]:
-        """Return the places of the condition's values that occur, (p,) int64."""
-        # A value beyond the last takes the steps of any other, so that time does not tell which values there are.
-        found = ((min(bisect_left(self, wanted), len(self) - 1), wanted) for wanted in condition.keys)
-        places = [place for place, wanted in found if self[place] == wanted]
+        """Return the places of those values of the condition that occur, (p,) int64."""
+        # A value beyond the last takes the same steps as any other, so that timing does not reveal which values exist.
+        candidates = ((min(bisect_left(self, key), len(self) - 1), key) for key in condition.keys)
+        places = [place for place, key in candidates if self[place] == key]
         return np.array(places, dtype=np.int64)
 
     def places_within(self, condition: Range) -> NDArray[np.int64]:
@@ -76,7 +76,9 @@ class SortedValues(Sequence[SortKey]):
         starts, ends = self.offsets[first:-1], self.offsets[first + 1 :]
         long_enough = first + np.flatnonzero(ends - starts >= _MIN_DATE)
         starts = self.offsets[long_enough]
-        hyphens = (self.json[starts + 5] == ord("-")) & (self.json[starts + 8] == ord("-"))  # behind the quote
+        hyphens = (self.json[starts + 5] == ord("-")) & (
+            self.json[starts + 8] == ord("-")
+        )  # offsets include the opening quote
         places, moments = list[int](), list[float]()
         for place in long_enough[hyphens].tolist():
             _, value = self[place]
@@ -89,7 +91,7 @@ class SortedValues(Sequence[SortKey]):
     def interval(self, condition: Range) -> tuple[int, int]:
         """Return the first place within the condition's bounds, and the place after the last; empty if last ≤ first.
 
-        Numbers alone are within the bounds of a condition on numbers.
+        Only numbers are within the bounds of a condition on numbers.
         """
         first, last = bisect_left(self, (NUMBERS, -np.inf)), bisect_left(self, (TEXTS, ""))
         if condition.gt is not None:
@@ -103,21 +105,21 @@ class SortedValues(Sequence[SortKey]):
         return first, last
 
     def is_valid(self) -> bool:
-        """Tell whether these are what `of` makes: JSON scalars end to end, strictly ascending. Reads every value."""
+        """Return whether this is a result of `of`: consecutive JSON scalars, strictly ascending. Reads every value."""
         offsets = self.offsets
         if self.json.dtype != np.uint8 or self.json.ndim != 1 or offsets.dtype != np.int64 or offsets.ndim != 1:
             return False
         if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != len(self.json) or (np.diff(offsets) <= 0).any():
             return False
         try:
-            return _is_scalar(self[0]) and all(_ascends(one, other) for one, other in pairwise(self))
+            return _is_scalar(self[0]) and all(_ascends(key, following) for key, following in pairwise(self))
         except orjson.JSONDecodeError:
             return False
 
 
-def _ascends(one: SortKey, other: SortKey) -> bool:
-    return _is_scalar(other) and one < other
+def _ascends(key: SortKey, following: SortKey) -> bool:
+    return _is_scalar(following) and key < following
 
 
-def _is_scalar(found: SortKey) -> bool:
-    return isinstance(found[1], str | int | float)
+def _is_scalar(key: SortKey) -> bool:
+    return isinstance(key[1], str | int | float)

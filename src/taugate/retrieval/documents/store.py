@@ -1,8 +1,8 @@
 """Document texts, read by position without holding them in memory.
 
-JSON Lines beside an array of byte offsets: one read of the mapped file and one JSON parse a result (about 2 µs), no
-Python object for any document that nobody asked for, the same bytes for the same corpus, and a file that `head` and
-`grep` understand. A database would add a parser that reads untrusted bytes; Parquet would read whole row groups.
+The store is a JSON Lines file with an array of byte offsets. A result costs one read of the mapped file and one JSON
+parse (about 2 µs), other documents need no Python object, equal corpora give equal bytes, and `head` and `grep` can
+read the file. A database would add a parser of untrusted bytes; Parquet would read entire row groups.
 """
 
 import mmap
@@ -24,10 +24,10 @@ from taugate.storage.tensors import read_tensors, write_tensors
 Scalar = str | int | float | bool | None
 MetadataValue = Scalar | list[str]  # a list holds tags
 TEXTS, OFFSETS = "documents.jsonl", "documents.safetensors"
-# The most metadata fields of one corpus. Each takes 4 bytes per document; all of them take less than a vector of 384
-# dimensions.
+# Limit of metadata fields in a corpus. A field takes 4 bytes per document, so all fields together take less than a
+# vector of 384 dimensions.
 MAX_FIELDS = 256
-MAX_TAGS = 256  # of one field of a document; each takes 4 bytes
+MAX_TAGS = 256  # limit for one field of a document; a tag takes 4 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class Document:
     """A passage of the corpus: a whole document, or one chunk of a longer one.
 
     Attributes:
-        id: Its `_id`.
-        text: Its words; an empty title is None.
-        title: Its words; an empty title is None.
-        metadata: Scalars, and lists of strings, by field.
-        parent: Id of the document that a chunk was cut from; None where the passage is a whole document.
-        span: Where the chunk lies in that document's text, [start, end) in characters.
+        id: The `_id` of the passage.
+        text: Text of the passage.
+        title: Title; None if it is empty.
+        metadata: Scalars and lists of strings, by field.
+        parent: Id of the document that the chunk is part of; None for a whole document.
+        span: Span of the chunk in that document's text, [start, end) in characters.
     """
 
     id: str
@@ -52,17 +52,17 @@ class Document:
 
     @property
     def document_id(self) -> str:
-        """The id of the document that this passage belongs to: the parent's, else its own."""
+        """The id of the document that this passage belongs to: the parent's id, else its own."""
         return self.parent or self.id
 
     @property
     def encoded_text(self) -> str:
-        """The text that is encoded: title and text, joined by a space where there is a title (docs/calibration.md)."""
+        """The text to encode: title, if any, and text, joined by a space (docs/calibration.md)."""
         return f"{self.title} {self.text}" if self.title else self.text
 
 
 def write_document(document: Document) -> bytes:
-    """Return the JSON of a document, on one line; the same bytes for the same document."""
+    """Return the JSON of a document on one line; equal documents give equal bytes."""
     record: dict[str, object] = {
         "_id": document.id,
         "title": document.title,
@@ -75,15 +75,15 @@ def write_document(document: Document) -> bytes:
 
 
 def read_document(line: bytes | str) -> Document:
-    """Parse what `write_document` wrote.
+    """Parse a line that `write_document` wrote.
 
     Raises:
-        ValueError: For anything else.
+        ValueError: If it is anything else.
     """
     try:
         record = orjson.loads(line)
         span = record.get("span")
-        found = Document(
+        document = Document(
             record["_id"],
             record["text"],
             record["title"],
@@ -93,20 +93,13 @@ def read_document(line: bytes | str) -> Document:
         )
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise ValueError("not a document") from error
-    if not _has_valid_types(found):
+    if not _has_valid_types(document):
         raise ValueError("not a document")
-    return found
+    return document
 
 
 class DocumentWriter:
-    """Writes documents to a folder one by one; nothing can be read before `close`.
-
-    Attributes:
-        folder: Where both files go, TEXTS and OFFSETS.
-
-    Raises:
-        OSError: , as every method does.
-    """
+    """Writes documents to TEXTS and OFFSETS in a folder one by one; nothing can be read before `close`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -125,10 +118,10 @@ class DocumentWriter:
         self._offsets.append(self._offsets[-1] + written)
 
     def close(self) -> None:
-        """Finish the texts, and write the offsets."""
+        """Finish the texts and write the offsets."""
         self._file.close()
         arrays: dict[str, NDArray[np.generic]] = {"offsets": np.array(self._offsets, dtype=np.int64)}
-        if self._first_chunks:  # a corpus without chunks keeps the bytes that it always had
+        if self._first_chunks:  # without chunks, the bytes equal those of earlier versions
             arrays["parents"] = np.array(self._parents, dtype=np.int32)
         write_tensors(self._folder / OFFSETS, arrays)
 
@@ -138,7 +131,7 @@ class Documents(Protocol):
 
     @property
     def parents(self) -> NDArray[np.int32] | None:
-        """See DocumentStore; None also where it is not known which chunks belong together."""
+        """See DocumentStore; also None if it is unknown which chunks belong together."""
         ...
 
     def __len__(self) -> int: ...
@@ -151,18 +144,14 @@ class Documents(Protocol):
         """Return the documents at positions, (m,) int64, read together.
 
         Raises:
-            ReleaseError: .
+            ReleaseError: If the store holds no document at a position.
         """
         ...
 
     def positions(self, document_id: str) -> NDArray[np.int64]:
-        """Return the position of the passage with an id, else those of the chunks of the document with it, ascending.
+        """Return the position of the passage with an id, else of the chunks of that document, (m,) int64 ascending.
 
-        Args:
-            document_id: Of a passage or of a parent.
-
-        Returns:
-            (m,) int64; none where there is no such id.
+        The array is empty if there is no such id.
         """
         ...
 
@@ -170,12 +159,15 @@ class Documents(Protocol):
 class DocumentStore(Sequence[Document]):
     """The documents of a folder as a read-only sequence by position, safe to read from many threads.
 
+    Reading a position raises ReleaseError if it holds no document: checking all positions when opening would delay a
+    service with millions of documents for seconds.
+
     Attributes:
-        folder: Where a DocumentWriter has written.
+        parents: (N,) int32, for every passage the position of the first chunk of its document, which is its own
+            position for a whole document. None if the corpus has no chunks.
 
     Raises:
-        ReleaseError: Where its two files do not belong together; reading a position raises ReleaseError where it holds
-            no document, as to check all of them first would keep a service with millions waiting for seconds.
+        ReleaseError: If the two files of the folder do not belong together.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -183,8 +175,6 @@ class DocumentStore(Sequence[Document]):
         if not {"offsets"} <= {*arrays} <= {"offsets", "parents"}:
             raise ReleaseError(f"{folder / OFFSETS}: not an array of offsets; calibrate again")
         self._offsets = arrays["offsets"]
-        # (N,) int32: for each passage the position of the first chunk of its document, which is its own for a whole
-        # document. None where the corpus has no chunks.
         self.parents: NDArray[np.int32] | None = arrays.get("parents")
         self._path = folder / TEXTS
         with self._path.open("rb") as file:
@@ -195,7 +185,7 @@ class DocumentStore(Sequence[Document]):
         self._check(folder)
 
     def _check(self, folder: Path) -> None:
-        """Check that the offsets rise from the first byte to the last, and that three of the records are documents."""
+        """Check that the offsets rise from the first byte to the last, and that three records are documents."""
         offsets = self._offsets
         rising = (
             offsets.dtype == np.int64 and offsets.ndim == 1 and len(offsets) > 1 and bool((np.diff(offsets) > 0).all())
@@ -205,7 +195,7 @@ class DocumentStore(Sequence[Document]):
         parents = self.parents
         if parents is not None:
             positions = np.arange(len(self))
-            # the first chunk of a document is its own parent, and comes before the others
+            # the first chunk of a document is its own parent and precedes the other chunks
             if (
                 parents.dtype != np.int32
                 or parents.shape != positions.shape
@@ -223,7 +213,7 @@ class DocumentStore(Sequence[Document]):
     @overload
     def __getitem__(self, position: slice) -> list[Document]: ...
     def __getitem__(self, position: int | slice) -> Document | list[Document]:
-        """Return the document at a position, or those of a slice."""
+        """Return the document at a position, or the documents of a slice."""
         if isinstance(position, slice):
             return [self[i] for i in range(*position.indices(len(self)))]
         if not 0 <= position < len(self):
@@ -238,28 +228,23 @@ class DocumentStore(Sequence[Document]):
         return [self[position] for position in positions.tolist()]
 
     def positions(self, document_id: str) -> NDArray[np.int64]:
-        """Return the position of the passage with an id, else those of the chunks of the document with it, ascending.
+        """See Documents.positions.
 
-        Args:
-            document_id: Of a passage or of a parent.  The first call reads all documents, which takes some 4 µs each;
-                an entry takes 8 bytes then.
-
-        Returns:
-            (m,) int64; none where there is no such id.
+        The first call reads all documents, which takes some 4 µs per document, and then keeps 8 bytes per id.
         """
         checksums, entries = self._entries
         checksum = np.uint32(_checksum(document_id))
         first, last = np.searchsorted(checksums, checksum), np.searchsorted(checksums, checksum, side="right")
-        found = entries[first:last].tolist()
-        own = [position for position in found if self[position].id == document_id]
-        if own or self.parents is None:
-            return np.array(own, dtype=np.int64)
-        chunks = [position for position in found if self[position].parent == document_id]
+        candidates = entries[first:last].tolist()
+        passages = [position for position in candidates if self[position].id == document_id]
+        if passages or self.parents is None:
+            return np.array(passages, dtype=np.int64)
+        chunks = [position for position in candidates if self[position].parent == document_id]
         return np.flatnonzero(self.parents == chunks[0]) if chunks else np.empty(0, dtype=np.int64)
 
     @cached_property
     def _entries(self) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
-        """Checksums of all ids, ascending, and the passage of each: its own id, and its parent's for a first chunk."""
+        """Ascending checksums of all ids with their passages; a first chunk also stands for its parent's id."""
         checksums, positions = array("I"), array("i")
         for position, document in enumerate(self):
             checksums.append(_checksum(document.id))
@@ -276,12 +261,12 @@ class DocumentStore(Sequence[Document]):
 
 
 def _checksum(document_id: str) -> int:
-    """Return a number that most ids have for themselves."""
+    """Return a number that few ids share."""
     return zlib.crc32(document_id.encode("utf-8", "surrogatepass"))
 
 
 def _has_valid_types(document: Document) -> bool:
-    """Tell whether the fields have the types that the class declares."""
+    """Return whether the fields have the declared types."""
     texts = isinstance(document.id, str) and isinstance(document.text, str) and isinstance(document.title, str | None)
     chunk = isinstance(document.parent, str | None) and all(isinstance(place, int) for place in document.span or ())
     metadata = isinstance(document.metadata, dict) and all(

@@ -1,8 +1,8 @@
-"""Whether a text has anything to read: a query of characters that no reader sees is as blank as one of spaces."""
+"""Detects texts without visible characters: a query of invisible characters is as blank as one of spaces."""
 
 import unicodedata
 
-# Categories of characters that show nothing by themselves: separators, control and format characters, halves of
+# Categories of characters that are invisible by themselves: separators, control and format characters, halves of
 # surrogate pairs, and marks, which change the character before them. Private-use and unassigned characters (Co, Cn) may
 # be letters of a font or of a later Unicode version, so they count as visible.
 _INVISIBLE = {"Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Mn", "Mc", "Me"}
@@ -14,7 +14,7 @@ _RESERVED = (range(0x2065, 0x2066), range(0xFFF0, 0xFFF9), range(0xE0000, 0xE100
 
 
 def has_visible_text(text: str) -> bool:
-    """Return True if a text has a character that shows something. Stops at the first: a query costs one look-up."""
+    """Return whether a text has a visible character; stops at the first one, so most queries cost one look-up."""
     return any(map(_is_visible, text))
 
 

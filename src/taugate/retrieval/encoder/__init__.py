@@ -1,1 +1,1 @@
-"""Texts to unit vectors, with onnxruntime."""
+"""Encodes texts as unit vectors with onnxruntime."""

@@ -1,4 +1,4 @@
-"""The encoder: texts to unit vectors with onnxruntime, by the same bytes and code at calibration and in the service."""
+"""The encoder: texts to unit vectors with onnxruntime, with the same files and code in calibration and service."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -20,36 +20,35 @@ from taugate.storage.files import sha256_files
 MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "encoder.json"
 FILES = (MODEL, TOKENIZER, CONFIG)
 Role = Literal["query", "document"]
-RequestedPrecision = Literal["auto", "float32", "int8"]  # auto: that of the calibration
+RequestedPrecision = Literal["auto", "float32", "int8"]  # auto: the precision of the calibration
 
-# Tokens a batch: no other size is faster by more than the noise (docs/benchmarks/encoder.md).
+# Tokens per batch; no other size is measurably faster (docs/benchmarks/encoder.md).
 _BATCH_TOKENS = 1024
-# Far beyond any encoder that there is, so that a forged file cannot ask for all memory. Tokens are as many as the
-# tokenizer can count: some encoders read texts of any length.
+# Far beyond any real encoder, so that a forged file cannot claim all memory. The limit of tokens is what the tokenizer
+# can count, because some encoders read texts of any length.
 _MAX_DIMENSIONS, _MAX_TOKENS, _MAX_PADDING = 1 << 16, (1 << 31) - 1, 1 << 10
 _MAX_BYTES = {TOKENIZER: 256 << 20, CONFIG: 1 << 20}  # a vocabulary of 250,000 pieces takes 17 MB
 _REMEDY = "give another encoder, or remove this one from the cache"
 
 
 class EncoderConfig(BaseModel):
-    """Everything about an exported encoder that its graph and tokenizer do not say themselves.
+    """The properties of an exported encoder that its graph and tokenizer do not contain.
 
     Attributes:
-        name: Of the model that it was exported from.
-        revision: Of the model that it was exported from.
-        runtime: What runs the graph.
-        precision: Of the weights.
-        dimension: Of a vector.
-        max_length: Of a text in tokens, special ones included.
-        pooling: How token vectors become one.
-        normalize: Vectors have unit length.
-        query_prompt: Put in front of each text.
-        document_prompt: Put in front of each text.
-        special_tokens: Whether the tokenizer adds them.
-        pad_multiple: Texts are padded to a multiple of so many tokens, so that more of them share a batch.
-        pair_lone_texts: Whether the graph gives a text alone in its batch other last bits than in company.
-        max_cosine_difference: The largest 1 − cosine between PyTorch and the graph over the texts that the export was
-            checked on.
+        name: Name of the source model.
+        revision: Revision of the source model.
+        runtime: Runtime of the graph.
+        precision: Precision of the weights.
+        dimension: Dimension of a vector.
+        max_length: Longest text in tokens, including special ones.
+        pooling: Method that combines token vectors.
+        normalize: Whether vectors have unit length.
+        query_prompt: Prefix of queries.
+        document_prompt: Prefix of documents.
+        special_tokens: Whether the tokenizer adds special tokens.
+        pad_multiple: Texts are padded to a multiple of this many tokens, so that more texts share a batch.
+        pair_lone_texts: Whether a text alone in its batch gets other last bits than in a larger batch.
+        max_cosine_difference: Largest 1 − cosine between PyTorch and the graph over the texts checked at export.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -75,9 +74,9 @@ class Tokens:
     """One text as token ids.
 
     Attributes:
-        ids: At most the encoder's max_length.
-        truncated: Whether the text was longer, and was cut off.
-        unread: The share of its characters that the encoder does not know, 0…1.
+        ids: Token ids, at most the encoder's max_length.
+        truncated: Whether the text was longer.
+        unread: Share of its characters that the encoder does not know, 0…1.
     """
 
     ids: list[int]
@@ -86,24 +85,23 @@ class Tokens:
 
     @property
     def unreadable(self) -> bool:
-        """True if the encoder knows so little of the text that it cannot tell it from others."""
+        """True if the encoder knows too little of the text to tell it from other texts."""
         return self.unread > UNREADABLE
 
 
 class OnnxEncoder:
     """An exported encoder, loaded from its folder.
 
-    A vector depends on its text alone, to the last bit: texts of equal length share a batch, each padded by as much as
-    its own length says, and where a graph gives a lone text other bits, it is run beside itself.
+    A vector depends only on its text, to the last bit: texts of equal padded length share a batch, the padding depends
+    on the text's own length, and if a graph computes other bits for a lone text, the text is paired with itself.
 
     Attributes:
-        folder: With the graph and the tokenizer.
-        config: Of the encoder.
-        sha256: One digest of its files.
-        threads: That one batch is run on.
+        folder: Folder of the graph and the tokenizer.
+        config: Configuration of the encoder.
+        sha256: Digest of its files.
 
     Raises:
-        EncoderError: Where files and config do not fit each other.
+        EncoderError: If files and configuration do not match.
     """
 
     def __init__(self, folder: Path, config: EncoderConfig, sha256: str, threads: int) -> None:
@@ -113,20 +111,20 @@ class OnnxEncoder:
         self._session = _session(folder / MODEL, threads)
         self._inputs = {node.name for node in self._session.get_inputs()}
         width = self._session.get_outputs()[0].shape[-1]
-        known_inputs = self._inputs <= {"input_ids", "attention_mask"}
-        if not known_inputs or (isinstance(width, int) and width != config.dimension):
+        valid_inputs = self._inputs <= {"input_ids", "attention_mask"}
+        if not valid_inputs or (isinstance(width, int) and width != config.dimension):
             raise EncoderError(f"{folder / MODEL}: inputs or dimension are not those of {CONFIG}; {_REMEDY}")
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
             self._tokenizer.no_padding()
             self._tokenizer.enable_truncation(config.max_length)
-        except Exception as error:  # tokenizers raises bare Exception for a file it cannot read
+        except Exception as error:  # tokenizers raises bare Exception for an unreadable file
             raise EncoderError(f"{folder / TOKENIZER}: not a tokenizer.json; {_REMEDY}") from error
         self._unread = UnreadCounter(self._tokenizer)
         self._frames = {prompt: self._frame(prompt) for prompt in (config.query_prompt, config.document_prompt)}
 
     def single_threaded(self) -> Self:
-        """Load the same encoder on one thread, with the same bits, for callers who embed in several threads at once."""
+        """Load the same encoder with one thread and the same bits, for callers that embed in several threads."""
         return type(self)(self.folder, self.config, self.sha256, threads=1)
 
     @classmethod
@@ -134,18 +132,18 @@ class OnnxEncoder:
         """Load an exported encoder.
 
         Args:
-            folder: With its files.
-            threads: That one batch is run on, by default the processors this process may use.
+            folder: Folder of its files.
+            threads: Number of threads for a batch, by default the processors that this process may use.
 
         Raises:
-            EncoderError: Where a file is missing or is not what its name says.
+            EncoderError: If a file is missing or invalid.
         """
         missing = [name for name in FILES if not (folder / name).is_file()]
         if missing:
             raise EncoderError(f"{folder}: {', '.join(missing)} missing; {_REMEDY}")
-        for name, most in _MAX_BYTES.items():
-            if (folder / name).stat().st_size > most:
-                raise EncoderError(f"{folder / name}: more than {most} bytes; {_REMEDY}")
+        for name, max_bytes in _MAX_BYTES.items():
+            if (folder / name).stat().st_size > max_bytes:
+                raise EncoderError(f"{folder / name}: more than {max_bytes} bytes; {_REMEDY}")
         try:
             config = EncoderConfig.model_validate_json((folder / CONFIG).read_bytes())
         except ValidationError as error:
@@ -153,7 +151,7 @@ class OnnxEncoder:
         return cls(folder, config, sha256_files(folder, FILES), threads or processors())
 
     def tokenize(self, texts: Sequence[str], role: Role) -> list[Tokens]:
-        """Return the token ids of texts, with the role's prompt in front of each."""
+        """Return the token ids of texts, prefixed with the role's prompt."""
         prompt = self.config.query_prompt if role == "query" else self.config.document_prompt
         prompted = [prompt + text for text in texts] if prompt else list(texts)
         encodings = self._tokenizer.encode_batch(prompted, add_special_tokens=self.config.special_tokens)
@@ -168,28 +166,28 @@ class OnnxEncoder:
         ]
 
     def _frame(self, prompt: str) -> int:
-        """Return how many tokens stand around a text: those of the prompt, and special ones."""
+        """Return the number of tokens of the prompt and of special tokens around a text."""
         return len(self._tokenizer.encode(prompt, add_special_tokens=self.config.special_tokens).ids)
 
     def padded(self, length: int) -> int:
-        """Return the number of tokens at which a text of `length` tokens is encoded; equal ones share a batch."""
+        """Return the padded length of a text of `length` tokens; texts of equal padded length share a batch."""
         multiple = self.config.pad_multiple
         return max(length, min(-(-length // multiple) * multiple, self.config.max_length))
 
     def embed(self, tokens: Sequence[Tokens], progress: Callable[[int], object] | None = None) -> Float32:
         """Encode texts as unit vectors, (n, dimension) float32, in the order of `tokens`.
 
-        A text without a single token has the zero vector, which is similar to nothing.
+        A text without tokens has the zero vector, which is similar to nothing.
 
         Args:
-            tokens: Of n texts.
-            progress: Called after each batch with the number of its texts.
+            tokens: Tokens of n texts.
+            progress: Called after every batch with the number of its texts.
 
         Raises:
-            EncoderError: On NaN or infinity.
+            EncoderError: If an embedding contains NaN or infinity.
         """
         vectors = np.zeros((len(tokens), self.config.dimension), dtype=np.float32)
-        lengths = [self.padded(len(each.ids)) for each in tokens]
+        lengths = [self.padded(len(text_tokens.ids)) for text_tokens in tokens]
         for batch in _equal_length_batches(lengths):
             if lengths[batch[0]]:
                 vectors[batch] = self._run([tokens[position].ids for position in batch], lengths[batch[0]])
@@ -203,11 +201,7 @@ class OnnxEncoder:
         return vectors
 
     def encode(self, texts: Sequence[str], role: Role) -> Float32:
-        """Encode texts as unit vectors, (n, dimension) float32.
-
-        Args:
-            role: Whether they are queries or documents.
-        """
+        """Encode texts of a role, queries or documents, as unit vectors, (n, dimension) float32."""
         return self.embed(self.tokenize(texts, role))
 
     def _run(self, texts: Sequence[Sequence[int]], length: int) -> Float32:
@@ -231,17 +225,17 @@ def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    # The threads that share a text's products wait for the next one awake, but not for the next text.
+    # Threads spin between the products of one text, but not until the next text.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    options.log_severity_level = 3  # errors only: the optimiser's remarks mean nothing to whoever runs the service
+    options.log_severity_level = 3  # errors only; operators cannot act on the optimiser's remarks
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has an exception type for each of its status codes, with no common base
+    except Exception as error:  # onnxruntime has one exception type per status code, without a common base
         raise EncoderError(f"{path}: onnxruntime cannot load this model; {_REMEDY}") from error
 
 
 def _equal_length_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Group positions by length, shortest first: at most _BATCH_TOKENS a group, but never fewer than two rows."""
+    """Group positions by length, shortest first, with at most _BATCH_TOKENS tokens or two rows per group."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     for length, group in itertools.groupby(order, key=lengths.__getitem__):
         size = max(2, _BATCH_TOKENS // max(1, length))

@@ -1,4 +1,4 @@
-"""Connecting to an engine by its kind; its client library is imported here, when it is asked for, and nowhere else."""
+"""Connects to an engine by its kind. This is the only module that imports its client library, and only when needed."""
 
 import logging.config
 import os
@@ -17,35 +17,35 @@ _importing = threading.Lock()
 
 
 def engine_from_environment(kind: EngineKind, environ: Mapping[str, str] = os.environ) -> Engine:
-    """Return the engine that the environment names, as every command and the service read it.
+    """Return the engine that the environment names; every command and the service use this function.
 
     Args:
-        kind: Of the engine.
-        environ: The variables, of which URL has one or more URLs, separated by commas, and TOKEN_FILE may name a file.
+        kind: Kind of the engine.
+        environ: Environment variables. URL has one or more URLs, separated by commas; TOKEN_FILE may name a file.
 
     Raises:
-        InputError: As `engine_at`.
+        InputError: See `engine_at`.
     """
     token_file = environ.get(TOKEN_FILE)
     return engine_at(kind, environ.get(URL, ""), Path(token_file) if token_file else None)
 
 
 def engine_at(kind: EngineKind, urls: str, token_file: Path | None) -> Engine:
-    """Return the engine at some URLs; nothing is sent to it yet.
+    """Return the engine at these URLs; nothing is sent to it yet.
 
     Args:
-        kind: Of the engine.
-        urls: Of its servers, separated by commas.
-        token_file: Holds the token of Milvus, or the password of PostgreSQL; None for none.
+        kind: Kind of the engine.
+        urls: URLs of its servers, separated by commas.
+        token_file: File with the token of Milvus or the password of PostgreSQL; None if there is none.
 
     Raises:
-        InputError: Where no URL is given, the file cannot be read, or the extra of this kind is not installed.
+        InputError: If there is no URL, the file cannot be read, or the extra of this kind is not installed.
     """
-    places = [url.strip() for url in urls.split(",") if url.strip()]
-    if not places:
+    servers = [url.strip() for url in urls.split(",") if url.strip()]
+    if not servers:
         raise InputError(f"{URL} is not set, and the vectors are in {kind}; set it to the URL of the engine")
     try:
-        return connect(kind, places, "" if token_file is None else _secret(token_file))
+        return connect(kind, servers, "" if token_file is None else _secret(token_file))
     except ModuleNotFoundError as error:
         raise InputError(f"{kind}: {error.name} is not installed; pip install 'taugate[{kind}]'") from error
 
@@ -54,12 +54,13 @@ def connect(kind: EngineKind, urls: Sequence[str], secret: str = "") -> Engine:
     """Return an engine; nothing is sent to it yet.
 
     Args:
-        kind: Of the engine.
-        urls: Of its servers, one or more.
-        secret: Token of Milvus, or password of PostgreSQL; empty for none.
+        kind: Kind of the engine.
+        urls: One or more URLs of its servers.
+        secret: Token of Milvus or password of PostgreSQL; empty if there is none.
 
     Raises:
-        ModuleNotFoundError: Where its extra is not installed, InputError for no URL.
+        ModuleNotFoundError: If its extra is not installed.
+        InputError: If there is no URL.
     """
     if kind == "milvus":
         with _logging_kept():
@@ -73,7 +74,7 @@ def connect(kind: EngineKind, urls: Sequence[str], secret: str = "") -> Engine:
 
 @contextmanager
 def _logging_kept() -> Iterator[None]:
-    """Have nobody configure logging: pymilvus does as it is imported, which closes every handler of the process."""
+    """Block logging configuration: importing pymilvus configures logging, which closes all handlers of the process."""
     with _importing:
         configure = logging.config.dictConfig
         logging.config.dictConfig = lambda config: None
@@ -84,9 +85,9 @@ def _logging_kept() -> Iterator[None]:
 
 
 def _secret(path: Path) -> str:
-    """Read a secret, without the line end that editors add."""
+    """Read a secret without the trailing newline that editors add."""
     try:
-        # Kubernetes mounts a Secret as links to its files.
+        # Kubernetes mounts the files of a Secret as symbolic links.
         return read_bounded(path.resolve(), _MAX_SECRET_BYTES).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{TOKEN_FILE}: {path} cannot be read as text; name a file with the secret alone") from error

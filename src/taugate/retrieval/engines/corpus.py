@@ -1,4 +1,4 @@
-"""The corpus of a release whose vectors and documents are in an engine: searched, filtered and read through it."""
+"""Searches, filters and reads the corpus of a release whose vectors and documents are in an engine."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,21 +18,21 @@ from taugate.retrieval.engines.filters import check_comparable
 from taugate.retrieval.engines.index import EngineIndex
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.verify import open_verified
-from taugate.retrieval.index.passages import Found, Observe, unobserved
+from taugate.retrieval.index.passages import FoundPassages, Observe, unobserved
 from taugate.retrieval.vectors.similarity import Float32
 
-_BLOCK = 1024  # documents that are read at a time where all of them are
+_BLOCK = 1024  # documents read at a time when iterating over all
 
 
-class Watched(Collection, Protocol):
-    """A collection that somebody watches, who knows whether it answers."""
+class MonitoredCollection(Collection, Protocol):
+    """A collection whose availability is monitored."""
 
     def check(self) -> None:
-        """Raise EngineUnavailable where it is known not to answer; asks nothing."""
+        """Raise EngineUnavailable if the collection is known not to respond; sends no request."""
         ...
 
     def close(self) -> None:
-        """Watch no longer; a second time does nothing."""
+        """Stop monitoring; a second call does nothing."""
         ...
 
 
@@ -41,61 +41,62 @@ class EngineAccess:
     """How a release reaches its engine.
 
     Attributes:
-        connect: Makes the engine of a kind.
-        opening: Seconds that checking the collection may take.
-        seconds: Of one question afterwards.
-        watch: Stands between the release and the collection, once that was checked; None for nobody.
+        connect: Returns the engine of a kind.
+        opening: Timeout in seconds for checking the collection.
+        seconds: Timeout in seconds of each later request.
+        watch: Wraps the checked collection in one that monitors it; None if it is not monitored.
     """
 
     connect: Callable[[EngineKind], Engine] = engine_from_environment
     opening: float = 120.0
     seconds: float = 30.0
-    watch: Callable[[EngineRecord, Collection], Watched] | None = None
+    watch: Callable[[EngineRecord, Collection], MonitoredCollection] | None = None
 
 
 @dataclass(frozen=True)
 class EnginePassages:
-    """The passages of a collection; a Passages.
+    """The passages of a collection; implements Passages.
 
     Attributes:
-        index: Searches it.
-        fields: The metadata fields that filters can name.
+        index: Searches the collection.
+        fields: Metadata fields that filters can name.
     """
 
     index: EngineIndex
     fields: FieldTypes
     remote: bool = True
 
-    def find(self, queries: Float32, k: int, wanted: Filter, observe: Observe = unobserved) -> Found:
-        """See Passages.find, and EngineIndex.find for what is approximate and for other errors."""
-        self.check(wanted)
-        return self.index.find(queries, k, wanted, observe)
+    def find(self, queries: Float32, k: int, query_filter: Filter, observe: Observe = unobserved) -> FoundPassages:
+        """See Passages.find; EngineIndex.find says when results are approximate and which other errors occur."""
+        self.check(query_filter)
+        return self.index.find(queries, k, query_filter, observe)
 
-    def meets(self, wanted: Filter, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def meets(self, query_filter: Filter, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
         """See Passages.meets; reads the passages."""
-        self.check(wanted)
-        documents = self.index.read(positions).documents if wanted else [None] * len(positions)
-        return np.array([each is None or holds(wanted, each.metadata) for each in documents], dtype=np.bool_)
+        self.check(query_filter)
+        documents = self.index.read(positions).documents if query_filter else [None] * len(positions)
+        met = [document is None or holds(query_filter, document.metadata) for document in documents]
+        return np.array(met, dtype=np.bool_)
 
-    def check(self, wanted: Filter) -> None:
-        """See Fields.check; also raises InputError for a value that no engine can compare exactly."""
-        self.fields.check(wanted)
-        check_comparable(wanted)
+    def check(self, query_filter: Filter) -> None:
+        """See Fields.check; also raises InputError if an engine cannot compare a value exactly."""
+        self.fields.check(query_filter)
+        check_comparable(query_filter)
 
-    def check_kinds(self, wanted: Filter) -> None:
-        """See Fields.check_kinds; also raises InputError as `check`."""
-        self.fields.check_kinds(wanted)
-        check_comparable(wanted)
+    def check_kinds(self, query_filter: Filter) -> None:
+        """See Fields.check_kinds; also raises InputError if an engine cannot compare a value exactly."""
+        self.fields.check_kinds(query_filter)
+        check_comparable(query_filter)
 
 
 class EngineDocuments(Sequence[Document]):
-    """The documents of a collection, by position; a Documents.
+    """The documents of a collection, by position; implements Documents.
 
     Attributes:
         index: Reads the collection.
     """
 
-    parents = None  # which chunks belong together is not known here
+    parents = None  # the engine does not say which chunks belong together
 
     def __init__(self, index: EngineIndex) -> None:
         self._index = index
@@ -107,9 +108,9 @@ class EngineDocuments(Sequence[Document]):
         """Return the document at a position.
 
         Raises:
-            IndexError: .
-            EngineUnavailable: .
-            ReleaseError: .
+            IndexError: If there is no such position.
+            EngineUnavailable: If the engine does not respond.
+            ReleaseError: If the collection has no document there.
         """
         if not 0 <= position < len(self):
             raise IndexError(position)
@@ -120,7 +121,7 @@ class EngineDocuments(Sequence[Document]):
             yield from self.at(np.arange(start, min(start + _BLOCK, len(self))))
 
     def at(self, positions: NDArray[np.int64]) -> list[Document]:
-        """See Documents.at; one question."""
+        """See Documents.at; sends one request."""
         distinct, places = np.unique(positions, return_inverse=True)
         documents = self._index.read(distinct).documents if len(distinct) else []
         return [documents[place] for place in places.tolist()]
@@ -132,41 +133,43 @@ class EngineDocuments(Sequence[Document]):
 
 @dataclass(frozen=True)
 class EngineCorpus:
-    """A collection that was checked, and what a release makes of it.
+    """A checked collection and the views of it that a release uses.
 
     Attributes:
-        index: Of the collection.
-        passages: Of the collection.
-        documents: Of the collection.
-        watched: The collection, where somebody watches it.
+        index: Searches by vector.
+        passages: Searches within filters.
+        documents: Reads documents.
+        watched: The monitored collection; None if it is not monitored.
     """
 
     index: EngineIndex
     passages: EnginePassages
     documents: EngineDocuments
-    watched: Watched | None
+    watched: MonitoredCollection | None
 
     def check(self) -> None:
-        """Raise EngineUnavailable where the collection is watched and known not to answer."""
+        """Raise EngineUnavailable if the collection is monitored and known not to respond."""
         if self.watched is not None:
             self.watched.check()
 
     def close(self) -> None:
-        """Have the collection watched no longer; a second time does nothing."""
+        """Stop monitoring the collection; a second call does nothing."""
         if self.watched is not None:
             self.watched.close()
 
 
 def open_corpus(record: EngineRecord, dimension: int, access: EngineAccess) -> EngineCorpus:
-    """Connect to the engine of a release, and check its collection.
+    """Connect to the engine of a release and check its collection.
 
     Args:
-        record: Of the release.
-        dimension: Of the vectors that are searched.
+        record: Engine record of the release.
+        dimension: Dimension of the searched vectors.
         access: How to reach the engine.
 
     Raises:
-        InputError: Where no engine is named, ReleaseError with the first difference, and EngineUnavailable.
+        InputError: If no engine is configured.
+        ReleaseError: If the collection differs from the record; names the first difference.
+        EngineUnavailable: If the engine does not respond.
     """
     engine = access.connect(record.kind)
     verified = open_verified(engine, record, dimension, time.monotonic() + access.opening)

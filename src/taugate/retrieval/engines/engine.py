@@ -1,7 +1,7 @@
-"""What Taugate asks of an engine: an external store of vectors and documents that proposes candidates for a query.
+"""The interface of an engine: an external store of vectors and documents that proposes candidates for a query.
 
-An engine never decides: `retrieval.vectors.similarity` scores what it proposes, in `index.py`. A collection is written
-once, in shards, then finished, and never changed; its name is a digest of what it holds.
+An engine never decides: `index.py` scores its candidates with `retrieval.vectors.similarity`. A collection is written
+once, in shards, then finished and never changed; its name is a digest of its contents.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from taugate.retrieval.vectors.similarity import Float32
 EngineKind = Literal["milvus", "pgvector"]
 Positions = NDArray[np.int64]
 PREFIX = "tg_"
-_MADE = "made by taugate at "
+_CREATED = "made by taugate at "  # stored in collections, so it cannot change
 _NAME = re.compile(PREFIX + "[0-9a-f]{32}")
 
 
@@ -31,9 +31,9 @@ _NAME = re.compile(PREFIX + "[0-9a-f]{32}")
 class GraphParameters:
     """How an engine builds the graph of a collection, and how broadly it searches.
 
-    The defaults are those of the in-process graph (retrieval/index/build.py): `edges` a document and layer,
-    `edge_candidates` while it is built; `breadth` is the list of candidates of a search (ef), at least as long as what
-    is asked for.
+    The defaults are those of the in-process graph (retrieval/index/build.py): `edges` per document and layer (M),
+    `edge_candidates` during the build (efConstruction). `breadth` is the length of a search's candidate list (ef),
+    raised to the number of requested results if that is larger.
     """
 
     edges: int = 32
@@ -43,11 +43,11 @@ class GraphParameters:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a collection, in the order in which they were asked for.
+    """Rows of a collection, in the order of the request.
 
     Attributes:
-        vectors: (m, d) float32, as uploaded to the bit.
-        documents: m of them.
+        vectors: (m, d) float32, bit for bit as uploaded.
+        documents: m documents.
     """
 
     vectors: Float32
@@ -56,12 +56,12 @@ class Rows:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What an engine proposes for n queries: c places each.
+    """The candidates that an engine proposes for n queries, c places per query.
 
     Attributes:
-        positions: (n, c) int64; −1 where it found no more.
-        vectors: (n, c, d) float32; zeros where there is no candidate.
-        documents: By position.
+        positions: (n, c) int64; −1 in places without a candidate.
+        vectors: (n, c, d) float32; zeros in places without a candidate.
+        documents: Documents of the candidates, by position.
     """
 
     positions: Positions
@@ -71,14 +71,14 @@ class Candidates:
 
 @dataclass(frozen=True)
 class CollectionState:
-    """What an engine says of a collection.
+    """The state of a collection as its engine reports it.
 
     Attributes:
-        dimension: d of its vectors.
-        rows: In it.
+        dimension: d, the dimension of its vectors.
+        rows: Number of rows.
         built: Whether its index is finished.
-        pending: Rows that the index does not have yet.
-        loaded: Whether it can be searched, on every replica: of several servers, on all that answer.
+        pending: Number of rows not yet in the index.
+        loaded: Whether every replica, or every server that responds, can search it.
     """
 
     dimension: int
@@ -89,84 +89,84 @@ class CollectionState:
 
     @classmethod
     def of_all(cls, states: Sequence["CollectionState"]) -> "CollectionState":
-        """Return the state of a collection on several servers: that of the first, loaded where no other differs."""
+        """Return the state of a collection on several servers: that of the first, loaded only if all are equal."""
         first = states[0]
-        return replace(first, loaded=first.loaded and all(each == first for each in states))
+        return replace(first, loaded=first.loaded and all(state == first for state in states))
 
 
 class Collection(Protocol):
-    """A collection that is read. `deadline` is one of `time.monotonic()`, in seconds.
+    """Read access to a collection. A `deadline` is a time of `time.monotonic()`, in seconds.
 
-    Every method raises EngineUnavailable where the engine does not answer by then, and ReleaseError where it refuses.
+    Every method raises EngineUnavailable if the engine does not respond by then, and ReleaseError if it refuses.
     """
 
     name: str
     dimension: int
 
-    def propose(self, queries: Float32, count: int, wanted: Filter, deadline: float) -> Candidates:
+    def propose(self, queries: Float32, count: int, query_filter: Filter, deadline: float) -> Candidates:
         """Return candidates with their vectors and documents.
 
         Args:
             queries: (n, d) float32 of unit length.
-            count: How many of each, fewer where no more were found.
-            wanted: That they meet; empty for all.
+            count: Candidates per query; the engine may find fewer.
+            query_filter: Filter that candidates meet; empty for all documents.
+            deadline: See the class.
 
         Raises:
-            InputError: For a filter that no engine can compare exactly.
+            InputError: If an engine cannot compare a value of the filter exactly.
         """
         ...
 
     def fetch(self, positions: Positions, deadline: float) -> Rows:
-        """Return the rows at positions, (m,) int64, all distinct.
+        """Return the rows at m distinct positions, (m,) int64.
 
         Raises:
-            ReleaseError: Where one is missing.
+            ReleaseError: If a row is missing.
         """
         ...
 
-    def where(self, wanted: Filter, most: int, deadline: float) -> Positions:
-        """Return the positions of documents that meet a filter, (m ≤ most,) int64 ascending; which of more is open."""
+    def where(self, query_filter: Filter, limit: int, deadline: float) -> Positions:
+        """Return the positions of at most `limit` documents that meet a filter, (m ≤ limit,) int64 ascending."""
         ...
 
     def find(self, document_id: str, deadline: float) -> Positions:
-        """Return where the passage with an id is, else the chunks of the document with it, (m,) int64 ascending."""
+        """Return the position of the passage with an id, else of the chunks of that document, (m,) int64 ascending."""
         ...
 
     def state(self, deadline: float) -> CollectionState:
-        """Return what the engine says of the collection, with every write counted."""
+        """Return the state of the collection, counting every write."""
         ...
 
 
 class Engine(Protocol):
-    """A server, or several that hold the same collections. Errors and deadlines are as in Collection."""
+    """One or more servers that hold the same collections. Errors and deadlines are as in Collection."""
 
     kind: EngineKind
 
     def create(self, name: str, dimension: int, deadline: float) -> None:
-        """Make an empty collection, which must not be there.
-
-        Args:
-            dimension: Of its vectors.
-        """
+        """Create an empty collection for vectors of a dimension; the name must be free."""
         ...
 
     def upload(self, name: str, first: int, shard: Rows, deadline: float) -> None:
         """Add a shard.
 
         Args:
-            first: The position of its first row.
+            name: Name of the collection.
+            first: Position of the shard's first row.
+            shard: Rows to add.
+            deadline: See Collection.
 
         Raises:
-            InputError: For a document that does not fit.
+            InputError: If the engine cannot hold a document.
         """
         ...
 
     def finish(self, name: str, graph: GraphParameters, deadline: float) -> None:
-        """Build the index, and wait until it is finished and loaded."""
+        """Build the index and wait until it is finished and loaded."""
         ...
 
     def drop(self, name: str, deadline: float) -> None:
-        """Remove a collection, finished or not; there need be none."""
+        """Remove a collection if it exists, finished or not."""
         ...
 
     def names(self, deadline: float) -> list[str]:
@@ -174,54 +174,47 @@ class Engine(Protocol):
         ...
 
     def created(self, name: str, deadline: float) -> float | None:
-        """Return when a collection was made, in seconds since 1970; None where nobody knows."""
+        """Return when a collection was created, in seconds since 1970; None if unknown."""
         ...
 
     def collection(self, name: str, breadth: int, deadline: float) -> Collection:
-        """Open a collection.
-
-        Args:
-            breadth: Of its searches.
+        """Open a collection for searches of a breadth.
 
         Raises:
-            ReleaseError: Where there is none of that name.
+            ReleaseError: If there is no collection of that name.
         """
         ...
 
 
 def collection_name(shards: Sequence[str], parameters: Mapping[str, int | str]) -> str:
-    """Return the name of the collection of these contents: equal for equal contents, and for no others.
+    """Return the name of a collection, which is equal for equal contents only.
 
     Args:
         shards: SHA-256 of the shards of vectors and documents, in order.
-        parameters: Of its index.
+        parameters: Parameters of its index.
     """
     content = orjson.dumps({"shards": [*shards], "parameters": {**parameters}}, option=orjson.OPT_SORT_KEYS)
     return PREFIX + hashlib.sha256(content).hexdigest()[:32]
 
 
 def time_written(seconds: float) -> str:
-    """Return a time as it is written beside a collection.
-
-    Args:
-        seconds: Since 1970.
-    """
-    return f"{_MADE}{datetime.fromtimestamp(seconds, UTC).isoformat()}"
+    """Return the text stored with a collection for its creation time, in seconds since 1970."""
+    return f"{_CREATED}{datetime.fromtimestamp(seconds, UTC).isoformat()}"
 
 
 def time_read(written: str | None) -> float | None:
-    """Return a time in seconds since 1970; None where the text is not what `time_written` wrote."""
+    """Return the time in seconds since 1970; None if `time_written` did not write the text."""
     try:
-        return datetime.fromisoformat((written or "").removeprefix(_MADE)).timestamp()
+        return datetime.fromisoformat((written or "").removeprefix(_CREATED)).timestamp()
     except ValueError:
         return None
 
 
 def check_name(name: str) -> str:
-    """Return a name, which is put into statements as it is.
+    """Return a name after checking that it is safe to put into statements.
 
     Raises:
-        InputError: Where it is not one of Taugate's.
+        InputError: If it is not the name of a Taugate collection.
     """
     if not _NAME.fullmatch(name):
         raise InputError(f"{name!r} is not the name of a collection; it is {PREFIX} and 32 hexadecimal digits")
@@ -229,24 +222,24 @@ def check_name(name: str) -> str:
 
 
 def not_a_url(kind: EngineKind, example: str) -> InputError:
-    """Return the error of a URL that is none of an engine; it is not repeated, as it may hold a password."""
-    return InputError(f"TAUGATE_ENGINE_URL: no URL of {kind}; write it as {example}")
+    """Return the error for an invalid URL of an engine. The URL is not repeated because it may hold a password."""
+    return InputError(f"TAUGATE_ENGINE_URL: not a URL of {kind}; write it as {example}")
 
 
 def check_dimension(name: str, queries: Float32, dimension: int) -> None:
-    """Raise ReleaseError where queries, (n, d), are not as long as the vectors of the collection."""
+    """Raise ReleaseError if queries, (n, d), do not have the dimension of the collection."""
     if queries.shape[1] != dimension:
         raise ReleaseError(
-            f"{name}: holds vectors of dimension {dimension}, not the {queries.shape[1]} of the queries; "
+            f"{name}: holds vectors of dimension {dimension}, but queries have {queries.shape[1]}; "
             "use the release's encoder"
         )
 
 
 def missing_rows(name: str, missing: Sequence[int]) -> ReleaseError:
-    """Return the error of rows that a collection should have."""
+    """Return the error for rows that are missing from a collection."""
     return ReleaseError(f"{name}: has no row at position {missing[0]}; upload the collection again")
 
 
 def no_such_collection(name: str) -> ReleaseError:
-    """Return the error of a collection that is not there."""
-    return ReleaseError(f"the engine has no collection {name}; upload it, or name the engine that has it")
+    """Return the error for a missing collection."""
+    return ReleaseError(f"the engine has no collection {name}; upload it, or set the URL of the engine that has it")

@@ -1,9 +1,9 @@
-"""Filters as an engine evaluates them: tokens and numbers, so that every engine compares as Taugate does.
+"""Translates filters into tokens and numbers, so that every engine compares values as Taugate does.
 
-Engines differ in whether true equals 1, what a missing field is in a negation, and which names and texts a statement
-can hold. So no value is compared there: each value of a field is uploaded as a token, a digest of the field, the kind
-of value and the value; and numbers, and the moments of ISO dates, once more as float64, for bounds. A condition is then
-"has one of these tokens".
+Engines differ in whether true equals 1, how a negation treats a missing field, and which names and texts a statement
+can hold. So engines do not compare values. Every value is uploaded as a token: a digest of the field, the kind of value
+and the value. Numbers and the moments of ISO dates are also uploaded as float64, for range conditions. Any other
+condition is then "has one of these tokens".
 """
 
 import hashlib
@@ -19,9 +19,9 @@ from taugate.retrieval.documents.field_types import shown
 from taugate.retrieval.documents.filters import DATES, NUMBERS, AnyOf, Condition, Filter, Not, OneOf, Range, SortKey
 from taugate.retrieval.documents.store import Document
 
-# Beyond it not every integer is a float64, which is what engines compare numbers as.
+# Engines compare numbers as float64, which cannot represent every integer beyond this.
 MAX_INTEGER = 2**53
-# 96 bits: a corpus of 10⁹ distinct values has two of one token with a chance of about 10⁻¹¹.
+# 96 bits: among 10⁹ distinct values, two share a token with a probability of about 10⁻¹¹.
 _DIGITS = 24
 _ID, _PARENT, _VALUE, _NUMBER, _DATE = range(5)  # what a token stands for
 _OPERATORS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
@@ -29,11 +29,11 @@ _OPERATORS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 @dataclass(frozen=True)
 class Filterable:
-    """What a row holds for filters.
+    """The part of a row that filters use.
 
     Attributes:
-        tokens: Of its values, its id and its parent's, distinct and ascending.
-        numbers: By `number_key` of the field, and moments of dates by `date_key`.
+        tokens: Distinct ascending tokens of its values, its id and its parent's id.
+        numbers: Numbers by the `number_key` of the field, and moments of dates by its `date_key`.
     """
 
     tokens: list[str]
@@ -41,27 +41,27 @@ class Filterable:
 
 
 @dataclass(frozen=True)
-class Dialect:
+class FilterDialect:
     """How an engine writes the two conditions that it evaluates.
 
     Attributes:
-        has_any: A row has one of some tokens.
-        compares: The number under a key stands in a relation (>, >=, < or <=) to another number; only asked of rows
-            that have one.
+        has_any: Writes the condition that a row has one of these tokens.
+        compares: Writes the comparison (>, >=, < or <=) of the number under a key with another number; evaluated only
+            for rows that have the key.
     """
 
     has_any: Callable[[Sequence[str]], str]
     compares: Callable[[str, str, float], str]
 
 
-_UNWRITTEN = Dialect(has_any=lambda tokens: "", compares=lambda key, sign, number: "")
+_UNWRITTEN = FilterDialect(has_any=lambda tokens: "", compares=lambda key, sign, number: "")
 
 
 def filterable(document: Document) -> Filterable:
-    """Return what is uploaded of a document for filters.
+    """Return the part of a document that is uploaded for filters.
 
     Raises:
-        InputError: For an integer beyond ±2⁵³.
+        InputError: If a value is an integer beyond ±2⁵³.
     """
     tokens = {_token(_ID, document.id)}
     numbers: dict[str, float] = {}
@@ -83,12 +83,12 @@ def filterable(document: Document) -> Filterable:
 
 
 def number_key(name: str) -> str:
-    """Return the key of a field's number: letters and digits only, whatever the field is called."""
+    """Return the key of a field's number, which has letters and digits only, whatever the field's name is."""
     return "n" + _digest(name)
 
 
 def date_key(name: str) -> str:
-    """Return the key of the moment of a field's date, as `number_key`."""
+    """Return the key of the moment of a field's date; see `number_key`."""
     return "d" + _digest(name)
 
 
@@ -96,38 +96,38 @@ def _digest(name: str) -> str:
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
 
 
-def id_condition(document_id: str, dialect: Dialect, *, chunks: bool) -> str:
-    """Return the condition that a row has an id, or, with chunks, that it is a chunk of the document with it."""
+def id_condition(document_id: str, dialect: FilterDialect, *, chunks: bool) -> str:
+    """Return the condition that a row has an id or, with `chunks`, that it is a chunk of the document with that id."""
     return dialect.has_any([_token(_PARENT if chunks else _ID, document_id)])
 
 
-def condition(wanted: Filter, dialect: Dialect) -> str:
-    """Return the condition of a filter of one condition or more.
+def condition(query_filter: Filter, dialect: FilterDialect) -> str:
+    """Return the statement of a filter with at least one condition.
 
-    It is true or false of every row, never unknown, so that "not" is the contrary.
+    It is true or false for every row, never unknown, so that "not" negates it.
 
     Raises:
-        InputError: For an integer beyond ±2⁵³.
+        InputError: If a value is an integer beyond ±2⁵³.
     """
-    return " and ".join(f"({_written(each, dialect)})" for each in wanted)
+    return " and ".join(f"({_written(part, dialect)})" for part in query_filter)
 
 
-def check_comparable(wanted: Filter) -> None:
-    """Raise InputError where no engine can compare a value of a filter exactly; see `condition`."""
-    condition(wanted, _UNWRITTEN)
+def check_comparable(query_filter: Filter) -> None:
+    """Raise InputError if engines cannot compare a value of a filter exactly; see `condition`."""
+    condition(query_filter, _UNWRITTEN)
 
 
-def _written(each: Condition, dialect: Dialect) -> str:
-    match each:
+def _written(part: Condition, dialect: FilterDialect) -> str:
+    match part:
         case OneOf(field=name, keys=keys):
             return dialect.has_any([_value_token(name, key) for key in keys])
         case Range(field=name, kind=kind):
             key, token = (date_key(name), _DATE) if kind == DATES else (number_key(name), _NUMBER)
-            bounds = [(sign, getattr(each, bound)) for bound, sign in _OPERATORS.items()]
+            bounds = [(sign, getattr(part, bound)) for bound, sign in _OPERATORS.items()]
             compared = [
                 dialect.compares(key, sign, _as_float(name, bound)) for sign, bound in bounds if bound is not None
             ]
-            return " and ".join([dialect.has_any([_token(token, name)]), *(f"({each})" for each in compared)])
+            return " and ".join([dialect.has_any([_token(token, name)]), *(f"({text})" for text in compared)])
         case Not(negated=negated):
             return f"not ({condition(negated, dialect)})"
         case AnyOf(filters=filters):
@@ -142,7 +142,7 @@ def _value_token(name: str, key: SortKey) -> str:
 
 
 def _as_float(name: str, number: float) -> float:
-    """Return a number as the float64 that equals it, with one zero."""
+    """Return a number as the float64 that equals it, without a negative zero."""
     if isinstance(number, int) and abs(number) > MAX_INTEGER:
         raise InputError(
             f"{shown(name)}: an integer beyond 2⁵³, which an engine cannot compare exactly; write it as a string"
@@ -151,9 +151,9 @@ def _as_float(name: str, number: float) -> float:
 
 
 def _token(*parts: str | float) -> str:
-    """Return the digest of values whose JSON is theirs alone: a string, true and 1.0 differ."""
+    """Return the digest of values by their JSON, in which a string, true and 1.0 differ."""
     try:
         content = orjson.dumps(parts)
     except orjson.JSONEncodeError as error:  # half of a surrogate pair
-        raise InputError("a text that is no valid Unicode; mend its encoding") from error
+        raise InputError("a text that is not valid Unicode; fix its encoding") from error
     return hashlib.sha256(content).hexdigest()[:_DIGITS]

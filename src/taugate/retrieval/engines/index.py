@@ -1,4 +1,4 @@
-"""An index whose vectors and documents are in an engine: it proposes, `similarity` scores."""
+"""An index whose vectors and documents are in an engine: the engine proposes candidates, `similarity` scores them."""
 
 import time
 
@@ -9,23 +9,21 @@ from taugate.errors import EngineUnavailable
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.engines.engine import Candidates, Collection, Positions, Rows
 from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE, best_of, brute_force_top_k
-from taugate.retrieval.index.passages import Candidate, Found, Observe, unobserved
+from taugate.retrieval.index.passages import Candidate, FoundPassages, Observe, unobserved
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
 from taugate.retrieval.index.widening import widened_top_k
 from taugate.retrieval.vectors.similarity import Float32, pair_similarity, similarity
 
-# Documents that meet a filter, of which all are read where the engine finds too few of them: some 10 MB at 384
+# If the engine finds too few documents and at most this many meet the filter, all of them are read: some 10 MB at 384
 # dimensions and 1 KB of text.
-_FEW = 4096
+_MAX_SCANNED = 4096
 
 
 class EngineVectors:
-    """The vectors of a collection, (N, d), read by position as an array is; a Vectors of retrieval.vectors.
+    """The vectors of a collection, (N, d), read by position like an array; implements Vectors.
 
     Attributes:
-        collection: That holds them.
-        rows: N.
-        seconds: How long a read may take.
+        shape: (N, d).
     """
 
     def __init__(self, collection: Collection, rows: int, seconds: float) -> None:
@@ -39,15 +37,13 @@ class EngineVectors:
 
 
 class EngineIndex:
-    """N documents in a collection of an engine; an Index.
+    """N documents in a collection of an engine; implements Index.
 
-    Scores are those of every other index, to the bit, as they are computed here from the vectors that the engine
-    returns. Which documents are found depends on its graph, as in ApproximateIndex.
+    Scores equal those of every other index to the bit, because they are computed here from the vectors that the engine
+    returns. Which documents are found depends on the engine's graph, as in ApproximateIndex.
 
     Attributes:
-        collection: That holds them.
-        rows: N.
-        seconds: How long one search may take, with all that it asks again.
+        vectors: Vectors of the collection.
     """
 
     def __init__(self, collection: Collection, rows: int, seconds: float) -> None:
@@ -67,96 +63,101 @@ class EngineIndex:
         return pair_similarity(queries, self.vectors, positions)
 
     def search(self, queries: Float32, k: int) -> TopK:
-        """Return the min(k, N) most similar of the documents proposed; ties go to the lower position.
+        """Return the min(k, N) most similar of the proposed documents; ties go to the lower position.
+
+        The list is never shorter: a collection that returns too few, as while it is being loaded, is an error.
 
         Args:
             queries: (n, d) float32 of unit length.
-            k: How many.
+            k: Number of documents per query.
 
         Raises:
-            EngineUnavailable: : never a list that is shorter than asked, as a collection gives that is being loaded.
-            ReleaseError: : never a list that is shorter than asked, as a collection gives that is being loaded.
+            EngineUnavailable: If the engine does not respond or proposes too few documents.
+            ReleaseError: If the engine refuses.
         """
         return self.find(queries, k).top
 
     def search_within(self, queries: Float32, k: int, within: DocumentSubset) -> TopK:
-        """See Index.search_within; reads the vectors of all M documents, so it is for small subsets."""
+        """See Index.search_within; meant for small subsets because it reads the vectors of all M documents."""
         members = within.positions
-        found = [brute_force_top_k(self, queries[row : row + 1], k, members) for row in range(len(queries))]
-        scores, positions = zip(*found, strict=True)
+        results = [brute_force_top_k(self, queries[row : row + 1], k, members) for row in range(len(queries))]
+        scores, positions = zip(*results, strict=True)
         return TopK(np.stack(scores), np.stack(positions))
 
-    def find(self, queries: Float32, k: int, wanted: Filter = (), observe: Observe = unobserved) -> Found:
-        """Search as `search` does, among the documents that meet a filter, which the engine evaluates.
+    def find(self, queries: Float32, k: int, query_filter: Filter = (), observe: Observe = unobserved) -> FoundPassages:
+        """Search like `search`, among the documents that meet a filter evaluated by the engine.
 
-        Where at most k + SPARE documents meet it, all of them are scored, and the result is exact. So it is where the
-        engine finds too few, as documents far from a query may be out of reach in its graph, and up to 4,096 meet it.
+        If at most k + SPARE documents meet the filter, all of them are scored and the result is exact. The same happens
+        if the engine finds too few, because documents far from a query may be unreachable in its graph, and at most
+        4,096 meet the filter.
 
         Args:
             queries: (n, d) float32 of unit length.
-            k: How many; fewer where fewer documents meet the filter.
-            wanted: The filter; empty for all documents.
-            observe: Receives the stages "engine" and "rescore", each as often as the engine is asked.
+            k: Number of documents per query; fewer if fewer meet the filter.
+            query_filter: Filter; empty for all documents.
+            observe: Receives the stages "engine" and "rescore", once per request to the engine.
 
         Raises:
-            InputError: For a filter that no engine can compare exactly, EngineUnavailable and ReleaseError.
+            InputError: If an engine cannot compare a value of the filter exactly.
+            EngineUnavailable: If the engine does not respond or proposes too few documents.
+            ReleaseError: If the engine refuses.
         """
         deadline = time.monotonic() + self._seconds
         count, candidates = len(self), dict[int, Candidate]()
         k = min(k, count)
-        if wanted and (found := self._all_of(queries, k, wanted, k + SPARE, deadline, observe)):
-            return found
+        if query_filter and (exact := self._all_of(queries, k, query_filter, k + SPARE, deadline, observe)):
+            return exact
 
-        def best(some: Float32, k: int, fetch: int) -> tuple[TopK, Float32]:
+        def best(block: Float32, k: int, fetch: int) -> tuple[TopK, Float32]:
             start = time.perf_counter()
-            proposed = self._collection.propose(some, fetch, wanted, deadline)
+            proposed = self._collection.propose(block, fetch, query_filter, deadline)
             answered = time.perf_counter()
             candidates.update(_by_position(proposed))
-            ranked = _ranked(some, proposed, k)
+            ranked = _ranked(block, proposed, k)
             observe("engine", answered - start)
             observe("rescore", time.perf_counter() - answered)
             return ranked
 
         top = widened_top_k(best, queries, k, k + SPARE, count)
         if np.isneginf(top.scores[:, -1]).any():
-            if wanted and (found := self._all_of(queries, k, wanted, _FEW, deadline, observe)):
-                return found
+            if query_filter and (exact := self._all_of(queries, k, query_filter, _MAX_SCANNED, deadline, observe)):
+                return exact
             raise EngineUnavailable(
-                f"{self._collection.name}: proposes fewer than {k} documents even of {MAX_CANDIDATES} that it was "
-                "asked for; check that it is loaded and complete, or search more broadly"
+                f"{self._collection.name}: returned fewer than {k} documents when {MAX_CANDIDATES} were requested; "
+                "check that it is loaded and complete, or increase the search breadth"
             )
-        return Found(top, candidates, approximate=bool(wanted))
+        return FoundPassages(top, candidates, approximate=bool(query_filter))
 
     def read(self, positions: Positions) -> Rows:
-        """Return the rows at positions, (m,) int64, all distinct.
+        """Return the rows at m distinct positions, (m,) int64.
 
         Raises:
-            EngineUnavailable: .
-            ReleaseError: .
+            EngineUnavailable: If the engine does not respond.
+            ReleaseError: If a row is missing or the engine refuses.
         """
         return self._collection.fetch(positions, time.monotonic() + self._seconds)
 
     def find_id(self, document_id: str) -> Positions:
-        """Return where the passage with an id is, else the chunks of the document with it, (m,) int64 ascending."""
+        """Return the position of the passage with an id, else of the chunks of that document, (m,) int64 ascending."""
         return self._collection.find(document_id, time.monotonic() + self._seconds)
 
     def _all_of(
-        self, queries: Float32, k: int, wanted: Filter, most: int, deadline: float, observe: Observe
-    ) -> Found | None:
-        """Score all documents that meet a filter; None where these are more than `most`."""
+        self, queries: Float32, k: int, query_filter: Filter, limit: int, deadline: float, observe: Observe
+    ) -> FoundPassages | None:
+        """Score all documents that meet a filter; None if there are more than `limit`."""
         start = time.perf_counter()
-        members = self._collection.where(wanted, most + 1, deadline)
+        members = self._collection.where(query_filter, limit + 1, deadline)
         observe("engine", time.perf_counter() - start)
-        if len(members) > most:
+        if len(members) > limit:
             return None
         start = time.perf_counter()
         rows = self._collection.fetch(members, deadline)
         observe("engine", time.perf_counter() - start)
-        # One query at a time: together they would take a copy of the vectors each.
+        # One query at a time: a joint computation would copy the vectors for each query.
         scores = np.concatenate([similarity(query[None], rows.vectors[None]) for query in queries])
         top = best_of(np.broadcast_to(members[None], scores.shape), scores, k)
         contents = map(Candidate, rows.vectors, rows.documents)
-        return Found(top, dict(zip(members.tolist(), contents, strict=True)))
+        return FoundPassages(top, dict(zip(members.tolist(), contents, strict=True)))
 
 
 def _by_position(proposed: Candidates) -> dict[int, Candidate]:

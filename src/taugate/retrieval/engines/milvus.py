@@ -1,12 +1,12 @@
 """Milvus, through `pymilvus`: a server, a cluster behind a proxy, or milvus-lite in a file.
 
-A row is a position, a vector, the document's JSON, and a JSON field of tokens and numbers for filters. Searches are of
-consistency "Eventually": a finished collection never changes, and "Strong" waits for a time tick of the server, about a
-hundred times as long as the search. Counts are "Strong", as they must see every write.
+A row holds a position, a vector, the document's JSON, and a JSON field of tokens and numbers for filters. Searches use
+the consistency level "Eventually": a finished collection never changes, and "Strong" waits for a time tick of the
+server, about a hundred times as long as the search. Counts use "Strong" because they must see every write.
 
-Nearly all the memory that a service over Milvus takes more is taken when `pymilvus` is imported: by its modules, by
-grpc, and by pandas, which it cannot do without. pandas imports pyarrow wherever that is installed, and no setting keeps
-it from that. A service needs no pyarrow, and `taugate[milvus]` brings none (docs/benchmarks/engines.md).
+Nearly all the extra memory of a service over Milvus is taken by importing `pymilvus`: by its modules, by grpc, and by
+pandas, which it requires. If pyarrow is installed, pandas imports it, and no setting prevents that. A service needs no
+pyarrow, and `taugate[milvus]` does not install it (docs/research/engines.md).
 """
 
 import time
@@ -36,15 +36,15 @@ from taugate.retrieval.engines.engine import (
     time_read,
     time_written,
 )
-from taugate.retrieval.engines.filters import Dialect, condition, id_condition
+from taugate.retrieval.engines.filters import FilterDialect, condition, id_condition
 from taugate.retrieval.engines.milvus_rows import MAX_BYTES, ROWS_A_REQUEST, requests
-from taugate.retrieval.engines.milvus_servers import MilvusServers, left
+from taugate.retrieval.engines.milvus_servers import MilvusServers, remaining
 from taugate.retrieval.vectors.similarity import Float32
 
 _FIELDS = ["position", "vector", "document"]
-_POLL = 0.1  # seconds between two looks at an index that is being built
+_POLL = 0.1  # seconds between checks of an index that is being built
 
-DIALECT = Dialect(
+DIALECT = FilterDialect(
     has_any=lambda tokens: f'json_contains_any(filters["tokens"], {orjson.dumps([*tokens]).decode()})',
     compares=lambda key, sign, number: f'filters["numbers"]["{key}"] {sign} {number!r}',
 )
@@ -54,11 +54,14 @@ class MilvusEngine:
     """One or more Milvus servers that hold the same collections.
 
     Attributes:
-        urls: Such as http://127.0.0.1:19530; a path ending in .db for milvus-lite.
-        token: "user:password" or an API key; empty for none.
+        kind: Always "milvus".
+
+    Args:
+        urls: URLs such as http://127.0.0.1:19530, or a path ending in .db for milvus-lite.
+        token: "user:password" or an API key; empty if there is none.
 
     Raises:
-        InputError: For a URL of anything else.
+        InputError: If a URL is not one of Milvus.
     """
 
     kind: EngineKind = "milvus"
@@ -68,25 +71,25 @@ class MilvusEngine:
 
     def create(self, name: str, dimension: int, deadline: float) -> None:
         """See Engine.create."""
-        made = time_written(time.time())
-        schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False, description=made)
+        created_at = time_written(time.time())
+        schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False, description=created_at)
         schema.add_field("position", DataType.INT64, is_primary=True)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dimension)
         schema.add_field("document", DataType.VARCHAR, max_length=MAX_BYTES)
         schema.add_field("filters", DataType.JSON)
 
-        def question(client: Any, limit: float) -> None:  # noqa: ANN401
-            if client.has_collection(check_name(name), timeout=left(limit)):
+        def request(client: Any, limit: float) -> None:  # noqa: ANN401
+            if client.has_collection(check_name(name), timeout=remaining(limit)):
                 raise ReleaseError(f"the engine already has a collection {name}; drop it to upload it again")
-            client.create_collection(name, schema=schema, timeout=left(limit))
+            client.create_collection(name, schema=schema, timeout=remaining(limit))
 
-        self._servers.ask(name, question, deadline, again=False)
+        self._servers.run(name, request, deadline, retry=False)
 
     def upload(self, name: str, first: int, shard: Rows, deadline: float) -> None:
         """See Engine.upload."""
         for part in requests(first, shard):
-            insert = lambda client, limit, part=part: client.insert(check_name(name), part, timeout=left(limit))  # noqa: E731
-            self._servers.ask(name, insert, deadline, again=False)
+            insert = lambda client, limit, part=part: client.insert(check_name(name), part, timeout=remaining(limit))  # noqa: E731
+            self._servers.run(name, insert, deadline, retry=False)
 
     def finish(self, name: str, graph: GraphParameters, deadline: float) -> None:
         """See Engine.finish."""
@@ -95,67 +98,66 @@ class MilvusEngine:
         index.add_index("vector", index_type="HNSW", metric_type="IP", params=parameters)
 
         def build(client: Any, limit: float) -> None:  # noqa: ANN401
-            client.flush(check_name(name), timeout=left(limit))
-            client.create_index(name, index, timeout=left(limit))
+            client.flush(check_name(name), timeout=remaining(limit))
+            client.create_index(name, index, timeout=remaining(limit))
             while (pending := _pending_rows(client, name, limit)) != 0:
                 if pending is None:
                     raise ReleaseError(f"{name}: Milvus could not build its index; read its log, then try again")
-                time.sleep(min(_POLL, left(limit)))
-            client.load_collection(name, timeout=left(limit))
+                time.sleep(min(_POLL, remaining(limit)))
+            client.load_collection(name, timeout=remaining(limit))
 
-        self._servers.ask(name, build, deadline, again=False)
+        self._servers.run(name, build, deadline, retry=False)
 
     def drop(self, name: str, deadline: float) -> None:
         """See Engine.drop."""
-        self._servers.ask(
-            name, lambda client, limit: client.drop_collection(check_name(name), timeout=left(limit)), deadline
+        self._servers.run(
+            name, lambda client, limit: client.drop_collection(check_name(name), timeout=remaining(limit)), deadline
         )
 
     def names(self, deadline: float) -> list[str]:
         """See Engine.names."""
-        found = self._servers.ask("", lambda client, limit: client.list_collections(timeout=left(limit)), deadline)
-        return sorted(name for name in found if name.startswith(PREFIX))
+        list_names = lambda client, limit: client.list_collections(timeout=remaining(limit))  # noqa: E731
+        return sorted(name for name in self._servers.run("", list_names, deadline) if name.startswith(PREFIX))
 
     def created(self, name: str, deadline: float) -> float | None:
         """See Engine.created."""
 
-        def question(client: Any, limit: float) -> float | None:  # noqa: ANN401
-            return time_read(client.describe_collection(check_name(name), timeout=left(limit)).get("description"))
+        def request(client: Any, limit: float) -> float | None:  # noqa: ANN401
+            return time_read(client.describe_collection(check_name(name), timeout=remaining(limit)).get("description"))
 
-        return self._servers.ask(name, question, deadline)
+        return self._servers.run(name, request, deadline)
 
     def collection(self, name: str, breadth: int, deadline: float) -> "MilvusCollection":
         """See Engine.collection."""
 
         def dimension(client: Any, limit: float) -> int:  # noqa: ANN401
-            if not client.has_collection(check_name(name), timeout=left(limit)):
+            if not client.has_collection(check_name(name), timeout=remaining(limit)):
                 raise no_such_collection(name)
-            fields = client.describe_collection(name, timeout=left(limit))["fields"]
-            return next((int(each["params"]["dim"]) for each in fields if each["name"] == "vector"), 0)
+            fields = client.describe_collection(name, timeout=remaining(limit))["fields"]
+            return next((int(field["params"]["dim"]) for field in fields if field["name"] == "vector"), 0)
 
-        return MilvusCollection(name, self._servers.ask(name, dimension, deadline), breadth, self._servers)
+        return MilvusCollection(name, self._servers.run(name, dimension, deadline), breadth, self._servers)
 
 
 class MilvusCollection:
     """A collection in Milvus; see Collection.
 
     Attributes:
-        dimension: Of its vectors.
-        breadth: Ef of a search.
-        servers: That hold it.
+        name: Name of the collection.
+        dimension: Dimension of its vectors.
     """
 
     def __init__(self, name: str, dimension: int, breadth: int, servers: MilvusServers) -> None:
         self.name, self.dimension = name, dimension
         self._breadth, self._servers = breadth, servers
 
-    def propose(self, queries: Float32, count: int, wanted: Filter, deadline: float) -> Candidates:
+    def propose(self, queries: Float32, count: int, query_filter: Filter, deadline: float) -> Candidates:
         """See Collection.propose."""
         check_dimension(self.name, queries, self.dimension)
         positions = np.full((len(queries), count), -1, dtype=np.int64)
         vectors = np.zeros((len(queries), count, self.dimension), dtype=np.float32)
         documents: dict[int, Document] = {}
-        meets = condition(wanted, DIALECT) if wanted else ""
+        meets = condition(query_filter, DIALECT) if query_filter else ""
         step = max(1, ROWS_A_REQUEST // count)
         for start in range(0, len(queries), step):
             for row, hits in enumerate(self._search(queries[start : start + step], count, meets, deadline), start):
@@ -168,7 +170,7 @@ class MilvusCollection:
         return Candidates(positions, vectors, documents)
 
     def _search(self, queries: Float32, count: int, meets: str, deadline: float) -> Any:  # noqa: ANN401
-        def question(client: Any, limit: float) -> Any:  # noqa: ANN401
+        def request(client: Any, limit: float) -> Any:  # noqa: ANN401
             return client.search(
                 self.name,
                 [*queries],
@@ -178,83 +180,83 @@ class MilvusCollection:
                 search_params={"metric_type": "IP", "params": {"ef": max(self._breadth, count)}},
                 output_fields=_FIELDS,
                 consistency_level="Eventually",
-                timeout=left(limit),
+                timeout=remaining(limit),
             )
 
-        return self._servers.ask(self.name, question, deadline)
+        return self._servers.run(self.name, request, deadline)
 
     def fetch(self, positions: Positions, deadline: float) -> Rows:
         """See Collection.fetch."""
-        found: dict[int, Any] = {}
+        rows: dict[int, Any] = {}
         for start in range(0, len(positions), ROWS_A_REQUEST):
             part = positions[start : start + ROWS_A_REQUEST].tolist()
-            for each in self._query(f"position in {part}", _FIELDS, deadline):
-                found[int(each["position"])] = each
-        wanted = positions.tolist()
-        if missing := [position for position in wanted if position not in found]:
+            for row in self._query(f"position in {part}", _FIELDS, deadline):
+                rows[int(row["position"])] = row
+        requested = positions.tolist()
+        if missing := [position for position in requested if position not in rows]:
             raise missing_rows(self.name, missing)
-        vectors = np.array([found[position]["vector"] for position in wanted], dtype=np.float32)
-        documents = [self._document(position, found[position]["document"]) for position in wanted]
-        return Rows(vectors.reshape(len(wanted), self.dimension), documents)
+        vectors = np.array([rows[position]["vector"] for position in requested], dtype=np.float32)
+        documents = [self._document(position, rows[position]["document"]) for position in requested]
+        return Rows(vectors.reshape(len(requested), self.dimension), documents)
 
-    def where(self, wanted: Filter, most: int, deadline: float) -> Positions:
+    def where(self, query_filter: Filter, limit: int, deadline: float) -> Positions:
         """See Collection.where."""
-        return self._positions(condition(wanted, DIALECT), most, deadline)
+        return self._positions(condition(query_filter, DIALECT), limit, deadline)
 
     def find(self, document_id: str, deadline: float) -> Positions:
         """See Collection.find; Milvus reads the tokens of all rows for it."""
-        own = self._positions(id_condition(document_id, DIALECT, chunks=False), 1, deadline)
-        if len(own):
-            return own
+        passage = self._positions(id_condition(document_id, DIALECT, chunks=False), 1, deadline)
+        if len(passage):
+            return passage
         return self._positions(id_condition(document_id, DIALECT, chunks=True), None, deadline)
 
     def state(self, deadline: float) -> CollectionState:
         """See Collection.state."""
 
-        def question(client: Any, limit: float) -> CollectionState:  # noqa: ANN401
+        def request(client: Any, limit: float) -> CollectionState:  # noqa: ANN401
             pending = _pending_rows(client, self.name, limit)
-            loaded = client.get_load_state(self.name, timeout=left(limit))["state"] == LoadState.Loaded
+            loaded = client.get_load_state(self.name, timeout=remaining(limit))["state"] == LoadState.Loaded
             if loaded and pending is not None:
                 counted = client.query(
-                    self.name, output_fields=["count(*)"], consistency_level="Strong", timeout=left(limit)
+                    self.name, output_fields=["count(*)"], consistency_level="Strong", timeout=remaining(limit)
                 )
                 rows = int(counted[0]["count(*)"])
             else:
-                rows = int(client.get_collection_stats(self.name, timeout=left(limit))["row_count"])
+                rows = int(client.get_collection_stats(self.name, timeout=remaining(limit))["row_count"])
             return CollectionState(self.dimension, rows, pending is not None, pending or 0, loaded)
 
-        return CollectionState.of_all(self._servers.ask_each(self.name, question, deadline))
+        return CollectionState.of_all(self._servers.run_on_each(self.name, request, deadline))
 
-    def _positions(self, meets: str, most: int | None, deadline: float) -> Positions:
-        found = self._query(meets, ["position"], deadline, most)
-        return np.array(sorted(int(each["position"]) for each in found), dtype=np.int64)
+    def _positions(self, meets: str, max_rows: int | None, deadline: float) -> Positions:
+        rows = self._query(meets, ["position"], deadline, max_rows)
+        return np.array(sorted(int(row["position"]) for row in rows), dtype=np.int64)
 
-    def _query(self, meets: str, fields: list[str], deadline: float, most: int | None = None) -> Any:  # noqa: ANN401
-        def question(client: Any, limit: float) -> Any:  # noqa: ANN401
-            options = {} if most is None else {"limit": most}
+    def _query(self, meets: str, fields: list[str], deadline: float, max_rows: int | None = None) -> Any:  # noqa: ANN401
+        def request(client: Any, limit: float) -> Any:  # noqa: ANN401
+            options = {} if max_rows is None else {"limit": max_rows}
             return client.query(
                 self.name,
                 filter=meets,
                 output_fields=fields,
                 consistency_level="Eventually",
-                timeout=left(limit),
+                timeout=remaining(limit),
                 **options,
             )
 
-        return self._servers.ask(self.name, question, deadline)
+        return self._servers.run(self.name, request, deadline)
 
     def _document(self, position: int, written: str) -> Document:
         try:
             return read_document(written)
         except ValueError as error:
-            raise ReleaseError(f"{self.name}: holds no document at {position}; upload it again") from error
+            raise ReleaseError(f"{self.name}: the row at {position} is not a document; upload it again") from error
 
 
 def _pending_rows(client: Any, name: str, limit: float) -> int | None:  # noqa: ANN401
-    """Return how many rows the index does not have yet, None where there is no index, or one that failed."""
-    if not client.list_indexes(name, field_name="vector", timeout=left(limit)):
+    """Return the number of rows not yet in the index; None if there is no index or its build failed."""
+    if not client.list_indexes(name, field_name="vector", timeout=remaining(limit)):
         return None
-    index = client.describe_index(name, "vector", timeout=left(limit))
+    index = client.describe_index(name, "vector", timeout=remaining(limit))
     if index is None or index.get("state") == "Failed":
         return None
     unfinished = 0 if index.get("state") == "Finished" else 1

@@ -1,4 +1,4 @@
-"""Milvus servers that hold the same collections, through `pymilvus`: connections, deadlines, what a refusal says."""
+"""Milvus servers that hold the same collections, through `pymilvus`: connections, deadlines and refusals."""
 
 import logging
 import time
@@ -16,58 +16,59 @@ from taugate.retrieval.engines.engine import not_a_url
 from taugate.retrieval.engines.replicas import Replicas
 
 _SCHEMES = ("http", "https", "tcp", "unix")
-# Codes of refusals, which are answers (milvus-io/milvus, pkg/util/merr/errors.go).
-_REFUSALS = {100: "is not there", 101: "is not loaded", 700: "has no index"}
+# Error codes that count as replies of the server (milvus-io/milvus, pkg/util/merr/errors.go).
+_REFUSALS = {100: "does not exist", 101: "is not loaded", 700: "has no index"}
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it logs every error that it raises, with a traceback
 
 
 class MilvusServers:
-    """Servers that are asked through a MilvusClient each; safe to use from several threads.
+    """Servers with one MilvusClient each; safe to use from several threads.
 
-    Attributes:
-        urls: Such as http://127.0.0.1:19530, one or more; a path ending in .db for milvus-lite.
-        token: "user:password" or an API key; empty for none.
+    Args:
+        urls: One or more URLs such as http://127.0.0.1:19530, or a path ending in .db for milvus-lite.
+        token: "user:password" or an API key; empty if there is none.
 
     Raises:
-        InputError: For a URL of anything else.
+        InputError: If a URL is not one of Milvus.
     """
 
     def __init__(self, urls: Sequence[str], token: str) -> None:
         for url in urls:
             _check_url(url)
-        self._replicas = Replicas("milvus", urls, partial(_connect, token), _is_no_answer)
+        self._replicas = Replicas("milvus", urls, partial(_connect, token), _is_unavailable)
 
-    def ask(
-        self, name: str, question: Callable[[Any, float], _Answer], deadline: float, *, again: bool = True
-    ) -> _Answer:
-        """Ask the server that answered last, and where it does not, the next one.
+    def run(
+        self, name: str, request: Callable[[Any, float], _Result], deadline: float, *, retry: bool = True
+    ) -> _Result:
+        """Run a request on the server that replied last or, if it fails, on the next one.
 
         Args:
-            name: Of the collection that is asked about.
-            question: Of a client, with a deadline of its own.
-            deadline: See Replicas.ask.
-            again: See Replicas.ask.
+            name: Collection of the request, for messages.
+            request: Called with a client and a deadline.
+            deadline: See Replicas.run.
+            retry: See Replicas.run.
 
         Raises:
-            EngineUnavailable: , and ReleaseError where Milvus refuses.
+            EngineUnavailable: If no server replies in time.
+            ReleaseError: If Milvus refuses the request.
         """
         with _refusals(name):
-            return self._replicas.ask(question, deadline, again=again)
+            return self._replicas.run(request, deadline, retry=retry)
 
-    def ask_each(self, name: str, question: Callable[[Any, float], _Answer], deadline: float) -> list[_Answer]:
-        """Ask every server; see Replicas.ask_each, and `ask` for parameters and errors."""
+    def run_on_each(self, name: str, request: Callable[[Any, float], _Result], deadline: float) -> list[_Result]:
+        """Run a request on every server; see Replicas.run_on_each, and `run` for parameters and errors."""
         with _refusals(name):
-            return self._replicas.ask_each(question, deadline)
+            return self._replicas.run_on_each(request, deadline)
 
 
-def left(deadline: float) -> float:
-    """Return how many seconds are left until a deadline.
+def remaining(deadline: float) -> float:
+    """Return the seconds until a deadline.
 
     Raises:
-        TimeoutError: Where none are.
+        TimeoutError: If it has passed.
     """
     seconds = deadline - time.monotonic()
     if seconds <= 0:
@@ -77,30 +78,30 @@ def left(deadline: float) -> float:
 
 @contextmanager
 def _refusals(name: str) -> Iterator[None]:
-    """Say in a ReleaseError what Milvus refuses, which is an answer, if not the one that was asked for."""
+    """Raise a refusal of Milvus as ReleaseError."""
     try:
         yield
     except MilvusException as error:
-        what = _REFUSALS.get(error.code, f"cannot be used: {error.message}")
-        raise ReleaseError(f"{name}: {what}; upload the collection again, or load it") from error
+        reason = _REFUSALS.get(error.code, f"cannot be used: {error.message}")
+        raise ReleaseError(f"{name}: {reason}; upload the collection again, or load it") from error
 
 
 def _connect(token: str, url: str, deadline: float) -> Any:  # noqa: ANN401
-    return MilvusClient(url, token=token, timeout=left(deadline))
+    return MilvusClient(url, token=token, timeout=remaining(deadline))
 
 
 def _check_url(url: str) -> None:
     try:
         parts = urlsplit(url)
-        known = parts.scheme in _SCHEMES and parts.port != 0  # which raises ValueError for what is no port
+        valid = parts.scheme in _SCHEMES and parts.port != 0  # `port` raises ValueError if it is not a number
     except ValueError:
-        known = False
-    if not known and not url.endswith(".db"):
+        valid = False
+    if not valid and not url.endswith(".db"):
         raise not_a_url("milvus", "http://HOST:19530")
 
 
-def _is_no_answer(error: Exception) -> bool:
+def _is_unavailable(error: Exception) -> bool:
     if isinstance(error, MilvusException):
-        answer: Any = error
-        return answer.code not in _REFUSALS
+        refusal: Any = error
+        return refusal.code not in _REFUSALS
     return isinstance(error, grpc.RpcError | OSError)

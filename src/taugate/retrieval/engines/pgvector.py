@@ -1,13 +1,13 @@
 """PostgreSQL with pgvector, through `psycopg`: a primary and any number of replicas.
 
-A row is a position, a vector, the document's JSON, tokens (an array) and numbers (jsonb) for filters. A collection is a
-table that is written by COPY; `finish` builds its graph.
+A row holds a position, a vector, the document's JSON, tokens (an array) and numbers (jsonb) for filters. A collection
+is a table that is written by COPY; `finish` builds its graph.
 
-PostgreSQL decides for each search whether to go through the graph or to compare the query with every row: by the
-breadth, among other things. Two settings keep that sound. Vectors are stored in their rows (PLAIN): beside them (TOAST)
-they take several times as long to compare, which its planner does not count. And every search is planned anew
-(`plan_cache_mode`): a connection keeps the plan of a statement, and that of a broad search, the scan of all rows, would
-answer narrow ones too, so that the gate would find what no other connection finds.
+For each search PostgreSQL decides, partly by the breadth, whether to use the graph or to compare the query with every
+row. Two settings keep that choice sound. Vectors are stored in their rows (PLAIN), because vectors stored apart (TOAST)
+take several times as long to compare, which the planner ignores. And every search is planned anew (`plan_cache_mode`),
+because a connection caches plans: the plan of a broad search, a scan of all rows, would also be used for narrow ones,
+and the gate would then measure results that other connections do not return.
 """
 
 import time
@@ -37,30 +37,33 @@ from taugate.retrieval.engines.engine import (
     time_read,
     time_written,
 )
-from taugate.retrieval.engines.filters import Dialect, condition, filterable, id_condition
+from taugate.retrieval.engines.filters import FilterDialect, condition, filterable, id_condition
 from taugate.retrieval.engines.postgres import Connection, PostgresServers
 from taugate.retrieval.vectors.similarity import Float32
 
 _MAX_DIMENSIONS = 2000  # of a vector in an HNSW index (pgvector README, "HNSW")
-_MAX_LIST = 1000  # hnsw.ef_search; what is asked for beyond it, the iterative scan finds
-_LOOK_AT_ALL = 0.5  # of the time that is left, for a search beside the graph
+_MAX_LIST = 1000  # limit of hnsw.ef_search; the iterative scan finds further results
+_SCAN_SHARE = 0.5  # share of the remaining time for a search without the graph
 _FIELDS = "position, vector, document"
 
-DIALECT = Dialect(
-    has_any=lambda tokens: "tokens && ARRAY[" + ", ".join(f"'{each}'" for each in tokens) + "]::text[]",
+DIALECT = FilterDialect(
+    has_any=lambda tokens: "tokens && ARRAY[" + ", ".join(f"'{token}'" for token in tokens) + "]::text[]",
     compares=lambda key, sign, number: f"(numbers->>'{key}')::float8 {sign} {number!r}::float8",
 )
 
 
 class PgvectorEngine:
-    """One or more PostgreSQL servers, of which the first one takes writes.
+    """One or more PostgreSQL servers, of which the first accepts writes.
 
     Attributes:
-        urls: Postgresql://user@host:port/database.
-        password: Of that user; empty for none.
+        kind: Always "pgvector".
+
+    Args:
+        urls: One or more URLs, postgresql://user@host:port/database.
+        password: Password of that user; empty if there is none.
 
     Raises:
-        InputError: For a URL of anything else.
+        InputError: If a URL is not one of PostgreSQL.
     """
 
     kind: EngineKind = "pgvector"
@@ -74,7 +77,7 @@ class PgvectorEngine:
         if dimension > _MAX_DIMENSIONS:
             raise InputError(f"pgvector indexes up to {_MAX_DIMENSIONS} dimensions, not {dimension}; use a projection")
 
-        def question(connection: Connection) -> None:
+        def request(connection: Connection) -> None:
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             if _exists(connection, name):
                 raise ReleaseError(f"the engine already has a collection {name}; drop it to upload it again")
@@ -85,29 +88,29 @@ class PgvectorEngine:
             )
             connection.execute(f"COMMENT ON TABLE {name} IS '{time_written(time.time())}'".encode())
 
-        self._write(name, question, deadline)
+        self._write(name, request, deadline)
 
     def upload(self, name: str, first: int, shard: Rows, deadline: float) -> None:
         """See Engine.upload."""
 
-        def question(connection: Connection) -> None:
+        def request(connection: Connection) -> None:
             columns = f"{_FIELDS}, tokens, numbers"
             with (
                 connection.cursor() as cursor,
                 cursor.copy(f"COPY {check_name(name)} ({columns}) FROM STDIN".encode()) as copy,
             ):
                 for i, (vector, document) in enumerate(zip(shard.vectors, shard.documents, strict=True)):
-                    held = filterable(document)
-                    written, numbers = write_document(document).decode(), orjson.dumps(held.numbers).decode()
-                    copy.write_row((first + i, _as_text(vector), written, held.tokens, numbers))
+                    fields = filterable(document)
+                    written, numbers = write_document(document).decode(), orjson.dumps(fields.numbers).decode()
+                    copy.write_row((first + i, _as_text(vector), written, fields.tokens, numbers))
 
-        self._write(name, question, deadline)
+        self._write(name, request, deadline)
 
     def finish(self, name: str, graph: GraphParameters, deadline: float) -> None:
         """See Engine.finish."""
 
-        def question(connection: Connection) -> None:
-            create = f"CREATE INDEX IF NOT EXISTS {check_name(name)}"  # and what PostgreSQL itself would call it
+        def request(connection: Connection) -> None:
+            create = f"CREATE INDEX IF NOT EXISTS {check_name(name)}"  # names as PostgreSQL would choose them
             connection.execute(f"{create}_tokens_idx ON {name} USING gin (tokens)".encode())
             connection.execute(
                 f"{create}_vector_idx ON {name} USING hnsw (vector vector_ip_ops) "
@@ -115,7 +118,7 @@ class PgvectorEngine:
             )
             connection.execute(f"ANALYZE {name}".encode())
 
-        self._write(name, question, deadline)
+        self._write(name, request, deadline)
 
     def drop(self, name: str, deadline: float) -> None:
         """See Engine.drop."""
@@ -125,19 +128,19 @@ class PgvectorEngine:
 
     def names(self, deadline: float) -> list[str]:
         """See Engine.names."""
-        question = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND starts_with(tablename, %s)"
-        rows = self._readers.ask("", lambda connection: connection.execute(question, (PREFIX,)).fetchall(), deadline)
+        request = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND starts_with(tablename, %s)"
+        rows = self._readers.run("", lambda connection: connection.execute(request, (PREFIX,)).fetchall(), deadline)
         return sorted(name for (name,) in rows)
 
     def created(self, name: str, deadline: float) -> float | None:
         """See Engine.created."""
 
-        def question(connection: Connection) -> float | None:
+        def request(connection: Connection) -> float | None:
             comment = connection.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", (check_name(name),))
-            found = comment.fetchone()
-            return time_read(found[0]) if found else None
+            row = comment.fetchone()
+            return time_read(row[0]) if row else None
 
-        return self._readers.ask(name, question, deadline)
+        return self._readers.run(name, request, deadline)
 
     def collection(self, name: str, breadth: int, deadline: float) -> "PgvectorCollection":
         """See Engine.collection."""
@@ -145,52 +148,51 @@ class PgvectorEngine:
         def dimension(connection: Connection) -> int:
             if not _exists(connection, name):
                 raise no_such_collection(name)
-            question = "SELECT atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'vector'"
-            found = connection.execute(question, (name,)).fetchone()
-            return int(found[0]) if found else 0
+            request = "SELECT atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'vector'"
+            row = connection.execute(request, (name,)).fetchone()
+            return int(row[0]) if row else 0
 
-        return PgvectorCollection(name, self._readers.ask(name, dimension, deadline), breadth, self._readers)
+        return PgvectorCollection(name, self._readers.run(name, dimension, deadline), breadth, self._readers)
 
-    def _write(self, name: str, question: Callable[[Connection], object], deadline: float) -> None:
-        self._writer.ask(name, question, deadline, again=False)
+    def _write(self, name: str, request: Callable[[Connection], object], deadline: float) -> None:
+        self._writer.run(name, request, deadline, retry=False)
 
 
 class PgvectorCollection:
     """A collection in PostgreSQL; see Collection.
 
     Attributes:
-        dimension: Of its vectors.
-        breadth: Hnsw.ef_search of a search.
-        servers: That hold it.
+        name: Name of the collection.
+        dimension: Dimension of its vectors.
     """
 
     def __init__(self, name: str, dimension: int, breadth: int, servers: PostgresServers) -> None:
         self.name, self.dimension = name, dimension
         self._breadth, self._servers = breadth, servers
 
-    def propose(self, queries: Float32, count: int, wanted: Filter, deadline: float) -> Candidates:
+    def propose(self, queries: Float32, count: int, query_filter: Filter, deadline: float) -> Candidates:
         """See Collection.propose."""
         check_dimension(self.name, queries, self.dimension)
-        meets = f"WHERE {condition(wanted, DIALECT)}" if wanted else ""
+        meets = f"WHERE {condition(query_filter, DIALECT)}" if query_filter else ""
         statement = f"SELECT {_FIELDS} FROM {self.name} {meets} ORDER BY vector <#> %s::vector LIMIT {count}"  # noqa: S608
         breadth = min(max(self._breadth, count), _MAX_LIST)
 
-        def question(connection: Connection) -> list[list[tuple[Any, ...]]]:
+        def request(connection: Connection) -> list[list[tuple[Any, ...]]]:
             connection.execute(
                 "SELECT set_config('hnsw.ef_search', %s, true), set_config('hnsw.iterative_scan', %s, true), "
                 "set_config('plan_cache_mode', %s, true)",
                 (str(breadth), "relaxed_order", "force_custom_plan"),
             )
             cursor, sent = connection.cursor(binary=True), [_as_text(query) for query in queries]
-            found = [cursor.execute(statement.encode(), (query,)).fetchall() for query in sent]
-            if wanted and any(len(hits) < count for hits in found):
-                _look_at_all(connection, statement, sent, count, found)
-            return found
+            results = [cursor.execute(statement.encode(), (query,)).fetchall() for query in sent]
+            if query_filter and any(len(hits) < count for hits in results):
+                _scan_all(connection, statement, sent, count, results)
+            return results
 
         positions = np.full((len(queries), count), -1, dtype=np.int64)
         vectors = np.zeros((len(queries), count, self.dimension), dtype=np.float32)
         documents: dict[int, Document] = {}
-        for row, hits in enumerate(self._servers.ask(self.name, question, deadline)):
+        for row, hits in enumerate(self._servers.run(self.name, request, deadline)):
             for place, (position, vector, written) in enumerate(hits):
                 positions[row, place], vectors[row, place] = position, _as_numbers(vector)
                 if position not in documents:
@@ -200,33 +202,35 @@ class PgvectorCollection:
     def fetch(self, positions: Positions, deadline: float) -> Rows:
         """See Collection.fetch."""
 
-        def question(connection: Connection) -> list[tuple[Any, ...]]:
+        def request(connection: Connection) -> list[tuple[Any, ...]]:
             statement = f"SELECT {_FIELDS} FROM {self.name} WHERE position = ANY(%s::bigint[])"  # noqa: S608
             return connection.cursor(binary=True).execute(statement.encode(), (positions.tolist(),)).fetchall()
 
-        read = self._servers.ask(self.name, question, deadline)
-        found = {position: (vector, written) for position, vector, written in read}
-        wanted = positions.tolist()
-        if missing := [position for position in wanted if position not in found]:
+        rows = self._servers.run(self.name, request, deadline)
+        contents = {position: (vector, written) for position, vector, written in rows}
+        requested = positions.tolist()
+        if missing := [position for position in requested if position not in contents]:
             raise missing_rows(self.name, missing)
-        vectors = np.array([_as_numbers(found[position][0]) for position in wanted], dtype=np.float32)
-        documents = [self._document(position, found[position][1]) for position in wanted]
-        return Rows(vectors.reshape(len(wanted), self.dimension), documents)
+        vectors = np.array([_as_numbers(contents[position][0]) for position in requested], dtype=np.float32)
+        documents = [self._document(position, contents[position][1]) for position in requested]
+        return Rows(vectors.reshape(len(requested), self.dimension), documents)
 
-    def where(self, wanted: Filter, most: int, deadline: float) -> Positions:
+    def where(self, query_filter: Filter, limit: int, deadline: float) -> Positions:
         """See Collection.where."""
-        return self._positions(condition(wanted, DIALECT), most, deadline)
+        return self._positions(condition(query_filter, DIALECT), limit, deadline)
 
     def find(self, document_id: str, deadline: float) -> Positions:
         """See Collection.find."""
-        own = self._positions(id_condition(document_id, DIALECT, chunks=False), 1, deadline)
-        return own if len(own) else self._positions(id_condition(document_id, DIALECT, chunks=True), None, deadline)
+        passage = self._positions(id_condition(document_id, DIALECT, chunks=False), 1, deadline)
+        if len(passage):
+            return passage
+        return self._positions(id_condition(document_id, DIALECT, chunks=True), None, deadline)
 
     def state(self, deadline: float) -> CollectionState:
         """See Collection.state."""
 
-        def question(connection: Connection) -> CollectionState:
-            if not _exists(connection, self.name):  # on a replica that is behind
+        def request(connection: Connection) -> CollectionState:
+            if not _exists(connection, self.name):  # a replica may lag behind
                 return CollectionState(self.dimension, 0, built=False, pending=0, loaded=False)
             (rows,) = connection.execute(f"SELECT count(*) FROM {self.name}".encode()).fetchone() or (0,)  # noqa: S608
             built = connection.execute(
@@ -237,59 +241,61 @@ class PgvectorCollection:
             ).fetchone()
             return CollectionState(self.dimension, int(rows), bool(built and built[0]), pending=0, loaded=True)
 
-        return CollectionState.of_all(self._servers.ask_each(self.name, question, deadline))
+        return CollectionState.of_all(self._servers.run_on_each(self.name, request, deadline))
 
-    def _positions(self, meets: str, most: int | None, deadline: float) -> Positions:
-        limit = "" if most is None else f" LIMIT {most}"
+    def _positions(self, meets: str, max_rows: int | None, deadline: float) -> Positions:
+        limit = "" if max_rows is None else f" LIMIT {max_rows}"
         statement = f"SELECT position FROM {self.name} WHERE {meets}{limit}"  # noqa: S608
-        ask = lambda connection: connection.execute(statement.encode()).fetchall()  # noqa: E731
-        found = self._servers.ask(self.name, ask, deadline)
-        return np.array(sorted(position for (position,) in found), dtype=np.int64)
+        request = lambda connection: connection.execute(statement.encode()).fetchall()  # noqa: E731
+        rows = self._servers.run(self.name, request, deadline)
+        return np.array(sorted(position for (position,) in rows), dtype=np.int64)
 
     def _document(self, position: int, written: str) -> Document:
         try:
             return read_document(written)
         except ValueError as error:
-            raise ReleaseError(f"{self.name}: holds no document at {position}; upload it again") from error
+            raise ReleaseError(f"{self.name}: the row at {position} is not a document; upload it again") from error
 
 
-def _look_at_all(
-    connection: Connection, statement: str, queries: Sequence[str], count: int, found: list[list[tuple[Any, ...]]]
+def _scan_all(
+    connection: Connection, statement: str, queries: Sequence[str], count: int, results: list[list[tuple[Any, ...]]]
 ) -> None:
-    """Search again for those queries that a scan of the graph found too few rows for, among all that meet the filter.
+    """Search again, without the graph, for queries that the graph returned too few rows for.
 
-    A scan ends after hnsw.max_scan_tuples, which may all be nearer to the query than any row that meets the filter. A
-    search that takes longer than a share of the time that is left is given up: else it would end as a server that does
-    not answer.
+    A scan of the graph ends after hnsw.max_scan_tuples rows, all of which may be nearer to the query than any row that
+    meets the filter. The search is abandoned after a share of the remaining time, because a timeout would look like an
+    unresponsive server.
 
     Args:
-        statement: Of the search.
-        queries: As it takes them.
-        count: How many rows they ask for.
-        found: Of each; replaced.
+        connection: Connection with a deadline.
+        statement: Statement of the search.
+        queries: Parameters of the statement, one per query.
+        count: Number of requested rows per query.
+        results: Rows of each query; short ones are replaced.
     """
-    most = max(1, int(1000 * _LOOK_AT_ALL * connection.left()))  # milliseconds
+    milliseconds = max(1, int(1000 * _SCAN_SHARE * connection.remaining()))
     connection.execute(
-        "SELECT set_config('enable_indexscan', 'off', true), set_config('statement_timeout', %s, true)", (str(most),)
+        "SELECT set_config('enable_indexscan', 'off', true), set_config('statement_timeout', %s, true)",
+        (str(milliseconds),),
     )
     cursor = connection.cursor(binary=True)
     with suppress(psycopg.errors.QueryCanceled):
         for row, query in enumerate(queries):
-            if len(found[row]) < count:
-                # A plan that is prepared already would still scan the graph.
-                found[row] = cursor.execute(statement.encode(), (query,), prepare=False).fetchall()
+            if len(results[row]) < count:
+                # A prepared plan would still scan the graph.
+                results[row] = cursor.execute(statement.encode(), (query,), prepare=False).fetchall()
 
 
 def _exists(connection: Connection, name: str) -> bool:
-    found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (check_name(name),)).fetchone()
-    return bool(found and found[0])
+    row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (check_name(name),)).fetchone()
+    return bool(row and row[0])
 
 
 def _as_text(vector: Float32) -> str:
-    """Write a vector as PostgreSQL reads it; the same float32 numbers are read back."""
+    """Format a vector for PostgreSQL so that the same float32 numbers are read back."""
     return orjson.dumps(np.ascontiguousarray(vector), option=orjson.OPT_SERIALIZE_NUMPY).decode()
 
 
 def _as_numbers(sent: bytes) -> Float32:
-    """Parse a vector as PostgreSQL sends it: its dimension and a zero, 2 bytes each, then float32, all big-endian."""
+    """Parse a vector in PostgreSQL's binary format: dimension and zero, 2 bytes each, then float32, all big-endian."""
     return np.frombuffer(sent, dtype=">f4", offset=4).astype(np.float32)

@@ -1,4 +1,4 @@
-"""PostgreSQL servers that hold the same tables, through `psycopg`: connections, deadlines, and what a refusal says."""
+"""PostgreSQL servers that hold the same tables, through `psycopg`: connections, deadlines and refusals."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,49 +14,49 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.engines.engine import no_such_collection, not_a_url
 from taugate.retrieval.engines.replicas import Replicas
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that waits for no answer beyond its deadline, of `time.monotonic()`."""
+    """A connection that waits for replies only until its deadline, a time of `time.monotonic()`."""
 
     deadline: float | None = None
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:  # noqa: ANN401
         """See psycopg.Connection.wait."""
         if self.deadline is not None and timeout is None:
-            timeout = self.left()
+            timeout = self.remaining()
         return super().wait(gen, interval, timeout)
 
-    def left(self) -> float:
-        """Return how many seconds are left, at least a thousandth."""
+    def remaining(self) -> float:
+        """Return the seconds until the deadline, at least 0.001."""
         return max((self.deadline or 0.0) - time.monotonic(), 0.001)
 
 
 class _Pool:
-    """Idle connections to one server, one for each question at a time; one that failed is closed."""
+    """Idle connections to one server, used by one request at a time; a failed connection is closed."""
 
     def __init__(self, password: str, url: str) -> None:
         self._url, self._password = url, password
         self._idle: LifoQueue[Connection] = LifoQueue()
 
-    def ask(self, question: Callable[[Connection], _Answer], deadline: float) -> _Answer:
-        """Ask in a transaction of its own."""
+    def run(self, request: Callable[[Connection], _Result], deadline: float) -> _Result:
+        """Run a request in its own transaction."""
         try:
             connection = self._idle.get_nowait()
             connection.deadline = deadline
         except Empty:
             connection = self._connect(deadline)
         try:
-            answer = question(connection)
+            result = request(connection)
             connection.commit()
         except BaseException as error:
             _close(connection)
-            if _is_no_answer(error):  # nor will the others get one
+            if _is_unavailable(error):  # the idle connections would fail, too
                 self._close_idle()
             raise
         self._idle.put(connection)
-        return answer
+        return result
 
     def _close_idle(self) -> None:
         with suppress(Empty):
@@ -64,7 +64,7 @@ class _Pool:
                 _close(self._idle.get_nowait())
 
     def _connect(self, deadline: float) -> Connection:
-        # libpq counts whole seconds, and takes fewer than two as two.
+        # libpq counts full seconds, with a minimum of two.
         seconds = max(2, int(deadline - time.monotonic()))
         options: dict[str, Any] = {"password": self._password} if self._password else {}
         connection = Connection.connect(self._url, connect_timeout=seconds, application_name="taugate", **options)
@@ -73,55 +73,56 @@ class _Pool:
 
 
 class PostgresServers:
-    """Servers that are asked in transactions; safe to use from several threads.
+    """Servers that run requests in transactions; safe to use from several threads.
 
-    Attributes:
-        urls: Postgresql://user@host:port/database, one or more.
-        password: Of that user; empty for none.
+    Args:
+        urls: One or more URLs, postgresql://user@host:port/database.
+        password: Password of that user; empty if there is none.
 
     Raises:
-        InputError: For a URL of anything else.
+        InputError: If a URL is not one of PostgreSQL.
     """
 
     def __init__(self, urls: Sequence[str], password: str) -> None:
         for url in urls:
             _check_url(url)
-        self._replicas = Replicas("pgvector", urls, partial(_pool, password), _is_no_answer)
+        self._replicas = Replicas("pgvector", urls, partial(_pool, password), _is_unavailable)
 
-    def ask(
-        self, name: str, question: Callable[[Connection], _Answer], deadline: float, *, again: bool = True
-    ) -> _Answer:
-        """Ask the server that answered last, and where it does not, the next one.
+    def run(
+        self, name: str, request: Callable[[Connection], _Result], deadline: float, *, retry: bool = True
+    ) -> _Result:
+        """Run a request on the server that replied last or, if it fails, on the next one.
 
         Args:
-            name: Of the collection that is asked about, empty for none.
-            question: Of a connection.
-            deadline: See Replicas.ask.
-            again: See Replicas.ask.
+            name: Collection of the request, for messages; empty if there is none.
+            request: Called with a connection.
+            deadline: See Replicas.run.
+            retry: See Replicas.run.
 
         Raises:
-            EngineUnavailable: , and ReleaseError where PostgreSQL refuses.
+            EngineUnavailable: If no server replies in time.
+            ReleaseError: If PostgreSQL refuses the request.
         """
         with _refusals(name):
-            return self._replicas.ask(lambda pool, limit: pool.ask(question, limit), deadline, again=again)
+            return self._replicas.run(lambda pool, limit: pool.run(request, limit), deadline, retry=retry)
 
-    def ask_each(self, name: str, question: Callable[[Connection], _Answer], deadline: float) -> list[_Answer]:
-        """Ask every server; see Replicas.ask_each, and `ask` for parameters and errors."""
+    def run_on_each(self, name: str, request: Callable[[Connection], _Result], deadline: float) -> list[_Result]:
+        """Run a request on every server; see Replicas.run_on_each, and `run` for parameters and errors."""
         with _refusals(name):
-            return self._replicas.ask_each(lambda pool, limit: pool.ask(question, limit), deadline)
+            return self._replicas.run_on_each(lambda pool, limit: pool.run(request, limit), deadline)
 
 
 @contextmanager
 def _refusals(name: str) -> Iterator[None]:
-    """Say in a ReleaseError what PostgreSQL refuses, which is an answer, if not the one that was asked for."""
+    """Raise a refusal of PostgreSQL as ReleaseError."""
     try:
         yield
     except psycopg.errors.UndefinedTable as error:
         raise no_such_collection(name) from error
     except psycopg.Error as error:
-        said = str(error).strip().partition("\n")[0]
+        message = str(error).strip().partition("\n")[0]
         raise ReleaseError(
-            f"{name or 'pgvector'}: PostgreSQL refuses ({said}); mend what it names, or upload the collection again"
+            f"{name or 'pgvector'}: PostgreSQL refuses ({message}); fix the cause, or upload the collection again"
         ) from error
 
 
@@ -132,7 +133,7 @@ def _pool(password: str, url: str, deadline: float) -> _Pool:
 def _check_url(url: str) -> None:
     try:
         conninfo_to_dict(url)
-    except psycopg.ProgrammingError:  # whose text repeats the URL
+    except psycopg.ProgrammingError:  # its text repeats the URL
         raise not_a_url("pgvector", "postgresql://USER@HOST:5432/DATABASE") from None
 
 
@@ -141,5 +142,5 @@ def _close(connection: Connection) -> None:
         connection.close()
 
 
-def _is_no_answer(error: BaseException) -> bool:
+def _is_unavailable(error: BaseException) -> bool:
     return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)

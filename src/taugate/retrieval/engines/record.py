@@ -1,4 +1,4 @@
-"""What a release says of the collection that holds its vectors and documents: the manifest's `engine` record."""
+"""The manifest's `engine` record, which describes the collection that holds a release's vectors and documents."""
 
 from typing import Annotated, Literal
 
@@ -9,61 +9,59 @@ from taugate.retrieval.documents.field_types import FieldType, FieldTypes, shown
 from taugate.retrieval.documents.filters import DATES, KINDS
 from taugate.retrieval.engines.engine import EngineKind, GraphParameters, collection_name
 
-_LISTS = "lists"  # beside the kinds of a field's values, where documents have lists of them
+_LISTS = "lists"  # listed beside the kinds of a field's values if documents have lists of them
 
 
 def _written(types: FieldTypes) -> dict[str, list[str]]:
-    """Return what JSON says of fields: {"year": ["numbers"], "tags": ["texts", "lists"]}."""
+    """Return the JSON form of field types: {"year": ["numbers"], "tags": ["texts", "lists"]}."""
     return {
-        name: [*(KINDS[kind] for kind in sorted(each.kinds)), *([_LISTS] if each.has_lists else [])]
-        for name, each in types.by_name.items()
+        name: [*(KINDS[kind] for kind in sorted(field.kinds)), *([_LISTS] if field.has_lists else [])]
+        for name, field in types.by_name.items()
     }
 
 
 def _read(written: object) -> FieldTypes:
-    """Parse what `_written` makes.
+    """Parse the JSON form of `_written`.
 
     Raises:
-        PydanticCustomError: For anything else.
+        PydanticCustomError: If it is malformed.
     """
     if isinstance(written, FieldTypes):
         return written
     if not isinstance(written, dict):
-        raise PydanticCustomError("fields", "no object of fields, each with the kinds of its values")
+        raise PydanticCustomError("fields", "not an object of fields with the kinds of their values")
     return FieldTypes({name: _read_type(name, words) for name, words in sorted(written.items())})
 
 
 def _read_type(name: str, words: object) -> FieldType:
-    known = [each for each in (*KINDS, _LISTS) if isinstance(words, list) and each in words]
-    kinds = frozenset(KINDS.index(each) for each in known if each != _LISTS)
-    if not isinstance(words, list) or len(words) != len(known) or not kinds:
-        wrong = (
-            f"{shown(name)}: no list of the kinds of its values, which are {', '.join(KINDS)}, and {_LISTS} beside them"
-        )
-        raise PydanticCustomError("fields", "{wrong}", {"wrong": wrong})  # a name may have braces
-    return FieldType(kinds, _LISTS in known)
+    valid = [word for word in (*KINDS, _LISTS) if isinstance(words, list) and word in words]
+    kinds = frozenset(KINDS.index(word) for word in valid if word != _LISTS)
+    if not isinstance(words, list) or len(words) != len(valid) or not kinds:
+        message = f"{shown(name)}: must be a list of kinds of values ({', '.join(KINDS)}), optionally with {_LISTS}"
+        raise PydanticCustomError("fields", "{message}", {"message": message})  # a name may have braces
+    return FieldType(kinds, _LISTS in valid)
 
 
-# A manifest is read strictly, and JSON has lists.
+# Manifests are validated strictly, so JSON's lists have to be converted.
 _Texts = Annotated[tuple[str, ...], BeforeValidator(lambda texts: tuple(texts) if isinstance(texts, list) else texts)]
 _Fields = Annotated[FieldTypes, PlainValidator(_read), PlainSerializer(_written)]
 
 
 class EngineRecord(BaseModel):
-    """The collection of a release, which lies outside of it, and the digests that tell it from any other.
+    """The collection of a release in an engine, with the digests that identify it.
 
     Attributes:
-        kind: Of the engine.
-        rows: How many documents.
-        dimension: Of their vectors.
+        kind: Kind of the engine.
+        rows: Number of documents.
+        dimension: Dimension of their vectors.
         shards: SHA-256 of each shard of vectors and documents, in order.
-        sample: SHA-256 of the 4,096 rows that `verify.sampled_positions` draws, or of all if there are fewer.
-        fields: Metadata fields that filters can name, and what they hold; the collection's name says only whether there
-            are dates.
-        edges: How the graph was built.
-        edge_candidates: How the graph was built.
-        breadth: How broadly a search goes through it.
-        consistency: Of searches; a finished collection never changes, so that the weakest finds every row.
+        sample: SHA-256 of the 4,096 rows that `verify.sampled_positions` draws, or of all rows if there are fewer.
+        fields: Metadata fields that filters can name, with the kinds of their values. The collection's name depends
+            only on whether any field has dates.
+        edges: Edges per document and layer of the graph.
+        edge_candidates: Candidates considered while the graph is built.
+        breadth: Breadth of a search in the graph.
+        consistency: Consistency of searches. A finished collection never changes, so the weakest level finds all rows.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -86,12 +84,12 @@ class EngineRecord(BaseModel):
 
     @property
     def collection(self) -> str:
-        """The name of the collection; searches of any breadth share it."""
+        """The name of the collection, which does not depend on the breadth of searches."""
         parameters: dict[str, int | str] = {
             "kind": self.kind,
             "edges": self.edges,
             "edge_candidates": self.edge_candidates,
         }
-        if any(DATES in each.kinds for each in self.fields.by_name.values()):
-            parameters["dates"] = "moments"  # rows without them, of an earlier version, are another collection
+        if any(DATES in field.kinds for field in self.fields.by_name.values()):
+            parameters["dates"] = "moments"  # earlier versions uploaded rows without moments
         return collection_name(self.shards, parameters)

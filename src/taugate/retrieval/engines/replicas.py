@@ -1,4 +1,4 @@
-"""Several servers of one engine: a question goes to the one that answered last, then to the next; or to all of them."""
+"""Several servers of one engine: a request runs on the one that replied last, then on the next, or on all of them."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,18 +8,18 @@ from urllib.parse import urlsplit
 from taugate.errors import EngineUnavailable, InputError
 
 Client = TypeVar("Client")
-Answer = TypeVar("Answer")
-_SLOWER = 10.0  # seconds that a server may take longer than the slowest of those that were asked before
+Result = TypeVar("Result")
+_MAX_LAG = 10.0  # seconds that a server may take longer than the slowest server before it
 
 
 class Replicas(Generic[Client]):
-    """The servers at some URLs, connected to when they are first asked; safe to use from several threads.
+    """Servers with the same contents, connected when first used; safe to use from several threads.
 
-    Attributes:
-        name: Of the engine, for messages.
-        urls: One or more, of servers that hold the same.
-        connect: Makes the client of a URL within a deadline; two threads may make one each.
-        failures: Exceptions that say that a server does not answer.
+    Args:
+        name: Name of the engine, for messages.
+        urls: One or more URLs.
+        connect: Returns the client of a URL within a deadline; two threads may each create one.
+        is_unavailable: Returns whether an exception means that the server does not respond.
     """
 
     def __init__(
@@ -27,83 +27,83 @@ class Replicas(Generic[Client]):
         name: str,
         urls: Sequence[str],
         connect: Callable[[str, float], Client],
-        failures: Callable[[Exception], bool],
+        is_unavailable: Callable[[Exception], bool],
     ) -> None:
         if not urls:
             raise InputError(f"{name}: no URL; set TAUGATE_ENGINE_URL")
-        self._name, self._urls, self._connect, self._failures = name, [*urls], connect, failures
+        self._name, self._urls, self._connect, self._is_unavailable = name, [*urls], connect, is_unavailable
         self._clients: dict[str, Client] = {}
-        self._first = 0  # the place of the URL that answered last
+        self._first = 0  # index of the URL that replied last
 
-    def ask(self, question: Callable[[Client, float], Answer], deadline: float, *, again: bool = True) -> Answer:
-        """Ask, and where that fails, ask once more, of the next server if there is one.
+    def run(self, request: Callable[[Client, float], Result], deadline: float, *, retry: bool = True) -> Result:
+        """Run a request and, if the server does not respond, once more on the next one if there is one.
 
         Args:
-            question: Of a client, with a deadline of its own: half of the time that is left, so that the other half is
-                left for the second one.
-            deadline: Of `time.monotonic()`.
-            again: False for a question that must not be asked twice, such as an upload; it has all the time.
+            request: Called with a client and a deadline: half of the remaining time, so that the other half is left for
+                a second attempt.
+            deadline: A time of `time.monotonic()`.
+            retry: False for a request that must not be sent twice, such as an upload; it gets all the time.
 
         Raises:
-            EngineUnavailable: .
+            EngineUnavailable: If no server responds in time.
         """
         start, failure = self._first, Exception()
-        for attempt in range(2 if again else 1):
+        for attempt in range(2 if retry else 1):
             place = (start + attempt) % len(self._urls)
             url, now = self._urls[place], time.monotonic()
             try:
                 if now >= deadline:
                     raise TimeoutError("no time is left")
-                limit = now + (deadline - now) / 2 if again and attempt == 0 else deadline
-                answer = question(self._client(url, limit), limit)
+                limit = now + (deadline - now) / 2 if retry and attempt == 0 else deadline
+                result = request(self._client(url, limit), limit)
             except Exception as error:
-                if not isinstance(error, TimeoutError) and not self._failures(error):
+                if not isinstance(error, TimeoutError) and not self._is_unavailable(error):
                     raise
                 failure = error
             else:
                 self._first = place
-                return answer
+                return result
         raise self._unavailable(failure) from failure
 
-    def ask_each(self, question: Callable[[Client, float], Answer], deadline: float) -> list[Answer]:
-        """Ask every server, and return the answers of those that give one, in the order of the URLs.
+    def run_on_each(self, request: Callable[[Client, float], Result], deadline: float) -> list[Result]:
+        """Run a request on every server and return the results of those that respond, in the order of the URLs.
 
-        A server that takes ten seconds longer than those before it is left out, as one that is away is.
+        A server that takes ten seconds longer than those before it counts as not responding.
 
         Args:
-            question: Of a client, with a deadline of its own.
-            deadline: Of `time.monotonic()`.
+            request: Called with a client and a deadline.
+            deadline: A time of `time.monotonic()`.
 
         Raises:
-            EngineUnavailable: Where no server answers.
+            EngineUnavailable: If no server responds.
         """
         if len(self._urls) == 1:
-            return [self.ask(question, deadline)]
-        answers: list[Answer] = []
+            return [self.run(request, deadline)]
+        results: list[Result] = []
         failure, slowest = Exception(), 0.0
         for number, url in enumerate(self._urls):
             now = time.monotonic()
             limit = now + (deadline - now) / (len(self._urls) - number)
-            if answers:
-                limit = min(limit, now + slowest + _SLOWER)
+            if results:
+                limit = min(limit, now + slowest + _MAX_LAG)
             try:
                 if now >= deadline:
                     raise TimeoutError("no time is left")
-                answers.append(question(self._client(url, limit), limit))
+                results.append(request(self._client(url, limit), limit))
             except Exception as error:
-                if not isinstance(error, TimeoutError) and not self._failures(error):
+                if not isinstance(error, TimeoutError) and not self._is_unavailable(error):
                     raise
                 failure = error
             else:
                 slowest = max(slowest, time.monotonic() - now)
-        if not answers:
+        if not results:
             raise self._unavailable(failure) from failure
-        return answers
+        return results
 
     def _unavailable(self, failure: Exception) -> EngineUnavailable:
         return EngineUnavailable(
-            f"the engine {self._name} at {self._places()} does not answer in time ({_first_line(failure)}); "
-            "check that it is up and reachable"
+            f"the engine {self._name} at {self._hosts()} does not respond in time ({_first_line(failure)}); "
+            "check that it is running and reachable"
         )
 
     def _client(self, url: str, deadline: float) -> Client:
@@ -112,12 +112,12 @@ class Replicas(Generic[Client]):
             client = self._clients[url] = self._connect(url, deadline)
         return client
 
-    def _places(self) -> str:
-        """Hosts and ports, without what else a URL may hold, such as a password."""
-        return ", ".join(_place(url) for url in self._urls)
+    def _hosts(self) -> str:
+        """Return hosts and ports, without the other parts of the URLs, such as a password."""
+        return ", ".join(_host(url) for url in self._urls)
 
 
-def _place(url: str) -> str:
+def _host(url: str) -> str:
     try:
         parts = urlsplit(url)
         return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or "a local path"

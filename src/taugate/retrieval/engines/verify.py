@@ -1,4 +1,4 @@
-"""Whether a collection is the one that a release was calibrated on: each difference is refused with its own message."""
+"""Verifies that a collection is the one that a release was calibrated on; each difference has its own message."""
 
 import hashlib
 import time
@@ -10,10 +10,10 @@ from taugate.retrieval.documents.store import write_document
 from taugate.retrieval.engines.engine import Collection, Engine, Positions, Rows
 from taugate.retrieval.engines.record import EngineRecord
 
-# Of a collection with 1 % of its rows altered, a sample of so many misses all with a chance of 10⁻¹⁸ (.99^4096).
+# If 1 % of the rows are altered, a sample of this size misses all of them with a probability of 10⁻¹⁸ (.99^4096).
 SAMPLE = 4096
-_FIRST_ANSWER = 10.0  # seconds after which an engine that has said nothing is one that is away
-_BLOCK = 512  # rows of the sample that are read at a time
+_FIRST_REPLY = 10.0  # seconds after which an engine without a reply counts as unavailable
+_BLOCK = 512  # rows of the sample read at a time
 
 
 def shard_digest(shard: Rows) -> str:
@@ -24,13 +24,13 @@ def shard_digest(shard: Rows) -> str:
 
 
 def sampled_positions(rows: int) -> Positions:
-    """Return the positions of the sample, (min(SAMPLE, rows),) int64 ascending: the same for the same rows."""
-    drawn = np.random.default_rng(0).choice(rows, size=min(SAMPLE, rows), replace=False)
-    return np.sort(drawn).astype(np.int64)
+    """Return the positions of the sample, (min(SAMPLE, rows),) int64 ascending, which depend on `rows` alone."""
+    positions = np.random.default_rng(0).choice(rows, size=min(SAMPLE, rows), replace=False)
+    return np.sort(positions).astype(np.int64)
 
 
 class SampleDigest:
-    """The digest of a sample's rows, added in the order of their positions."""
+    """Digest of a sample's rows, which are added in the order of their positions."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -40,7 +40,7 @@ class SampleDigest:
         _add(self._digest, rows)
 
     def hexdigest(self) -> str:
-        """Return the SHA-256 of all that was added."""
+        """Return the SHA-256 of the added rows."""
         return self._digest.hexdigest()
 
 
@@ -48,12 +48,12 @@ def sample_digest(collection: Collection, rows: int, deadline: float) -> str:
     """Return the digest of the sample as the engine returns it.
 
     Args:
-        collection: That holds the rows.
-        rows: How many.
-        deadline: Of `time.monotonic()`.
+        collection: Collection that holds the rows.
+        rows: Number of rows.
+        deadline: A time of `time.monotonic()`.
 
     Raises:
-        ReleaseError: Where a row is missing.
+        ReleaseError: If a row is missing.
     """
     digest, positions = SampleDigest(), sampled_positions(rows)
     for start in range(0, len(positions), _BLOCK):
@@ -62,33 +62,34 @@ def sample_digest(collection: Collection, rows: int, deadline: float) -> str:
 
 
 def open_verified(engine: Engine, record: EngineRecord, dimension: int, deadline: float) -> Collection:
-    """Open the collection of a release, once it has been checked.
+    """Open the collection of a release after checking it.
 
     Args:
-        engine: That holds it.
-        record: Of the release.
-        dimension: Of the vectors of the release's encoder.
-        deadline: Of `time.monotonic()`.
+        engine: Engine that holds it.
+        record: Engine record of the release.
+        dimension: Dimension of the vectors of the release's encoder.
+        deadline: A time of `time.monotonic()`.
 
     Raises:
-        ReleaseError: With the first difference, and EngineUnavailable.
+        ReleaseError: If the collection differs from the record; names the first difference.
+        EngineUnavailable: If the engine does not respond.
     """
     name = record.collection
     if engine.kind != record.kind:
         raise ReleaseError(f"the release's vectors are in {record.kind}, not in {engine.kind}; name that engine's URL")
-    collection = engine.collection(name, record.graph.breadth, min(deadline, time.monotonic() + _FIRST_ANSWER))
+    collection = engine.collection(name, record.graph.breadth, min(deadline, time.monotonic() + _FIRST_REPLY))
     state = collection.state(deadline)
     if state.dimension != dimension or record.dimension != dimension:
         raise ReleaseError(
-            f"{name}: holds vectors of dimension {state.dimension}, and the release's encoder makes {dimension}; "
+            f"{name}: holds vectors of dimension {state.dimension}, but the release's encoder makes {dimension}; "
             "upload the vectors of this encoder"
         )
     if not state.built:
         raise ReleaseError(f"{name}: has no finished index; finish the upload, or upload it again")
     if state.pending:
-        raise ReleaseError(f"{name}: its index lacks {state.pending} rows that it is still adding; try again later")
+        raise ReleaseError(f"{name}: {state.pending} rows are still being added to its index; try again later")
     if not state.loaded:
-        raise ReleaseError(f"{name}: is not loaded on every replica; load it, or wait for one that is behind")
+        raise ReleaseError(f"{name}: is not loaded on every replica; load it, or wait for the slowest replica")
     if state.rows != record.rows:
         raise ReleaseError(f"{name}: holds {state.rows} rows, not {record.rows}; upload the collection again")
     if sample_digest(collection, record.rows, deadline) != record.sample:
@@ -99,7 +100,7 @@ def open_verified(engine: Engine, record: EngineRecord, dimension: int, deadline
 
 
 def _add(digest: "hashlib._Hash", rows: Rows) -> None:
-    """Add rows to a digest: of each its vector, the length of its document's JSON, and that."""
+    """Add rows to a digest: for each row its vector, the length of its document's JSON, and the JSON."""
     for vector, document in zip(rows.vectors, rows.documents, strict=True):
         written = write_document(document)
         digest.update(np.ascontiguousarray(vector, dtype="<f4").tobytes())

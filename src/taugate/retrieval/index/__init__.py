@@ -1,1 +1,1 @@
-"""The k most similar documents: exact and approximate indexes in FAISS, and BM25 over the terms."""
+"""Indexes that find the k most similar documents: exact and approximate ones in FAISS, and BM25 over the terms."""

@@ -1,4 +1,4 @@
-"""Approximate indexes: a query is compared with a part of the corpus, which is near exact, and faster."""
+"""Approximate indexes compare a query with a part of the corpus, which is faster and almost exact."""
 
 from typing import Any
 
@@ -21,34 +21,37 @@ from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.widening import widened_top_k
 from taugate.retrieval.vectors.similarity import Float32
 
-# Documents that product quantisation proposes: ten times the depth that the gate judges at; with 96 bytes a document
-# of 384 dimensions no more of the top 10 is missed than without quantisation (docs/benchmarks/gate.md).
+# Documents that product quantisation proposes: ten times the depth that the gate evaluates. With 96 bytes per document
+# of 384 dimensions, no more of the top 10 is missed than without quantisation (docs/research/gate.md).
 _PROPOSED = 128
 
 
 class ApproximateIndex(FaissIndex):
     """An approximate index: a graph or inverted lists of FAISS propose documents, the exact vectors rank them.
 
-    The proposals depend on the query alone, so that no result depends on batch size or threads.
+    Proposals depend on the query alone, so no result depends on batch size or threads.
 
     Attributes:
-        index: The index of FAISS.
-        kind: Hnsw, ivf-flat or ivf-pq.
-        exact: The exact vectors where they are apart, as for ivf-pq.
+        exact: Exact vectors if they are stored separately, as for ivf-pq; else None.
+
+    Args:
+        index: Index of FAISS.
+        kind: hnsw, ivf-flat or ivf-pq.
+        exact: See the attribute.
     """
 
     def __init__(self, index: Any, kind: Kind, exact: FlatIndex | None = None) -> None:  # noqa: ANN401
         super().__init__(index, kind, exact.vectors if exact else stored_vectors(index, index.d))
         self.exact = exact
-        if kind != "ivf-flat":  # whose own lists hold the vectors
+        if kind != "ivf-flat":  # the lists of ivf-flat hold the vectors themselves
             self._exhaustive = exact.faiss if exact else faiss.downcast_index(index.storage)
         self._lists = None if kind == "hnsw" else FlatIndex(faiss.downcast_index(index.quantizer))
-        # On a GPU FAISS chooses the lists itself, by float32: among near ties, others may be looked at than here.
+        # On a GPU, FAISS chooses the lists itself in float32, so it may choose other lists among near ties.
         self._gpu = copy_to_gpu(index) if kind == "ivf-flat" else None
 
     @property
     def breadth(self) -> int:
-        """The part of the corpus that a query looks at: candidates in hnsw's list (ef), or lists probed (nprobe)."""
+        """The breadth of a search: the length of hnsw's candidate list (ef), or the number of probed lists (nprobe)."""
         return int(self.faiss.hnsw.efSearch if self.kind == "hnsw" else self.faiss.nprobe)
 
     @breadth.setter
@@ -58,16 +61,16 @@ class ApproximateIndex(FaissIndex):
         else:
             self.faiss.nprobe = min(value, self.faiss.nlist)
 
-    def least_breadth(self, k: int) -> int:
-        """Return the smallest breadth that makes a difference: a graph's list is never shorter than the top-k takes."""
+    def min_breadth(self, k: int) -> int:
+        """Return the smallest useful breadth; a graph's list is never shorter than the top-k requires."""
         return k + SPARE if self.kind == "hnsw" else 1
 
     def search(self, queries: Float32, k: int) -> TopK:
-        """Return the min(k, N) most similar of the documents looked at; where these are fewer, of all documents.
+        """Return the min(k, N) most similar of the visited documents, or of all documents if fewer were visited.
 
         Args:
             queries: (n, d) float32 of unit length.
-            k: How many. Ties in similarity go to the lower position.
+            k: Number of documents per query. Ties in similarity go to the lower position.
         """
         k = min(k, len(self))
         fetch = max(_PROPOSED, 4 * k) if self.kind == "ivf-pq" else k + SPARE
@@ -80,18 +83,18 @@ class ApproximateIndex(FaissIndex):
         return rerank(self, queries, self._propose(np.ascontiguousarray(queries), fetch), k)
 
     def _propose(self, queries: Float32, fetch: int) -> NDArray[np.int64]:
-        found: NDArray[np.int64]
+        candidates: NDArray[np.int64]
         if self._lists is None:
             breadth = faiss.SearchParametersHNSW(efSearch=max(self.breadth, fetch))
-            _, found = self.faiss.search(queries, fetch, params=breadth)
+            _, candidates = self.faiss.search(queries, fetch, params=breadth)
         elif self._gpu is not None and max(fetch, self.breadth) <= MAX_NEIGHBOURS:
             self._gpu.nprobe = self.breadth
-            _, found = self._gpu.search(queries, fetch)
-        else:  # the lists by similarity, too: FAISS's own choice among near ties differs with the size of a batch
-            whole = padded(queries, self.faiss.d)
-            nearest = self._lists.search(whole, self.breadth)
-            _, found = self.faiss.search_preassigned(whole, fetch, nearest.positions, nearest.scores)
-        return found
+            _, candidates = self._gpu.search(queries, fetch)
+        else:  # lists are chosen by `similarity`, too: FAISS's choice among near ties depends on the batch size
+            padded_queries = padded(queries, self.faiss.d)
+            nearest = self._lists.search(padded_queries, self.breadth)
+            _, candidates = self.faiss.search_preassigned(padded_queries, fetch, nearest.positions, nearest.scores)
+        return candidates
 
 
 AnyIndex = FlatIndex | ApproximateIndex

@@ -1,4 +1,4 @@
-"""Building an index from vectors: the same bits for the same vectors."""
+"""Builds an index from vectors, with the same bits for the same vectors."""
 
 from typing import Any, cast
 
@@ -12,12 +12,12 @@ from taugate.retrieval.index.flat import FlatIndex, padded
 from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, Kind, padded_dimension, stored_codes
 from taugate.retrieval.vectors.similarity import Float32
 
-# Edges a document: FAISS's own default, and the upper half of the range that its paper recommends for many dimensions.
+# Edges per document: FAISS's default, in the upper half of the range that the HNSW paper recommends.
 _EDGES = 32
-# While the graph is built: 100 misses more than twice as much, 400 builds twice as long (docs/benchmarks/gate.md).
+# Candidates during the build: 100 miss more than twice as much, 400 take twice as long (docs/research/gate.md).
 _EDGE_CANDIDATES = 200
 _CENTROIDS_A_CODE = 256
-_POINTS_A_CENTROID = 39  # fewer are too few to train on, says FAISS
+_POINTS_A_CENTROID = 39  # FAISS's minimum for training
 MIN_FOR_CODES = _CENTROIDS_A_CODE * _POINTS_A_CENTROID
 
 
@@ -25,8 +25,8 @@ def build(kind: Kind, vectors: Float32) -> AnyIndex:
     """Build an index.
 
     Args:
-        kind: Of the index.
-        vectors: (N, d) float32 of unit length, N ≥ 1; for ivf-pq at least MIN_FOR_CODES.
+        kind: Kind of the index.
+        vectors: (N, d) float32 of unit length, N ≥ 1; for ivf-pq N ≥ MIN_FOR_CODES.
     """
     vectors = np.ascontiguousarray(vectors, dtype=np.float32)
     if kind == "hnsw":
@@ -36,13 +36,13 @@ def build(kind: Kind, vectors: Float32) -> AnyIndex:
         index.make_direct_map()
         return ApproximateIndex(index, kind)
     if kind == "ivf-pq":
-        whole = padded(vectors, padded_dimension(kind, vectors.shape[1]))
-        return ApproximateIndex(_build_ivf(whole, kind), kind, FlatIndex.build(vectors))
+        padded_vectors = padded(vectors, padded_dimension(kind, vectors.shape[1]))
+        return ApproximateIndex(_build_ivf(padded_vectors, kind), kind, FlatIndex.build(vectors))
     return FlatIndex.build(vectors, kind)
 
 
 def _build_hnsw(vectors: Float32) -> Any:  # noqa: ANN401 (faiss has no types)
-    """Build a graph on one thread: with several, the edges depend on which comes first."""
+    """Build a graph on one thread; with several threads, the edges would depend on their timing."""
     index = faiss.IndexHNSWFlat(vectors.shape[1], _EDGES, faiss.METRIC_INNER_PRODUCT)
     index.hnsw.efConstruction = _EDGE_CANDIDATES
     threads = faiss.omp_get_max_threads()
@@ -55,7 +55,7 @@ def _build_hnsw(vectors: Float32) -> Any:  # noqa: ANN401 (faiss has no types)
 
 
 def _build_ivf(vectors: Float32, kind: Kind) -> Any:  # noqa: ANN401
-    """Build inverted lists, 4 √N of them (faiss wiki, "Guidelines to choose an index")."""
+    """Build 4 √N inverted lists (faiss wiki, "Guidelines to choose an index")."""
     count, dimension = vectors.shape
     lists = max(1, min(round(4 * np.sqrt(count)), count // _POINTS_A_CENTROID))
     codes = (dimension // COMPONENTS_A_CODE, int(np.log2(_CENTROIDS_A_CODE))) if kind == "ivf-pq" else ()
@@ -67,31 +67,31 @@ def _build_ivf(vectors: Float32, kind: Kind) -> Any:  # noqa: ANN401
 
 
 def subset(index: AnyIndex, kept: NDArray[np.int64]) -> AnyIndex:
-    """Build an index of some of the documents of another one, which scores each as before, to the bit.
+    """Build an index of some of the documents of another index, with the same scores to the bit.
 
-    float32 and float16 are stored exactly and built again as `build` does; int8 codes are copied, with the ranges that
-    they stand for. A graph, or lists, are built anew and as broad as before, and may find other documents.
+    float32 and float16 vectors are stored exactly and built again; int8 codes are copied with their ranges. A graph or
+    lists are rebuilt with the same breadth and may find other documents.
 
     Args:
-        index: The other one.
+        index: The other index.
         kept: (M,) int64 ascending positions of the documents to keep, M ≥ 1.
 
     Raises:
-        InputError: Where fewer are left than codes take to train.
+        InputError: If too few documents are left to train codes.
     """
     if index.kind == "flat-int8":
         return FlatIndex(_copy_codes(index.faiss, kept), index.kind, index.dimension)
     if index.kind == "ivf-pq" and len(kept) < MIN_FOR_CODES:
-        raise InputError(f"{len(kept)} documents are too few for ivf-pq, which takes {MIN_FOR_CODES}; calibrate again")
-    fewer = build(index.kind, index.vectors[kept])
-    if isinstance(index, ApproximateIndex) and isinstance(fewer, ApproximateIndex):
-        fewer.breadth = index.breadth
-    return fewer
+        raise InputError(f"{len(kept)} documents are too few for ivf-pq, which needs {MIN_FOR_CODES}; calibrate again")
+    smaller = build(index.kind, index.vectors[kept])
+    if isinstance(index, ApproximateIndex) and isinstance(smaller, ApproximateIndex):
+        smaller.breadth = index.breadth
+    return smaller
 
 
 def _copy_codes(index: Any, kept: NDArray[np.int64]) -> Any:  # noqa: ANN401 (faiss has no types)
-    fewer = faiss.IndexScalarQuantizer(index.d, index.sq.qtype, index.metric_type)
-    fewer.sq = index.sq
-    fewer.is_trained = True
-    fewer.add_sa_codes(np.ascontiguousarray(stored_codes(index)[kept]))
-    return fewer
+    smaller = faiss.IndexScalarQuantizer(index.d, index.sq.qtype, index.metric_type)
+    smaller.sq = index.sq
+    smaller.is_trained = True
+    smaller.add_sa_codes(np.ascontiguousarray(stored_codes(index)[kept]))
+    return smaller

@@ -1,4 +1,4 @@
-"""Index files in FAISS's own format: written whole, and mapped into memory when read, after checks of what they say."""
+"""Writes index files in FAISS's format, and maps them into memory after checking their contents."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,52 +23,44 @@ from taugate.retrieval.index.kinds import (
     padded_dimension,
 )
 
-_WIDEST = 4096  # list of candidates in a graph of fewer documents: four times the widest that calibration tries
-# FAISS makes 256 distances of each centroid's groups of COMPONENTS_A_CODE numbers, 4 bytes each as they are.
+_MAX_BREADTH = 4096  # for a graph of fewer documents: four times the largest breadth that calibration tries
+# FAISS computes 256 distances for each centroid's groups of COMPONENTS_A_CODE numbers, 4 bytes each.
 _TABLE = 256 // COMPONENTS_A_CODE
-_READING = Lock()  # FAISS's limits on what it reads are the process's
+_READING = Lock()  # FAISS's limits on reading apply to the whole process
 
 
 def save(index: AnyIndex, folder: Path) -> None:
-    """Write an index, and its exact vectors where they are apart.
-
-    Args:
-        index: To write.
-        folder: Where INDEX and, for ivf-pq, VECTORS go.
-
-    Raises:
-        OSError: .
-    """
+    """Write an index to INDEX in a folder and, if its exact vectors are separate, these to VECTORS."""
     _write(index.faiss, folder / INDEX)
     if isinstance(index, ApproximateIndex) and index.exact is not None:
         _write(index.exact.faiss, folder / VECTORS)
 
 
 def sizes(index: AnyIndex) -> tuple[int, int]:
-    """Return the bytes of the file that every search reads, and of all files; of exact vectors a query reads few."""
-    searched, apart = _size(index.faiss), 0
+    """Return the size of the file that every search reads, and of all files, in bytes."""
+    searched, separate = _size(index.faiss), 0
     if isinstance(index, ApproximateIndex) and index.exact is not None:
-        apart = _size(index.exact.faiss)
-    return searched, searched + apart
+        separate = _size(index.exact.faiss)
+    return searched, searched + separate
 
 
 def load(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
     """Map the files of an index into memory.
 
     Args:
-        folder: Where `save` wrote them.
-        kind: Of the index.
-        dimension: Length of a query's vector.
+        folder: Folder of the files.
+        kind: Kind of the index.
+        dimension: Dimension of a query's vector.
 
     Raises:
-        ReleaseError: Where they hold no index of this kind and dimension.
+        ReleaseError: If they do not hold an index of this kind and dimension.
     """
     path = folder / INDEX
     index = _read(path, kind, dimension)
     if kind in QUANTIZERS or kind == "flat":
         return FlatIndex(index, kind, dimension)
     if not _has_valid_breadth(index, kind):
-        raise ReleaseError(f"{path}: does not say how wide to search; calibrate again")
+        raise ReleaseError(f"{path}: has no valid search breadth; calibrate again")
     if kind == "ivf-flat" and index.direct_map.type != faiss.DirectMap.Array:
         raise ReleaseError(f"{path}: has no map from documents to lists; calibrate again")
     if kind != "hnsw" and not lists_hold_every_document(index):
@@ -80,35 +72,32 @@ def load(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
 
 
 def lists_hold_every_document(index: Any) -> bool:  # noqa: ANN401 (faiss has no types)
-    """Tell whether the inverted lists hold every document once, and where the map to them, if there is one, says.
+    """Return whether the inverted lists of an IVF index hold every document once, at the place that its map names.
 
-    FAISS believes both in a search.
-
-    Args:
-        index: An IVF index of FAISS.
+    A search of FAISS trusts both. The map is optional.
     """
     lists, count = index.invlists, int(index.ntotal)
-    if lists.compute_ntotal() != count:  # the lists are no longer than their file, and the count is what it says
+    if lists.compute_ntotal() != count:  # lists cannot be longer than the file, but the count is arbitrary
         return False
     places = np.full(count, -1, dtype=np.int64)
     for number in range(index.nlist):
         positions = _list_positions(lists, number)
         if ((positions < 0) | (positions >= count)).any():
             return False
-        places[positions] = (number << 32) | np.arange(len(positions))  # as FAISS writes it in its map
+        places[positions] = (number << 32) | np.arange(len(positions))  # the encoding of FAISS's map
     mapped = faiss.vector_to_array(index.direct_map.array)
     return bool((places >= 0).all()) and (not len(mapped) or np.array_equal(mapped, places))
 
 
 def _list_positions(lists: Any, number: int) -> NDArray[np.int64]:  # noqa: ANN401
     size = lists.list_size(number)
-    found: NDArray[np.int64] = faiss.rev_swig_ptr(lists.get_ids(number), size) if size else np.empty(0, np.int64)
-    return found
+    positions: NDArray[np.int64] = faiss.rev_swig_ptr(lists.get_ids(number), size) if size else np.empty(0, np.int64)
+    return positions
 
 
 def _has_valid_breadth(index: Any, kind: Kind) -> bool:  # noqa: ANN401
     if kind == "hnsw":
-        return bool(1 <= index.hnsw.efSearch <= max(index.ntotal, _WIDEST))
+        return bool(1 <= index.hnsw.efSearch <= max(index.ntotal, _MAX_BREADTH))
     return bool(1 <= index.nprobe <= index.nlist)
 
 
@@ -119,7 +108,7 @@ def _read(path: Path, kind: Kind, dimension: int) -> Any:  # noqa: ANN401 (faiss
     except (OSError, RuntimeError, MemoryError) as error:
         raise ReleaseError(f"{path}: FAISS cannot read it as {kind}; calibrate again") from error
     if not (_has_expected_types(index, kind) and index.ntotal and index.d):
-        raise ReleaseError(f"{path}: holds no {kind} inner-product index with vectors; calibrate again")
+        raise ReleaseError(f"{path}: not a {kind} inner-product index with vectors; calibrate again")
     if index.d != padded_dimension(kind, dimension):
         raise ReleaseError(f"{path}: has dimension {index.d}, not the {dimension} of the queries; calibrate again")
     return index
@@ -127,8 +116,8 @@ def _read(path: Path, kind: Kind, dimension: int) -> Any:  # noqa: ANN401 (faiss
 
 @contextmanager
 def _limited_reading(size: int) -> Iterator[None]:
-    """Let FAISS make nothing of a file that takes more than `size` bytes, whatever the file says."""
-    if not hasattr(faiss, "set_deserialization_loop_limit"):  # the builds for GPUs are older
+    """Limit what FAISS allocates from a file to `size` bytes, whatever the file claims."""
+    if not hasattr(faiss, "set_deserialization_loop_limit"):  # GPU builds are older
         yield
         return
     with _READING:
@@ -143,7 +132,7 @@ def _limited_reading(size: int) -> Iterator[None]:
 
 
 def _has_expected_types(index: Any, kind: Kind) -> bool:  # noqa: ANN401
-    """Tell whether an index and its parts are of exactly the types that `build` makes: FAISS has subclasses of each."""
+    """Return whether an index and its parts have exactly the types that `build` creates; FAISS has subclasses."""
     if not _is_exactly(index, FAISS_TYPES[kind]) or index.metric_type != faiss.METRIC_INNER_PRODUCT:
         return False
     if kind == "flat":
@@ -172,6 +161,6 @@ def _size(index: Any) -> int:  # noqa: ANN401
 
 
 def _write(index: Any, path: Path) -> None:  # noqa: ANN401
-    """Write through a file of Python's, which reports a full disk."""
+    """Write through a Python file, which reports a full disk."""
     with path.open("wb") as file:
         faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))

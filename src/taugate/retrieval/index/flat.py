@@ -1,6 +1,6 @@
 """Exact search: FAISS proposes candidates, `similarity` scores them, and a bound proves that none is missing.
 
-Every index here scores documents by `similarity` alone, so that no result depends on batch size, threads or device.
+Every index scores documents by `similarity` alone, so no result depends on batch size, threads or device.
 """
 
 from collections.abc import Callable
@@ -15,18 +15,18 @@ from taugate.retrieval.index.kinds import QUANTIZERS, Kind, padded_dimension, st
 from taugate.retrieval.index.top_k import DocumentSubset, Scorer, TopK
 from taugate.retrieval.vectors.similarity import Float32, Vectors, pair_similarity, rounding_bound
 
-# Candidates beyond K, so that FAISS's own rounding cannot push a document of the top-K out of them.
+# Candidates beyond K, so that FAISS's rounding does not push a document of the top-K out of them.
 SPARE = 16
-# Above so many candidates for one query, every document is scored instead: a corpus of copies of one text.
+# Beyond this many candidates for one query, every document is scored, as for a corpus of copies of one text.
 MAX_CANDIDATES = 1024
-_BLOCK = 4096  # documents scored at a time where all of them are
-MAX_NEIGHBOURS = 2048  # a query, and lists probed, on a GPU (faiss wiki, "Faiss on the GPU", limitations)
-# Where fewer than one document in so many are in the subset, each is scored by itself: `similarity` takes longer than
-# FAISS for one that it scores, and FAISS passes over each that it does not. About where both took as long on
-# mixed_large; `--tables filters` of benchmarks/serving has a line on either side.
+_BLOCK = 4096  # documents scored at a time when all are scored
+MAX_NEIGHBOURS = 2048  # limit of results and of probed lists on a GPU (faiss wiki, "Faiss on the GPU")
+# If the subset has fewer than one in this many documents, each is scored by `similarity`, which takes longer per
+# document than FAISS, while FAISS visits every document. Both took about as long at this ratio on mixed_large;
+# `--tables filters` of benchmarks/serving has a line on either side.
 _ONE_IN = 128
 
-# Proposes candidates: of (n, d) queries and a count c, rough scores and positions, (n, c) each, best first.
+# Proposes c candidates for each of (n, d) queries: rough scores and positions, (n, c) each, best first.
 Propose = Callable[[Float32, int], tuple[Float32, NDArray[np.int64]]]
 
 
@@ -35,16 +35,16 @@ def exact_top_k(
 ) -> TopK:
     """Return the min(k, M) most similar documents of each query; ties go to the lower position.
 
-    Candidates are fetched and scored until the K-th score is out of reach of every document that was not fetched, or
-    until so many are needed that scoring all documents is cheaper.
+    Candidates are fetched and scored until no other document can reach the K-th score, or until scoring all documents
+    is cheaper.
 
     Args:
         index: Scores documents.
-        propose: Fetches candidates from among the members, with rough scores.
-        bound: The largest difference between a rough score and the similarity.
+        propose: Proposes candidates among the members, with rough scores.
+        bound: Largest difference between a rough score and the similarity.
         queries: (n, d) float32 of unit length.
-        k: How many.
-        members: (M,) int64 ascending positions of the documents that count, M ≥ 1; None for all.
+        k: Number of documents.
+        members: (M,) int64 ascending positions of the documents to search, M ≥ 1; None for all.
     """
     count = len(index) if members is None else len(members)
     k = min(k, count)
@@ -71,8 +71,8 @@ def rerank(index: Scorer, queries: Float32, candidates: NDArray[np.int64], k: in
     Args:
         index: Scores documents.
         queries: (n, d) float32.
-        candidates: (n, c ≥ k) int64 positions; −1 stands for none, and scores −∞.
-        k: How many.
+        candidates: (n, c ≥ k) int64 positions; −1 means no candidate and scores −∞.
+        k: Number of documents.
     """
     candidates = np.sort(candidates, axis=1)
     exact = index.score(queries, np.maximum(candidates, 0))
@@ -81,12 +81,12 @@ def rerank(index: Scorer, queries: Float32, candidates: NDArray[np.int64], k: in
 
 
 def best_of(candidates: NDArray[np.int64], scores: Float32, k: int) -> TopK:
-    """Return the k most similar of each query's candidates, once scored; ties go to the lower position.
+    """Return the k most similar of each query's scored candidates; ties go to the lower position.
 
     Args:
         candidates: (n, c ≥ k) int64 positions, ascending in each row.
         scores: (n, c) float32.
-        k: How many.
+        k: Number of documents.
     """
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     rows = np.arange(len(candidates))[:, None]
@@ -101,8 +101,8 @@ def brute_force_top_k(
     Args:
         index: Scores documents.
         query: (1, d) float32.
-        k: How many.
-        members: (M,) int64 ascending positions of the documents that count; None for all.
+        k: Number of documents.
+        members: (M,) int64 ascending positions of the documents to search; None for all.
     """
     members = np.arange(len(index)) if members is None else members
     scores = score_all(index, query, members)
@@ -123,20 +123,20 @@ def score_all(index: Scorer, query: Float32, members: NDArray[np.int64]) -> Floa
 
 
 class FaissIndex:
-    """N documents in an index of FAISS: what every kind of index here shares.
+    """Base of all indexes: N documents in an index of FAISS.
 
     Attributes:
-        index: The index of FAISS.
-        kind: Its kind, by name.
-        vectors: (N, d), reads what is stored of the documents.
+        faiss: Index of FAISS.
+        kind: Kind of the index.
+        vectors: (N, d) stored vectors.
     """
 
     def __init__(self, index: Any, kind: Kind, vectors: Vectors) -> None:  # noqa: ANN401 (faiss has no types)
         self.faiss = index
         self.kind: Kind = kind
         self.vectors = vectors
-        self._exhaustive = index  # compares a query with everything that is stored
-        # FAISS reads int8 by another sequence of float32 operations than `stored_vectors` does.
+        self._exhaustive = index  # compares a query with all stored vectors
+        # FAISS decodes int8 with another sequence of float32 operations than `stored_vectors`.
         self._bound = rounding_bound(index.d) * (2 if kind in QUANTIZERS else 1)
 
     @property
@@ -157,28 +157,28 @@ class FaissIndex:
         if len(members) > max(k + SPARE, len(self) // _ONE_IN):
             propose = partial(self._scan_within, within=within)
             return exact_top_k(self, propose, self._bound, queries, k, members)
-        found = [brute_force_top_k(self, queries[row : row + 1], k, members) for row in range(len(queries))]
-        scores, positions = zip(*found, strict=True)
+        results = [brute_force_top_k(self, queries[row : row + 1], k, members) for row in range(len(queries))]
+        scores, positions = zip(*results, strict=True)
         return TopK(np.stack(scores), np.stack(positions))
 
     def _scan_within(self, queries: Float32, fetch: int, within: DocumentSubset) -> tuple[Float32, NDArray[np.int64]]:
-        """Let FAISS propose the best of the subset, by comparing with all of it."""
+        """Let FAISS propose the best of the subset by comparing the query with all of it."""
         index = self._exhaustive
         if isinstance(index, faiss.IndexIVF):
             parameters = faiss.SearchParametersIVF(sel=within.selector, nprobe=index.nlist)
         else:
             parameters = faiss.SearchParameters(sel=within.selector)
-        rough, found = index.search(padded(queries, index.d), fetch, params=parameters)
-        return rough, found
+        rough, candidates = index.search(padded(queries, index.d), fetch, params=parameters)
+        return rough, candidates
 
 
 class FlatIndex(FaissIndex):
     """An exact index: every stored vector is compared with every query, in float32, float16 or int8.
 
-    Attributes:
-        index: A flat or scalar-quantised index of FAISS.
-        kind: Flat, flat-float16 or flat-int8.
-        dimension: Length of a vector before padding, by default that of the index.
+    Args:
+        index: Flat or scalar-quantised index of FAISS.
+        kind: flat, flat-float16 or flat-int8.
+        dimension: Dimension of a vector before padding, by default that of the index.
     """
 
     def __init__(self, index: Any, kind: Kind = "flat", dimension: int | None = None) -> None:  # noqa: ANN401
@@ -191,7 +191,7 @@ class FlatIndex(FaissIndex):
 
         Args:
             vectors: (N, d) float32 of unit length, N ≥ 1.
-            kind: Flat, flat-float16 or flat-int8.
+            kind: flat, flat-float16 or flat-int8.
         """
         dimension = vectors.shape[1]
         stored = padded(vectors, padded_dimension(kind, dimension))
@@ -209,23 +209,15 @@ class FlatIndex(FaissIndex):
 
     def _propose(self, queries: Float32, fetch: int) -> tuple[Float32, NDArray[np.int64]]:
         searcher = self._gpu if self._gpu is not None and fetch <= MAX_NEIGHBOURS else self.faiss
-        rough, found = searcher.search(padded(queries, self.faiss.d), fetch)
-        return rough, found
+        rough, candidates = searcher.search(padded(queries, self.faiss.d), fetch)
+        return rough, candidates
 
 
 def padded(vectors: Float32, dimension: int) -> Float32:
-    """Pad vectors with zeros.
-
-    Args:
-        vectors: (n, d) float32.
-        dimension: Their length afterwards, at least d.
-
-    Returns:
-        (n, dimension) float32, contiguous.
-    """
+    """Pad vectors, (n, d) float32, with zeros; returns (n, dimension ≥ d) float32, contiguous."""
     missing = dimension - vectors.shape[1]
-    whole = np.pad(vectors, ((0, 0), (0, missing))) if missing else vectors
-    return np.ascontiguousarray(whole, dtype=np.float32)
+    result = np.pad(vectors, ((0, 0), (0, missing))) if missing else vectors
+    return np.ascontiguousarray(result, dtype=np.float32)
 
 
 def gpu_count() -> int:
@@ -234,7 +226,7 @@ def gpu_count() -> int:
 
 
 def copy_to_gpu(index: Any) -> Any:  # noqa: ANN401 (faiss has no types)
-    """Return a copy of an index of FAISS on the first GPU, or None where this faiss build or machine has none."""
+    """Return a copy of an index of FAISS on the first GPU, or None if this faiss build or machine has none."""
     if not gpu_count():
         return None
     return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index)

@@ -1,7 +1,7 @@
-"""Search for documents that are stored as several passages: the best passage of each stands for its document.
+"""Searches for documents that are stored as several passages; the best passage represents its document.
 
-A list of passages, best first, holds its documents in the order of their best passages. So the first passage of each
-document is all that a grouped search keeps, and the only question is how long the list has to be.
+A list of passages, best first, contains its documents in the order of their best passages. A grouped search keeps only
+the first passage of every document, so it only has to determine how long the list must be.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.vectors.similarity import Float32
 
 Parents = NDArray[np.int32]
-# Passages that are searched for at first, for each document: with fewer most queries are searched for twice.
+# Passages per document in the first search; with fewer, most queries are searched twice.
 _PASSAGES = 4
 
 
@@ -35,7 +35,7 @@ def count_documents(parents: Parents, positions: NDArray[np.int64] | None = None
 
     Args:
         parents: (N,) as in DocumentStore.parents.
-        positions: Of the passages, (m,) int64; None for all N.
+        positions: (m,) int64 positions of the passages; None for all N.
     """
     seen = np.zeros(len(parents), dtype=np.bool_)
     seen[parents if positions is None else parents[positions]] = True
@@ -44,12 +44,12 @@ def count_documents(parents: Parents, positions: NDArray[np.int64] | None = None
 
 @dataclass(frozen=True)
 class DocumentSearch:
-    """Searches for passages until those of so many documents are found.
+    """Searches for passages until enough documents are found.
 
     Attributes:
-        index: Of N passages.
+        index: Index of N passages.
         parents: (N,) as in DocumentStore.parents.
-        within: The passages that are searched; None for all.
+        within: Passages to search; None for all.
     """
 
     index: Index
@@ -57,32 +57,35 @@ class DocumentSearch:
     within: DocumentSubset | None = None
 
     def search(self, queries: Float32, depth: int, documents: int) -> Iterator[tuple[NDArray[np.int64], TopK]]:
-        """Search for passages of so many documents, or of all where there are fewer.
+        """Search for passages of a number of documents, or of all documents if there are fewer.
 
-        The list grows fourfold at a time. Beyond MAX_CANDIDATES passages every one is scored instead, so that a corpus
-        of a few long books costs one pass at most, and an approximate index misses none of its documents.
+        The list grows fourfold at a time. Beyond MAX_CANDIDATES passages, every passage is scored instead, so a corpus
+        of a few long books costs at most one pass, and an approximate index misses none of its documents.
 
         Args:
             queries: (n, d) float32 of unit length.
-            depth: How many passages to return at least, where there are so many.
-            documents: How many to find. Yields rows of `queries`, (m,) int64, with their passages; each row once.
+            depth: Smallest number of passages to return if there are enough.
+            documents: Number of documents to find.
+
+        Yields:
+            Rows of `queries`, (m,) int64, with their passages; every row once.
         """
         members = None if self.within is None else self.within.positions
-        wanted = min(documents, count_documents(self.parents, members))
+        needed = min(documents, count_documents(self.parents, members))
         pending = np.arange(len(queries))
         width = max(depth, _PASSAGES * documents)
-        most = max(MAX_CANDIDATES, width)
-        while len(pending) and width <= most:
+        max_width = max(MAX_CANDIDATES, width)
+        while len(pending) and width <= max_width:
             top = self._top_k(queries[pending], width)
-            found = np.array([len(np.unique(self.parents[row])) for row in top.positions])
-            enough = (found >= wanted) | (top.positions.shape[1] < width)
+            counts = np.array([len(np.unique(self.parents[row])) for row in top.positions])
+            enough = (counts >= needed) | (top.positions.shape[1] < width)
             if enough.any():
                 yield pending[enough], TopK(top.scores[enough], top.positions[enough])
             pending = pending[~enough]
             width *= 4
         for row in pending.tolist():
             scores, positions = brute_force_top_k(self.index, queries[row : row + 1], len(self.index), members)
-            used = max(depth, int(first_of_each(self.parents, positions)[wanted - 1]) + 1)
+            used = max(depth, int(first_of_each(self.parents, positions)[needed - 1]) + 1)
             yield np.array([row]), TopK(scores[None, :used], positions[None, :used])
 
     def _top_k(self, queries: Float32, k: int) -> TopK:

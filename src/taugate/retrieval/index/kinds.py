@@ -1,4 +1,4 @@
-"""The kinds of index: the class of FAISS that each has, and its vectors, which are read back exactly as stored."""
+"""The kinds of index, their classes in FAISS, and their vectors, which are read back exactly as stored."""
 
 import ctypes
 from typing import Any, Literal
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from taugate.retrieval.vectors.similarity import Float32, Vectors
 
 INDEX = "index.faiss"  # the file of an index
-VECTORS = "vectors.faiss"  # beside it, of an index whose own codes are not exact
+VECTORS = "vectors.faiss"  # the exact vectors of an index with inexact codes
 Kind = Literal["flat", "flat-float16", "flat-int8", "hnsw", "ivf-flat", "ivf-pq"]
 
-# FAISS's class of each kind: an index that is read from a file is an instance of exactly this.
+# The class of every kind; an index read from a file must be an instance of exactly this class.
 FAISS_TYPES: dict[Kind, type] = {
     "flat": faiss.IndexFlatIP,
     "flat-float16": faiss.IndexScalarQuantizer,
@@ -26,14 +26,14 @@ QUANTIZERS: dict[Kind, int] = {
     "flat-float16": faiss.ScalarQuantizer.QT_fp16,
     "flat-int8": faiss.ScalarQuantizer.QT_8bit,
 }
-COMPONENTS_A_CODE = 4  # components of a vector in one byte of product quantisation
-# Vectors are padded with zeros to a multiple of these: FAISS reads scalar codes 16 at a time, and several times slower
-# where they do not come out even.
+COMPONENTS_A_CODE = 4  # vector components per byte of product quantisation
+# Vectors are padded with zeros to a multiple of these. FAISS reads scalar codes 16 at a time, and is several times
+# slower for other lengths.
 _MULTIPLES: dict[Kind, int] = {"flat-float16": 16, "flat-int8": 16, "ivf-pq": COMPONENTS_A_CODE}
 
 
 def padded_dimension(kind: Kind, dimension: int) -> int:
-    """Return the length at which an index of a kind stores vectors of length `dimension`."""
+    """Return the padded dimension at which an index of a kind stores vectors of `dimension`."""
     return dimension + -dimension % _MULTIPLES.get(kind, 1)
 
 
@@ -41,8 +41,8 @@ def stored_vectors(index: Any, dimension: int) -> Vectors:  # noqa: ANN401 (fais
     """Return the vectors of an index, (N, dimension), without padding.
 
     Args:
-        index: A flat, scalar-quantised, HNSW or IVF-flat index of FAISS.
-        dimension: Length of a vector before padding.
+        index: Flat, scalar-quantised, HNSW or IVF-flat index of FAISS.
+        dimension: Dimension of a vector before padding.
     """
     if isinstance(index, faiss.IndexIVFFlat):
         return InvertedListVectors(index)
@@ -55,11 +55,11 @@ def stored_vectors(index: Any, dimension: int) -> Vectors:  # noqa: ANN401 (fais
 
 
 class Float16Vectors:
-    """Vectors stored as float16, each number exactly a float32.
+    """Vectors stored as float16, which float32 represents exactly.
 
-    Attributes:
-        index: A scalar-quantised index of FAISS.
-        dimension: Length of a vector before padding.
+    Args:
+        index: Scalar-quantised index of FAISS.
+        dimension: Dimension of a vector before padding.
     """
 
     def __init__(self, index: Any, dimension: int) -> None:  # noqa: ANN401 (faiss has no types)
@@ -71,11 +71,11 @@ class Float16Vectors:
 
 
 class Int8Vectors:
-    """Vectors stored as one byte a component: a 256th of the range that the component has in the corpus.
+    """Vectors stored as one byte per component: a 256th of the component's range in the corpus.
 
-    Attributes:
-        index: A scalar-quantised index of FAISS.
-        dimension: Length of a vector before padding.
+    Args:
+        index: Scalar-quantised index of FAISS.
+        dimension: Dimension of a vector before padding.
     """
 
     def __init__(self, index: Any, dimension: int) -> None:  # noqa: ANN401
@@ -83,7 +83,7 @@ class Int8Vectors:
         self.shape: tuple[int, ...] = self._codes.shape
         ranges: Float32 = faiss.vector_to_array(index.sq.trained)
         low, width = ranges.reshape(2, -1)[:, :dimension]
-        self._low = low + width / np.float32(510)  # a code stands for the middle of its interval
+        self._low = low + width / np.float32(510)  # a code represents the middle of its interval
         self._step = width / np.float32(255)
 
     def __getitem__(self, positions: NDArray[np.int64], /) -> Float32:
@@ -92,10 +92,10 @@ class Int8Vectors:
 
 
 class InvertedListVectors:
-    """Vectors stored as float32 in inverted lists, found by the map from positions that the index carries.
+    """Vectors stored as float32 in inverted lists, located by the index's map from positions.
 
-    Attributes:
-        index: An IVF-flat index of FAISS with a direct map.
+    Args:
+        index: IVF-flat index of FAISS with a direct map.
     """
 
     def __init__(self, index: Any) -> None:  # noqa: ANN401
@@ -108,13 +108,13 @@ class InvertedListVectors:
 
 
 def stored_codes(index: Any, owner: Any = None) -> NDArray[np.uint8]:  # noqa: ANN401
-    """Return FAISS's own storage as a read-only array, (N, bytes a document) uint8, which keeps the index alive.
+    """Return FAISS's storage as a read-only array, (N, bytes per document) uint8, which keeps the index alive.
 
-    FAISS's rev_swig_ptr gives such a view too, but one that reads freed memory once the index is gone.
+    A view by FAISS's rev_swig_ptr would read freed memory once the index is deleted.
 
     Args:
-        index: With a vector of codes.
-        owner: The index that `index` is a part of, which is kept alive as well.
+        index: Index with a vector of codes.
+        owner: Index that contains `index`, which is kept alive as well.
     """
     memory = (ctypes.c_uint8 * index.codes.size()).from_address(int(index.codes.data()))
     memory.owner = index, owner

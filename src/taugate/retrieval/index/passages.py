@@ -1,4 +1,4 @@
-"""What a retriever searches: passages in this process, or, through the same port, passages in an engine."""
+"""The interface of searchable passages, and passages in this process; engines/corpus.py has those in an engine."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,31 +13,31 @@ from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.vectors.similarity import Float32
 
-Observe = Callable[[str, float], None]  # receives the name of a stage and its seconds, as it ends
+Observe = Callable[[str, float], None]  # called with the name of a finished stage and its seconds
 
 
 def unobserved(stage: str, seconds: float) -> None:
-    """Drop stage times that nobody asks for."""
+    """Discard stage times."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A passage that came with a search: its vector, (d,) float32, and what is stored of it."""
+    """A passage returned by a search with its vector, (d,) float32, and its document."""
 
     vector: Float32
     document: Document
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a search found.
+class FoundPassages:
+    """The result of a search.
 
     Attributes:
         top: Scores and positions, best first.
-        candidates: By position, all of `top` and others, where the search brought their contents; empty where these are
-            in this process.
-        approximate: Whether a filter was met in a graph that may miss passages, which a search within a filter
-            otherwise does not.
+        candidates: Contents of all passages in `top`, and possibly others, by position; empty if the corpus is in this
+            process.
+        approximate: Whether the filter was evaluated in a graph that may miss passages; other filtered searches are
+            exact.
     """
 
     top: TopK
@@ -48,12 +48,12 @@ class Found:
 class Fields(Protocol):
     """The metadata fields of a corpus, as filters name them."""
 
-    def check(self, wanted: Filter) -> None:
-        """Raise InputError where a filter names a field that no passage has, or compares one as it cannot be."""
+    def check(self, query_filter: Filter) -> None:
+        """Raise InputError if a filter names a field that no passage has, or compares a field in an impossible way."""
         ...
 
-    def check_kinds(self, wanted: Filter) -> None:
-        """Raise InputError as `check`, and where a filter compares a field with a kind of value that it never has."""
+    def check_kinds(self, query_filter: Filter) -> None:
+        """Raise InputError like `check`, and if a filter compares a field with a kind of value that it never has."""
         ...
 
 
@@ -62,59 +62,55 @@ class Passages(Fields, Protocol):
 
     @property
     def remote(self) -> bool:
-        """Whether they are in an engine, which is asked for each search."""
+        """Whether they are in an engine, which runs every search."""
         ...
 
-    def find(self, queries: Float32, k: int, wanted: Filter, observe: Observe = unobserved) -> Found:
+    def find(self, queries: Float32, k: int, query_filter: Filter, observe: Observe = unobserved) -> FoundPassages:
         """Return the min(k, M) most similar of the M passages that meet a filter; ties go to the lower position.
 
         Args:
             queries: (n, d) float32 of unit length.
-            k: How many.
-            wanted: The filter; empty for all passages.
+            k: Number of passages per query.
+            query_filter: Filter; empty for all passages.
             observe: Receives the stages of an engine.
 
         Raises:
-            InputError: For a field that no passage has.
+            InputError: If the filter names a field that no passage has.
         """
         ...
 
-    def meets(self, wanted: Filter, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which of a few passages meet a filter, (m,) bool.
-
-        Args:
-            positions: (m,) int64. Raises as `find`.
-        """
+    def meets(self, query_filter: Filter, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which of the passages at m positions, int64, meet a filter, (m,) bool; raises like `find`."""
         ...
 
 
 @dataclass(frozen=True)
 class LocalPassages:
-    """Passages in this process; a filter is looked up in their metadata, and what it leaves is searched exactly.
+    """Passages in this process; filters are evaluated on their metadata, and filtered searches are exact.
 
     Attributes:
-        index: Of their vectors.
-        metadata: Of the passages.
+        index: Index of the vectors.
+        metadata: Metadata of the passages.
     """
 
     index: Index
     metadata: Metadata
     remote: bool = False
 
-    def find(self, queries: Float32, k: int, wanted: Filter, observe: Observe = unobserved) -> Found:
+    def find(self, queries: Float32, k: int, query_filter: Filter, observe: Observe = unobserved) -> FoundPassages:
         """See Passages.find."""
-        if not wanted:
-            return Found(self.index.search(queries, k))
-        return Found(self.index.search_within(queries, k, DocumentSubset(self.metadata.where(wanted))))
+        if not query_filter:
+            return FoundPassages(self.index.search(queries, k))
+        return FoundPassages(self.index.search_within(queries, k, DocumentSubset(self.metadata.where(query_filter))))
 
-    def meets(self, wanted: Filter, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def meets(self, query_filter: Filter, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
         """See Passages.meets."""
-        return self.metadata.where(wanted)[positions] if wanted else np.ones(len(positions), dtype=np.bool_)
+        return self.metadata.where(query_filter)[positions] if query_filter else np.ones(len(positions), dtype=np.bool_)
 
-    def check(self, wanted: Filter) -> None:
+    def check(self, query_filter: Filter) -> None:
         """See Fields.check."""
-        self.metadata.check(wanted)
+        self.metadata.check(query_filter)
 
-    def check_kinds(self, wanted: Filter) -> None:
+    def check_kinds(self, query_filter: Filter) -> None:
         """See Fields.check_kinds."""
-        self.metadata.check_kinds(wanted)
+        self.metadata.check_kinds(query_filter)

@@ -1,4 +1,4 @@
-"""The result of a search, and what every index offers: scores, the top-K, and the top-K of some of its documents."""
+"""The result of a search and the interfaces of an index: scores, the top-K, and the top-K of a subset."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ from taugate.retrieval.vectors.similarity import Float32
 
 @dataclass(frozen=True)
 class TopK:
-    """The K most similar documents of each of n queries, best first.
+    """The K most similar documents of n queries, best first.
 
     Attributes:
         scores: (n, K) float32 similarities.
@@ -31,7 +31,10 @@ class DocumentSubset:
     """Some of the N documents of an index, such as those that meet a filter.
 
     Attributes:
-        mask: (N,) bool, which documents are in it. `positions` has their M positions, int64, ascending.
+        positions: (M,) int64 ascending positions of the documents.
+
+    Args:
+        mask: (N,) bool, True for documents in the subset.
     """
 
     def __init__(self, mask: NDArray[np.bool_]) -> None:
@@ -43,7 +46,7 @@ class DocumentSubset:
 
     @cached_property
     def selector(self) -> Any:  # noqa: ANN401 (faiss has no types)
-        """The subset as FAISS takes it, one bit a document."""
+        """The subset as a selector of FAISS, one bit per document."""
         return faiss.IDSelectorBitmap(np.packbits(self._mask, bitorder="little"))
 
 
@@ -51,14 +54,13 @@ class Scorer(Protocol):
     """N documents that a query can be compared with."""
 
     def score(self, queries: Float32, positions: NDArray[np.int64]) -> Float32:
-        """Return the similarity of query i with the documents at `positions[i]`, equal to the bit to that of a search.
+        """Return the similarity of query i with the documents at `positions[i]`, (n, c) float32.
+
+        Scores equal those of a search to the bit.
 
         Args:
             queries: (n, d) float32 of unit length.
             positions: (n, c) int64.
-
-        Returns:
-            (n, c) float32.
         """
         ...
 
@@ -73,7 +75,7 @@ class Searchable(Scorer, Protocol):
 
         Args:
             queries: (n, d) float32 of unit length.
-            k: How many, at least one.
+            k: Number of documents per query, at least 1.
         """
         ...
 
@@ -86,8 +88,8 @@ class Index(Searchable, Protocol):
 
         Args:
             queries: (n, d) float32 of unit length.
-            k: How many.
-            within: The documents, of which there may be none.
+            k: Number of documents per query.
+            within: Documents to search; may be empty.
         """
         ...
 

@@ -1,1 +1,1 @@
-"""Which of the top-K are kept, how relevant they probably are, and whether the query has an answer at all."""
+"""Decides which of the top-K are kept, how relevant they probably are, and whether the query has an answer."""

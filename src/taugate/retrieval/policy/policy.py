@@ -1,7 +1,7 @@
-"""The rule that keeps or drops a result: decision score ≥ τ, compared in float32, for every query everywhere.
+"""The rule that keeps or drops a result, the same everywhere: decision score ≥ τ, compared in float32.
 
-What is compared is the policy's decision score: the similarity itself, its share of the query's best similarity, or the
-estimated probability that the document is relevant.
+The decision score of a policy is the similarity itself, its share of the query's best similarity, or the estimated
+probability that the document is relevant.
 """
 
 from collections.abc import Mapping
@@ -21,19 +21,19 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class StratumThresholds:
-    """Certified thresholds of searches that are filtered on one value of a metadata field.
+    """Certified thresholds of searches with a filter on one value of a metadata field.
 
     Attributes:
-        field: Its name.
-        taus: By value; values without a certified threshold are not in it.
+        field: Name of the field.
+        taus: Thresholds by value, for values with a certified threshold.
     """
 
     field: str
     taus: Mapping[SortKey, float]
 
-    def tau(self, wanted: Filter) -> float | None:
-        """Return the threshold of a filter on one of the values and nothing else; None for any other filter."""
-        match wanted:
+    def tau(self, query_filter: Filter) -> float | None:
+        """Return the threshold of a filter that selects exactly one of the values; None for any other filter."""
+        match query_filter:
             case (OneOf(field=name, keys=(value,)),) if name == self.field:
                 return self.taus.get(value)
         return None
@@ -44,15 +44,14 @@ class Policy:
     """A decision score and the threshold τ that it is compared with.
 
     Attributes:
-        kind: `similarity` keeps what scores at least τ, `relative` what reaches the share τ of the query's best score,
-            `probability` what is relevant with a probability of at least τ, `none` everything (no threshold was
-            certified).
-        tau: In units of the decision score, None for `none`.
+        kind: `similarity` keeps results that score at least τ, `relative` those that reach the share τ of the query's
+            best score, `probability` those whose relevance is at least τ, and `none` all (no threshold was certified).
+        tau: Threshold in units of the decision score; None for `none`.
         k: The K that τ was calibrated at.
-        metric: What its loss was measured in.
-        provisional: Whether too few queries stand behind τ to say how good it is.
-        strata: Thresholds of filtered searches, None without any.
-        certified: Whether the calibration holds for the documents that are searched.
+        metric: Metric of the loss at τ.
+        provisional: Whether τ rests on too few queries to say how good it is.
+        strata: Thresholds of filtered searches; None without any.
+        certified: Whether the calibration holds for the searched documents.
     """
 
     kind: PolicyKind
@@ -63,30 +62,28 @@ class Policy:
     strata: StratumThresholds | None = None
     certified: bool = True
 
-    def within(self, wanted: Filter) -> "Policy":
-        """Return the policy of a filtered search: that of its stratum, else this one, which is not certified for it.
+    def within(self, query_filter: Filter) -> "Policy":
+        """Return the policy of a filtered search: that of its stratum, else this one without its certificate.
 
         Args:
-            wanted: The filter; an empty one searches all documents.
+            query_filter: Filter; an empty one searches all documents.
         """
-        if not wanted:
+        if not query_filter:
             return self
-        tau = None if self.strata is None else self.strata.tau(wanted)
+        tau = None if self.strata is None else self.strata.tau(query_filter)
         return replace(self, certified=False) if tau is None else replace(self, tau=tau)
 
     @property
     def threshold(self) -> np.float32 | None:
-        """τ rounded once to float32, as it is compared: a score equal to it is kept on every machine."""
+        """τ rounded once to float32 for comparison, so every machine keeps scores equal to it."""
         return None if self.tau is None else np.float32(self.tau)
 
     def covers(self, k: int) -> bool:
-        """Tell whether the calibration for the first K results holds for the first k.
+        """Return whether the calibration for the first K results holds for the first k; never for a provisional τ.
 
-        For a provisional τ it holds for none.
-
-        A cut by score keeps a prefix of the list, so that it loses no more hits among fewer results, but it may among
-        more. A cut by probability may keep the second relevant document and drop the first, and NDCG is relative to an
-        ideal that shrinks with k, so that the same document is a larger part of it: these two were tested on K only.
+        A cut by score keeps a prefix of the list, so it cannot lose more hits among fewer results, but it may among
+        more. A cut by probability may keep the second relevant document and drop the first. NDCG is relative to an
+        ideal that shrinks with k, so a document counts more. Both of these are certified for K only.
         """
         if self.kind == "none" or self.provisional or not self.certified:
             return False
@@ -94,15 +91,15 @@ class Policy:
 
 
 def decision_scores(kind: PolicyKind, scores: Float32, relevance: Float32 | None) -> Float32:
-    """Return what a policy compares with τ, (n, K) float32.
+    """Return the decision scores that a policy compares with τ, (n, K) float32.
 
     Args:
-        kind: Of the policy.
+        kind: Kind of the policy.
         scores: (n, K) float32 similarities, best first.
-        relevance: (n, K) float32 probabilities, which `probability` needs.
+        relevance: (n, K) float32 probabilities, required for `probability`.
 
     Raises:
-        ValueError: Where they are missing.
+        ValueError: If `relevance` is missing.
     """
     if kind == "probability":
         if relevance is None:
@@ -112,20 +109,14 @@ def decision_scores(kind: PolicyKind, scores: Float32, relevance: Float32 | None
 
 
 def relative(scores: Float32) -> Float32:
-    """Return each score over the query's best score, divided in float64 and rounded once to float32; 1 for the best.
+    """Return scores, (n, K) float32, best first, as shares of the query's best score, rounded once to float32.
 
-    It is 0 for every result of a query whose best score is 0 or less: nothing resembles the query, so there is nothing
-    to be close to, and any τ above 0 drops them all.
-
-    Args:
-        scores: (n, K) float32, best first.
-
-    Returns:
-        (n, K) float32.
+    Shares are 0 for all results of a query whose best score is at most 0: no document resembles the query, and any τ
+    above 0 drops them all.
     """
     best = scores[:, :1].astype(np.float64)
     share = np.divide(scores, best, out=np.zeros(scores.shape), where=best > 0)
-    with np.errstate(over="ignore"):  # −∞ where the best is next to nothing and another far below it: dropped
+    with np.errstate(over="ignore"):  # −∞, so dropped, if the best score is tiny and another far below it
         return share.astype(np.float32)
 
 
@@ -134,7 +125,7 @@ def keep(decisions: Float32, threshold: np.float32 | None) -> Mask:
 
     Args:
         decisions: float32 decision scores of any shape.
-        threshold: None keeps all; 0.0 is a threshold.
+        threshold: Threshold; None keeps all, while 0.0 is a threshold.
     """
     if threshold is None:
         return np.ones(decisions.shape, dtype=np.bool_)
@@ -142,16 +133,15 @@ def keep(decisions: Float32, threshold: np.float32 | None) -> Mask:
 
 
 def keep_answered(decisions: Float32, threshold: np.float32 | None, answered: Mask | None) -> Mask:
-    """Return which results users get, (n, K) bool: none of a refused query, else those that pass the cut and the best.
+    """Return which results are kept, (n, K) bool: none of a refused query, else the best one and those that pass.
 
-    Whether a query is answered is one decision, taken and certified for the query as a whole; the cut only decides
-    which of the others come with the best result.
+    Whether a query is answered is decided and certified for the query as a whole. The cut then only selects the results
+    besides the best one.
 
     Args:
         decisions: (n, K) float32 decision scores, in the order of similarity.
-        threshold: As in `keep`.
-        answered: (n,) bool, which queries are answered; None where no query is ever refused: then the cut alone
-            decides.
+        threshold: See `keep`.
+        answered: (n,) bool, which queries are answered; None if no query can be refused, so that only the cut decides.
     """
     kept = keep(decisions, threshold)
     if answered is None:

@@ -1,4 +1,4 @@
-"""The probability that a result is relevant: a logistic model, fitted at calibration and evaluated for every reply."""
+"""The probability that a result is relevant, by a logistic model fitted at calibration."""
 
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -42,20 +42,19 @@ def features(
     k: int,
     ranks: NDArray[np.int64] | None = None,
 ) -> Float64:
-    """Compute the features of each result, (n, w, len(FEATURES)) float64.
+    """Compute the features of all results, (n, w, len(FEATURES)) float64.
 
     Args:
         scores: (n, w) float32, best first.
-        query_background: Mean and deviation of each query, (n,) each, as `Background.of_queries` returns them.
-        documents: (n, w, 5) float32, as `Background.rows` returns them.
-        k: Features that describe the list are taken from its first k results, so that an estimate does not depend on
-            how many results were asked for.
-        ranks: (w,) int64 places of the results, from 1, where the list has gaps beyond the first k; None where it has
-            none.
+        query_background: Result of `Background.of_queries`.
+        documents: (n, w, 5) float32, result of `Background.rows`.
+        k: Features of the list use only its first k results, so an estimate does not depend on the number of requested
+            results.
+        ranks: (w,) int64 ranks of the results, from 1, if the list has gaps beyond the first k; None without gaps.
     """
     s = scores.astype(np.float64)
     head = s[:, :k]
-    mean, deviation = (each[:, None] for each in query_background)
+    mean, deviation = (column[:, None] for column in query_background)
     background = documents.astype(np.float64)
     query_z = (s - mean) / deviation
     document_z = (s - background[..., 0]) / background[..., 1]
@@ -87,11 +86,11 @@ def features(
 
 
 @dataclass(frozen=True)
-class Recalibration:
+class BetaCalibration:
     """A strictly rising map of a probability p to the log-odds a · ln p − b · ln(1 − p) + c, with a and b above 0.
 
     Beta calibration (Kull, Silva Filho and Flach, "Beta calibration: a well-founded and easily implemented improvement
-    on logistic calibration for binary classifiers", AISTATS 2017). a = b is Platt's line; 1, 1, 0 changes nothing.
+    on logistic calibration for binary classifiers", AISTATS 2017). a = b is Platt scaling; 1, 1, 0 changes nothing.
     """
 
     a: float = 1.0
@@ -100,16 +99,16 @@ class Recalibration:
 
     @property
     def kind(self) -> Literal["beta", "platt", "none"]:
-        """The name of the map."""
+        """The kind of the map."""
         if self.a != self.b:
             return "beta"
         return "none" if (self.a, self.c) == (1.0, 0.0) else "platt"
 
     def apply(self, log_odds: Float64) -> Float64:
         """Recalibrate log-odds of p, of any shape."""
-        if self.a == self.b:  # exact, so that a release from before there was a map says what it said
+        if self.a == self.b:  # exact, so releases of versions without the map keep their values
             return self.a * log_odds + self.c
-        negative_log = np.logaddexp(0.0, log_odds)  # −ln(1 − p), and ln p is the log-odds less that
+        negative_log = np.logaddexp(0.0, log_odds)  # −ln(1 − p); ln p is the log-odds minus that
         mapped: Float64 = self.a * (log_odds - negative_log) + self.b * negative_log + self.c
         return mapped
 
@@ -119,18 +118,18 @@ class Logistic:
     """A logistic model of F features: log-odds = intercept + Σ weights · (feature − center) / scale, recalibrated.
 
     Attributes:
-        center: (F,) float64, standardize the features.
-        scale: (F,) float64, standardize the features.
+        center: (F,) float64, subtracted from the features.
+        scale: (F,) float64, divides the centred features.
         weights: (F,) float64.
-        intercept: A number.
-        recalibration: The map of the log-odds, by default none.
+        intercept: Added to the weighted sum.
+        recalibration: Map of the log-odds, by default the identity.
     """
 
     center: Float64
     scale: Float64
     weights: Float64
     intercept: float
-    recalibration: Recalibration = Recalibration()
+    recalibration: BetaCalibration = BetaCalibration()
 
     def log_odds(self, values: Float64) -> Float64:
         """Return the log-odds of features, (…, F) float64; the result is (…)."""
@@ -147,9 +146,9 @@ class Relevance:
     """Estimates the probability that a result is relevant.
 
     Attributes:
-        model: Of FEATURES.
-        background: That the features need.
-        k: Results that it was fitted on.
+        model: Model of FEATURES.
+        background: Background of the features.
+        k: Number of results per query in the fit.
     """
 
     model: Logistic
@@ -163,17 +162,15 @@ class Relevance:
         ranks: NDArray[np.int64] | None = None,
         results: ReadDocuments | None = None,
     ) -> Float32:
-        """Return the probability that each result is relevant, (n, w) float32.
+        """Return the probabilities that the results are relevant, (n, w) float32.
 
-        Computed in float64 and rounded once, so that how a batch was split, which moves the last bits of a product of
-        matrices, shows about as rarely as in `similarity`.
+        Computed in float64 and rounded once, so batching affects probabilities about as rarely as in `similarity`.
 
         Args:
             queries: (n, d) float32 of unit length.
-            top: Their results, (n, w), best first.
+            top: (n, w) results of the queries, best first.
             ranks: See `features`.
-            results: The documents of the results, (n, w), where the search has brought them; see
-                `ComputedBackground.rows`.
+            results: (n, w) documents of the results if the search returned them; see `ComputedBackground.rows`.
         """
         if not top.scores.size:
             return np.empty(top.scores.shape, dtype=np.float32)
@@ -182,17 +179,13 @@ class Relevance:
         return self.model.probability(values).astype(np.float32)
 
     def reading(self, read: Read) -> Self:
-        """Return the same, with documents read by `read` where they are not in the release."""
+        """Return a copy that reads documents with `read` if they are not in the release."""
         if isinstance(self.background, Background):
             return self
         return replace(self, background=replace(self.background, read=read))
 
     def save(self, path: Path) -> None:
-        """Write the model to one safetensors file.
-
-        Raises:
-            OSError: .
-        """
+        """Write the model to one safetensors file."""
         arrays = {name: np.atleast_1d(getattr(self.model, name)) for name in ("center", "scale", "weights")}
         arrays |= {"intercept": np.array([self.model.intercept]), "k": np.array([self.k])}
         arrays |= {_RECALIBRATION: np.array(astuple(self.model.recalibration))}
@@ -200,15 +193,15 @@ class Relevance:
 
     @classmethod
     def load(cls, path: Path, dimension: int, documents: int | None) -> Self:
-        """Read what `save` wrote.
+        """Read the file that `save` wrote.
 
         Args:
-            path: The file.
-            dimension: Of the vectors that are searched.
-            documents: How many the index has; None where they are outside the release, in an engine.
+            path: File with the model.
+            dimension: Dimension of the searched vectors.
+            documents: Number of documents in the index; None if they are in an engine.
 
         Raises:
-            ReleaseError: Where it holds anything else.
+            ReleaseError: If it holds anything else.
         """
         expected: dict[str, tuple[int, ...]] = {name: (len(FEATURES),) for name in ("center", "scale", "weights")}
         expected |= {"intercept": (1,), "k": (1,), "mean": (dimension,), "covariance": (dimension, dimension)}
@@ -217,8 +210,8 @@ class Relevance:
         else:
             expected |= {"documents": (documents, 5)}
         expected |= {_RECALIBRATION: (3,)}
-        # A release from before there was a map has none.
-        arrays = {_RECALIBRATION: np.array(astuple(Recalibration())), **read_tensors(path)}
+        # Releases of earlier versions have no map.
+        arrays = {_RECALIBRATION: np.array(astuple(BetaCalibration())), **read_tensors(path)}
         shapes = {name: array.shape for name, array in arrays.items()}
         if (
             shapes != expected
@@ -226,7 +219,7 @@ class Relevance:
             or not _has_valid_values(arrays)
         ):
             raise ReleaseError(f"{path}: does not hold a relevance model for this index; calibrate again")
-        recalibration = Recalibration(*arrays[_RECALIBRATION].tolist())
+        recalibration = BetaCalibration(*arrays[_RECALIBRATION].tolist())
         intercept = float(arrays["intercept"][0])
         model = Logistic(arrays["center"], arrays["scale"], arrays["weights"], intercept, recalibration)
         partners = arrays["mean"], arrays["covariance"]
@@ -239,8 +232,8 @@ class Relevance:
 
 
 def _has_valid_values(arrays: Arrays) -> bool:
-    """Tell whether nothing is divided by zero, the map rises, and K is a positive integer."""
+    """Return whether no divisor is zero, the map rises, and K is a positive integer."""
     deviations = arrays["documents"][:, [1, 3]] if "documents" in arrays else np.ones(1)  # computed ones are above 0
-    whole = arrays["k"].dtype == np.int64 and arrays["k"][0] >= 1
+    valid_k = arrays["k"].dtype == np.int64 and arrays["k"][0] >= 1
     rises = (arrays[_RECALIBRATION][:2] > 0).all()
-    return bool(whole and rises and (arrays["scale"] > 0).all() and (deviations > 0).all())
+    return bool(valid_k and rises and (arrays["scale"] > 0).all() and (deviations > 0).all())

@@ -1,1 +1,1 @@
-"""The versioned artifact: its files, its manifest, how it is verified and read."""
+"""The release, a versioned artifact: its files, its manifest, verification and loading."""

@@ -1,4 +1,4 @@
-"""The record of an adapted encoder: what it learned from, and the evidence for it. It is the file adaptation.json."""
+"""The record of an adapted encoder, adaptation.json: its training queries and the evidence that it is better."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -12,24 +12,24 @@ from taugate.retrieval.release.records import GateRecord
 from taugate.storage.files import read_bounded
 
 ADAPTATION = "adaptation.json"
-DOCUMENTS = "documents"  # folder beside the record: the exported base, where documents do not pass the map of queries
+DOCUMENTS = "documents"  # folder beside the record with the exported base, if only queries pass the map
 _MAX_BYTES = 64 << 20  # the losses of two million steps
 RecipeName = Literal["whitening", "adapter", "layers", "ft", "pt", "pt-ft", "merge"]
 
 
 class PairsRecord(Record):
-    """The queries that an adaptation learned from, chose by and was judged by; each has its own documents.
+    """The queries for training, for choosing a recipe and for the gate; their documents are disjoint.
 
     Attributes:
-        source: Labelled queries of people, queries that were generated before, crops of the documents, or crops beside
+        source: Labelled queries of people, queries generated earlier, crops of the documents, or crops together with a
             few labelled queries.
-        split: Of the queries, None for crops alone.
-        origins: Training queries by who asked them.
-        lost: Documents that gave no query, by the reason, where queries were generated; None where nobody counted them.
-        train: Queries learned from.
-        validation: Queries that chose between recipes.
-        unseen: Queries that decided on admission.
-        documents: Passages of the corpus in each of the three parts.
+        split: Split of the queries; None if there are only crops.
+        origins: Number of training queries by origin.
+        lost: Number of documents without a query, by reason, if queries were generated; None if they were not counted.
+        train: Number of queries for training.
+        validation: Number of queries that chose between recipes.
+        unseen: Number of queries that the gate decided by.
+        documents: Number of passages of the corpus in each of the three parts.
     """
 
     source: Literal["labels", "generated", "crops", "labels and crops"]
@@ -47,23 +47,23 @@ class WhiteningRecord(Record):
 
     Attributes:
         centring: Share of the mean vector that is subtracted.
-        exponent: Each principal component is divided by its standard deviation to twice this power, so that 0 leaves it
-            and 0.5 whitens it wholly.
+        exponent: Principal components are divided by their standard deviation to twice this power: 0 leaves them
+            unchanged, 0.5 whitens them fully.
     """
 
     centring: float
     exponent: float
 
 
-class CurvePoint(Record):
+class RecipeTrial(Record):
     """A candidate that was tried on the validation queries.
 
     Attributes:
-        recipe: "base" for the encoder as it was.
-        whitening: That was tried, None of the other recipes.
-        step: Gradient steps made.
-        loss: Of the training pairs before the last step, None where nothing is minimised.
-        merge_weight: Of the trained weights, None where nothing is merged.
+        recipe: Recipe, or "base" for the unchanged encoder.
+        whitening: Whitening that was tried; None for other recipes.
+        step: Number of gradient steps so far.
+        loss: Loss of the training pairs before the last step; None if the recipe minimises nothing.
+        merge_weight: Weight of the trained weights; None if nothing is merged.
         ndcg: NDCG@10 of the validation queries.
     """
 
@@ -76,18 +76,15 @@ class CurvePoint(Record):
 
 
 class StageRecord(Record):
-    """A training through the encoder.
+    """A stage of training the encoder's weights.
 
     Attributes:
         stage: "layers", "ft" or "pt".
-        steps: How many, examples of each, and the highest learning rate. pairs or sentences are drawn again where there
-            are fewer than steps × batch.
-        batch: How many, examples of each, and the highest learning rate. pairs or sentences are drawn again where there
-            are fewer than steps × batch.
-        rate: How many, examples of each, and the highest learning rate. pairs or sentences are drawn again where there
-            are fewer than steps × batch.
-        bfloat16: Whether products were computed in it.
-        losses: Of every step.
+        steps: Number of steps. Pairs or sentences are drawn again if there are fewer than steps × batch.
+        batch: Number of examples per step.
+        rate: Highest learning rate.
+        bfloat16: Whether products were computed in bfloat16.
+        losses: Loss of every step.
     """
 
     stage: str
@@ -99,14 +96,14 @@ class StageRecord(Record):
 
 
 class TrainingRecord(Record):
-    """What was trained through the encoder, as it was fixed before the first step.
+    """The training of the encoder's weights, as planned before the first step.
 
     Attributes:
-        stages: That were trained.
-        merge_weights: That were tried.
-        merge_weight: Of the trained weights in the encoder, 1 where they were not merged with those of the base, None
-            where nothing trained is in it.
-        left_out: Recipes that were not tried, and why.
+        stages: Stages of training.
+        merge_weights: Merge weights that were tried.
+        merge_weight: Weight of the trained weights in the encoder: 1 if they were not merged with the base, None if the
+            encoder contains no trained weights.
+        left_out: Reasons by recipe that was not tried.
     """
 
     stages: list[StageRecord]
@@ -119,8 +116,8 @@ class AdaptationGain(Record):
     """The gain over the base encoder on unseen queries: means, with one-sided 95 % limits on either side.
 
     Attributes:
-        accuracy: Of accuracy@K.
-        ndcg: Of NDCG@10.
+        accuracy: Gain in accuracy@K.
+        ndcg: Gain in NDCG@10.
     """
 
     accuracy: Interval
@@ -128,7 +125,7 @@ class AdaptationGain(Record):
 
 
 class BeforeAfter(Record):
-    """A figure of the base encoder and of the adapted one."""
+    """A figure for the base encoder and for the adapted one."""
 
     before: float
     after: float
@@ -138,27 +135,27 @@ class AdaptationRecord(Record):
     """How an encoder was adapted, and whether it may replace its base.
 
     Attributes:
-        recipe: The last one applied.
-        asked: The recipe that was asked for.
-        base: Name of the base encoder and digest of its files.
-        base_sha256: Name of the base encoder and digest of its files.
-        pairs: See PairsRecord.
-        seeds: Of every random choice.
-        budget: As it was given.
-        steps: Gradient steps that the budget allowed.
-        whitening: None where it is not part of the encoder.
-        keeps_documents: Whether only queries pass the map, so that documents are encoded by the base; then written.
-        curve: Of the validation queries.
-        admitted: Whether it is shown to be better.
-        reason: Why it is not, and what would help; None where it is.
+        recipe: The last recipe applied.
+        asked: The requested recipe.
+        base: Name of the base encoder.
+        base_sha256: Digest of the base encoder's files.
+        pairs: Queries for training, choosing and deciding.
+        seeds: Seeds by random choice.
+        budget: The requested budget.
+        steps: Number of gradient steps that the budget allowed.
+        whitening: Whitening in the encoder; None if there is none.
+        keeps_documents: Whether only queries pass the map, so that the base encodes documents; written only if true.
+        curve: Results on the validation queries.
+        admitted: Whether the encoder is shown to be better.
+        reason: Why it is not shown to be better, and what would help; None if it is.
         evidence: Whether people asked the queries that decided.
-        gain: Over the base.
+        gain: Gain over the base.
         recall: recall@100 of the unseen queries.
-        isotropy_before: Of the documents.
-        isotropy_after: Of the documents.
-        gate: Each recipe tried, judged on the unseen queries.
-        training: Of the weights of the encoder; None where no recipe that trains them was asked for.
-        measures: What the papers measure; None in a record from before there was any.
+        isotropy_before: Isotropy of the documents with the base encoder.
+        isotropy_after: Isotropy of the documents with the adapted encoder.
+        gate: Decision of the gate on each recipe, from the unseen queries.
+        training: Training of the encoder's weights; None if no recipe that trains them was requested.
+        measures: The papers' measures; None in a record of a version without them.
     """
 
     recipe: RecipeName
@@ -171,7 +168,7 @@ class AdaptationRecord(Record):
     steps: int
     whitening: WhiteningRecord | None
     keeps_documents: bool = False
-    curve: list[CurvePoint] = Field(repr=False)
+    curve: list[RecipeTrial] = Field(repr=False)
     admitted: bool
     reason: str | None
     evidence: Literal["human", "generated"]
@@ -185,7 +182,7 @@ class AdaptationRecord(Record):
 
     @property
     def unmerged(self) -> bool:
-        """Tell whether trained weights are in the encoder, and not merged with those of the base."""
+        """Whether the encoder contains trained weights that are not merged with the base."""
         return self.training is not None and self.training.merge_weight == 1
 
     @model_serializer(mode="wrap")
@@ -198,13 +195,10 @@ class AdaptationRecord(Record):
 
 
 def read_adaptation(folder: Path) -> AdaptationRecord | None:
-    """Read the record of an encoder; None where it was not adapted.
-
-    Args:
-        folder: Of the sentence-transformers model.
+    """Read the record of an encoder from the folder of its model; None if it was not adapted.
 
     Raises:
-        EncoderError: Where the file is damaged.
+        EncoderError: If the file is damaged.
     """
     path = folder / ADAPTATION
     try:
@@ -213,5 +207,5 @@ def read_adaptation(folder: Path) -> AdaptationRecord | None:
         return None
     except (OSError, ValidationError) as error:
         raise EncoderError(
-            f"{path}: not the record that taugate adapt wrote; adapt the encoder again, or remove the file"
+            f"{path}: not a record of taugate adapt; adapt the encoder again, or remove the file"
         ) from error

@@ -1,4 +1,4 @@
-"""Whether a release is whole where its vectors and documents are in an engine: its files, and then its collection."""
+"""Verifies a release together with its collection, if its vectors and documents are in an engine."""
 
 import os
 import time
@@ -12,24 +12,25 @@ from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 
-_SECONDS = 120.0  # for all that is asked of the engine: 4,096 rows are read
+_SECONDS = 120.0  # for all requests to the engine, which read 4,096 rows
 
 
 def verify_with_collection(
     release: Path, trusted: TrustedKeys | None = None, environ: Mapping[str, str] = os.environ
 ) -> Manifest:
-    """Verify a release, and where it has an engine record its collection in the engine that the environment names.
+    """Verify a release and, if it has an engine record, its collection in the engine that the environment names.
 
     Args:
-        release: Its folder, named by its id.
-        trusted: As in `verify`.
-        environ: The variables.
+        release: Folder of the release, named by its id.
+        trusted: See `verify`.
+        environ: Environment variables.
 
     Returns:
         The manifest.
 
     Raises:
-        ReleaseError: With the first difference, and EngineUnavailable where the engine does not answer.
+        ReleaseError: If anything differs; names the first difference.
+        EngineUnavailable: If the engine does not respond.
     """
     manifest = verify(release, trusted)
     if manifest.engine is not None:

@@ -1,4 +1,4 @@
-"""Records of a manifest on why its policy can be trusted: certificates, the choice of a policy, and measurements."""
+"""Records of the evidence for a policy in the manifest: certificates, the choice of a policy, and measurements."""
 
 from typing import Any, Literal, Self
 
@@ -10,18 +10,18 @@ from taugate.retrieval.policy.policy import PolicyKind
 
 
 class Record(BaseModel):
-    """Base of all records: read-only, without unknown fields, and without NaN or infinity, which JSON cannot write."""
+    """Base of all records: read-only, without unknown fields, and without NaN or infinity, which JSON lacks."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Interval(Record):
-    """A mean between two limits, of a 95 % interval where nothing else is said.
+    """A mean with two limits, which are those of a 95 % interval unless a field says otherwise.
 
     Attributes:
-        mean: The estimate.
-        lower: The limits; of a bootstrap, its 2.5th and 97.5th percentiles.
-        upper: The limits; of a bootstrap, its 2.5th and 97.5th percentiles.
+        mean: Estimate.
+        lower: Lower limit; for a bootstrap, the 2.5th percentile.
+        upper: Upper limit; for a bootstrap, the 97.5th percentile.
     """
 
     mean: float
@@ -29,17 +29,17 @@ class Interval(Record):
     upper: float
 
     @classmethod
-    def of_bootstraps(cls, each: NDArray[np.float64]) -> Self:
-        """Make the percentile interval of a metric's bootstraps, (m,) float64 (thresholds paper §2.1)."""
-        lower, upper = np.percentile(each, [2.5, 97.5])
-        return cls(mean=float(each.mean()), lower=float(lower), upper=float(upper))
+    def of_bootstraps(cls, values: NDArray[np.float64]) -> Self:
+        """Return the percentile interval of a metric's bootstraps, (m,) float64 (thresholds paper §2.1)."""
+        lower, upper = np.percentile(values, [2.5, 97.5])
+        return cls(mean=float(values.mean()), lower=float(lower), upper=float(upper))
 
 
 class Estimate(Interval):
     """A metric with its interval.
 
     Attributes:
-        by_document: The same with whole documents drawn in place of queries; None where queries are the units.
+        by_document: Interval with documents drawn instead of queries; None if queries are the units.
     """
 
     by_document: Interval | None = None
@@ -52,9 +52,9 @@ class Estimate(Interval):
         return fields
 
 
-# The way τ was chosen; "fixed" is a τ that was given.
+# How τ was chosen; "fixed" is a τ set by the user.
 Method = Literal["bootstrap", "non-inferiority", "risk-control", "fixed"]
-# The kind of guarantee on the loss: that it is small with high probability, or on average.
+# The kind of guarantee: the loss is small with high probability, or on average.
 Statement = Literal["high-probability", "expected-loss"]
 
 
@@ -62,10 +62,10 @@ class EvidenceRecord(Record):
     """The unit of evidence, which counts as one independent draw: a query, or all queries on one document.
 
     Attributes:
-        unit: Which of the two.
-        units: How many there are.
-        design_effect: Σn² / Σn for n queries a document, the most that shared documents can cost; above 1.1 documents
-            are the units.
+        unit: Unit of evidence.
+        units: Number of units.
+        design_effect: Σn² / Σn for n queries per document, the largest possible effect of shared documents. Above 1.1,
+            documents are the units.
     """
 
     unit: Literal["query", "document"]
@@ -74,20 +74,20 @@ class EvidenceRecord(Record):
 
 
 class Certificate(Record):
-    """A limit on a loss that was certified, or could not be.
+    """A limit on a loss that was certified, or that could not be certified.
 
     Attributes:
-        limit: Accuracy, ndcg or empty.
-        most: The largest share of queries that may be lost.
-        queries: How many certified it.
-        effective_queries: Independent queries that these count as.
-        unit: Of evidence.
-        units: Of evidence.
-        found: Mean of the metric without the cut, from which a loss is taken.
-        loss: The share lost at τ.
-        bound: Of the loss, by the guarantee's own calculation, at most `most` where it was certified.
-        upper: The one-sided upper confidence limit of the loss, whatever the guarantee.
-        queries_needed: Fewer cannot certify it.
+        limit: Limited metric: accuracy, ndcg or empty.
+        most: Largest allowed share of lost queries.
+        queries: Number of queries behind the certificate.
+        effective_queries: Number of independent queries that these count as.
+        unit: Unit of evidence.
+        units: Number of units.
+        found: Mean of the metric without the cut; losses are relative to it.
+        loss: Share lost at τ.
+        bound: Bound on the loss as the guarantee computes it; at most `most` if certified.
+        upper: One-sided upper confidence limit of the loss, whatever the guarantee.
+        queries_needed: Smallest number of queries that can certify the limit.
     """
 
     limit: str
@@ -104,13 +104,13 @@ class Certificate(Record):
 
 
 class Level(Record):
-    """One of several largest losses that were asked for at once, with the confidence of all together (Bonferroni).
+    """One of several requested loss limits, certified with a joint confidence (Bonferroni).
 
     Attributes:
-        max_loss: That was asked for.
-        tau: τ, None where it cannot be certified.
-        loss: That was found.
-        bound: Of the loss.
+        max_loss: Requested limit.
+        tau: τ; None if the limit cannot be certified.
+        loss: Measured loss.
+        bound: Bound on the loss.
     """
 
     max_loss: float
@@ -123,12 +123,12 @@ class StratumRecord(Record):
     """A stratum: the documents with one value of a field, and the queries that they answer.
 
     Attributes:
-        value: Of the field; None for several values together.
-        tau: Of a search filtered on the value, None where none is certified.
-        tau_without_filter: The largest that this stratum would allow a search without a filter.
-        queries: That certified it.
-        units: Of evidence.
-        queries_needed: Fewer cannot certify it.
+        value: Value of the field; None for several values together.
+        tau: Threshold of a search filtered on the value; None if none is certified.
+        tau_without_filter: Largest threshold that this stratum allows for a search without a filter.
+        queries: Number of queries behind the certificate.
+        units: Number of units of evidence.
+        queries_needed: Smallest number of queries that can certify the limit.
         found: Mean of the metric without the cut.
     """
 
@@ -142,13 +142,13 @@ class StratumRecord(Record):
 
 
 class StrataRecord(Record):
-    """Thresholds that are certified by value of one metadata field.
+    """Thresholds certified for single values of one metadata field.
 
     Attributes:
-        field: Its name.
-        strata: Those with enough queries.
-        others: Those without, together, None where there are none.
-        other_values: Of the field, that are in `others`.
+        field: Name of the field.
+        strata: Strata with enough queries.
+        others: All strata with too few queries together; None if there are none.
+        other_values: Values of the field in `others`.
     """
 
     field: str
@@ -158,16 +158,16 @@ class StrataRecord(Record):
 
 
 class PolicyCandidate(Record):
-    """A policy that was considered.
+    """A candidate policy of `auto`.
 
     Attributes:
-        kind: Of the policy.
-        kept_fraction: Mean share of results that it keeps: at its certified cut, where each candidate was certified
-            before one was taken, else near the allowed loss.
-        standard_error: Of that share.
-        tau: Of the certified cut, None without one.
-        queries: Of the certified cut, None without one.
-        confidence: Of the certified cut, None without one.
+        kind: Kind of the policy.
+        kept_fraction: Mean share of results that it keeps: at its certified cut if all candidates were certified before
+            the choice, else near the allowed loss.
+        standard_error: Standard error of that share.
+        tau: Threshold of the certified cut; None without one.
+        queries: Number of queries behind the certified cut; None without one.
+        confidence: Confidence of the certified cut; None without one.
     """
 
     kind: PolicyKind
@@ -179,14 +179,14 @@ class PolicyCandidate(Record):
 
 
 class Choice(Record):
-    """The choice that `auto` made between policies.
+    """The choice of `auto` between policies.
 
     Attributes:
-        fit_queries: That fitted the model.
-        choose_queries: That chose before anything was certified, with those that fitted; 0 where the certified cuts
-            were compared.
-        certify_queries: That certified the policy in force.
-        candidates: The policies that were considered.
+        fit_queries: Number of queries that fitted the model.
+        choose_queries: Number of queries that, with the fitting ones, chose before anything was certified; 0 if the
+            certified cuts were compared.
+        certify_queries: Number of queries that certified the policy in force.
+        candidates: Candidate policies.
     """
 
     fit_queries: int
@@ -198,17 +198,11 @@ class Choice(Record):
 class Alternative(Record):
     """A rule that is not in force, measured on the queries of the last part of `metrics`.
 
+    The other fields are those of PolicyRecord.
+
     Attributes:
-        method: As in PolicyRecord.
-        statement: As in PolicyRecord.
-        policy: As in PolicyRecord.
-        tau: As in PolicyRecord.
-        psi: As in PolicyRecord.
-        max_loss: As in PolicyRecord.
-        max_empty: As in PolicyRecord.
-        guarantee: As in PolicyRecord.
-        kept_fraction: Share of results that it would keep.
-        loss: That it would have.
+        kept_fraction: Share of results that the rule would keep.
+        loss: Loss that the rule would have.
     """
 
     method: Method
@@ -227,10 +221,10 @@ class ReliabilityBin(Record):
     """A bin of a reliability diagram: results with an estimated relevance from `lower` up to `upper`.
 
     Attributes:
-        results: How many.
-        relevance: Their mean estimate.
-        relevant: The share that is relevant.
-        interval: The share with its 95 % interval, by document; None in a release from before there was one.
+        results: Number of results.
+        relevance: Mean estimate of these results.
+        relevant: Share of these results that is relevant.
+        interval: That share with its 95 % interval, by document; None in releases of versions without it.
     """
 
     lower: float
@@ -242,26 +236,26 @@ class ReliabilityBin(Record):
 
 
 class RelevanceRecord(Record):
-    """The model behind `relevance`, and how reliable it is on queries that it was not fitted on.
+    """The model behind `relevance`, and its reliability on queries that it was not fitted on.
 
-    Intervals are 95 % ones, by document. A figure that did not exist when the release was written is None.
+    Intervals are 95 % intervals by document. Figures that the writing version did not compute are None.
 
     Attributes:
-        model: Its kind.
-        features: Their names.
-        fit_queries: That it was fitted on.
-        regularization: C of the logistic regression, the one with the lowest cross-validated log_loss.
-        log_loss: Of that.
-        recalibration: The map of its log-odds, fitted on other queries.
-        part: The queries that all that follows was measured on.
-        queries: How many those are, and are about.
-        documents: How many those are, and are about.
-        expected_calibration_error: Of all results.
+        model: Kind of the model.
+        features: Names of its features.
+        fit_queries: Number of queries that it was fitted on.
+        regularization: C of the logistic regression, chosen by the lowest cross-validated log loss.
+        log_loss: The lowest cross-validated log loss.
+        recalibration: Map of the log-odds, fitted on other queries.
+        part: Queries that the following fields were measured on.
+        queries: Number of these queries.
+        documents: Number of documents that these queries are about.
+        expected_calibration_error: Expected calibration error of all results.
         brier: Brier score.
-        brier_skill: 1 − Brier score / that of always estimating the share of relevant results.
+        brier_skill: 1 − Brier score / Brier score of always estimating the share of relevant results.
         error: Expected calibration error with its interval.
-        error_of_likely: The same of results with an estimate of 0.2 or more, None where there are none.
-        bins: Of the reliability diagram.
+        error_of_likely: The same for results with an estimate of 0.2 or more; None without such results.
+        bins: Bins of the reliability diagram.
     """
 
     model: Literal["logistic"] = "logistic"
@@ -294,11 +288,11 @@ class IsotropyRecord(Record):
 
 
 class Shift(Record):
-    """A shift of a mean.
+    """The size of a shift of a mean.
 
     Attributes:
-        points: By which a share, or similarity, moves.
-        effect: Cohen's h of the variable that it moves most.
+        points: Change of the share or similarity.
+        effect: Cohen's h of the variable that moves most.
     """
 
     points: float
@@ -306,11 +300,11 @@ class Shift(Record):
 
 
 class Shifts(Record):
-    """The smallest shifts that an alarm finds.
+    """The smallest shifts that an alarm detects.
 
     Attributes:
-        lower: Down and up; None where no shift that way is found.
-        higher: Down and up; None where no shift that way is found.
+        lower: Smallest detected shift down; None if none is detected.
+        higher: Smallest detected shift up; None if none is detected.
     """
 
     lower: Shift | None
@@ -318,13 +312,13 @@ class Shifts(Record):
 
 
 class DriftRecord(Record):
-    """The shifts that the drift alarms find nine times out of ten at the default settings, for independent queries.
+    """Shifts that the drift alarms detect nine times out of ten at default settings, for independent queries.
 
     Attributes:
-        within: How many queries that takes at most; of COE, judgements.
-        block: Distinct queries in a block.
-        signals: Shifts of the share that each signal is the mean of; for `topk_similarity`, of the similarity of all
-            results.
+        within: Largest number of queries until detection; for COE, of judgements.
+        block: Number of distinct queries in a block.
+        signals: Shifts by signal, of the share that the signal averages; for `topk_similarity`, of the similarity of
+            all results.
     """
 
     within: int

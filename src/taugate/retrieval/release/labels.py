@@ -1,22 +1,21 @@
-"""Record of a calibration on few human judgements: what the labels say alone, the machine alone, and both together."""
+"""Record of a calibration on few human judgements, with estimates from the labels, the machine, and both together."""
 
 from typing import Literal
 
 from taugate.retrieval.release.evidence import Interval, Record
 
-# The scores of results that stand beside the judgements: a model of relevance fitted on generated queries, or the
-# similarity itself.
+# The scores that complement the judgements: a relevance model fitted on generated queries, or the similarity itself.
 Machine = Literal["generated", "similarity"]
 
 
 class ThresholdInterval(Record):
-    """The strictest threshold whose loss is at most the limit, in units of the decision score; None is no cut at all.
+    """The strictest threshold whose loss is at most the limit, in units of the decision score; None means no cut.
 
     Attributes:
-        safe: The strictest one whose loss is shown to be within the limit.
-        value: The strictest one whose estimated loss is.
-        lower: Ends of the 95 % interval of the true one.
-        upper: Ends of the 95 % interval of the true one.
+        safe: Strictest threshold whose loss is shown to be within the limit.
+        value: Strictest threshold whose estimated loss is within the limit.
+        lower: Lower end of the 95 % interval of the true threshold.
+        upper: Upper end of the 95 % interval of the true threshold.
     """
 
     safe: float | None
@@ -31,7 +30,7 @@ class SourceRecord(Record):
     Attributes:
         accuracy: Share of answerable queries with a relevant result among the top K.
         loss: Share of answerable queries that lose every relevant result to the threshold in force.
-        tau: The threshold that the limit on the loss allows; None where no limit was given.
+        tau: Threshold that the limit on the loss allows; None without a limit.
     """
 
     accuracy: Interval
@@ -40,13 +39,12 @@ class SourceRecord(Record):
 
 
 class MachineRecord(Record):
-    """The same estimates from the machine's scores alone; nothing says how wrong they are.
+    """The same estimates from the machine's scores alone, without intervals because their error is unknown.
 
     Attributes:
-        accuracy: Mean scores.
-        loss: Mean scores.
-        tau: The strictest threshold whose mean score of a loss is within the limit, None where none is or no limit was
-            given.
+        accuracy: Mean score of accuracy.
+        loss: Mean score of the loss.
+        tau: Strictest threshold whose mean score of a loss is within the limit; None if there is none, or no limit.
     """
 
     accuracy: float
@@ -55,12 +53,12 @@ class MachineRecord(Record):
 
 
 class MachineWorth(Record):
-    """The worth of the machine for one estimate.
+    """How much the machine's scores contribute to one estimate.
 
     Attributes:
-        r2: Share of the variance among judged queries that its scores explain.
-        weight: λ, how far it is believed; 0 where the labels decide alone.
-        labels: How many judged queries alone would give an interval as narrow.
+        r2: Share of the variance among judged queries that the scores explain.
+        weight: λ, the weight of the scores; 0 if the labels decide alone.
+        labels: Number of judged queries that would give an equally narrow interval without the machine.
     """
 
     r2: float
@@ -69,21 +67,21 @@ class MachineWorth(Record):
 
 
 class LabelsRecord(Record):
-    """Few human judgements, taken together with a machine's scores of the queries that nobody judged.
+    """Estimates from few human judgements and a machine's scores of the unjudged queries.
 
     Attributes:
-        splits: That were read.
-        judged: Queries that people judged, answerable or not.
-        answerable: Those with an answer.
-        unjudged: Other queries that people asked.
-        effective: Equally weighted queries that the judged ones count as (Kish).
-        machine: That scored the results.
-        alone: Estimates from each.
-        machine_only: Estimates from each.
-        both: Estimates from each.
-        accuracy: Worth of the machine for both.
-        loss: Worth of the machine for both.
-        most: Largest loss asked for, None without one.
+        splits: Splits that were read.
+        judged: Number of judged queries, answerable or not.
+        answerable: Number of judged queries with an answer.
+        unjudged: Number of unjudged queries of people.
+        effective: Number of equally weighted queries that the judged ones count as (Kish).
+        machine: What scored the results; None if nothing did.
+        alone: Estimates from the labels alone.
+        machine_only: Estimates from the machine alone.
+        both: Estimates from both together.
+        accuracy: Contribution of the machine to the accuracy of `both`.
+        loss: Contribution of the machine to the loss of `both`.
+        most: Requested limit of the loss; None without one.
     """
 
     splits: list[str]

@@ -1,4 +1,4 @@
-"""The layout of releases: names in a releases directory and in a release, and the digest that names a release."""
+"""The layout of releases: file names in a releases directory and in a release, and the digest in a release's id."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -12,15 +12,15 @@ from taugate.retrieval.index.kinds import INDEX, VECTORS
 from taugate.storage.files import sha256_json
 
 CURRENT = "current"
-POINTER_BYTES = 64  # of `current` and `shadow` at most: a release id has 29
-SHADOW = "shadow"  # a release that is tried beside the current one
+POINTER_BYTES = 64  # limit for `current` and `shadow`; a release id has 29
+SHADOW = "shadow"  # names a release that is tried alongside the current one
 HISTORY = "history.jsonl"
 MANIFEST = "manifest.json"
-MANIFEST_BYTES = 8 << 20  # a hundred times one with evidence of every kind; a larger file is never read
-SIGNATURE = "manifest.sig"  # beside a release, not of it: it may be signed after it was written
+MANIFEST_BYTES = 8 << 20  # a hundred times the largest real manifest; a larger file is never read
+SIGNATURE = "manifest.sig"  # not part of the content, because a release may be signed later
 ENCODER_FOLDER = "encoder"
-QUERY_FOLDER = "encoder-queries"  # where queries have an encoder of their own: `encoder` is that of documents
-FLOAT32_FOLDER = "encoder-float32"  # of a release whose queries are encoded in int8: the one that theirs was made of
+QUERY_FOLDER = "encoder-queries"  # if queries have their own encoder, `encoder` is that of documents
+FLOAT32_FOLDER = "encoder-float32"  # the source of an int8 encoder of queries
 ENCODER_FOLDERS = (ENCODER_FOLDER, QUERY_FOLDER, FLOAT32_FOLDER)
 GOLDEN = "golden.jsonl"
 REFERENCE = "reference.safetensors"
@@ -35,30 +35,30 @@ FILES = frozenset(
 )
 OPTIONAL_FILES = frozenset(
     {
-        RELEVANCE,  # where there were enough queries to fit a model on
-        PROJECTION,  # where one was admitted
-        VECTORS,  # of an index whose codes are not exact
-        METADATA,  # where documents have metadata
-        OUTCOMES,  # which promotion rules compare; 0.1 did not write it
-        ABSTENTION,  # where queries are refused as a whole
+        RELEVANCE,  # if there were enough queries to fit a model
+        PROJECTION,  # if the gate accepted one
+        VECTORS,  # if the index stores inexact codes
+        METADATA,  # if documents have metadata
+        OUTCOMES,  # compared by promotion rules; not written by 0.1
+        ABSTENTION,  # if queries can be refused as a whole
         *(f"{folder}/{name}" for folder in (QUERY_FOLDER, FLOAT32_FOLDER) for name in encoder.FILES),
     }
 )
 
-# Of these an engine has the contents, where the manifest names one.
+# Files whose contents are in the engine if the manifest names one.
 IN_ENGINE = frozenset({INDEX, VECTORS, TEXTS, OFFSETS, METADATA})
 
-RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}", re.ASCII)  # as a pointer is read
+RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}", re.ASCII)
 STAGING_PREFIX = ".staging-"
-PRUNED_PREFIX = ".pruned-"  # of a release that is being removed
+PRUNED_PREFIX = ".pruned-"  # a release that is being removed
 _NOT_CONTENT = frozenset({"release_id", "created_at", "parent"})  # keys of the manifest
 
 
 def files_differ(names: Collection[str], *, in_engine: bool) -> frozenset[str]:
-    """Return which files a release lacks, or has although it must not; none where it is as it should be.
+    """Return the missing and the unexpected files of a release.
 
     Args:
-        names: Of its files.
+        names: Names of its files.
         in_engine: Whether its vectors and documents are in an engine.
     """
     outside = IN_ENGINE if in_engine else frozenset()
@@ -66,23 +66,21 @@ def files_differ(names: Collection[str], *, in_engine: bool) -> frozenset[str]:
 
 
 def baseline_path(folder: Path, release: str) -> Path:
-    """Return the path of a release's drift baseline, which is beside it: a release never changes after it is written.
+    """Return the path of a release's drift baseline, which is outside the release because releases never change.
 
     Args:
-        folder: The releases directory.
-        release: The release's id.
+        folder: Releases directory.
+        release: Id of the release.
     """
     return folder / f"baseline-{release}.json"
 
 
 def content_digest(manifest: Mapping[str, Any]) -> str:
-    """Return the hex digest of a release's content: every file, through `files`, and the manifest less ids and times.
+    """Return the hex digest of a release's content, given its manifest as JSON: all files and the manifest.
 
-    `parent` is an id as well: it says what was current before, so it differs when the same command runs twice. The
-    report is left out for the same reason, as it compares with the parent. The gate's gains are times.
-
-    Args:
-        manifest: As JSON has it.
+    Ids and times are excluded. `parent` is the id of the previously current release, which differs when the same
+    command runs twice. The report is excluded because it compares with the parent, and the gate's gains because they
+    are times.
     """
     content = {key: value for key, value in manifest.items() if key not in _NOT_CONTENT}
     content["gate"] = _without_gains(content.get("gate"))
@@ -90,28 +88,26 @@ def content_digest(manifest: Mapping[str, Any]) -> str:
     return sha256_json(content)
 
 
-def _without_gains(gate: Any) -> Any:  # noqa: ANN401 (of a manifest that nobody has checked yet)
+def _without_gains(gate: Any) -> Any:  # noqa: ANN401 (from an unchecked manifest)
     if not isinstance(gate, list):
         return gate
-    return [{k: v for k, v in each.items() if k != "gain"} if isinstance(each, dict) else each for each in gate]
+    return [
+        {key: value for key, value in record.items() if key != "gain"} if isinstance(record, dict) else record
+        for record in gate
+    ]
 
 
 def release_id(created_at: datetime, digest: str) -> str:
-    """Return the id `YYYYMMDDTHHMMSSZ-<12 hex>` of a release.
-
-    Args:
-        created_at: In UTC.
-        digest: Of its content.
-    """
+    """Return the id `YYYYMMDDTHHMMSSZ-<12 hex>` of a release, from its time in UTC and the digest of its content."""
     return f"{created_at:%Y%m%dT%H%M%SZ}-{digest[:12]}"
 
 
 def is_release_id(name: str) -> bool:
-    """Tell whether a name has the form of a release id; anything else is never joined to a path."""
+    """Return whether a name has the form of a release id; other names are never joined to a path."""
     return RELEASE_ID.fullmatch(name) is not None
 
 
 def stored_files(release: Path) -> set[str]:
-    """Return every file below a release but its manifest and signatures, as relative paths with forward slashes."""
-    found = {path.relative_to(release).as_posix() for path in release.rglob("*") if not path.is_dir()}
-    return found - {MANIFEST, SIGNATURE}
+    """Return all files below a release except manifest and signatures, as relative paths with forward slashes."""
+    names = {path.relative_to(release).as_posix() for path in release.rglob("*") if not path.is_dir()}
+    return names - {MANIFEST, SIGNATURE}

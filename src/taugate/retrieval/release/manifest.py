@@ -1,4 +1,4 @@
-"""The manifest, which says what a release is and what was measured: manifest.json, schema 2 (docs/calibration.md)."""
+"""The manifest, manifest.json, which describes a release and its measurements (schema 2, docs/calibration.md)."""
 
 from typing import Any, Literal, Self
 
@@ -55,17 +55,18 @@ class DataRecord(Record):
     """The data set that a release was calibrated on.
 
     Attributes:
-        name: Of its folder.
-        split: Of the qrels.
-        documents: How many there are; queries of the split alone.
-        queries: How many there are; queries of the split alone.
-        answerable: Queries with and without a relevant document.
-        unanswerable: Queries with and without a relevant document.
-        truncated_documents: Longer than the encoder reads.
-        sha256: Of the files.
-        empty_documents: Left out, as they have neither title nor text.
-        own_documents: Queries that are documents of the corpus under the same id, each left out of its own results.
-            Either is None, and not written, if there is none.
+        name: Name of its folder.
+        split: Split of the qrels.
+        documents: Number of documents.
+        queries: Number of queries in the split.
+        answerable: Number of queries with a relevant document.
+        unanswerable: Number of queries without a relevant document.
+        truncated_documents: Number of documents longer than the encoder reads.
+        sha256: Digests of the files.
+        empty_documents: Number of documents that were left out because they have neither title nor text; None, and not
+            written, if there is none.
+        own_documents: Number of queries that are documents of the corpus with the same id, which are left out of their
+            own results; None, and not written, if there is none.
     """
 
     name: str
@@ -81,15 +82,15 @@ class DataRecord(Record):
 
     @model_serializer(mode="wrap")
     def _without_absent_counts(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what most data sets do not have, so that digests of their releases stay what they were."""
+        """Omit counts that most data sets lack, so that the digests of their releases do not change."""
         return {name: value for name, value in dump(self).items() if value is not None}
 
 
 class EncoderRecord(EncoderConfig):
-    """An encoder's own configuration, and one digest of its files.
+    """An encoder's configuration with one digest of its files.
 
     Attributes:
-        sha256: Over graph, tokenizer and configuration. The other fields are those of EncoderConfig.
+        sha256: Digest of graph, tokenizer and configuration.
     """
 
     sha256: str
@@ -99,13 +100,13 @@ class IndexRecord(Record):
     """The index.
 
     Attributes:
-        kind: Of the index.
-        metric: Of the index.
-        documents: How many vectors are in it.
-        breadth: How much of an approximate index a query looks at (hnsw's ef, the lists probed), else None.
-        recall: Share of the exact top `depth` that it finds, over the calibration queries; None for a flat float32
+        kind: Kind of the index.
+        metric: Similarity measure.
+        documents: Number of vectors.
+        breadth: Breadth of a search in an approximate index (hnsw's ef, the number of probed lists), else None.
+        recall: Share of the exact top `depth` that the index finds for the calibration queries; None for a flat float32
             index, which is exact.
-        depth: None likewise.
+        depth: Depth of `recall`; None for a flat float32 index.
     """
 
     kind: Kind
@@ -117,27 +118,26 @@ class IndexRecord(Record):
 
 
 class PolicyRecord(Record):
-    """The policy in force, and why.
+    """The policy in force and its evidence.
 
     Attributes:
-        kind: Of the policy.
-        tau: Unrounded, compared in float32; None for `none`.
-        psi: The percentile of Γ that tau was taken at, with the method bootstrap.
+        kind: Kind of the policy.
+        tau: τ, unrounded; it is compared in float32. None for `none`.
+        psi: Percentile of Γ that is tau, for the method bootstrap.
         k: The K of the top-K.
-        method: That chose tau.
-        statement: The kind of guarantee that was asked for, "labels" where the loss is estimated from few judgements
-            and a machine's scores, None for the method bootstrap, which certifies nothing.
-        metric: That a loss is measured in.
-        max_loss: That were asked for.
-        max_empty: That were asked for.
-        confidence: Of the guarantee.
-        guarantee: One plain sentence that says what was certified, for whom and by which theorem, or why nothing could
-            be.
-        certificates: Of each limit.
-        levels: Of each largest loss asked for, where there are several, the first of which is in force, unless strata
-            lower its tau.
-        choice: How `auto` came to this kind.
-        evidence: What certified it, by query under the method bootstrap.
+        method: Method that chose tau.
+        statement: Kind of the requested guarantee; "labels" if the loss is estimated from few judgements and a
+            machine's scores; None for the method bootstrap, which certifies nothing.
+        metric: Metric that losses are measured in.
+        max_loss: Requested limit of the loss.
+        max_empty: Requested limit of the share of answerable queries that get nothing.
+        confidence: Confidence of the guarantee.
+        guarantee: One plain sentence that says what was certified, for whom and by which theorem, or why nothing was.
+        certificates: Certificates of the limits.
+        levels: Certified levels if several limits of the loss were requested; the first is in force unless strata lower
+            its tau.
+        choice: How `auto` chose this kind.
+        evidence: Unit of the evidence; queries for the method bootstrap.
     """
 
     kind: PolicyKind
@@ -166,14 +166,14 @@ class PolicyRecord(Record):
 
 
 class BootstrapRecord(Record):
-    """The draw of the bootstrap.
+    """The parameters of the bootstrap.
 
     Attributes:
-        bootstraps: m rows.
-        sample_size: l queries in each.
-        seed: Of all random draws.
+        bootstraps: m, the number of bootstraps.
+        sample_size: l, the number of queries in a bootstrap.
+        seed: Seed of all random draws.
         holdout: Share of queries held out.
-        overlap_percentile: Of the top-K similarities, which gives θ.
+        overlap_percentile: Percentile of the top-K similarities that gives θ.
     """
 
     bootstraps: int
@@ -184,14 +184,14 @@ class BootstrapRecord(Record):
 
 
 class Abstention(Record):
-    """Queries that are answered with nothing; None where the split lists no unanswerable query.
+    """Queries that get an empty answer. Fields about unanswerable queries are None if the split lists none.
 
     Attributes:
-        answerable_empty: The shares.
-        unanswerable_empty: The shares.
+        answerable_empty: Share of the answerable queries with an empty answer.
+        unanswerable_empty: Share of the unanswerable queries with an empty answer.
         auroc: Probability that an answerable query's best decision score is above an unanswerable one's; ties count
             half.
-        aurc: Area under the risk-coverage curve, the mean share of wrong answers over all shares of queries answered.
+        aurc: Area under the risk-coverage curve: the mean share of wrong answers over all shares of answered queries.
     """
 
     answerable_empty: float
@@ -201,15 +201,15 @@ class Abstention(Record):
 
 
 class MetricsRecord(Record):
-    """Metrics of one part of the answerable queries, all in 0…1.
+    """Metrics of one part of the answerable queries, all within 0…1.
 
     Attributes:
-        accuracy: Of the top-K.
-        ndcg: Of the top-K.
-        accuracy_at_tau: Of what the policy keeps.
-        ndcg_at_tau: Of what the policy keeps.
-        coe: See `drift/overlap.py`.
-        roe: See `drift/overlap.py`.
+        accuracy: Accuracy of the top-K.
+        ndcg: NDCG of the top-K.
+        accuracy_at_tau: Accuracy of the kept results.
+        ndcg_at_tau: NDCG of the kept results.
+        coe: Correct overlap (COE), see `drift/overlap.py`.
+        roe: Random overlap (ROE), see `drift/overlap.py`.
         kept_fraction: Share of results that the policy keeps.
         abstention: Empty answers.
     """
@@ -225,12 +225,12 @@ class MetricsRecord(Record):
 
 
 class ErasureRecord(Record):
-    """An erasure: the release was made of another one by leaving documents out; its figures are those of the other.
+    """An erasure: the release copies another release without some documents, and keeps its figures.
 
     Attributes:
-        release: Id of the other one.
-        documents: How many that were calibrated with are gone, those of earlier erasures included.
-        recall: Of an approximate index, which is built anew, as in IndexRecord, but over the golden queries.
+        release: Id of the copied release.
+        documents: Number of calibrated documents that are erased, including earlier erasures.
+        recall: Recall of an approximate index, which is rebuilt, as in IndexRecord but over the golden queries.
     """
 
     release: str
@@ -239,22 +239,22 @@ class ErasureRecord(Record):
 
 
 class UpdateRecord(Record):
-    """An update: the release has the documents of a newer corpus, and the threshold of an earlier release.
+    """An update: the release has the documents of a newer corpus and the threshold of an earlier release.
 
     Attributes:
-        parent: Id of the release that was current, whose threshold and model of relevance were kept.
-        calibrated: Id of the release that chose them; that is the parent unless it was made by an update too.
-        updates: How many updates lie between that release and this one, this one included.
-        added: Documents.
-        changed: Documents.
-        removed: Documents.
-        queries: Queries that both releases can answer, and what counts as one draw among them.
-        evidence: Queries that both releases can answer, and what counts as one draw among them.
-        loss: Accuracy at τ of the parent less that of this release, of the average unit, with its limits, each
+        parent: Id of the previously current release, whose threshold and relevance model were kept.
+        calibrated: Id of the release that chose them: the parent, unless the parent is an update too.
+        updates: Number of updates since that release, including this one.
+        added: Number of added documents.
+        changed: Number of changed documents.
+        removed: Number of removed documents.
+        queries: Number of queries that both releases can answer.
+        evidence: Unit of evidence among these queries.
+        loss: Accuracy at τ of the parent minus that of this release, for the average unit, with limits that are
             one-sided at the confidence.
-        margin: The largest loss that is allowed.
-        holds: Whether a smaller loss is shown.
-        forced: Whether the release was to be promoted all the same.
+        margin: Largest allowed loss.
+        holds: Whether the loss is shown to be smaller.
+        forced: Whether promotion was requested regardless.
     """
 
     parent: str
@@ -273,52 +273,36 @@ class UpdateRecord(Record):
 
 
 class FileRecord(Record):
-    """One file of a release: its SHA-256, in hexadecimal, and its size in bytes."""
+    """The SHA-256 in hexadecimal and the size in bytes of a file of the release."""
 
     sha256: str
     bytes: int
 
 
 class Manifest(Record):
-    """The whole manifest; its content digest leaves out release_id, created_at and parent.
+    """The manifest. Its content digest excludes release_id, created_at and parent.
 
-    A record that did not exist when the release was written is None.
+    Records that the writing version did not have are None. Fields that are not listed are described by their classes.
 
     Attributes:
-        release_id: Of the release.
-        created_at: Of the release.
-        taugate_version: Of the release.
-        parent: Id of the release that was current before.
-        data: See their classes.
-        encoder: That it was calibrated with.
-        query_encoder: That answers queries where `encoder` is of documents alone; None where both have the same, and
-            then not written.
-        float32_encoder: That an int8 encoder of queries was made of, else None.
-        projection: See their classes.
-        index: See their classes.
-        policy: See their classes.
-        bootstrap: See their classes.
-        metrics: See their classes.
-        alternatives: See their classes.
-        relevance: See their classes.
-        isotropy: See their classes.
-        query_set: See their classes.
-        evidence: Of all answerable queries.
-        strata: See their classes.
-        calibration: How much evidence the release rests on.
-        abstention: None where no query is refused as a whole.
-        no_answer: How many queries without an answer still get one.
-        drift: The smallest shift of the traffic that an alarm finds.
-        erasure: None of a release as it was calibrated.
-        update: None of a release that no update made, and then not written.
-        labels: None where every label was taken by itself, and then not written.
-        adaptation: None of an encoder that was not adapted, and then not written.
-        encoder_fit: None if the encoder suits the texts, and then not written.
-        engine: Where the vectors and documents are, None where they are in the release, and then not written.
-        gate: See their classes.
-        golden: Names of files.
-        golden_tolerance: How far a score of a golden query may be from its record.
-        reference: Names of files.
+        parent: Id of the previously current release.
+        encoder: Encoder of the calibration.
+        query_encoder: Encoder of queries if `encoder` is for documents only; None, and not written, if both share one.
+        float32_encoder: Source of an int8 encoder of queries, else None.
+        evidence: Unit of evidence among all answerable queries.
+        calibration: Amount of evidence behind the release.
+        abstention: Rule that refuses queries as a whole; None if there is none.
+        no_answer: Share of queries without an answer that still get a result.
+        drift: Smallest shift of the traffic that an alarm detects.
+        erasure: None for a release as it was calibrated.
+        update: None, and not written, unless an update made the release.
+        labels: None, and not written, unless labels were combined with a machine's scores.
+        adaptation: None, and not written, unless the encoder was adapted.
+        encoder_fit: None, and not written, if the encoder suits the texts.
+        engine: Collection of the vectors and documents; None, and not written, if they are in the release.
+        golden: Name of the file of golden queries.
+        golden_tolerance: Largest allowed difference of a golden query's score.
+        reference: Name of the file of reference similarities.
         files: Every other file, by path.
     """
 
@@ -360,7 +344,7 @@ class Manifest(Record):
 
     @model_serializer(mode="wrap")
     def _without_absent_records(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what most releases do not have, so that their digests stay what they were."""
+        """Omit records that most releases lack, so that their digests do not change."""
         fields: dict[str, Any] = dump(self)
         for name in ("query_encoder", "update", "labels", "adaptation", "encoder_fit", "engine"):
             if getattr(self, name) is None:
@@ -369,19 +353,19 @@ class Manifest(Record):
 
     @property
     def query_encoders(self) -> dict[str, EncoderRecord]:
-        """The encoders that may answer queries, by folder: the one that was calibrated, then the one it was made of."""
+        """The encoders that may encode queries, by folder: the calibrated one, then its float32 source."""
         of_queries = {QUERY_FOLDER: self.query_encoder, FLOAT32_FOLDER: self.float32_encoder}
-        found = {folder: record for folder, record in of_queries.items() if record is not None}
-        return found if self.query_encoder is not None else {ENCODER_FOLDER: self.encoder} | found
+        encoders = {folder: record for folder, record in of_queries.items() if record is not None}
+        return encoders if self.query_encoder is not None else {ENCODER_FOLDER: self.encoder} | encoders
 
     @property
     def answering(self) -> EncoderRecord:
-        """The encoder of queries that was calibrated."""
+        """The calibrated encoder of queries."""
         return self.query_encoder or self.encoder
 
     @property
     def state(self) -> State:
-        """Calibrated or provisional; a release from before there was such a record counts as calibrated."""
+        """Calibrated or provisional; releases of versions without this record count as calibrated."""
         return "calibrated" if self.calibration is None else self.calibration.state
 
     @field_validator("metrics")

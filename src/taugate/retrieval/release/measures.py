@@ -1,4 +1,4 @@
-"""What the papers measure of an encoder before and after an adaptation; a part of adaptation.json."""
+"""The papers' measures of an encoder before and after an adaptation; part of adaptation.json."""
 
 from typing import Literal, Self
 
@@ -9,18 +9,18 @@ from taugate.retrieval.release.evidence import Interval, IsotropyRecord, Record
 
 
 class EncoderRow(Record):
-    """One encoder on the unseen queries, as a row of the thresholds paper's Table 6.
+    """One encoder on the unseen queries, a row of the thresholds paper's Table 6.
 
     Attributes:
         name: "base", or the recipe.
         accuracy: accuracy@K, bootstrapped.
         ndcg: NDCG@K.
-        coe: As calibration defines them.
-        roe: As calibration defines them.
-        tau: τ(ψ) of the papers' rule.
+        coe: Correct overlap (COE), as in the calibration.
+        roe: Random overlap (ROE), as in the calibration.
+        tau: τ(ψ) by the papers' rule.
         psi: ψ.
-        accuracy_at_tau: accuracy@K of what reaches τ.
-        isotropy: Of the documents.
+        accuracy_at_tau: accuracy@K of the results that reach τ.
+        isotropy: Isotropy of the documents.
     """
 
     name: str
@@ -35,12 +35,12 @@ class EncoderRow(Record):
 
 
 class Distances(Record):
-    """Δ_M of one encoder (thresholds paper §2.6): how far each document is from the nearest general text.
+    """Δ_M of one encoder (thresholds paper §2.6): the distances of documents from the nearest general text.
 
     Attributes:
-        mean: Of all documents.
-        counts: Of documents in bins of one width, from 0 to 2, which is as far apart as unit vectors can be.
-        general: Mean distance of a general text from the nearest other one, which says how wide the whole space is.
+        mean: Mean distance of all documents.
+        counts: Numbers of documents in equal bins from 0 to 2, the largest distance of unit vectors.
+        general: Mean distance of a general text from the nearest other one, as a scale of the whole space.
     """
 
     mean: float
@@ -49,7 +49,7 @@ class Distances(Record):
 
     @property
     def relative(self) -> float | None:
-        """Return the mean distance in units of that between general texts; None where these are all one."""
+        """Return the mean distance relative to that between general texts; None if these coincide."""
         return self.mean / self.general if self.general > 0 else None
 
 
@@ -57,7 +57,7 @@ class SeparationRecord(Record):
     """The separation of the domain from general text.
 
     Attributes:
-        moved_away: Share of the documents that are further from the nearest general text than before.
+        moved_away: Share of the documents whose distance from the nearest general text has grown.
     """
 
     before: Distances
@@ -67,7 +67,7 @@ class SeparationRecord(Record):
     @model_validator(mode="after")
     def _same_bins(self) -> Self:
         if not 0 < len(self.before.counts) == len(self.after.counts):
-            raise PydanticCustomError("bins", "before and after have other bins")
+            raise PydanticCustomError("bins", "before and after have different bins")
         return self
 
 
@@ -75,10 +75,10 @@ class FamiliarityRecord(Record):
     """Domain familiarity: mean similarity of unseen queries with paraphrases of them (query embeddings paper, eq. 6).
 
     Attributes:
-        queries: How many, and of each.
-        paraphrases: How many, and of each.
-        source: Rules, or a language model, wrote the paraphrases.
-        writer: The language of the rules, None where they do not know it; the name of the model.
+        queries: Number of queries.
+        paraphrases: Number of paraphrases per query.
+        source: Author of the paraphrases: rules or a language model.
+        writer: Language of the rules, None if they do not support it, or name of the model.
     """
 
     before: float
@@ -93,12 +93,12 @@ class PowerLawRecord(Record):
     """The power law in the tail of the documents' spectrum (query embeddings paper, Appendix A).
 
     Attributes:
-        beta: Exponent, with its 95 % interval of least squares.
-        r_squared: On log–log scales.
-        p: Of the Kolmogorov–Smirnov distance, by parametric bootstrap.
-        first: Ranks of the tail.
-        last: Ranks of the tail.
-        whole: Exponent of all ranks, from the first on.
+        beta: Exponent with its 95 % interval of least squares.
+        r_squared: R² on log–log scales.
+        p: p-value of the Kolmogorov–Smirnov distance, by parametric bootstrap.
+        first: First rank of the tail.
+        last: Last rank of the tail.
+        whole: Exponent over all ranks.
     """
 
     beta: Interval
@@ -110,7 +110,7 @@ class PowerLawRecord(Record):
 
 
 class SpectrumRecord(Record):
-    """The power law before and after; None where the documents vary in fewer than ten directions."""
+    """The power law before and after; None if the documents vary in fewer than ten directions."""
 
     before: PowerLawRecord | None
     after: PowerLawRecord | None
@@ -120,7 +120,7 @@ class PairedChange(Record):
     """A metric before and after on the same queries.
 
     Attributes:
-        change: After − before, with one-sided 95 % limits either side.
+        change: After − before, with one-sided 95 % limits on either side.
     """
 
     before: float
@@ -129,10 +129,10 @@ class PairedChange(Record):
 
 
 class ForgettingRecord(Record):
-    """What the encoder lost, or gained, on the general set: everyday questions that have nothing to do with the domain.
+    """The change on the general set, which has everyday questions outside the domain.
 
     Attributes:
-        questions: How many.
+        questions: Number of questions.
         accuracy: accuracy@1.
         ndcg: NDCG@10.
     """
@@ -143,16 +143,16 @@ class ForgettingRecord(Record):
 
     @property
     def lost(self) -> bool:
-        """Tell whether NDCG@10 is shown to be lower."""
+        """Whether NDCG@10 is shown to be lower."""
         return self.ndcg.change.upper < 0
 
 
 class MeasuresRecord(Record):
-    """What the papers measure, before and after.
+    """The papers' measures before and after.
 
     Attributes:
         k: K of the rows.
-        rows: The base encoder, then each recipe that was tried.
+        rows: Base encoder, then the tried recipes.
     """
 
     k: int
@@ -163,5 +163,5 @@ class MeasuresRecord(Record):
     forgetting: ForgettingRecord
 
     def row(self, name: str) -> EncoderRow | None:
-        """Return the row of the base encoder or of a recipe; None where it has none."""
+        """Return the row of the base encoder or of a recipe; None if there is none."""
         return next((row for row in self.rows if row.name == name), None)

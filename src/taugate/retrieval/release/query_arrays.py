@@ -1,4 +1,4 @@
-"""Arrays that a release keeps of its labelled queries: similarities to watch drift by, and outcomes to compare."""
+"""Arrays of a release about its labelled queries: similarities for drift detection, and outcomes for comparisons."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,7 +11,7 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import read_tensors, write_tensors
 
-_OF_PROBABILITY = {"relevance", "correct_relevance"}  # arrays of Reference that other policies have no use for
+_OF_PROBABILITY = {"relevance", "correct_relevance"}  # arrays of Reference for the policy `probability` only
 _OUTCOME_TYPES = {  # of the arrays of Outcomes
     "query": np.uint64,
     "cluster": np.int64,
@@ -27,17 +27,18 @@ _OUTCOME_TYPES = {  # of the arrays of Outcomes
 
 @dataclass(frozen=True)
 class Reference:
-    """Similarities of q calibration queries with their top-K, correct and random documents, to compare live ones with.
+    """Similarities of q calibration queries with their top-K, correct and random documents; live traffic is compared.
 
     Attributes:
         top: (q, K) float32 S_topK, best first.
         correct: (q,) float32 S_corr.
         random: (q,) float32 S_rand.
-        kept: (q,) int64, how many of the K the policy keeps.
-        correct_kept: (q,) bool, whether the correct document is one of them, so that a user can have seen it. Of a
-            policy `probability` alone, and None in its releases from before these were kept: relevance: (q, K) float32,
-            the probability that each of the top-K is relevant.
-        correct_relevance: (q,) float32, the highest of a relevant document among them, 0 where there is none.
+        kept: (q,) int64 numbers of the K results that the policy keeps.
+        correct_kept: (q,) bool, whether these include the correct document, so that a user can have seen it.
+        relevance: (q, K) float32 probabilities that the top-K are relevant; only for the policy `probability`, and None
+            in releases of versions without it.
+        correct_relevance: (q,) float32 highest relevance of a relevant document in the top-K, 0 if there is none; only
+            present with `relevance`.
     """
 
     top: Float32
@@ -52,30 +53,26 @@ class Reference:
         return len(self.correct)
 
     def save(self, path: Path) -> None:
-        """Write the arrays to one safetensors file.
-
-        Raises:
-            OSError: .
-        """
-        arrays = {each.name: getattr(self, each.name) for each in fields(self)}
+        """Write the arrays to one safetensors file."""
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
         write_tensors(path, {name: array for name, array in arrays.items() if array is not None})
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what `save` wrote.
+        """Read the file that `save` wrote.
 
         Raises:
-            ReleaseError: Where it holds anything else.
+            ReleaseError: If it holds anything else.
         """
         arrays = read_tensors(path)
-        required = {each.name for each in fields(cls)} - _OF_PROBABILITY
+        required = {field.name for field in fields(cls)} - _OF_PROBABILITY
         if {*arrays} not in (required, required | _OF_PROBABILITY) or not _is_valid_reference(cls(**arrays)):
             raise ReleaseError(f"{path}: does not hold the similarities of calibration queries; calibrate again")
         return cls(**arrays)
 
 
 def _is_valid_reference(read: Reference) -> bool:
-    """Tell whether shapes and types are those written, and the numbers finite."""
+    """Return whether shapes and types are as written and all numbers finite."""
     if read.top.ndim != 2 or not read.top.size:
         return False
     queries, k = read.top.shape
@@ -98,21 +95,20 @@ def _is_valid_reference(read: Reference) -> bool:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Outcomes of q answerable queries, the held-out ones where there are any, and of u unanswerable ones.
+    """Outcomes of q answerable queries, the held-out ones if there are any, and of u unanswerable ones.
 
-    Those of a later release are compared with them.
+    Promotion compares them with the outcomes of a later release.
 
     Attributes:
-        query: (q,) uint64, the first 64 bits of the SHA-256 of each text, by which two releases know their common
-            queries.
+        query: (q,) uint64, the first 64 bits of the SHA-256 of the text, to match queries of two releases.
         cluster: (q,) int64, equal for queries that share a relevant document.
-        hit: (q,) bool, whether the top-K, and what the policy keeps of it, hold a relevant document.
-        hit_kept: (q,) bool, whether the top-K, and what the policy keeps of it, hold a relevant document.
-        ndcg: (q,) float64, NDCG@K of the same.
-        ndcg_kept: (q,) float64, NDCG@K of the same.
-        kept: (q,) int64, how many of the K are kept.
-        unanswerable: (u,), as query and kept.
-        unanswerable_kept: (u,), as query and kept.
+        hit: (q,) bool, whether the top-K holds a relevant document.
+        hit_kept: (q,) bool, whether the kept results hold a relevant document.
+        ndcg: (q,) float64, NDCG@K of the top-K.
+        ndcg_kept: (q,) float64, NDCG@K of the kept results.
+        kept: (q,) int64, number of kept results.
+        unanswerable: (u,) uint64, like `query`.
+        unanswerable_kept: (u,) int64, like `kept`.
     """
 
     query: NDArray[np.uint64]
@@ -126,32 +122,24 @@ class Outcomes:
     unanswerable_kept: NDArray[np.int64]
 
     def save(self, path: Path) -> None:
-        """Write the arrays to one safetensors file.
-
-        Raises:
-            OSError: .
-        """
+        """Write the arrays to one safetensors file."""
         write_tensors(path, {name: getattr(self, name) for name in _OUTCOME_TYPES})
 
     @classmethod
     def load(cls, path: Path, k: int) -> Self:
-        """Read what `save` wrote.
-
-        Args:
-            path: The file.
-            k: How many results a query has at most.
+        """Read the file that `save` wrote, for queries with at most k results.
 
         Raises:
-            ReleaseError: Where it holds anything else.
+            ReleaseError: If it holds anything else.
         """
         arrays = read_tensors(path)
         if {*arrays} != {*_OUTCOME_TYPES} or not _are_valid_outcomes(cls(**arrays), k):
-            raise ReleaseError(f"{path}: does not hold what calibration queries got; calibrate again")
+            raise ReleaseError(f"{path}: does not hold the outcomes of calibration queries; calibrate again")
         return cls(**arrays)
 
 
 def _are_valid_outcomes(read: Outcomes, k: int) -> bool:
-    """Tell whether shapes and types are those written, and the numbers possible."""
+    """Return whether shapes and types are as written and the numbers possible."""
     if read.query.ndim != 1 or not read.query.size or read.unanswerable.ndim != 1:
         return False
     for name, kind in _OUTCOME_TYPES.items():

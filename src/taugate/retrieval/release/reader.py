@@ -1,4 +1,4 @@
-"""Loading a release: verified, opened, and asked its golden queries before it answers anyone."""
+"""Loads a release: verifies it, opens it, and checks its golden queries before it serves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,22 +48,22 @@ class Closable(Protocol):
     """A resource that is closed once it is no longer needed, such as a lock."""
 
     def close(self) -> None:
-        """Release the resource; a second time does nothing."""
+        """Release the resource; a second call does nothing."""
         ...
 
 
 @dataclass(frozen=True)
 class Release:
-    """An open release: everything that serving it takes.
+    """An open release with everything needed to serve it.
 
     Attributes:
-        manifest: What the release says of itself.
+        manifest: Manifest of the release.
         retriever: Answers queries; its positions are positions in `documents`.
-        documents: The texts.
-        precision: Of the encoder that answers.
-        golden: Queries with their recorded answers.
-        reference: Similarities of the calibration queries, which live ones are compared with.
-        resources: Closed with the release, such as the lock that keeps it from being pruned.
+        documents: Documents by position.
+        precision: Precision of the encoder in use.
+        golden: Golden queries with their recorded scores.
+        reference: Similarities of the calibration queries, for comparison with live ones.
+        resources: Resources that are closed with the release, such as the lock that prevents its removal.
     """
 
     manifest: Manifest
@@ -75,38 +75,38 @@ class Release:
     resources: Sequence[Closable] = ()
 
     def close(self) -> None:
-        """Let the release be removed; what is mapped into memory stays readable. This may take a disk's time."""
+        """Allow the release to be removed; memory-mapped files remain readable. May wait for the disk."""
         for resource in self.resources:
             resource.close()
 
     @property
     def metadata(self) -> Metadata:
-        """The metadata of the documents that are in this process."""
+        """The metadata of documents in this process."""
         return self.retriever.metadata
 
     @property
     def fields(self) -> Fields:
-        """The metadata fields of the documents, by which filters select."""
+        """The metadata fields that filters can name."""
         return self.retriever.passages
 
 
 @dataclass(frozen=True)
 class _Corpus:
-    """What a release is searched in.
+    """The searched corpus of a release.
 
     Attributes:
-        index: Of the vectors.
-        documents: The texts.
-        metadata: Of the documents.
-        elsewhere: Their passages, where these are in an engine.
-        read: Reads what the relevance model compares, in the same case.
-        resources: That are closed with the release.
+        index: Index of the vectors.
+        documents: Documents by position.
+        metadata: Metadata of the documents.
+        remote_passages: Passages in an engine; None if they are in the release.
+        read: Reads documents for the relevance model from an engine; None if they are in the release.
+        resources: Resources that are closed with the release.
     """
 
     index: Index
     documents: Documents
     metadata: Metadata
-    elsewhere: Passages | None = None
+    remote_passages: Passages | None = None
     read: Read | None = None
     resources: Sequence[Closable] = ()
 
@@ -118,21 +118,21 @@ def load(
     trusted: TrustedKeys | None = None,
     engine: EngineAccess = EngineAccess(),  # noqa: B008 (frozen)
 ) -> Release:
-    """Verify and open a release, then check that its golden queries are answered as recorded.
+    """Verify and open a release, then check that its golden queries score as recorded.
 
     Args:
-        release: Its folder.
-        threads: For the encoder, by default the processors that this process may use.
-        precision: Of the encoder; auto takes that of the calibration and, where it does not answer as recorded on this
-            machine, the float32 one that the release may have beside it.
-        trusted: Keys of which one must have signed the release; None asks for no signature.
+        release: Folder of the release.
+        threads: Threads of the encoder, by default the processors that this process may use.
+        precision: Precision of the encoder. `auto` uses the calibrated encoder or, if its scores differ from the
+            recorded ones on this machine, the float32 encoder that the release may also have.
+        trusted: Keys of which one must have signed the release; None requires no signature.
         engine: How to reach the engine that the release names, by default the one that the environment names.
 
     Raises:
-        ReleaseError: With one message where anything is not as it was written, InputError where the release has no
-            encoder of this precision or no engine is named, EngineUnavailable where one does not answer.
-        EncoderError: With one message where anything is not as it was written, InputError where the release has no
-            encoder of this precision or no engine is named, EngineUnavailable where one does not answer.
+        ReleaseError: If anything is not as it was written.
+        EncoderError: If an encoder cannot be loaded.
+        InputError: If the release has no encoder of this precision, or no engine is configured.
+        EngineUnavailable: If the engine does not respond.
     """
     manifest = verify(release, trusted)
     _check_optional_files(release, manifest)
@@ -146,7 +146,7 @@ def load(
 
 
 def _open_corpus(release: Path, manifest: Manifest, access: EngineAccess) -> _Corpus:
-    """Open what a release is searched in: its own files, or the collection of an engine."""
+    """Open the corpus of a release: its own files, or a collection in an engine."""
     dimension = _search_dimension(manifest)
     if manifest.engine is None:
         index = files.load(release, manifest.index.kind, dimension)
@@ -167,7 +167,7 @@ def _open_corpus(release: Path, manifest: Manifest, access: EngineAccess) -> _Co
 def _open(
     release: Path, manifest: Manifest, corpus: _Corpus, threads: int | None, precision: RequestedPrecision
 ) -> Release:
-    """Open the rest of a release, and ask its golden queries; the parameters are those of `load`."""
+    """Open the other parts of a release and check its golden queries; see `load` for the parameters."""
     index = corpus.index
     projection = _load_projection(release, manifest, index)
     relevance = _load_relevance(release, manifest, corpus)
@@ -189,7 +189,7 @@ def _open(
             corpus.metadata,
             abstention,
             corpus.documents.parents,
-            corpus.elsewhere,
+            corpus.remote_passages,
         )
         try:
             _check_golden(retriever, queries, release, folder, manifest.golden_tolerance)
@@ -205,38 +205,40 @@ def _open(
 
 
 def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPrecision) -> list[Path]:
-    """Return the folders of the encoders that may answer queries, the preferred one first.
+    """Return the folders of the encoders that may encode queries, the preferred one first.
 
     Args:
-        release: Its folder.
-        manifest: Of the release.
-        precision: As in `load`.
+        release: Folder of the release.
+        manifest: Manifest of the release.
+        precision: See `load`.
 
     Raises:
-        ReleaseError: Where manifest and files disagree, InputError where the release has no encoder of this precision.
+        ReleaseError: If manifest and files disagree.
+        InputError: If the release has no encoder of this precision.
     """
     records = manifest.query_encoders
     for folder in (QUERY_FOLDER, FLOAT32_FOLDER):
         if any(name.startswith(f"{folder}/") for name in manifest.files) != (folder in records):
             raise _disagreement(release, folder)
-    found = [release / folder for folder, record in records.items() if precision in ("auto", record.precision)]
-    if not found:
+    folders = [release / folder for folder, record in records.items() if precision in ("auto", record.precision)]
+    if not folders:
         has = " and ".join(record.precision for record in records.values())
         choices = ", ".join(get_args(RequestedPrecision))
         raise InputError(f"TAUGATE_PRECISION {precision}: the release has {has} ({choices})")
-    return found
+    return folders
 
 
 def load_encoder(folder: Path, manifest: Manifest, threads: int | None) -> OnnxEncoder:
     """Load one of the encoders of a release.
 
     Args:
-        folder: One of `encoder_folders`, or that of documents.
-        manifest: Of the release.
-        threads: As in `load`.
+        folder: One of `encoder_folders`, or the folder of the documents' encoder.
+        manifest: Manifest of the release.
+        threads: See `load`.
 
     Raises:
-        ReleaseError: Where it is not the one in the manifest, EncoderError where it cannot be loaded.
+        ReleaseError: If it is not the encoder in the manifest.
+        EncoderError: If it cannot be loaded.
     """
     encoder = OnnxEncoder.load(folder, threads)
     record = ({ENCODER_FOLDER: manifest.encoder} | manifest.query_encoders).get(folder.name)
@@ -252,7 +254,7 @@ def load_encoder(folder: Path, manifest: Manifest, threads: int | None) -> OnnxE
 def _check_golden(
     retriever: Retriever, queries: Sequence[GoldenQuery], release: Path, encoder: Path, tolerance: float
 ) -> None:
-    """Check the answers; whatever a library raises for parts that do not fit becomes a ReleaseError."""
+    """Check the golden queries; any exception that a library raises for inconsistent parts becomes a ReleaseError."""
     try:
         golden.check(retriever, queries, tolerance)
     except EngineUnavailable:
@@ -267,15 +269,15 @@ def _check_golden(
 
 
 def _check_optional_files(release: Path, manifest: Manifest) -> None:
-    """Check that the release has a file exactly where the manifest has the record of it."""
+    """Check that the release has an optional file if and only if the manifest has its record."""
     expected = {
         VECTORS: manifest.index.kind == "ivf-pq",
         PROJECTION: manifest.projection is not None,
         RELEVANCE: manifest.relevance is not None,
         ABSTENTION: manifest.abstention is not None,
     }
-    for name, there in expected.items():
-        if there != (name in manifest.files):
+    for name, is_expected in expected.items():
+        if is_expected != (name in manifest.files):
             raise _disagreement(release, name)
     if manifest.relevance is None and manifest.policy.kind == "probability":
         raise ReleaseError(f"{release}: the policy is probability, but there is no {RELEVANCE}; calibrate again")
@@ -294,7 +296,7 @@ def _check_counts(release: Path, manifest: Manifest, vectors: int, documents: in
 
 
 def _search_dimension(manifest: Manifest) -> int:
-    """Return the dimension of the vectors that are searched."""
+    """Return the dimension of the searched vectors."""
     return manifest.encoder.dimension if manifest.projection is None else manifest.projection.dimension
 
 
@@ -328,5 +330,5 @@ def _policy(manifest: Manifest) -> Policy:
 def _stratum_thresholds(manifest: Manifest) -> StratumThresholds | None:
     if manifest.strata is None:
         return None
-    taus = {sort_key(each.value): each.tau for each in manifest.strata.strata if each.value is not None}
+    taus = {sort_key(record.value): record.tau for record in manifest.strata.strata if record.value is not None}
     return StratumThresholds(manifest.strata.field, {value: tau for value, tau in taus.items() if tau is not None})

@@ -1,4 +1,4 @@
-"""Records of a manifest beside the policy: the gate, abstention, the query set, and whether it is enough."""
+"""Records of a manifest beside the policy: the gate, abstention, the query set, and the state of the calibration."""
 
 from collections.abc import Collection
 from typing import Literal, Self
@@ -12,11 +12,11 @@ from taugate.retrieval.release.evidence import EvidenceRecord, Interval, Record
 State = Literal["calibrated", "provisional"]
 StateReason = Literal["generated_queries", "few_queries", "few_documents"]
 Verdict = Literal["admitted", "worse", "cannot tell"]
-# Whose mean loss was shown to be below the margin. That of the average document bounds each document's share, however
-# many queries it has.
+# The unit whose mean loss was shown to be below the margin. For the average document, this limits each document's
+# weight, however many queries it has.
 GateStatement = Literal["query", "document", "document and query"]
 
-# With 30, accuracy is known to ± .18 at worst (1.96·√(.25 / 30)): more than one encoder differs from the next.
+# With 30 queries, accuracy is known to ± .18 at worst (1.96·√(.25 / 30)), more than encoders differ.
 MIN_QUERIES = 30
 
 
@@ -24,9 +24,9 @@ class PairedLoss(Record):
     """A metric of the baseline and of a candidate on the same queries.
 
     Attributes:
-        baseline: Means of the metric.
-        candidate: Means of the metric.
-        loss: Baseline − candidate, of the average unit, with its limits, each one-sided at the gate's confidence.
+        baseline: Mean of the baseline.
+        candidate: Mean of the candidate.
+        loss: Baseline − candidate for the average unit, with limits that are one-sided at the gate's confidence.
         p: p-value of a loss of the margin or more.
     """
 
@@ -40,13 +40,13 @@ class ProjectionRecord(Record):
     """The projection in force.
 
     Attributes:
-        kind: How it was fitted.
-        retention: r as asked for or chosen.
-        dimension: d' of the vectors afterwards.
-        queries: How many it was fitted on.
-        rank: Components that these have.
+        kind: Method of fitting.
+        retention: r, requested or chosen.
+        dimension: d', the dimension after projection.
+        queries: Number of queries that it was fitted on.
+        rank: Number of components that these queries have.
         explained_variance: Share of the queries' variance that is kept.
-        folds: Of the cross-validation that the gate judged.
+        folds: Number of folds of the cross-validation that the gate evaluated.
     """
 
     kind: Literal["query-pca"] = "query-pca"
@@ -59,25 +59,25 @@ class ProjectionRecord(Record):
 
 
 class GateRecord(Record):
-    """A candidate of the gate, admitted or not.
+    """A candidate of the gate, accepted or not.
 
     Attributes:
-        candidate: Its name.
-        kind: What it changes.
-        admitted: Whether it was.
-        accuracy: Its losses.
-        ndcg: Its losses.
-        p_adjusted: p-value of the worse of the two metrics, adjusted for all candidates tried.
-        margin: The largest loss that is allowed.
-        confidence: Of the decision.
-        n: Queries.
-        clusters: Of queries that share a document.
-        verdict: "worse" where the loss found is the margin or more.
-        evidence: What counts as one draw.
-        statement: Whose mean loss is below the margin.
-        least: The smallest loss that these queries could have excluded, of a candidate that changes nothing.
-        queries_needed: So many like these would tell, where these cannot.
-        gain: What the candidate saves, each figure with that of the same without it, in the same run.
+        candidate: Name of the candidate.
+        kind: What the candidate changes.
+        admitted: Whether the gate accepted it.
+        accuracy: Loss of accuracy.
+        ndcg: Loss of NDCG.
+        p_adjusted: p-value of the worse of the two metrics, adjusted for all tried candidates.
+        margin: Largest allowed loss.
+        confidence: Confidence of the decision.
+        n: Number of queries.
+        clusters: Number of clusters of queries that share a document.
+        verdict: Decision; "worse" if the measured loss is the margin or more.
+        evidence: Unit of evidence.
+        statement: Unit whose mean loss is below the margin.
+        least: Smallest loss that these queries could have excluded for a candidate that changes nothing.
+        queries_needed: Number of such queries that would decide, if these cannot.
+        gain: Savings by the candidate, each figure beside that of the same run without it.
     """
 
     candidate: str
@@ -102,12 +102,12 @@ class ErrorLimit(Record):
     """A limit on one of the two errors of refusing queries.
 
     Attributes:
-        asked: The largest share that was asked for, None where none was.
-        upper: The limit that holds with the record's confidence.
-        found: The share among the queries that certify it.
-        queries: How many those are.
-        queries_needed: Fewer cannot certify `asked`, even with no error among them.
-        evidence: What counts as one draw.
+        asked: Requested limit of the share; None without one.
+        upper: Limit that holds with the record's confidence.
+        found: Share among the certifying queries.
+        queries: Number of certifying queries.
+        queries_needed: Smallest number of queries that can certify `asked` if none is an error.
+        evidence: Unit of evidence.
     """
 
     asked: float | None
@@ -119,14 +119,14 @@ class ErrorLimit(Record):
 
 
 class ScoreCandidate(Record):
-    """A score that was considered for refusing queries, measured on queries that it was not fitted on.
+    """A candidate score for refusing queries, measured on queries that it was not fitted on.
 
     Attributes:
-        name: Of the score.
+        name: Name of the score.
         auroc: Probability that an answerable query's score is above an unanswerable one's; ties count half.
-        answered: Share of the unanswerable queries answered at the threshold that refuses the asked share of answerable
-            ones.
-        standard_error: Of `answered`.
+        answered: Share of the unanswerable queries that are answered at the threshold that refuses the requested share
+            of answerable ones.
+        standard_error: Standard error of `answered`.
     """
 
     name: str
@@ -136,11 +136,11 @@ class ScoreCandidate(Record):
 
 
 class TradeOff(Record):
-    """A trade-off between the two errors: upper limits, with the record's confidence for this pair by itself.
+    """A trade-off between the two errors: upper limits that hold with the record's confidence for this pair alone.
 
     Attributes:
-        empty: Share of answerable queries refused.
-        answered: The smallest share of unanswerable ones answered with it.
+        empty: Share of answerable queries that are refused.
+        answered: Smallest share of unanswerable queries that are answered then.
     """
 
     empty: float
@@ -148,20 +148,20 @@ class TradeOff(Record):
 
 
 class AbstentionRecord(Record):
-    """The rule by which a query as a whole is refused: its score is below tau, compared in float32.
+    """The rule that refuses a query as a whole if its score is below tau, compared in float32.
 
     Attributes:
-        score: Its name.
-        tau: The threshold.
-        certified: Whether every limit asked for is.
-        answered_unanswerable: Limit on the share of unanswerable queries answered.
-        empty_answerable: Limit on the share of answerable queries refused.
-        confidence: Of both together.
-        guarantee: One plain sentence.
+        score: Name of the score.
+        tau: Threshold of the score.
+        certified: Whether every requested limit is certified.
+        answered_unanswerable: Limit of the share of unanswerable queries that are answered.
+        empty_answerable: Limit of the share of answerable queries that are refused.
+        confidence: Joint confidence of both limits.
+        guarantee: The guarantee as one plain sentence.
         least_empty: Upper limit of the share of answerable queries refused at the smallest tau that certifies the limit
-            on answers, None where none does.
-        candidates: The scores considered.
-        tradeoff: By share refused, ascending.
+            of answers; None if no tau does.
+        candidates: Candidate scores.
+        tradeoff: Trade-offs by ascending share of refused queries.
     """
 
     score: str
@@ -186,12 +186,12 @@ class NoAnswerRecord(Record):
     """The share of queries without an answer in the corpus that still get a result from the policy in force.
 
     Attributes:
-        asked: Which queries: labelled unanswerable ones, or the off-topic ones that come with Taugate, which are the
-            easy cases, so that `answered` is an optimistic estimate.
-        queries: How many.
-        answered: The share.
-        upper: One-sided 95 % limit of it.
-        evidence: What counts as one draw.
+        asked: Kind of queries: labelled unanswerable ones, or the off-topic ones that come with Taugate. Off-topic
+            queries are the easy cases, so `answered` is optimistic then.
+        queries: Number of queries.
+        answered: Share of these queries that get a result.
+        upper: One-sided 95 % limit of that share.
+        evidence: Unit of evidence.
     """
 
     asked: Literal["unanswerable", "off_topic"]
@@ -205,16 +205,17 @@ TrainedSimilarity = Literal["dot", "euclidean", "manhattan"]
 
 
 class EncoderFitRecord(Record):
-    """What is wrong between the encoder and the texts of the data set.
+    """Problems between the encoder and the texts of the data set.
 
     Attributes:
-        documents: How many were looked at, evenly spread; all of a corpus of 5,000 or fewer.
-        unreadable_documents: Most of whose text is unknown tokens.
-        indistinct_documents: That differ from another document only in unknown tokens, so that both have one vector.
-        queries: Labelled ones.
-        truncated_queries: Longer than the encoder reads.
-        unreadable_queries: As of documents.
-        trained_similarity: What the encoder was trained for, None for cosine.
+        documents: Number of checked documents, evenly spread over the corpus; all if there are at most 5,000.
+        unreadable_documents: Number of documents whose text is mostly unknown tokens.
+        indistinct_documents: Number of documents that differ from another one only in unknown tokens, so that both have
+            the same vector.
+        queries: Number of labelled queries.
+        truncated_queries: Number of queries longer than the encoder reads.
+        unreadable_queries: Number of queries whose text is mostly unknown tokens.
+        trained_similarity: Similarity that the encoder was trained for; None for cosine.
     """
 
     documents: int = Field(ge=1)
@@ -227,7 +228,7 @@ class EncoderFitRecord(Record):
 
     @property
     def is_notable(self) -> bool:
-        """True if anything was found."""
+        """True if there is any problem."""
         counts = (self.unreadable_documents, self.indistinct_documents, self.truncated_queries, self.unreadable_queries)
         return any(counts) or self.trained_similarity is not None
 
@@ -236,17 +237,19 @@ class QuerySetRecord(Record):
     """The quality of the answerable queries of a data set.
 
     Attributes:
-        clusters: Of queries that share relevant documents.
-        effective_sample_size: Independent queries that they are worth, by the intra_cluster_correlation.
-        intra_cluster_correlation: Of accuracy, 0…1; None where accuracy never varies, and then the worst, 1, is
-            assumed.
-        accuracy_by_cluster: Accuracy with the interval that follows.
-        cosine_distance: Diversity of the distinct relevant documents, None where there are too few.
-        topics: Diversity of the distinct relevant documents, None where there are too few.
-        silhouette: Diversity of the distinct relevant documents, None where there are too few.
-        topic_entropy: Diversity of the distinct relevant documents, None where there are too few.
-        duplicate_queries: Those whose text occurred before.
-        warnings: Sentences for people.
+        clusters: Number of clusters of queries that share relevant documents.
+        effective_sample_size: Number of independent queries with the same information, by the
+            intra_cluster_correlation.
+        intra_cluster_correlation: Correlation of accuracy within clusters, 0…1; None if accuracy never varies, and then
+            the worst case, 1, is assumed.
+        accuracy_by_cluster: Accuracy with the resulting interval.
+        cosine_distance: Mean distance of the distinct relevant documents; None, like the next three, if there are too
+            few.
+        topics: Number of topics of the distinct relevant documents.
+        silhouette: Silhouette of these topics.
+        topic_entropy: Entropy of these topics.
+        duplicate_queries: Number of queries whose text occurred before.
+        warnings: Warnings as sentences.
     """
 
     clusters: int
@@ -262,15 +265,15 @@ class QuerySetRecord(Record):
 
 
 class AgainstChance(Record):
-    """Accuracy@K without a cut, of all answerable queries, compared with that of K documents drawn at random.
+    """Accuracy@K of all answerable queries without a cut, compared with that of K random documents.
 
     Attributes:
-        accuracy: That was measured.
-        lower: Its exact one-sided limit, by query (Clopper and Pearson).
-        chance: The accuracy of a random draw, K/N for a query with one relevant document among N, at most 1.
-        confidence: Of the limit.
-        queries_needed: About so many answerable queries with the same accuracy would bring the limit above chance; None
-            where it is above, or where no number would do.
+        accuracy: Measured accuracy.
+        lower: Exact one-sided limit, by query (Clopper and Pearson).
+        chance: Accuracy of a random draw: K/N for a query with one relevant document among N, at most 1.
+        confidence: Confidence of the limit.
+        queries_needed: Approximate number of answerable queries with the same accuracy that would bring the limit above
+            chance; None if it is above already or no number suffices.
     """
 
     accuracy: float
@@ -281,18 +284,19 @@ class AgainstChance(Record):
 
     @property
     def shown(self) -> bool:
-        """Tell whether accuracy is above chance; with no more documents than K there is nothing to show."""
+        """Whether accuracy is shown to be above chance; true if there are at most K documents, as chance is 1 then."""
         return self.chance >= 1 or self.lower > self.chance
 
 
 class BiasRecord(Interval):
-    """Accuracy on generated queries less accuracy on human ones, to expect on a data set where it was not measured.
+    """Expected accuracy on generated queries minus accuracy on human ones, for a data set without this measurement.
 
-    Mean: over public data sets. lower, upper: 95 % prediction interval for one further data set.
+    The mean is over public data sets; the limits are a 95 % prediction interval for one further data set.
 
     Attributes:
-        sets: How many there are.
-        loss: The same of the accuracy that is lost to τ; below 0, τ costs people more answers than generated queries.
+        sets: Number of public data sets.
+        loss: The same difference for the accuracy that is lost to τ. Below 0, τ loses more answers of people than of
+            generated queries.
     """
 
     sets: int
@@ -300,16 +304,16 @@ class BiasRecord(Interval):
 
 
 class CalibrationRecord(Record):
-    """How much evidence a release rests on.
+    """The amount of evidence behind a release.
 
     Attributes:
-        state: Provisional for any of the reasons.
-        reasons: Why it is provisional, else empty.
-        human: How many answerable queries come from people, and from a generator.
-        generated: How many answerable queries come from people, and from a generator.
-        bias: Figures on generated queries less those on human ones; None without generated ones, and where a language
-            model wrote any, as it was measured on crops alone.
-        accuracy: Compared with chance.
+        state: Calibrated, or provisional if there is any reason.
+        reasons: Reasons for a provisional state.
+        human: Number of answerable queries of people.
+        generated: Number of generated answerable queries.
+        bias: Figures on generated queries minus those on human ones; None without generated queries, or if a language
+            model wrote any, because the bias was measured on crops only.
+        accuracy: Accuracy compared with chance.
     """
 
     state: State
@@ -320,68 +324,64 @@ class CalibrationRecord(Record):
     accuracy: AgainstChance
 
     def because(self, k: int) -> str:
-        """Say why the release is provisional, and what would make it calibrated; empty where it is calibrated.
-
-        Args:
-            k: K of the top-K.
-        """
+        """Return why the release is provisional and what would make it calibrated; empty if it is calibrated."""
         return why_provisional(self.reasons, self.human, self.generated, k)
 
-    def worthless(self, k: int) -> str | None:
-        """Say why accuracy is not above chance, and what to do; None where it is above."""
-        found = self.accuracy
-        if found.shown:
+    def chance_warning(self, k: int) -> str | None:
+        """Return why accuracy is not above chance and what to do; None if it is above."""
+        accuracy = self.accuracy
+        if accuracy.shown:
             return None
-        asked = self.human + self.generated
-        queries = f"{asked:,} answerable {'query' if asked == 1 else 'queries'}"
-        more = "check the qrels, or give another --encoder"
-        if found.queries_needed is not None:
-            more = f"label about {found.queries_needed:,} queries, which at this accuracy would show it"
+        count = self.human + self.generated
+        queries = f"{count:,} answerable {'query' if count == 1 else 'queries'}"
+        remedy = "check the qrels, or give another --encoder"
+        if accuracy.queries_needed is not None:
+            remedy = f"label about {accuracy.queries_needed:,} queries, which at this accuracy would show it"
         return (
-            f"accuracy@{k} is {found.accuracy:.3f} on {queries} and may be as low as {found.lower:.3f} (lower "
-            f"{100 * found.confidence:.4g} % limit), which is not above the {found.chance:.3f} that {k} documents "
-            f"drawn at random get; {more}"
+            f"accuracy@{k} is {accuracy.accuracy:.3f} on {queries} and may be as low as {accuracy.lower:.3f} (lower "
+            f"{100 * accuracy.confidence:.4g} % limit), which is not above the {accuracy.chance:.3f} that {k} "
+            f"documents drawn at random get; {remedy}"
         )
 
 
 def why_provisional(reasons: Collection[StateReason], human: int, generated: int, k: int) -> str:
-    """Say why a release is provisional, and what would make it calibrated.
+    """Explain why a release is provisional, and what would make it calibrated.
 
     Args:
-        reasons: Why it is provisional.
-        human: Answerable queries of people, and of a generator.
-        generated: Answerable queries of people, and of a generator.
+        reasons: Reasons for the provisional state.
+        human: Number of answerable queries of people.
+        generated: Number of generated answerable queries.
         k: K of the top-K.
 
     Returns:
         Clauses without a full stop; empty without a reason.
     """
-    few = "few_queries" in reasons
-    found = []
+    too_few_queries = "few_queries" in reasons
+    clauses = []
     if "generated_queries" in reasons and not generated:
-        found.append(
+        clauses.append(
             "the encoder was adapted, and no query that a person asked has shown that it is better; label questions "
             "that people asked, and adapt it again with their split as --eval-split"
         )
     elif "generated_queries" in reasons:
-        found.append(_generated(human, generated))
-        found.append(
+        clauses.append(_generated(human, generated))
+        clauses.append(
             f"label {MIN_QUERIES} or more questions that people asked, in qrels/human.tsv, and calibrate again with "
             "--labels human"
-            if few
+            if too_few_queries
             else f"put the {human:,} queries of people into a split of their own, and calibrate again with --split NAME"
         )
-    if few and not generated:
-        found.append(
+    if too_few_queries and not generated:
+        clauses.append(
             f"it has {human} answerable {'query' if human == 1 else 'queries'}, and {MIN_QUERIES} are the fewest to "
             f"rely on; label {MIN_QUERIES - human} more"
         )
     if "few_documents" in reasons:
-        found.append(
+        clauses.append(
             f"the corpus has no more documents than K = {k}, so that every query finds its answer and accuracy proves "
             "nothing; give a smaller --k, or calibrate on the whole corpus"
         )
-    return "; ".join(found)
+    return "; ".join(clauses)
 
 
 def _generated(human: int, generated: int) -> str:

@@ -1,8 +1,7 @@
-"""Signatures of a release: Ed25519 (RFC 8032) over the exact bytes of its manifest, which has the digest of every file.
+"""Signatures of a release: Ed25519 (RFC 8032) over the exact bytes of its manifest, which digests every file.
 
-`manifest.sig` has one line a key: the key's id and the signature, both in hexadecimal, so that nothing but one regular
-expression reads it before anybody is trusted. It is no part of the release's content: whoever trusts a release may sign
-it after it was written.
+`manifest.sig` has one line per key with the key's id and the signature, both in hexadecimal, so that only one regular
+expression parses untrusted bytes. It is not part of the release's content, because a release may be signed later.
 """
 
 import re
@@ -23,7 +22,7 @@ _PEM = re.compile(rb"-----BEGIN ([A-Z ]+)-----.*?-----END \1-----", re.DOTALL)
 _REMEDY = "give a PEM file with Ed25519 public keys (`openssl pkey -pubout`), or a folder of them"
 _LINE = re.compile(rb"([0-9a-f]{64}) ([0-9a-f]{128})\n")
 _LINE_BYTES = 194
-SIGNATURE_BYTES = 100 * _LINE_BYTES  # more people than will ever sign one release; a larger file is never read
+SIGNATURE_BYTES = 100 * _LINE_BYTES  # far more signatures than any release has; a larger file is never read
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class TrustedKeys:
     """The public keys whose signatures are trusted.
 
     Attributes:
-        source: The file or folder that they are from.
+        source: File or folder of the keys.
         keys: Ed25519 keys by id.
     """
 
@@ -40,24 +39,20 @@ class TrustedKeys:
 
     @classmethod
     def load(cls, source: Path) -> Self:
-        """Load all keys of a PEM file, or of the files *.pem of a folder.
+        """Load all keys of a PEM file, or of the *.pem files of a folder.
 
         Raises:
-            InputError: For anything else.
+            InputError: If `source` cannot be read or holds anything else.
         """
         require_cryptography()
         files = sorted(source.glob("*.pem")) if source.is_dir() else [source]
-        found = {key_id(key): key for file in files for key in _read_public_keys(file)}
-        if not found:
+        keys = {key_id(key): key for file in files for key in _read_public_keys(file)}
+        if not keys:
             raise InputError(f"{source}: holds no trusted key; {_REMEDY}")
-        return cls(source, found)
+        return cls(source, keys)
 
     def signed(self, name: str, signature: bytes, message: bytes) -> bool:
-        """Tell whether a key made the signature of a message.
-
-        Args:
-            name: The key's id, which is one of `keys`.
-        """
+        """Return whether the key with the id `name`, which must be in `keys`, signed the message."""
         from cryptography.exceptions import InvalidSignature
 
         try:
@@ -68,14 +63,14 @@ class TrustedKeys:
 
 
 def key_id(key: "Ed25519PublicKey") -> str:
-    """Return a key's id: the SHA-256 of its raw 32 bytes, in hexadecimal, the same however its file is written."""
+    """Return a key's id: the hexadecimal SHA-256 of its raw 32 bytes, independent of the file's format."""
     return sha256(key.public_bytes_raw()).hexdigest()
 
 
 def require_cryptography() -> None:
-    """Raise InputError where the package cryptography is not installed."""
+    """Raise InputError if the package cryptography is not installed."""
     try:
-        import cryptography  # noqa: F401 (only whether it is there)
+        import cryptography  # noqa: F401 (only checks that it is installed)
     except ImportError as error:
         raise InputError("signatures need the package cryptography: pip install 'taugate[signing]'") from error
 
@@ -87,15 +82,15 @@ def _read_public_keys(path: Path) -> list["Ed25519PublicKey"]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path}: trusted keys cannot be read ({error.strerror}); {_REMEDY}") from error
+        raise InputError(f"{path}: cannot read the trusted keys ({error.strerror}); {_REMEDY}") from error
     keys = []
     for block in _PEM.finditer(content):
         if b"PRIVATE" in block[1]:
             raise InputError(f"{path}: holds a private key, which a service must not have; {_REMEDY}")
         try:
             key = load_pem_public_key(block[0])
-        except Exception as error:  # not base64, unknown algorithm, a certificate: a type for each, no common base
-            raise InputError(f"{path}: holds something that is not a public key; {_REMEDY}") from error
+        except Exception as error:  # no common base class: not base64, unknown algorithm, a certificate
+            raise InputError(f"{path}: holds a block that is not a public key; {_REMEDY}") from error
         if not isinstance(key, Ed25519PublicKey):
             raise InputError(f"{path}: holds a public key that is not Ed25519; {_REMEDY}")
         keys.append(key)
@@ -105,35 +100,34 @@ def _read_public_keys(path: Path) -> list["Ed25519PublicKey"]:
 
 
 def check_signature(release: Path, manifest: bytes, trusted: TrustedKeys) -> None:
-    """Check that one of the trusted keys signed a manifest.
-
-    Args:
-        release: The release's folder.
-        manifest: The bytes of its manifest.
-        trusted: The keys.
+    """Check that one of the trusted keys signed the bytes of a release's manifest.
 
     Raises:
-        ReleaseError: .
+        ReleaseError: If none did.
     """
     path = release / SIGNATURE
     signatures = read_signatures(release)
     if not signatures:
         raise ReleaseError(f"{path}: the release is not signed; `taugate release sign {release.name} --key …` signs it")
-    ours = {name: signature for name, signature in signatures.items() if name in trusted.keys}
-    if not ours:
+    known_signatures = {name: signature for name, signature in signatures.items() if name in trusted.keys}
+    if not known_signatures:
         names = ", ".join(name[:16] for name in sorted(signatures)[:3])
-        raise ReleaseError(f"{path}: signed by {names}, which {trusted.source} does not hold; sign it with one it does")
-    if not any(trusted.signed(name, bytes.fromhex(signature), manifest) for name, signature in ours.items()):
         raise ReleaseError(
-            f"{path}: the signature does not fit {MANIFEST}, which was changed; take the release from its origin again"
+            f"{path}: signed by {names}, which {trusted.source} does not hold; sign it with a trusted key"
+        )
+    if not any(
+        trusted.signed(name, bytes.fromhex(signature), manifest) for name, signature in known_signatures.items()
+    ):
+        raise ReleaseError(
+            f"{path}: the signature does not match {MANIFEST}, which was changed; get the release from its origin again"
         )
 
 
 def read_signatures(release: Path) -> dict[str, str]:
-    """Read a release's signatures by key id, both in hexadecimal; none where there is no file.
+    """Read a release's signatures by key id, both in hexadecimal; empty if there is no file.
 
     Raises:
-        ReleaseError: .
+        ReleaseError: If the file does not hold signatures.
     """
     path = release / SIGNATURE
     try:
@@ -142,12 +136,12 @@ def read_signatures(release: Path) -> dict[str, str]:
         return {}
     except OSError as error:
         raise ReleaseError(f"{path}: cannot be read as signatures; sign the release again") from error
-    found = _LINE.findall(content)
-    if len(found) * _LINE_BYTES != len(content):
+    lines = _LINE.findall(content)
+    if len(lines) * _LINE_BYTES != len(content):
         raise ReleaseError(f"{path}: does not hold signatures; remove it, and sign the release again")
-    return {name.decode(): signature.decode() for name, signature in found}
+    return {name.decode(): signature.decode() for name, signature in lines}
 
 
 def encode_signatures(signatures: Mapping[str, str]) -> bytes:
-    """Return signatures, by key id, as the bytes of the file that `read_signatures` reads."""
+    """Return signatures by key id as the bytes of the file that `read_signatures` reads."""
     return b"".join(f"{name} {signatures[name]}\n".encode() for name in sorted(signatures))

@@ -1,7 +1,7 @@
-"""Verification: a release is whole, and is what its id and its signature say.
+"""Verifies that a release is complete and matches its id and its signature.
 
-The order is what makes it safe: the signature where one is wanted, then JSON, then the schema, then the size and digest
-of every file. Only after that does anything else read them.
+The order makes it safe: first the signature if one is required, then JSON, then the schema, then the size and digest of
+every file. Nothing else reads the files before that.
 """
 
 import hashlib
@@ -24,27 +24,27 @@ from taugate.retrieval.release.signature import TrustedKeys, check_signature
 from taugate.storage.files import open_regular, read_bounded
 
 _REMEDY = "calibrate again, or promote another release"
-_MAX_SHOWN = 200  # characters of what a manifest says, in a message
+_MAX_SHOWN = 200  # characters of a manifest's value in a message
 
 
 def verify(release: Path, trusted: TrustedKeys | None = None) -> Manifest:
     """Check signature, schema version, id, content digest, and the digest and size of every file.
 
     Args:
-        release: Its folder, named by its id.
-        trusted: Keys of which one must have signed the manifest; None asks for no signature.
+        release: Folder of the release, named by its id.
+        trusted: Keys of which one must have signed the manifest; None requires no signature.
 
     Returns:
         The manifest.
 
     Raises:
-        ReleaseError: With the first thing that is wrong.
+        ReleaseError: If a check fails; names the first failure.
     """
     return verified(release, trusted)[0]
 
 
 def verified(release: Path, trusted: TrustedKeys | None = None) -> tuple[Manifest, bytes]:
-    """Verify as `verify`; returns also the bytes that the manifest was read from."""
+    """Verify a release like `verify`; returns the manifest and the bytes that it was read from."""
     content = _manifest_bytes(release / MANIFEST)
     manifest = read_manifest(release, content, trusted)
     _verify_files(release, manifest)
@@ -52,16 +52,7 @@ def verified(release: Path, trusted: TrustedKeys | None = None) -> tuple[Manifes
 
 
 def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) -> Manifest:
-    """Parse and check a manifest; no other file of the release is read.
-
-    Args:
-        release: The release's folder, named by its id.
-        content: The bytes of the manifest.
-        trusted: As in `verify`.
-
-    Raises:
-        ReleaseError: .
-    """
+    """Parse and check the bytes of a manifest without reading other files of the release; see `verify`."""
     if trusted is not None:
         check_signature(release, content, trusted)
     raw = _parsed(release / MANIFEST, content)
@@ -74,16 +65,16 @@ def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) ->
         manifest = Manifest.model_validate(raw, strict=True)
     except ValidationError as error:
         detail = error.errors()[0]
-        where = ".".join(map(str, detail["loc"]))[:_MAX_SHOWN]
-        raise ReleaseError(f"{release / MANIFEST}: {where}: {detail['msg']}; {_REMEDY}") from error
+        field = ".".join(map(str, detail["loc"]))[:_MAX_SHOWN]
+        raise ReleaseError(f"{release / MANIFEST}: {field}: {detail['msg']}; {_REMEDY}") from error
     if manifest.release_id != release.name:
-        said = _shown(manifest.release_id)
-        raise ReleaseError(f"{release / MANIFEST}: says it is {said}, not {release.name}; {_REMEDY}")
+        recorded = _shown(manifest.release_id)
+        raise ReleaseError(f"{release / MANIFEST}: says it is {recorded}, not {release.name}; {_REMEDY}")
     if content_digest(raw)[:12] != manifest.release_id[-12:]:
         raise ReleaseError(f"{release / MANIFEST}: its content digest is not the one in its id; {_REMEDY}")
     if different := files_differ(manifest.files, in_engine=manifest.engine is not None):
         names = _shown(", ".join(sorted(different)))
-        raise ReleaseError(f"{release / MANIFEST}: lists other files than this version has ({names}); {_REMEDY}")
+        raise ReleaseError(f"{release / MANIFEST}: its list of files is not that of this version ({names}); {_REMEDY}")
     return manifest
 
 
@@ -106,8 +97,8 @@ def _parsed(path: Path, content: bytes) -> dict[str, Any]:
     return raw
 
 
-def _shown(value: Any) -> str:  # noqa: ANN401 (of a manifest that nobody has checked yet)
-    """Return a value for a message: as Python writes it, without control characters, and cut short."""
+def _shown(value: Any) -> str:  # noqa: ANN401 (from an unchecked manifest)
+    """Format a value for a message: its repr, which escapes control characters, shortened."""
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
@@ -119,7 +110,7 @@ def _verify_files(release: Path, manifest: Manifest) -> None:
         path, record = release / name, manifest.files.get(name)
         if record is None:
             raise ReleaseError(f"{path}: not part of this release; remove it")
-        if name not in stored:  # as where a folder is a link
+        if name not in stored:  # also if a folder is a link
             raise ReleaseError(f"{path}: missing, or not a plain file; {_REMEDY}")
         try:
             _verify_file(path, record)
@@ -128,9 +119,9 @@ def _verify_files(release: Path, manifest: Manifest) -> None:
 
 
 def _verify_file(path: Path, record: FileRecord) -> None:
-    """Check one file, opened once, so that what is measured is what is hashed."""
+    """Check one file, which is opened once so that size and hash are of the same content."""
     with open_regular(path) as (file, size):
         if size != record.bytes:
-            raise ReleaseError(f"{path}: {size} bytes, the manifest says {record.bytes}; {_REMEDY}")
+            raise ReleaseError(f"{path}: {size} bytes instead of the {record.bytes} in the manifest; {_REMEDY}")
         if hashlib.file_digest(file, "sha256").hexdigest() != record.sha256:
             raise ReleaseError(f"{path}: SHA-256 differs from the manifest's; {_REMEDY}")

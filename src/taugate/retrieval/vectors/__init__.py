@@ -1,1 +1,1 @@
-"""Unit vectors: their similarity, the overlap of two distributions of it, and projections."""
+"""Unit vectors: similarity and projections."""

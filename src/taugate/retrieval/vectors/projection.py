@@ -1,4 +1,4 @@
-"""Projection of embeddings into the subspace where the queries of a domain differ (query embeddings paper, Alg. 1)."""
+"""Projection of embeddings onto the subspace in which a domain's queries vary (query embeddings paper, Alg. 1)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ class Projection:
     def apply(self, vectors: Float32) -> Float32:
         """Project unit vectors of queries or documents, (n, d) float32; returns unit vectors, (n, d') float32.
 
-        Computed in float64 and rounded once. A zero vector, of a text without a token, stays zero: it is similar to
+        Computed in float64 and rounded once. Zero vectors, of texts without a token, remain zero and are similar to
         nothing. A vector that equals μ becomes zero.
         """
         projected = np.empty((len(vectors), self.components.shape[1]), dtype=np.float32)
@@ -45,8 +45,8 @@ class Projection:
             block = vectors[start : start + _BLOCK]
             moved = (block - self.mean) @ self.components
             length = np.linalg.norm(moved, axis=1, keepdims=True)
-            there = (length > 0) & block.any(axis=1, keepdims=True)
-            projected[start : start + _BLOCK] = np.divide(moved, length, out=np.zeros_like(moved), where=there)
+            nonzero = (length > 0) & block.any(axis=1, keepdims=True)
+            projected[start : start + _BLOCK] = np.divide(moved, length, out=np.zeros_like(moved), where=nonzero)
         return projected
 
     def first(self, dimension: int) -> Self:
@@ -54,24 +54,20 @@ class Projection:
         return type(self)(self.mean, self.components[:, :dimension])
 
     def save(self, path: Path) -> None:
-        """Write both arrays to one safetensors file.
-
-        Raises:
-            OSError: .
-        """
+        """Write both arrays to one safetensors file."""
         write_tensors(path, {"mean": self.mean, "components": self.components})
 
     @classmethod
     def load(cls, path: Path, before: int, after: int) -> Self:
-        """Read what `save` wrote.
+        """Read the file that `save` wrote.
 
         Args:
-            path: The file.
-            before: d and d'.
-            after: d and d'.
+            path: File with the arrays.
+            before: d.
+            after: d'.
 
         Raises:
-            ReleaseError: Where it holds anything else.
+            ReleaseError: If it holds anything else.
         """
         arrays = read_tensors(path)
         expected = {"mean": (before,), "components": (before, after)}
@@ -79,5 +75,5 @@ class Projection:
         if shapes != expected or not all(
             array.dtype == np.float64 and np.isfinite(array).all() for array in arrays.values()
         ):
-            raise ReleaseError(f"{path}: is no projection from {before} to {after} dimensions; calibrate again")
+            raise ReleaseError(f"{path}: not a projection from {before} to {after} dimensions; calibrate again")
         return cls(arrays["mean"], arrays["components"])

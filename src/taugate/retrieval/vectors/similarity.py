@@ -1,10 +1,9 @@
 """The one definition of similarity: the same bits for every index, batch size, thread count and device.
 
-A matrix product in float32 depends in its last bits on how the library splits the work, so the same pair of texts can
-score above a threshold alone and below it in a batch. Here every score that is compared with a threshold is summed in
-float64 and rounded once to float32, and the order of the sum no longer shows, but where the exact sum lies within 1e-16
-of the middle between two float32 numbers: about once in a hundred million pairs. The cost is K products of length d a
-query.
+The last bits of a float32 matrix product depend on how the library splits the work, so a pair of texts could score
+above a threshold alone and below it in a batch. Every score that is compared with a threshold is therefore summed in
+float64 and rounded once to float32. The order of the sum then matters only if the exact sum is within 1e-16 of the
+midpoint of two float32 numbers, about once in a hundred million pairs. The cost is K products of length d per query.
 """
 
 from collections.abc import Iterator
@@ -15,12 +14,12 @@ from numpy.typing import NDArray
 
 Float32 = NDArray[np.float32]
 
-_BLOCK_NUMBERS = 1 << 21  # of a block of vectors: bounds its float64 copy to 16 MB; larger blocks take twice as long
-_BLOCK_ROWS = 8192  # vectors whose moments are summed at a time: a float64 copy of 25 MB at d = 384
+_BLOCK_NUMBERS = 1 << 21  # limits a block's float64 copy to 16 MB; larger blocks take twice as long
+_BLOCK_ROWS = 8192  # vectors summed at a time for moments: a float64 copy of 25 MB at d = 384
 
 
 class Vectors(Protocol):
-    """The vectors of N documents: an array of shape (N, d), or something that is read by position like one."""
+    """The vectors of N documents: an array of shape (N, d), or an object that is read by position like one."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -28,12 +27,12 @@ class Vectors(Protocol):
         ...
 
     def __getitem__(self, positions: NDArray[np.int64], /) -> Float32:
-        """Return the float32 vectors at positions of any shape; the result has one more axis at its end, d long."""
+        """Return the float32 vectors at positions of any shape (…); the result has the shape (…, d)."""
         ...
 
 
 class StoredVectors(Vectors, Protocol):
-    """Vectors of N documents outside the process's memory, which are read by position or all of them in blocks."""
+    """Vectors of N documents outside the process's memory, read by position or entirely in blocks."""
 
     def blocks(self) -> Iterator[tuple[int, Float32]]:
         """Yield the position of a block's first vector and the block, (m, d) float32, in the order of the corpus."""
@@ -44,26 +43,26 @@ CorpusVectors = Float32 | StoredVectors
 
 
 def blocks(vectors: CorpusVectors) -> Iterator[tuple[int, Float32]]:
-    """Yield vectors block by block, each with the position of its first one; an array is one block."""
+    """Yield blocks of vectors with the positions of their first vectors; an array is one block."""
     if isinstance(vectors, np.ndarray):
         yield 0, vectors
     else:
         yield from vectors.blocks()
 
 
-def whole(vectors: CorpusVectors) -> Float32:
-    """Return vectors that are in memory.
+def require_in_memory(vectors: CorpusVectors) -> Float32:
+    """Return vectors that must be in memory.
 
     Raises:
-        TypeError: Where they are not: whoever asks holds all of them.
+        TypeError: If they are not.
     """
     if not isinstance(vectors, np.ndarray):
-        raise TypeError("vectors outside the memory are read in blocks")
+        raise TypeError("vectors outside the memory must be read in blocks")
     return vectors
 
 
 def similarity(queries: Float32, documents: Float32) -> Float32:
-    """Return the cosine similarity of each query with documents of its own, (n, c) float32.
+    """Return the cosine similarity of every query with its own documents, (n, c) float32.
 
     Args:
         queries: (n, d) float32 of unit length.
@@ -78,7 +77,7 @@ def pair_similarity(queries: Float32, vectors: Vectors, positions: NDArray[np.in
 
     Args:
         queries: (n, d) float32 of unit length.
-        vectors: (N, d), of the whole corpus.
+        vectors: (N, d) vectors of the corpus.
         positions: (n, c) int64 positions in `vectors`.
     """
     scores = np.empty(positions.shape, dtype=np.float32)
@@ -93,10 +92,7 @@ def rounding_bound(dimension: int) -> float:
     """Return the largest difference between `similarity` and a float32 dot product of unit vectors, in any order.
 
     γ_d = d·u / (1 − d·u) with u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., eq. 3.5), plus
-    the final rounding of `similarity` itself, and the vectors' own distance from unit length.
-
-    Args:
-        dimension: d.
+    the final rounding of `similarity` itself, and the vectors' deviation from unit length.
     """
     unit = 2.0**-24
     return (dimension + 4) * unit / (1 - (dimension + 4) * unit) + unit
@@ -105,8 +101,8 @@ def rounding_bound(dimension: int) -> float:
 def moments(vectors: CorpusVectors) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the mean, (d,), and the scatter Σ (v − mean)(v − mean)ᵀ, (d, d), of vectors, in float64.
 
-    Vectors are centred before they are multiplied, so that those close together lose no digits. Those outside the
-    memory are read twice.
+    Vectors are centred before they are multiplied, so close vectors lose no digits. Vectors outside the memory are read
+    twice.
 
     Args:
         vectors: (n, d) float32, n ≥ 1.
@@ -120,11 +116,7 @@ def moments(vectors: CorpusVectors) -> tuple[NDArray[np.float64], NDArray[np.flo
 
 
 def _products(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return rowsᵀ·rows, (d, d).
-
-    Args:
-        rows: (n, d).
-    """
+    """Return rowsᵀ·rows, (d, d), of (n, d) rows."""
     return rows.T @ rows
 
 

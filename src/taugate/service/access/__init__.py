@@ -1,1 +1,1 @@
-"""Who may ask: API keys, what each path asks of them, their rates, and the names that requests may use."""
+"""Access control: API keys, the scope that each path requires, rate limits and allowed host names."""

@@ -1,4 +1,4 @@
-"""Authorization: the host names, the paths and the API keys that a request may pass with."""
+"""Authorization of requests by host name, path and API key."""
 
 import asyncio
 import hmac
@@ -22,7 +22,7 @@ from taugate.service.metrics import Metrics
 from taugate.service.settings import PARTS, Part, Settings
 
 _FileStamp = tuple[int, int, int]  # modification time, inode, size: a file that replaces another has a new inode
-_log = logging.getLogger("taugate.access")
+_log = logging.getLogger(__name__)
 _ADMIN_PREFIX = "/admin/"
 BATCH_PATH = "/search/batch"
 VECTOR_STORE_PATH = "/v1/vector_stores/{vector_store_id}/search"
@@ -30,26 +30,27 @@ _VECTOR_STORE = re.compile(r"/v1/vector_stores/[^/]+/search")
 DIFY_PATH = "/dify/retrieval"
 REFERENCE_PATH = "/release/reference"
 PLAYGROUND_PATH = "/playground"
-_POLL_SECONDS = 2.0  # between two stats of the file: a key that is taken away is refused that soon
-_MAX_SHOWN_CHARS = 100  # of a name that a message repeats
+_POLL_SECONDS = 2.0  # between two stats of the key file: a removed key is refused after at most this long
+_MAX_SHOWN_CHARS = 100  # of a host name in a message
 _CACHED_HOSTS = 128  # more names than any deployment has
 _NO_KEY = "no API key: send the header Authorization: Bearer KEY, or X-API-Key: KEY"
 _NO_ADMIN_KEY = (
-    "needs a key with the scope admin, and there are no keys here: name a file of them with TAUGATE_KEYS_FILE "
-    "(`taugate key new` makes one); SIGHUP reloads without one"
+    "needs a key with the scope admin, and no keys are configured: set TAUGATE_KEYS_FILE to a key file "
+    "(`taugate key new` writes one); SIGHUP reloads without a key"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PathRule:
-    """The key that a path asks for.
+    """The key that a path requires.
 
     Attributes:
-        path: As requests have it, or as the route has it where a part of it varies.
-        scope: The scope that the key needs, None where any key will do.
-        public: No key is needed.
-        filtered: Replies stay within the filter of the key, which may use filtered paths alone.
-        part: That has to be on for the path to exist, None where it always does.
+        path: Exact request path, or the route's template if part of the path varies.
+        scope: Scope that the key needs, None if any key will do.
+        public: True if no key is needed.
+        filtered: True if replies are limited to documents within the key's filter. A key with a filter may use only
+            such paths.
+        part: Part of the service that must be on for the path to exist, None if the path always exists.
     """
 
     path: str
@@ -82,12 +83,11 @@ _ADMIN_RULE = PathRule(_ADMIN_PREFIX, "admin")
 
 
 def path_rule(path: str, parts: Collection[Part] = PARTS) -> PathRule | None:
-    """Find the rule of a path; None where there is no such path.
+    """Return the rule of a path, None if there is no such path.
 
     Args:
-        path: As it came, not the route that it leads to: a route's pattern also matches a path that ends with a line
-            feed.
-        parts: Those that are on.
+        path: The path of the request, not its route: a route's pattern also matches a path that ends with a line feed.
+        parts: The optional parts of the service that are on.
     """
     rule = PATH_RULES.get(path)
     if rule is None and path.startswith(_ADMIN_PREFIX):
@@ -98,31 +98,26 @@ def path_rule(path: str, parts: Collection[Part] = PARTS) -> PathRule | None:
 
 
 class Authorizer:
-    """Decides which requests may pass; belongs to one event loop.
+    """Decides which requests are authorized; belongs to one event loop.
 
-    Keys can be read again at any time; the old ones stay in force where the new ones cannot be read. A release is not
-    served, and keys are not taken, where a key's filter names a field that the release lacks: nobody could tell what
-    such a key may see.
+    Keys can be reloaded at any time; if the new ones cannot be read, the old ones remain in force. A release, or a list
+    of keys, is rejected if the filter of a key names a field that the release lacks, because it would be undefined what
+    that key may see.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        """Read the keys where any are configured.
-
-        Args:
-            settings: Say where keys are.
-            metrics: Count requests by key, and failures to read the keys.
-        """
+        """Read the keys, if any are configured."""
         self._settings, self._metrics = settings, metrics
         self._required = keys_required(settings)
         self._keys: Sequence[ApiKey] = ()
         self._fields: Fields | None = None  # of the release in service
         self._file_stamp: _FileStamp | None = None
-        self._requests: dict[str, Counter] = {}  # by key: looking a series up takes longer than counting
+        self._requests: dict[str, Counter] = {}  # by key name, because looking up a series takes longer than counting
         if self._required:
             self.reload()
 
     def reload(self) -> bool:
-        """Read the keys again; False where they could not be read. Nobody is let in while there never were any."""
+        """Reload the keys, and return False if they cannot be read. Until a first list was read, no key is valid."""
         if not self._required:
             return True
         self._file_stamp = self._stamp_file()
@@ -132,29 +127,29 @@ class Authorizer:
                 _check_filters(keys, self._fields)
         except InputError as error:
             self._metrics.keys_reload_failed.set(1)
-            _log.error("keys could not be read; those before stay", extra={"fields": {"reason": str(error)}})
+            _log.error("cannot reload API keys; keeping the previous ones", extra={"fields": {"reason": str(error)}})
             return False
         self._metrics.keys_reload_failed.set(0)
         self._keys = keys
         self._requests = {key.name: self._metrics.key_requests.labels(key.name) for key in keys}
-        _log.info("keys", extra={"fields": {"names": [key.name for key in keys]}})
+        _log.info("API keys loaded", extra={"fields": {"names": [key.name for key in keys]}})
         return True
 
     def serve(self, fields: Fields) -> None:
-        """Accept a release that goes into service.
+        """Accept a release that is about to be served.
 
         Args:
-            fields: Of its documents.
+            fields: Metadata fields of the release's documents.
 
         Raises:
-            InputError: Where the filter of a key does not fit it.
+            InputError: If the filter of a key does not fit the release.
         """
         _check_filters(self._keys, fields)
         self._fields = fields
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Read the keys again whenever their file changes, until the context ends."""
+        """Reload the keys whenever their file changes, until the context ends."""
         task = asyncio.ensure_future(self._watch_file())
         try:
             yield
@@ -162,20 +157,21 @@ class Authorizer:
             task.cancel()
 
     def authorize(self, rule: PathRule, path: str, headers: Mapping[bytes, bytes]) -> ApiKey | None:
-        """Return the key that a request may pass with, None where it needs none.
+        """Authorize a request, and return its key, None if it needs none.
 
         Args:
-            rule: Of the path.
-            path: As it came.
-            headers: Of the request, by lower-case name.
+            rule: The rule of the path.
+            path: The path of the request, for messages.
+            headers: Request headers by lower-case name.
 
         Raises:
-            Unauthorized: Where the key is missing, unknown or expired, Forbidden where it may not use this path.
+            Unauthorized: If the key is missing, unknown or expired.
+            Forbidden: If the key may not use this path.
         """
         if rule.public:
             return None
         if not self._required:
-            if rule.scope == "admin":  # a page in a browser on this machine can post here, too
+            if rule.scope == "admin":  # a web page open in a browser on this machine can post here, too
                 raise Forbidden(f"{path[:100]} {_NO_ADMIN_KEY}")
             return None
         key = self._authenticate(headers)
@@ -208,18 +204,19 @@ class Authorizer:
 
 
 def find_key(keys: Sequence[ApiKey], sent: bytes) -> ApiKey | None:
-    """Find the key that was sent; None where it is unknown.
+    """Return the entry of the key that a request sent, None if the key is unknown.
+
+    Every entry is compared in full, so that the response time does not reveal which of them matched, if any.
 
     Args:
-        keys: Those that are valid.
-        sent: The key as the request has it. Every key is compared in full, so that the time taken does not tell which
-            one matched, if any.
+        keys: All configured keys.
+        sent: The key in plain text, as the request sent it.
     """
-    hashed, found = digest(sent), None
+    hashed, matched = digest(sent), None
     for key in keys:
         if hmac.compare_digest(hashed, key.digest):
-            found = key
-    return found
+            matched = key
+    return matched
 
 
 def _sent_key(headers: Mapping[bytes, bytes]) -> bytes:
@@ -228,7 +225,7 @@ def _sent_key(headers: Mapping[bytes, bytes]) -> bytes:
 
 
 def _check_filters(keys: Sequence[ApiKey], fields: Fields) -> None:
-    """Raise InputError for the first key whose filter asks for a field, or a kind of value, that no document has."""
+    """Raise InputError for the first key whose filter names a field, or a type of value, that no document has."""
     for key in keys:
         try:
             fields.check_kinds(key.filter)
@@ -240,7 +237,7 @@ def _check_filters(keys: Sequence[ApiKey], fields: Fields) -> None:
 
 
 def _stamp(path: Path) -> _FileStamp | None:
-    """Return what changes whenever the file does; None where there is no file."""
+    """Return a stamp that changes whenever the file does, None if there is no file."""
     try:
         status = path.stat()
     except OSError:
@@ -249,35 +246,33 @@ def _stamp(path: Path) -> _FileStamp | None:
 
 
 class AllowedHosts:
-    """The names of TAUGATE_ALLOWED_HOSTS that requests may use for the service, against DNS rebinding.
+    """The host names that a request's Host header may have (TAUGATE_ALLOWED_HOSTS), against DNS rebinding.
 
-    A page of evil.example may have its name resolve to 127.0.0.1, after which the browser takes the service for the
-    page's own server and lets it read replies. Its requests still name evil.example in the header Host. An IP address
-    always passes: DNS cannot give it another meaning.
+    evil.example can make its own name resolve to 127.0.0.1. The browser then takes this service for the server of the
+    evil page, and lets the page read replies; but the Host header of its requests still says evil.example. IP addresses
+    are always allowed, because DNS cannot redirect them.
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Read the names.
+        """Read `allowed_hosts`: names separated by commas, "*.example.org" for all subdomains, "*" for any name.
 
-        Args:
-            settings: `allowed_hosts` are names by commas, "*.example.org" for all below one and "*" for any; `host` is
-                allowed as well.
+        The name in `host` is allowed as well.
         """
         listed = (name.strip().lower() for name in settings.access.allowed_hosts.split(","))
-        names = {settings.listen.host.lower(), *listed} - {""}  # "a,,b" allows no request without a name
+        names = {settings.listen.host.lower(), *listed} - {""}  # "a,,b" does not allow an empty name
         self._allow_any = "*" in names
         self._names = names
         self._suffixes = tuple(name[1:] for name in names if name.startswith("*."))
         self._cached_is_allowed = lru_cache(_CACHED_HOSTS)(self._is_allowed)
 
     def check(self, host: bytes) -> None:
-        """Check the header Host of a request.
+        """Check the Host header of a request.
 
         Args:
-            host: Its value, empty where there is none, as HTTP/1.0 allows and no browser sends.
+            host: Value of the header, empty if the request has none, which HTTP/1.0 allows and no browser does.
 
         Raises:
-            Forbidden: For a name that is not allowed.
+            Forbidden: If the name is not allowed.
         """
         if not self._allow_any and host and not self._cached_is_allowed(host):
             name = _without_port(host)[:_MAX_SHOWN_CHARS]

@@ -1,8 +1,8 @@
-"""API keys: how they are written down, read from the settings, and checked before the service listens.
+"""API keys: their JSON format, how they are read from the settings, and the checks before the service listens.
 
-Only the SHA-256 of a key is kept, never the key itself. A key has 256 random bits, so that nobody can find it by
-guessing, however fast a guess is checked. Argon2 and its like slow down guesses at passwords that people choose; here
-they would only cost every request tens of milliseconds.
+Only the SHA-256 of a key is stored, never the key itself. A key has 256 random bits, so it cannot be guessed, however
+fast a guess is checked. Argon2 and similar functions slow down guesses at passwords that people choose; here they would
+only cost every request tens of milliseconds.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from taugate.retrieval.documents.filters import Filter
 from taugate.service.settings import Settings
 
 KeyScope = Literal["search", "feedback", "admin", "metrics"]
-# These scopes show or change what concerns all documents, so that a key with a filter cannot have them.
+# These scopes show or change state that concerns all documents, so a key with a filter cannot have them.
 _UNFILTERED_SCOPES: frozenset[KeyScope] = frozenset({"metrics", "admin"})
 _VARIABLE = "TAUGATE_KEYS"
 _REMEDY = "docs/access.md shows the form, and `taugate key new` writes an entry"
@@ -28,15 +28,15 @@ _REMEDY = "docs/access.md shows the form, and `taugate key new` writes an entry"
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """An API key as requests are checked against it.
+    """An API key that requests are checked against.
 
     Attributes:
-        name: How logs, metrics and Redis call it.
+        name: Name of the key in logs, metrics and Redis.
         digest: SHA-256 of the key, 32 bytes.
-        scopes: What it may be used for.
-        rate: Queries a second, None for the default of the service.
+        scopes: The kinds of request that the key may make.
+        rate: Queries per second, None for the default of the service.
         expires: Unix time in seconds, None for never.
-        filter: The documents that exist for this key, () for all.
+        filter: Condition on the documents that the key can see, () for all documents.
     """
 
     name: str
@@ -48,7 +48,7 @@ class ApiKey:
 
 
 def _read_key_filter(value: object) -> Filter:
-    """Read a filter, which needs a condition: without any it would permit all documents, perhaps by mistake."""
+    """Read a filter. It must have a condition, because an empty one would permit all documents, perhaps by mistake."""
     permitted = read_filter(value)
     if not permitted:
         raise PydanticCustomError("no_condition", "permits all documents; name a field, or leave the filter out")
@@ -56,7 +56,7 @@ def _read_key_filter(value: object) -> Filter:
 
 
 class KeyEntry(BaseModel):
-    """A key as the list of keys has it in JSON (docs/access.md)."""
+    """An entry of the key list in JSON (docs/access.md)."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -72,26 +72,19 @@ _Entries = TypeAdapter(list[KeyEntry])
 
 
 def digest(key: bytes) -> bytes:
-    """Hash a key for keeping and for comparison.
-
-    Args:
-        key: The key as it is sent.
-
-    Returns:
-        Its SHA-256, 32 bytes.
-    """
+    """Return the SHA-256 of a key, 32 bytes."""
     return hashlib.sha256(key).digest()
 
 
-def parse_entries(text: bytes, where: str) -> list[KeyEntry]:
+def parse_entries(text: bytes, source: str) -> list[KeyEntry]:
     """Parse a JSON list of keys.
 
     Args:
         text: JSON in UTF-8.
-        where: Name of its place, for messages.
+        source: File or variable that the text came from, for messages.
 
     Raises:
-        InputError: , which repeats nothing of the text.
+        InputError: If the text is not a list of keys. The message does not quote the text.
     """
     try:
         return _Entries.validate_json(text)
@@ -100,31 +93,31 @@ def parse_entries(text: bytes, where: str) -> list[KeyEntry]:
         entry, *field = detail["loc"] or ("",)
         place = f", entry {entry + 1}" if isinstance(entry, int) else ""
         named = f": {'.'.join(map(str, field))}" if field else ""
-        raise InputError(f"{where}{place}{named}: {detail['msg']}; {_REMEDY}") from None
+        raise InputError(f"{source}{place}{named}: {detail['msg']}; {_REMEDY}") from None
 
 
-def keys_from_entries(entries: Sequence[KeyEntry], where: str) -> tuple[ApiKey, ...]:
+def keys_from_entries(entries: Sequence[KeyEntry], source: str) -> tuple[ApiKey, ...]:
     """Convert entries to keys, in their order.
 
     Args:
-        entries: As `parse_entries` returns them.
-        where: Name of their place, for messages.
+        entries: Entries from `parse_entries`.
+        source: File or variable that the entries came from, for messages.
 
     Raises:
-        InputError: Where two have the same name or are the same key, and where one has a filter and a scope that is
-            about all documents.
+        InputError: If two entries have the same name or key, or one has a filter together with a scope that concerns
+            all documents.
     """
     names: set[str] = set()
     digests: set[str] = set()
     for number, entry in enumerate(entries, 1):
         if entry.name in names:
-            raise InputError(f"{where}, entry {number}: there is a key named {entry.name} before it; rename one")
+            raise InputError(f"{source}, entry {number}: another key is already named {entry.name}; rename one")
         if entry.sha256 in digests:
-            raise InputError(f"{where}, entry {number}: {entry.name} is the same key as one before it; remove one")
-        if entry.filter and (beyond := _UNFILTERED_SCOPES.intersection(entry.scopes)):
+            raise InputError(f"{source}, entry {number}: {entry.name} repeats an earlier key; remove one of them")
+        if entry.filter and (unfiltered := _UNFILTERED_SCOPES.intersection(entry.scopes)):
             raise InputError(
-                f"{where}, entry {number}: {entry.name} has a filter, and the scope {min(beyond)} is about all "
-                "documents; make a key of its own for that, without a filter"
+                f"{source}, entry {number}: {entry.name} has a filter, but the scope {min(unfiltered)} concerns all "
+                "documents; create a separate key without a filter for it"
             )
         names.add(entry.name)
         digests.add(entry.sha256)
@@ -142,49 +135,39 @@ def keys_from_entries(entries: Sequence[KeyEntry], where: str) -> tuple[ApiKey, 
 
 
 def keys_required(settings: Settings) -> bool:
-    """Tell whether requests need a key, which they do as soon as a list of keys is configured, even an empty one.
-
-    Args:
-        settings: Of the service.
-    """
+    """Return whether requests need a key: they do once a list of keys is configured, even an empty one."""
     return settings.access.keys_file is not None or settings.access.keys is not None
 
 
 def read_keys(settings: Settings) -> tuple[ApiKey, ...]:
     """Read the keys of TAUGATE_KEYS_FILE and TAUGATE_KEYS.
 
-    Args:
-        settings: Of the service.
-
     Raises:
-        InputError: , which names the place and the entry.
+        InputError: If they cannot be read or are inconsistent. The message names the file or variable, and the entry.
     """
-    entries, places = [], []
+    entries, sources = [], []
     if settings.access.keys_file is not None:
-        places.append(str(settings.access.keys_file))
-        entries += parse_entries(_read_file(settings.access.keys_file), places[-1])
+        sources.append(str(settings.access.keys_file))
+        entries += parse_entries(_read_file(settings.access.keys_file), sources[-1])
     if settings.access.keys is not None:
-        places.append(_VARIABLE)
-        entries += parse_entries(settings.access.keys.get_secret_value().encode(), places[-1])
-    return keys_from_entries(entries, " and ".join(places))
+        sources.append(_VARIABLE)
+        entries += parse_entries(settings.access.keys.get_secret_value().encode(), sources[-1])
+    return keys_from_entries(entries, " and ".join(sources))
 
 
 def check_access(settings: Settings) -> None:
-    """Check before anything listens that the keys can be read and that nobody is let in without one by mistake.
-
-    Args:
-        settings: Of the service.
+    """Check the access settings before the service listens.
 
     Raises:
-        InputError: For keys that cannot be read, and where other machines can reach the address, no keys are configured
-            and TAUGATE_ALLOW_ANYONE is off.
+        InputError: If the keys cannot be read, or if other machines can reach the address while no keys are configured
+            and TAUGATE_ALLOW_UNAUTHENTICATED is off.
     """
     if keys_required(settings):
         read_keys(settings)
     elif not (settings.access.allow_unauthenticated or settings.listen.on_loopback):
         raise InputError(
-            f"other machines reach {settings.listen.host or 'all addresses'}, and there are no keys: name a file of "
-            "them with TAUGATE_KEYS_FILE (`taugate key new` makes one), or let anyone in with "
+            f"other machines can reach {settings.listen.host or 'all addresses'}, and no API keys are configured: set "
+            "TAUGATE_KEYS_FILE to a key file (`taugate key new` writes one), or accept every client with "
             "TAUGATE_ALLOW_UNAUTHENTICATED=true"
         )
 
@@ -194,5 +177,5 @@ def _read_file(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InputError(
-            f"{path}: {error.strerror}; TAUGATE_KEYS_FILE has to name a file of keys, as `taugate key new` makes one"
+            f"{path}: {error.strerror}; TAUGATE_KEYS_FILE must name a key file, which `taugate key new` writes"
         ) from error

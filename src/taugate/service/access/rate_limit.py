@@ -1,9 +1,9 @@
-"""Rate limits: how many queries a second each key may ask, by GCRA, over all replicas where there is Redis.
+"""Rate limits in queries per second and key, by GCRA; shared by all replicas if there is a Redis.
 
-GCRA keeps one number a key, the time until which its queries are paid for. A query passes while that time is at most
-`tolerance` ahead of now, and moves it on by 1/rate. So of a key that was quiet, one second's worth of queries passes at
-once, and one query where the rate is below 1. Several queries together pass when a single one would and are all paid
-for: no batch is too large ever to pass, what follows it waits, and the mean over any time is the rate. Source: ATM
+GCRA keeps one number per key: the time until which its queries are paid for. A query passes while that time is at most
+`tolerance` ahead of now, and then moves it forward by 1/rate. So a key that has been quiet may send one second's worth
+of queries at once, or one query if the rate is below 1. A batch passes if a single query would, and all its queries are
+charged: no batch is too large to pass, later requests wait for it, and the long-run mean is the rate. Source: ATM
 Forum, Traffic Management Specification 4.0, "Generic Cell Rate Algorithm", virtual scheduling.
 """
 
@@ -18,38 +18,34 @@ from taugate.service.redis_client import CircuitBreaker, connect, log_changes
 from taugate.service.settings import MAX_QUERIES, Settings
 
 _BURST_SECONDS = 1.0
-_ROUNDING_SECONDS = 5e-6  # what sums of Unix times are off by
+_ROUNDING_SECONDS = 5e-6  # rounding error of sums of Unix times
 
 
 def tolerance(rate: float) -> float:
-    """Return how many seconds queries may be ahead of their rate.
-
-    Args:
-        rate: Queries a second.
-    """
+    """Return how many seconds a key may be ahead of its rate, in queries per second."""
     return max(0.0, _BURST_SECONDS - 1 / rate) + _ROUNDING_SECONDS
 
 
 class LocalRates:
-    """The rates of keys within one process."""
+    """Rate limits within one process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin with nothing paid for.
+        """Begin with no query charged.
 
         Args:
-            clock: Seconds that never go back.
+            clock: A monotonic clock, in seconds.
         """
         self._clock = clock
-        self._paid_until: dict[str, float] = {}  # by names from the list of keys: there are few
+        self._paid_until: dict[str, float] = {}  # by key name; bounded by the number of configured keys
 
     def spend(self, name: str, rate: float, queries: int, prepaid: int = 0) -> float:
-        """Pay for queries where they may pass, and return 0.0; else return the seconds to wait, with nothing paid.
+        """Charge queries and return 0.0 if they may pass; else charge nothing and return the seconds to wait.
 
         Args:
-            name: Of the key.
-            rate: Queries a second.
-            queries: How many to pay for.
-            prepaid: How many queries of the same request are paid for already, which do not keep these out.
+            name: Name of the key.
+            rate: Queries per second.
+            queries: Number of queries to charge.
+            prepaid: Number of queries of the same request that were charged before. They do not delay these.
         """
         now = self._clock()
         paid_until = max(self._paid_until.get(name, now), now)
@@ -61,7 +57,7 @@ class LocalRates:
 
 
 _PREFIX = "taugate:rate:1:"
-# What is further ahead than the largest batch can have paid for was written by a clock that has been set back since.
+# A time further ahead than the largest batch can have paid for was written before the clock was set back.
 _SPEND = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -77,45 +73,38 @@ return '0'
 
 
 class SharedRates:
-    """The rates of keys over all replicas, in Redis; belongs to one event loop."""
+    """Rate limits over all replicas, in Redis; belongs to one event loop."""
 
     def __init__(self, url: str, timeout: float) -> None:
-        """Prepare a client; nothing is asked yet.
+        """Make a client, without connecting yet.
 
         Args:
-            url: Of Redis.
-            timeout: Seconds after which an answer is given up.
+            url: URL of Redis.
+            timeout: Longest wait for a reply, in seconds.
 
         Raises:
-            ValueError: For what is no URL.
+            ValueError: If the URL is malformed.
         """
         self._redis = connect(url, timeout)
         self._spend = self._redis.register_script(_SPEND)
         self._timeout = timeout
-        self._breaker = CircuitBreaker(log_changes("rates of keys", timeout))
+        self._breaker = CircuitBreaker(log_changes("rate limits", timeout))
 
     async def spend(self, name: str, rate: float, queries: int, prepaid: int = 0) -> float | None:
-        """Do as LocalRates.spend, with the clock of Redis; None where Redis does not answer.
-
-        Args:
-            name: As LocalRates.spend has them.
-            rate: As LocalRates.spend has them.
-            queries: As LocalRates.spend has them.
-            prepaid: As LocalRates.spend has them.
-        """
+        """Do the same as `LocalRates.spend`, on the clock of Redis; return None if Redis does not reply."""
         if not self._breaker.allows():
             return None
         failures = self._breaker.failures
         ahead = tolerance(rate) + prepaid / rate
         furthest = ahead + MAX_QUERIES / rate
-        numbers = [repr(each) for each in (queries / rate, ahead, furthest)]
+        arguments = [repr(seconds) for seconds in (queries / rate, ahead, furthest)]
         try:
             async with asyncio.timeout(self._timeout):
-                answer = await self._spend(keys=[_PREFIX + name], args=numbers)
-            wait = float(answer)
-            if not (isinstance(answer, bytes) and 0 <= wait <= furthest):
-                raise ValueError("its answer does not fit the question")
-        except Exception as error:  # noqa: BLE001 (what is no Redis may answer anything, and redis-py raise anything)
+                reply = await self._spend(keys=[_PREFIX + name], args=arguments)
+            wait = float(reply)
+            if not (isinstance(reply, bytes) and 0 <= wait <= furthest):
+                raise ValueError("unexpected reply from Redis")
+        except Exception as error:  # noqa: BLE001 (a server that is not Redis may send anything, redis-py raise anything)
             self._breaker.failed(error, failures)
             return None
         self._breaker.succeeded()
@@ -126,20 +115,14 @@ class SharedRates:
         await self._redis.aclose()
 
 
-_WITHOUT_KEY = ""  # the name under which all callers share one rate where there are no keys
+_WITHOUT_KEY = ""  # stands for the name of the key if none are configured: all callers share one rate
 
 
 class RateLimiter:
-    """Charges requests to the rate of their key. Redis is connected to when a key with a rate first asks."""
+    """Charges requests to the rate of their key. Connects to Redis at the first request of a key with a rate."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        """Take limits from the settings.
-
-        Args:
-            settings: `queries_per_second` is the rate of keys that name none, 0 for no limit, and `redis_url` where
-                rates are shared.
-            metrics: Count what is refused.
-        """
+        """Read the default rate (`queries_per_second`, 0 for no limit) and where rates are shared (`redis_url`)."""
         self._default_rate = settings.access.queries_per_second
         self._refused = metrics.refused.labels(RateLimited.code)
         self._redis_url, self._timeout = settings.cache.redis_url, settings.cache.redis_timeout_ms / 1000
@@ -150,22 +133,22 @@ class RateLimiter:
         """Charge a request with one query.
 
         Args:
-            key: That the request was admitted with, None where it needed none.
+            key: Key of the request, None if it needed none.
 
         Raises:
-            RateLimited: , with nothing charged.
+            RateLimited: If the key is over its rate. Nothing is charged then.
         """
         await self._charge(key, 1)
 
     async def charge_more(self, key: ApiKey | None, queries: int) -> None:
-        """Charge further queries of a request that was charged with one, now that its body says how many it has.
+        """Charge the further queries of a batch, which `charge` has charged with one before its body was read.
 
         Args:
-            key: As for `charge`.
-            queries: How many more, 0 for none.
+            key: Key of the request, None if it needed none.
+            queries: Number of further queries.
 
         Raises:
-            RateLimited: Where other requests of the key have been charged with many meanwhile.
+            RateLimited: If other requests of the key have used up its rate in the meantime.
         """
         if queries:
             await self._charge(key, queries, prepaid=1)
@@ -182,8 +165,10 @@ class RateLimiter:
             wait = self._local.spend(name, rate, queries, prepaid)
         if wait > 0:
             self._refused.inc()
-            who = "all callers" if key is None else f"the key {key.name}"
-            raise RateLimited(f"{who} may ask {rate:g} queries per second; Retry-After says when to try again", wait)
+            limited = "all clients together" if key is None else f"the key {key.name}"
+            raise RateLimited(
+                f"{limited} may send {rate:g} queries per second; Retry-After says when to try again", wait
+            )
 
     async def close(self) -> None:
         """Close the connections to Redis, if there are any."""

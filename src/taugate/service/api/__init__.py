@@ -1,1 +1,1 @@
-"""The HTTP API on FastAPI: routes, schemas, middleware and errors."""
+"""HTTP API on FastAPI: routes, schemas, middleware and error replies."""

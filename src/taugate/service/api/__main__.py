@@ -1,4 +1,4 @@
-"""`python -m taugate.service.api docs/openapi.json` writes the description of the API."""
+"""`python -m taugate.service.api docs/openapi.json` writes the OpenAPI document."""
 
 import sys
 from pathlib import Path

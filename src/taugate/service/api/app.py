@@ -1,4 +1,4 @@
-"""The application: settings in, routes and middleware out. Nothing is read or loaded at import."""
+"""The FastAPI application. Nothing is read or loaded at import."""
 
 import asyncio
 import functools
@@ -36,14 +36,14 @@ from taugate.service.settings import Settings
 
 
 def create_app(settings: Settings, load_release: Load | None = None, *, accept_when_ready: bool = False) -> FastAPI:
-    """Make an application, which loads the current release when it starts; `app.state.serving` is its state.
+    """Make an application that loads the current release when it starts; `app.state.serving` is its state.
 
     Args:
-        settings: Of the service.
-        load_release: Opens a release folder with a number of encoder threads and an encoder of a precision; by default
-            one that trusts whom the settings name.
-        accept_when_ready: Starts to accept connections only once there is a release, or an engine that is away keeps it
-            from being loaded; for a process that shares its socket with others, who can answer meanwhile.
+        settings: Settings of the service.
+        load_release: Function that opens a release folder, given the number of encoder threads and the precision; by
+            default one that trusts the keys in the settings.
+        accept_when_ready: Accept connections only once a release is loaded, or cannot be loaded yet because its engine
+            is down. For a process that shares its socket with others, which can reply in the meantime.
     """
     metrics = Metrics()
     count_dropped_lines(metrics.log_dropped.inc)
@@ -74,15 +74,15 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     app = FastAPI(
         title="taugate",
         version=version("taugate"),
-        description="Retrieval with a similarity threshold that was calibrated, not guessed. HEAD is answered wherever "
-        "GET is, with the same status and headers.",
+        description="Retrieval with a calibrated similarity threshold. Every GET path also supports HEAD, with the "
+        "same status and headers.",
         lifespan=lifespan,
         openapi_url=None,  # service/api/routes.py has the route
-        docs_url=None,  # the interactive page would load its scripts from elsewhere
+        docs_url=None,  # the interactive page would load its scripts from another host
         redoc_url=None,
-        # FastAPI's own spans hold paths and query strings of anybody (service/runtime/traces.py has those without).
+        # FastAPI's own spans would hold paths and query strings of all clients; service/runtime/traces.py omits them.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
-        redirect_slashes=False,  # a redirect would name the host that the client's header names
+        redirect_slashes=False,  # a redirect would repeat the host of the client's Host header
         generate_unique_id_function=operation_id,
     )
     app.openapi = functools.partial(describe, app, settings)  # type: ignore[method-assign]  # as FastAPI suggests
@@ -106,5 +106,5 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
 
 
 def openapi_document() -> dict[str, Any]:
-    """Return the OpenAPI document of an application with default settings, which docs/openapi.json holds."""
+    """Return the OpenAPI document of an application with default settings, as in docs/openapi.json."""
     return create_app(Settings(releases=Path("releases"))).openapi()

@@ -1,8 +1,8 @@
-"""Request bodies: how many bytes of them may be in memory, and how their JSON is read.
+"""Request bodies: limits on the bytes in memory, and the parsing of JSON.
 
-`BodyLimits` counts the bytes. `add_json_route` makes a POST route that FastAPI describes, and whose body pydantic alone
-reads: FastAPI's own handler resolves dependencies for every request, and parses a body before it validates it. These
-routes have no dependencies, and pydantic validates JSON while it parses it.
+`BodyLimits` counts the bytes. `add_json_route` makes a POST route that FastAPI describes, but whose body pydantic reads
+directly: FastAPI's own handler resolves dependencies for every request, and parses a body before validating it. These
+routes have no dependencies, and pydantic validates JSON while parsing it.
 """
 
 import asyncio
@@ -32,32 +32,27 @@ from taugate.service.settings import Settings
 Body = TypeVar("Body", bound=BaseModel)
 Endpoint = Callable[[Request, Body], Awaitable[Response]]
 
-# Largest bodies in memory at once, 64 MiB by default: one of the usual size is a hundred bytes, and thousands of
-# clients that each send most of a large one must not use memory up.
+# Number of bodies of the largest size that may be in memory at once, 64 MiB by default. A usual body has a hundred
+# bytes; the limit is for thousands of clients that each send most of a large one.
 _MAX_LARGE_BODIES = 64
-# Of them, those of one key: it takes eight keys to keep the others out.
+# The same per key, so that it takes eight keys to exhaust the limit for all.
 _MAX_LARGE_BODIES_PER_KEY = 8
-# Batches that one key may have under way, 8 by default: twice as many full ones as the queue takes. One whose replies
-# are all known waits in no queue, and takes 1 ms of the event loop, or 18 where each reply has a hundred documents.
+# The queue limit divided by this is the number of batches per key in progress, 8 by default: twice as many full ones as
+# fit into the queue. A fully cached batch does not use the queue; it takes 1 ms of the event loop, or 18 ms if each
+# reply has a hundred documents.
 _QUERIES_PER_BATCH = 32
-# To describe each takes a microsecond and some 300 bytes: a body of 1 MiB that is made for it has a hundred thousand.
+# Describing an error takes a microsecond and some 300 bytes, and a crafted body of 1 MiB has a hundred thousand.
 _MAX_DESCRIBED_FAULTS = 10
 
 
 class BodyLimits:
-    """ASGI middleware that counts the bytes of bodies as they come, and believes no Content-Length.
+    """ASGI middleware that limits the bytes of request bodies, counted as they arrive, whatever Content-Length says.
 
-    What is over a limit is refused before it is in memory, or before it is read. A connection whose request gets past
-    Guard and reaches this middleware keeps its place among the connections.
+    A body over a limit is refused before it is read, or before it is in memory. A connection whose request has passed
+    Guard and reaches this middleware cannot be closed in favour of new connections.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        """Wrap an application.
-
-        Args:
-            app: What is called within the limits.
-            settings: Have the limits of a body, of a batch, and of the queue.
-        """
         self._app = app
         self._max_bytes, self._max_batch_bytes = settings.requests.max_body_bytes, settings.requests.max_batch_bytes
         self._max_total = _MAX_LARGE_BODIES * max(self._max_bytes, self._max_batch_bytes)
@@ -65,18 +60,13 @@ class BodyLimits:
         self._total = 0  # bytes of all bodies in memory
         self._total_per_key: Counter[str] = Counter()
         self._max_batches = max(1, settings.admission.queue_limit // _QUERIES_PER_BATCH)
-        self._batches: Counter[str | None] = Counter()  # under way, by the name of the key; None: of all without one
+        self._batches: Counter[str | None] = Counter()  # in progress, by key name; None for requests without a key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Call the application within the limits.
+        """Call the application with a `receive` that enforces the limits. Scopes other than HTTP pass through.
 
-        Args:
-            scope: As ASGI has them; what is not HTTP passes through.
-            receive: As ASGI has them; what is not HTTP passes through.
-            send: As ASGI has them; what is not HTTP passes through.
-
-        Raises:
-            Overloaded: , and Starlette's HTTPException 413, when the application receives more than it may.
+        That `receive` raises Overloaded if too much is in memory, and Starlette's HTTPException 413 if the body is too
+        large.
         """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -85,8 +75,8 @@ class BodyLimits:
         name = None if key is None else key.name
         is_batch = scope["path"] == BATCH_PATH
         if is_batch and self._batches[name] >= self._max_batches:
-            error = Overloaded(f"this key has {self._max_batches} batches under way; try again later")
-            scope["route"] = PATH_RULES[BATCH_PATH]  # logs and metrics count it as what it asked for
+            error = Overloaded(f"this key has {self._max_batches} batches in progress; try again later")
+            scope["route"] = PATH_RULES[BATCH_PATH]  # logs and metrics count it under the requested route
             await error_reply(scope, error)(scope, receive, send)
             return
         limit = self._max_batch_bytes if is_batch else self._max_bytes
@@ -102,18 +92,18 @@ class BodyLimits:
             self._count(name, size)
             if too_large or received > limit:
                 setting = "TAUGATE_MAX_BATCH_BYTES" if is_batch else "TAUGATE_MAX_BODY_BYTES"
-                # FastAPI turns any other exception into "400, body not JSON" while it reads a body.
+                # Any other exception while a body is read would become FastAPI's "400, body not JSON".
                 raise HTTPException(TooLarge.status, f"the body is over {limit} bytes ({setting})")
             self._check_totals(name)
             return message
 
         connection = scope["state"].get(CONNECTION)
-        if connection is not None and scope["state"].get("admitted"):
-            connection.admitted()
+        if connection is not None and scope["state"].get("authorized"):
+            connection.request_authorized()
         self._batches[name] += is_batch
         try:
             if is_batch:
-                await asyncio.sleep(0)  # so that those that came together are counted before one of them is answered
+                await asyncio.sleep(0)  # so that simultaneous batches are all counted before the first one runs
             await self._app(scope, receive_within_limits, send)
         finally:
             self._batches[name] -= is_batch
@@ -126,7 +116,7 @@ class BodyLimits:
             raise Overloaded(f"too many large bodies of the key {name} are being received; try again later")
 
     def _count(self, name: str | None, size: int) -> None:
-        """Count bytes that came (positive) or that are let go of (negative)."""
+        """Count bytes that were received (positive) or freed (negative)."""
         self._total += size
         if name is not None:
             self._total_per_key[name] += size
@@ -138,22 +128,24 @@ def add_json_route(
     model: type[Body],
     endpoint: Endpoint[Body],
     charge: Callable[[ApiKey | None], Awaitable[None]],
-    **description: Any,  # noqa: ANN401 (whatever FastAPI's APIRoute takes)
+    **description: Any,  # noqa: ANN401 (any argument of FastAPI's APIRoute)
 ) -> None:
-    """Answer POST requests to a path.
+    """Add a POST route with a JSON body.
 
     Args:
-        app: Gets the route.
-        path: Without parameters.
-        model: Of the body.
-        endpoint: Answers a request whose body was read.
-        charge: Takes a request off the rate of its key before its body is read, or raises RateLimited.
-        description: Further arguments of FastAPI's APIRoute, such as `responses`, for openapi.json.
+        app: Application to add the route to.
+        path: Path of the route, with its parameters if it has any.
+        model: Model of the body.
+        endpoint: Handler of a request and its validated body.
+        charge: Charges the rate of the request's key before the body is read, or raises RateLimited.
+        description: Further arguments of FastAPI's APIRoute for openapi.json, such as `responses`.
     """
 
     async def serve(request: Request) -> Response:
         request.scope["route"] = route
-        await charge(request_key(request.scope))  # a body that is refused takes as long to read as one that is answered
+        await charge(
+            request_key(request.scope)
+        )  # before the body is read, because an invalid one takes as long to read
         return await endpoint(request, await _read_body(request, model))
 
     route = _JsonRoute(path, endpoint, serve, description)
@@ -161,10 +153,10 @@ def add_json_route(
 
 
 class _JsonRoute(APIRoute):
-    """Described by the signature of its endpoint, as FastAPI describes any route, and served by `serve`.
+    """A route that FastAPI describes by the signature of its endpoint, but that `serve` handles.
 
-    Only a request that it answers counts as one of this route in logs and metrics; FastAPI's `matches` also counts one
-    with another method.
+    Starlette's `matches` is used, so that requests with another method do not count under this route in logs and
+    metrics.
     """
 
     matches, handle = Route.matches, Route.handle
@@ -191,8 +183,9 @@ async def _read_body(request: Request, model: type[Body]) -> Body:
     """Read and validate the body.
 
     Raises:
-        RequestValidationError: Where it is not as the model has it, Invalid where it is not declared as JSON or has too
-            many faults to list, and ClientGone where the connection closes first.
+        RequestValidationError: If the body does not fit the model.
+        Invalid: If the body is not declared as JSON, or has too many errors to list.
+        ClientGone: If the connection closes before the whole body was received.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
@@ -202,9 +195,9 @@ async def _read_body(request: Request, model: type[Body]) -> Body:
     except ValidationError as error:
         if error.error_count() > _MAX_DESCRIBED_FAULTS:
             raise Invalid(
-                f"the body has {error.error_count()} faults, too many to list; see /openapi.json for its form"
+                f"the body has {error.error_count()} errors, too many to list; see /openapi.json for its schema"
             ) from error
         faults = error.errors(include_url=False)
         raise RequestValidationError([fault | {"loc": ("body", *fault["loc"])} for fault in faults]) from error
     except ClientDisconnect as error:
-        raise ClientGone("the connection was closed before the whole body was there") from error
+        raise ClientGone("the connection was closed before the whole body was received") from error

@@ -18,30 +18,24 @@ from taugate.service.settings import Settings
 
 
 def add_explain_route(app: FastAPI, settings: Settings, serving: Serving, limiter: RateLimiter) -> None:
-    """Add POST /explain, which is admitted and charged like a search.
+    """Add POST /explain, which is authorized and charged like a search.
 
-    An explanation is no traffic: drift, shadow, caches, query log and the metrics of results are not told of it.
-
-    Args:
-        app: Gets the route.
-        settings: Limits of a request.
-        serving: Has the active release.
-        limiter: Charges for it.
+    Explanations do not count as traffic: drift detection, shadow, caches, query log and result metrics ignore them.
     """
 
     async def explain(request: Request, body: ExplainRequest) -> Response:
-        """Say where a document ranks for a query, which rule keeps or drops it, and how near the threshold it was."""
+        """Explain a document's rank for a query, the rule that keeps or drops it, and its distance to the threshold."""
         active = serving.active
         with active.in_flight:
             query = read_query(body, active, settings, permitted(request.scope))
             try:
-                explained = await while_connected(request, active.search.explain(query, body.document_id))
+                explanation = await while_connected(request, active.search.explain(query, body.document_id))
             except UnknownDocument as error:
                 raise NotFound(f"document_id: {error}") from error
             except InputError as error:
                 raise Invalid(str(error)) from error
         policy, release = active.release.manifest.policy.kind, active.release_id
-        return json_reply({**explained.fields(), "policy": policy, "release": release})
+        return json_reply({**explanation.fields(), "policy": policy, "release": release})
 
     add_json_route(
         app,

@@ -1,4 +1,4 @@
-"""POST /feedback: a judgement of a result, named by the id of its reply, or by the query alone."""
+"""POST /feedback: a judgement of a search result, identified by the id of its reply or by the query text."""
 
 import hashlib
 
@@ -19,21 +19,20 @@ from taugate.service.lifecycle.serving import ActiveRelease, Serving
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
 
-_ID_DIGITS = 32  # as many as the id of a reply has
+_ID_DIGITS = 32  # length of the id of a reply
 
 
 class FeedbackRoute:
-    """Finds the reply that a judgement is about, and hands both to the release in service."""
+    """Finds the reply that a judgement refers to, and passes both to the release in service."""
 
     def __init__(self, settings: Settings, serving: Serving, metrics: Metrics) -> None:
-        """settings: limits of a query; serving: has the release that is judged; metrics: count judgements."""
         self._settings, self._serving, self._metrics = settings, serving, metrics
 
     async def feedback(self, request: Request, body: FeedbackRequest) -> Response:
-        """Tell whether a result answered its query; the same judgement counts once, however often it is sent."""
+        """Judge whether a result answered its query. A judgement that is sent several times counts once."""
         active = self._serving.active
         if active.drift is None:
-            raise Invalid("feedback is off, because traffic is not watched here (TAUGATE_DRIFT is false)")
+            raise Invalid("feedback is off, because drift detection is off (TAUGATE_DRIFT is false)")
         feedback = active.drift.feedback
         with active.in_flight:
             try:
@@ -41,25 +40,25 @@ class FeedbackRoute:
                     if not may_judge(permitted(request.scope), body.query_id):
                         raise feedback.unknown()
                     key = _name(request_key(request.scope))
-                    new = await feedback.judge(body.query_id, body.document_id, relevant=body.relevant, key=key)
+                    is_new = await feedback.judge(body.query_id, body.document_id, relevant=body.relevant, key=key)
                 else:
-                    new = await self._judge_search(request, body, active, feedback)
+                    is_new = await self._judge_search(request, body, active, feedback)
             except (NotFound, Invalid):
                 self._metrics.feedback.labels("unknown").inc()
                 raise
-        outcome = ("relevant" if body.relevant else "irrelevant") if new else "repeated"
+        outcome = ("relevant" if body.relevant else "irrelevant") if is_new else "repeated"
         self._metrics.feedback.labels(outcome).inc()
-        return json_reply({"status": "accepted" if new else "repeated"}, 202)
+        return json_reply({"status": "accepted" if is_new else "repeated"}, 202)
 
     async def _judge_search(
         self, request: Request, body: FeedbackRequest, active: ActiveRelease, feedback: Feedback
     ) -> bool:
-        """Search for the query as the key would, and take the judgement of what that shows.
+        """Run the search with the permissions of the key, and record the judgement of one of its results.
 
-        The search is no traffic: drift, shadow, query log and the metrics of results are not told of it.
+        This search does not count as traffic: drift detection, shadow, query log and result metrics ignore it.
 
         Raises:
-            Forbidden: For a key that may not search: what is accepted here tells what a search shows.
+            Forbidden: If the key may not search, because the reply would reveal whether a search returns the document.
         """
         key = request_key(request.scope)
         if key is not None and "search" not in key.scopes:
@@ -76,12 +75,7 @@ class FeedbackRoute:
 def add_feedback_route(
     app: FastAPI, settings: Settings, serving: Serving, metrics: Metrics, limiter: RateLimiter
 ) -> None:
-    """Add POST /feedback, answered 202: a judgement counts within seconds.
-
-    Args:
-        app: Gets the route.
-        limiter: Charges for judgements; for the other parameters see FeedbackRoute.
-    """
+    """Add POST /feedback. It returns 202, because a judgement is counted within a few seconds, not at once."""
     add_json_route(
         app,
         "/feedback",
@@ -99,6 +93,6 @@ def _name(key: ApiKey | None) -> str | None:
 
 
 def _id_of_search(key: ApiKey | None, query: str) -> str:
-    """Return an id in place of a reply's, the same in every replica, so that a judgement counts once for each key."""
+    """Return an id that stands for a reply's, equal in every replica, so that a judgement counts once per key."""
     owner = None if key is None else (key.name, key.filter)
     return hashlib.sha256(f"{owner!r}{query}".encode()).hexdigest()[:_ID_DIGITS]

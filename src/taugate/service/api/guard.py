@@ -1,4 +1,4 @@
-"""The guard in front of every route: a request that may not pass is answered before a byte of its body is read."""
+"""Authorization in front of every route: a refused request gets its reply before any of its body is read."""
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -15,30 +15,17 @@ _MAX_HEADERS = 100  # Apache's default
 class Guard:
     """ASGI middleware that checks the head of a request, its host, and its API key, in this order.
 
-    An unknown path is 404 even without a key: openapi.json tells everybody which paths there are.
+    An unknown path is 404 even without a key: openapi.json is public, so the paths are no secret.
     """
 
     def __init__(self, app: ASGIApp, authorizer: Authorizer, metrics: Metrics, settings: Settings) -> None:
-        """Wrap an application.
-
-        Args:
-            app: Is called for requests that may pass.
-            authorizer: Decides on keys.
-            metrics: Count refusals by code.
-            settings: Have the allowed hosts and the longest head.
-        """
+        """Wrap an application, which only gets authorized requests."""
         self._app, self._authorizer, self._refused = app, authorizer, metrics.refused
         self._hosts, self._max_header_bytes = AllowedHosts(settings), settings.connections.max_header_bytes
         self._parts = settings.parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request that may not pass, and hand on any other with its key in its state.
-
-        Args:
-            scope: As ASGI has them; what is not HTTP passes through.
-            receive: As ASGI has them; what is not HTTP passes through.
-            send: As ASGI has them; what is not HTTP passes through.
-        """
+        """Refuse a request, or pass it on with its key in its state. Scopes other than HTTP pass through."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -53,20 +40,20 @@ class Guard:
         except ApiError as error:
             if not isinstance(error, NotFound):
                 self._refused.labels(error.code).inc()
-            if rule is not None and rule.path in PATH_RULES:  # logs and metrics count it as what it asked for
+            if rule is not None and rule.path in PATH_RULES:  # logs and metrics count it under the requested route
                 scope["route"] = rule
             await error_reply(scope, error)(scope, receive, send)
             return
         if key is not None:
             scope["state"]["key"] = key
-        scope["state"]["admitted"] = not rule.public
+        scope["state"]["authorized"] = not rule.public
         await self._app(scope, receive, send)
 
     def _check_head(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        lines = scope["headers"]  # with every line of a header that is repeated
+        lines = scope["headers"]  # including every line of a repeated header
         size = len(scope["path"]) + len(scope["query_string"]) + sum(len(name) + len(value) for name, value in lines)
-        if len(lines) > _MAX_HEADERS or size > self._max_header_bytes:  # h11 limits one that comes in several parts
-            raise HeadersTooLarge("the head of the request is over TAUGATE_MAX_HEADER_BYTES, or has over 100 headers")
-        # RFC 9112, section 6.1: this is what request smuggling is made of.
+        if len(lines) > _MAX_HEADERS or size > self._max_header_bytes:  # h11 limits a head that arrives in parts
+            raise HeadersTooLarge("the request line and headers exceed TAUGATE_MAX_HEADER_BYTES or 100 headers")
+        # RFC 9112, section 6.1: requests with both are used for request smuggling.
         if b"content-length" in headers and b"transfer-encoding" in headers:
-            raise BadRequest("send Content-Length or Transfer-Encoding, not both: readers disagree on which counts")
+            raise BadRequest("send Content-Length or Transfer-Encoding, not both: proxies disagree on which one counts")

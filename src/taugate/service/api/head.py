@@ -1,30 +1,20 @@
-"""HEAD wherever GET is: `wget --spider`, HAProxy's checks and uptime monitors use it (RFC 9110, section 9.3.2)."""
+"""HEAD for every GET path: `wget --spider`, HAProxy's checks and uptime monitors use it (RFC 9110, section 9.3.2)."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class HeadAsGet:
-    """ASGI middleware that answers HEAD with the status and headers of GET, Content-Length included, and no body.
+    """ASGI middleware that replies to HEAD with the status and headers of GET, including Content-Length, and no body.
 
-    Routes know GET alone, so that openapi.json describes each operation once.
+    Routes only handle GET, so that openapi.json describes each operation once.
     """
 
     def __init__(self, app: ASGIApp) -> None:
-        """Wrap an application.
-
-        Args:
-            app: Is called for every request, with GET in place of HEAD.
-        """
+        """Wrap an application, which gets GET requests in place of HEAD requests."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Call the application, and leave out the body of its reply to HEAD.
-
-        Args:
-            scope: As ASGI has them; any other method, and what is not HTTP, passes through.
-            receive: As ASGI has them; any other method, and what is not HTTP, passes through.
-            send: As ASGI has them; any other method, and what is not HTTP, passes through.
-        """
+        """Call the application, and omit the body of its reply to HEAD. Other requests pass through."""
         if scope["type"] != "http" or scope["method"] != "HEAD":
             await self._app(scope, receive, send)
             return

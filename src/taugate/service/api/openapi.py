@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI reads off the routes, and the limits, keys and refusals that all routes share."""
+"""The OpenAPI document: FastAPI's description of the routes, plus the limits, keys and errors that all routes share."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ Responses = dict[int | str, dict[str, Any]]
 
 _REQUEST_ID = {
     "X-Request-ID": {
-        "description": "under which the log knows the request; its own, where it brought one",
+        "description": "id of the request, also in the log; taken from the request if it has a valid X-Request-ID",
         "required": True,
         "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"},
     }
 }
 _RETRY_AFTER = {
     "Retry-After": {
-        "description": "seconds after which to try again",
+        "description": "seconds to wait before trying again",
         "required": True,
         "schema": {"type": "integer", "minimum": 1},
     }
@@ -30,65 +30,64 @@ _SECURITY_SCHEMES = {
     "bearer": {
         "type": "http",
         "scheme": "bearer",
-        "description": "an API key; none is needed where none are configured",
+        "description": "an API key; not needed if no keys are configured",
     },
-    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "the same in a header of its own"},
+    "header": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-API-Key",
+        "description": "an API key, as an alternative to the Authorization header",
+    },
 }
-_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]  # either of them
-# Errors of the routes themselves, by status. Without a description FastAPI takes the phrase of Python's HTTPStatus,
-# which is another one for 413 and 422 from 3.13 on.
+_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]  # alternatives
+# Errors of the routes themselves, by status. Without a description FastAPI uses the phrase of Python's HTTPStatus,
+# which changed for 413 and 422 in Python 3.13.
 _ERRORS = {
-    404: "Nothing with this name or id is known",
-    409: "The release that is current could not be loaded; the one before keeps serving",
+    404: "Unknown name or id",
+    409: "The current release could not be loaded; the previous release keeps serving",
     413: "The body is too large",
-    422: "The body is not what this path expects; the message says where",
-    500: "The service failed; its log has the reason under the request's id",
-    504: "The answer was not ready before the deadline",
+    422: "The body is invalid; the message names the fields",
+    500: "Internal error; the log has the reason under the request id",
+    504: "The reply was not ready before the deadline",
 }
-# Refusals that come before a route is reached, by status, with their descriptions.
+# Refusals before a route is reached, by status.
 _REFUSALS = {
-    "400": "This is no HTTP, or the body is no JSON",
-    "408": "The whole request was not there in time",
-    "431": "The head of the request is too long",
-    "503": "No release is loaded, its engine does not answer, or too many connections are open",
+    "400": "Malformed HTTP or JSON",
+    "408": "The request was not received in time",
+    "431": "The request line and headers are too long",
+    "503": "No release is loaded, its engine is not responding, or too many connections are open",
 }
 _KEY_REFUSALS = {
-    "401": "There is no key, or none that is known",
-    "403": "The key has not the scope of this path, or has a filter",
+    "401": "The API key is missing, unknown or expired",
+    "403": "The API key lacks the scope of this path, or has a filter that this path does not allow",
 }
-_RATE_REFUSALS = {
-    "429": "The queue is full, or the key asks for more than its rate; Retry-After says when to try again"
-}
+_RATE_REFUSALS = {"429": "The queue is full, or the key is over its rate limit; Retry-After says when to try again"}
 _RATE_LIMITED_SCOPES = {"search", "feedback"}
 _DIALECT_QUERIES = {"VectorStoreQuery", "DifyQuery"}  # models whose queries have the same limits
 
 
 def operation_id(route: APIRoute) -> str:
-    """Return the OpenAPI operation id of a route: its name, which no two routes share.
-
-    Args:
-        route: As FastAPI hands it to its argument `generate_unique_id_function`.
-    """
+    """Return the OpenAPI operation id of a route, which is its name, for FastAPI's `generate_unique_id_function`."""
     return route.name
 
 
-def replies(status: int, model: object, **further: Any) -> Responses:  # noqa: ANN401 (whatever OpenAPI has)
-    """Describe the reply of a route when all is well.
+def replies(status: int, model: object, **fields: Any) -> Responses:  # noqa: ANN401 (any field of OpenAPI)
+    """Describe the successful reply of a route.
 
     Args:
         status: HTTP status.
-        model: Pydantic model of the body, None for none.
-        further: OpenAPI fields such as `links`.
+        model: Pydantic model of the body, None for no JSON body.
+        fields: Further OpenAPI fields such as `links`.
     """
-    return {status: {"model": model, "headers": _REQUEST_ID, **further}}
+    return {status: {"model": model, "headers": _REQUEST_ID, **fields}}
 
 
 def errors(*statuses: int) -> Responses:
-    """Describe the errors that a route may answer by itself.
+    """Describe the errors of a route.
 
     Args:
-        statuses: HTTP statuses; 500 is added, which any route may answer. Those that any path may be refused with get
-            their description later, from `describe`.
+        statuses: HTTP statuses; 500 is always added. `describe` adds the descriptions of errors that any path may
+            return.
     """
     described: Responses = {}
     for status in sorted({*statuses, 500}):
@@ -99,15 +98,15 @@ def errors(*statuses: int) -> Responses:
 
 
 def judging(results: str) -> dict[str, Any]:
-    """Describe the link from a search reply to the judgement of its first result, as OpenAPI's field `links` has it.
+    """Return an OpenAPI link from a search reply to the judgement of its first result.
 
     Args:
-        results: JSON pointer to the reply of one query, "" where it is the whole body.
+        results: JSON pointer to the reply to one query, "" if it is the whole body.
     """
     return {
         "JudgeFirstResult": {
             "operationId": "feedback",
-            "description": "Tell whether the first result answers the query.",
+            "description": "Judge whether the first result answers the query.",
             "requestBody": {
                 "query_id": f"$response.body#{results}/query_id",
                 "document_id": f"$response.body#{results}/results/0/id",
@@ -118,15 +117,10 @@ def judging(results: str) -> dict[str, Any]:
 
 
 def describe(app: FastAPI, settings: Settings) -> dict[str, Any]:
-    """Return the OpenAPI document of an application, which is made once and kept by it.
-
-    Args:
-        app: Whose routes are described.
-        settings: Have the limits that are put into it.
-    """
+    """Return the OpenAPI document of an application, with the limits of its settings; it is built once and cached."""
     if app.openapi_schema is None:
         document = FastAPI.openapi(app)
-        app.openapi_schema = None  # which FastAPI has set: nobody gets a document that is half described
+        app.openapi_schema = None  # FastAPI has set it, and the document is still incomplete
         _add_limits(document["components"]["schemas"], settings)
         document["components"]["securitySchemes"] = _SECURITY_SCHEMES
         for path, operations in document["paths"].items():
@@ -138,13 +132,13 @@ def describe(app: FastAPI, settings: Settings) -> dict[str, Any]:
 
 
 def _add_limits(schemas: dict[str, Any], settings: Settings) -> None:
-    """Add those limits to the schemas of requests for which JSON Schema has a word."""
+    """Add the limits that JSON Schema can express to the schemas of requests."""
     for search in (schemas[name]["properties"] for name in ("SearchRequest", "ExplainRequest")):
         search["query"]["maxLength"] = settings.requests.max_query_chars
         for name in ("k", "min_results"):
             _schema_of_type(search[name], "integer")["maximum"] = settings.requests.max_k
-    judged = _schema_of_type(schemas["FeedbackRequest"]["properties"]["query"], "string")
-    judged["maxLength"] = settings.requests.max_query_chars
+    judged_query = _schema_of_type(schemas["FeedbackRequest"]["properties"]["query"], "string")
+    judged_query["maxLength"] = settings.requests.max_query_chars
     batch = schemas["BatchRequest"]["properties"]
     batch["queries"]["maxItems"] = settings.requests.max_batch
     _schema_of_type(batch["queries"]["items"], "string")["maxLength"] = settings.requests.max_query_chars
@@ -155,26 +149,26 @@ def _add_limits(schemas: dict[str, Any], settings: Settings) -> None:
     for name in _DIALECT_QUERIES & schemas.keys():
         query = schemas[name]["properties"]["query"]
         _schema_of_type(query, "string")["maxLength"] = settings.requests.max_query_chars
-        for several in (each for each in query.get("anyOf", ()) if each.get("type") == "array"):
-            several["maxItems"] = settings.requests.max_batch
-            several["items"]["maxLength"] = settings.requests.max_query_chars
+        for array in (option for option in query.get("anyOf", ()) if option.get("type") == "array"):
+            array["maxItems"] = settings.requests.max_batch
+            array["items"]["maxLength"] = settings.requests.max_query_chars
 
 
 def _schema_of_type(schema: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Return the schema of that type: the given one, or the first among its alternatives.
+    """Return the schema itself or its first alternative of the type `kind`.
 
     Raises:
-        LookupError: Where there is none: a model has changed, and its limits have to follow.
+        LookupError: If there is none, because a model has changed and `_add_limits` has not.
     """
     alternatives: list[dict[str, Any]] = schema.get("anyOf", [schema])
-    for each in alternatives:
-        if each.get("type") == kind:
-            return each
-    raise LookupError(f"a limit is for {kind}, and {schema} is not; let _add_limits follow the model that has changed")
+    for alternative in alternatives:
+        if alternative.get("type") == kind:
+            return alternative
+    raise LookupError(f"expected a schema of type {kind}, got {schema}; adapt _add_limits to the changed model")
 
 
 def _add_refusals(operation: dict[str, Any], rule: PathRule | None) -> None:
-    """Add to an operation the keys it needs, and the replies to requests that do not reach its route."""
+    """Add to an operation the keys it needs, and the errors of requests that do not reach its route."""
     refusals = dict(_REFUSALS)
     if rule is None or not rule.public:
         operation["security"] = _SECURITY

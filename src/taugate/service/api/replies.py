@@ -1,6 +1,6 @@
-"""JSON replies: of handlers, and of every error in its one shape {"error": {"code", "message", "request_id"}}.
+"""JSON replies of handlers, and error replies, which all have the form {"error": {"code", "message", "request_id"}}.
 
-Replies are built from our own values, so FastAPI does not validate them a second time.
+Replies are built from trusted values, so FastAPI does not validate them again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,72 +17,58 @@ from taugate.errors import EngineUnavailable
 from taugate.service.access.authorization import DIFY_PATH
 from taugate.service.errors import ApiError, EngineAway, Forbidden, Invalid, TooLarge, Unauthorized
 
-_MAX_LISTED_FAULTS = 3  # of a body with many: enough to correct it, and the message stays shorter than the body
+_MAX_LISTED_FAULTS = 3  # enough to correct a body, while the message remains shorter than the body
 _MAX_NAME_CHARS, _MAX_PATH_CHARS = 40, 100
 
-# Dify's codes. When it tries a new address, it takes 401 for a key that works, and 404 for a wrong address; but it then
-# asks for a knowledge base of its own invention (langgenius/dify#39410).
+# Dify's error codes. When Dify tests a new address, it takes 401 as proof of a working key and 404 as a wrong address,
+# although it then requests a made-up knowledge base (langgenius/dify#39410).
 _DIFY_NO_KEY, _DIFY_BAD_KEY, _DIFY_NO_KNOWLEDGE = 1001, 1002, 2001
-_DIFY_ERRORS = {401: Forbidden, 404: Invalid}  # what is sent in the place of each status
+_DIFY_ERRORS = {401: Forbidden, 404: Invalid}  # the error that is sent instead, by status
 
-# Codes for the statuses of the framework's own exception, as which BodyLimits raises 413.
+# Error codes for the framework's HTTPException, by status. BodyLimits raises it for 413.
 _FRAMEWORK_CODES = {400: "bad_json", 404: "not_found", 405: "method_not_allowed", 413: TooLarge.code}
 
 
 class EncodedJsonResponse(Response):
-    """A reply whose body is JSON that has already been encoded, in UTF-8."""
+    """A reply whose body is already encoded JSON, in UTF-8."""
 
     media_type = "application/json"
 
 
 def json_reply(value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Reply with a JSON object.
-
-    Args:
-        value: What orjson can write.
-        status: HTTP status.
-        headers: Further headers.
-    """
+    """Return a reply with a JSON object, which orjson must be able to serialize."""
     return EncodedJsonResponse(orjson.dumps(value), status, headers)
 
 
 def error_body(code: str, message: str, request_id: str) -> dict[str, Any]:
-    """Build the body that every error has.
+    """Return the body of an error reply.
 
     Args:
         code: Stable name of the error.
-        message: For people.
-        request_id: Under which the log has the request.
+        message: Readable description.
+        request_id: Id of the request, also in the log.
     """
     return {"error": {"code": code, "message": message, "request_id": request_id}}
 
 
 def error_reply(scope: Scope, error: ApiError) -> Response:
-    """Reply with an error.
+    """Return the reply for an error.
 
     Args:
-        scope: ASGI scope of the request, whose state has its id.
-        error: What to reply with.
+        scope: ASGI scope of the request. Its state holds the request id.
+        error: The error.
     """
     return _reply(scope, error.status, error.code, str(error), error.headers)
 
 
 def no_such_path(path: str) -> str:
-    """Write the message for an unknown path.
-
-    Args:
-        path: As it was requested, of any length; it is cut to 100 characters.
-    """
-    return f"there is no {path[:_MAX_PATH_CHARS]}; /openapi.json lists what there is"
+    """Return the error message for an unknown path, which is truncated to 100 characters."""
+    return f"there is no path {path[:_MAX_PATH_CHARS]}; /openapi.json lists all paths"
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Give errors of the framework and of our own the one shape.
-
-    Args:
-        app: The application whose handlers are set.
-    """
-    # Starlette types every handler as one of Exception, though it calls each with the type it was added for.
+    """Register handlers that give all errors, also those of the framework, the same form."""
+    # Starlette types every handler as one of Exception, although it calls each with the type it was added for.
     app.add_exception_handler(ApiError, _reply_to_api_error)  # type: ignore[arg-type]
     app.add_exception_handler(EngineUnavailable, _reply_to_engine_away)
     app.add_exception_handler(RequestValidationError, _reply_to_invalid_body)  # type: ignore[arg-type]
@@ -94,7 +80,7 @@ async def _reply_to_api_error(request: Request, error: ApiError) -> Response:
 
 
 async def _reply_to_engine_away(request: Request, error: Exception) -> Response:
-    """Reply without the error's own words: they name hosts, and the log has them."""
+    """Reply without the error's own message, which names hosts and is in the log."""
     return error_reply(request.scope, EngineAway())
 
 
@@ -112,7 +98,7 @@ async def _reply_to_framework_error(request: Request, error: HTTPException) -> R
     messages = {
         400: "the body cannot be read as JSON in UTF-8",
         404: no_such_path(request.url.path),
-        405: f"{request.url.path} does not take {request.method}",
+        405: f"{request.url.path} does not support {request.method}",
     }
     headers = dict(error.headers or {})
     if "Allow" in headers:
@@ -121,14 +107,14 @@ async def _reply_to_framework_error(request: Request, error: HTTPException) -> R
 
 
 def _with_head(allowed: str) -> str:
-    """Add HEAD, which HeadAsGet answers wherever GET is, to the methods of an Allow header."""
+    """Add HEAD, which HeadAsGet supports for every GET path, to the methods of an Allow header."""
     methods = {method.strip() for method in allowed.split(",")}
     return ", ".join(sorted(methods | {"HEAD"} if "GET" in methods else methods))
 
 
 def _reply(scope: Scope, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
     dify: dict[str, Any] = {}
-    if scope["path"] == DIFY_PATH and "route" in scope:  # without a route this dialect is off, and 404 is true
+    if scope["path"] == DIFY_PATH and "route" in scope:  # without a route this dialect is off, and 404 is correct
         dify = _dify_error(scope, status, message)
         if status in _DIFY_ERRORS:
             status, code = _DIFY_ERRORS[status].status, _DIFY_ERRORS[status].code
@@ -137,7 +123,7 @@ def _reply(scope: Scope, status: int, code: str, message: str, headers: Mapping[
 
 
 def _dify_error(scope: Scope, status: int, message: str) -> dict[str, Any]:
-    """Return the two fields that Dify reads of an error, with the codes of its External Knowledge API."""
+    """Return the two error fields that Dify reads, with the codes of its External Knowledge API."""
     code = {401: _DIFY_BAD_KEY, 403: _DIFY_BAD_KEY, 404: _DIFY_NO_KNOWLEDGE}.get(status, status)
     if status == Unauthorized.status and not dict(scope["headers"]).get(b"authorization", b"").startswith(b"Bearer "):
         code = _DIFY_NO_KEY
@@ -145,16 +131,16 @@ def _dify_error(scope: Scope, status: int, message: str) -> dict[str, Any]:
 
 
 def describe_faults(faults: Sequence[Mapping[str, Any]]) -> str:
-    """Name the first faulty fields of a body, but never repeat a value: it may be a query's text.
+    """Name the first invalid fields of a body, without values, which may be the text of a query.
 
     Args:
-        faults: As pydantic lists them, with `loc` and `msg`; `loc` begins with "body".
+        faults: Errors from pydantic, with `loc` and `msg`; `loc` begins with "body".
     """
     return "; ".join(f"{_field_path(fault['loc'])}: {fault['msg']}" for fault in faults[:_MAX_LISTED_FAULTS])
 
 
 def _field_path(location: Sequence[object]) -> str:
-    """Join a field's path below the body. Unknown names are the client's own words, so they are cut short."""
+    """Return a field's path below the body. Names are truncated, because the client may have made them up."""
     names = (str(name) for name in location[1:])
-    cut = (name if len(name) <= _MAX_NAME_CHARS else f"{name[:_MAX_NAME_CHARS]}…" for name in names)
-    return ".".join(cut) or "body"
+    shortened = (name if len(name) <= _MAX_NAME_CHARS else f"{name[:_MAX_NAME_CHARS]}…" for name in names)
+    return ".".join(shortened) or "body"

@@ -1,4 +1,4 @@
-"""Routes for whoever runs the service: probes, metrics, the release in service, reloading it, and openapi.json."""
+"""Routes for operators: probes, metrics, the release in service, its reload, and openapi.json."""
 
 from collections.abc import Awaitable, Callable
 
@@ -22,29 +22,32 @@ from taugate.service.metrics import Metrics
 def operations_routes(
     serving: Serving, reload_release: Callable[[], Awaitable[ReloadResult]], metrics: Metrics
 ) -> APIRouter:
-    """Make the routes for probes, scrapers, and whoever runs the service.
+    """Make the routes for operators, probes and scrapers.
 
     Args:
-        serving: Has the release in service.
-        reload_release: Puts the current one in its place.
-        metrics: What /metrics shows.
+        serving: Holder of the release in service.
+        reload_release: Function that puts the current release into service.
+        metrics: Metrics that /metrics shows.
     """
     router = APIRouter(tags=["operations"])
     exposition = {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "application/openmetrics-text")}
 
     @router.get("/livez", response_model_exclude_none=True, responses=replies(200, Health) | errors())
     async def livez() -> Health:
-        """The process answers, also while a release is being loaded."""
+        """Liveness probe: the process responds, also while a release is being loaded."""
         return Health(status="alive")
 
     @router.get("/readyz", responses=replies(200, Health) | errors(503))
     async def readyz() -> Health:
-        """A release is loaded, verified, and answers its golden queries as recorded; its engine, if any, answers."""
+        """Readiness probe: a release is loaded and verified, and its engine, if any, is responding.
+
+        Verified means that its golden queries return the recorded results.
+        """
         return Health(status="ready", release=serving.ready.release_id)
 
     @router.get("/release", responses=replies(200, ReleaseResponse) | errors(503))
     async def release() -> ReleaseResponse:
-        """The release in service, with its manifest."""
+        """Get the release in service and its manifest."""
         active = serving.active
         loaded, watch = active.release, active.drift
         manifest = loaded.manifest
@@ -62,7 +65,7 @@ def operations_routes(
 
     @router.get(REFERENCE_PATH, responses=replies(200, ReferenceResponse) | errors(503))
     async def reference() -> Response:
-        """The similarities at calibration, and what other thresholds would have kept and lost."""
+        """Get the similarity distributions at calibration, and what other thresholds would keep and lose."""
         return EncodedJsonResponse(await serving.active.reference.get())
 
     @router.get(
@@ -72,17 +75,18 @@ def operations_routes(
         responses=replies(200, None, content=exposition) | errors(),
     )
     async def prometheus(request: Request) -> Response:
-        """Metrics in Prometheus's text format, or in OpenMetrics where the scraper accepts it."""
+        """Get the metrics in Prometheus's text format, or in OpenMetrics if the scraper accepts it."""
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(metrics.scrape()), headers={"Content-Type": content_type})
 
     @router.post("/admin/reload", responses=replies(200, ReloadResponse) | errors(409, 503))
     async def reload(request: Request) -> ReloadResponse:
-        """Put the current release into service, after its golden queries were answered as recorded.
+        """Put the current release into service, if its golden queries return the recorded results.
 
-        Answered when it is; until then, and where it cannot be served, the one before goes on.
+        Returns once the new release is active. Until then, or if it cannot be loaded, the previous release keeps
+        serving.
         """
-        await request.body()  # none is needed, but a client that has not sent all of it is waited for only so long
+        await request.body()  # not used, but must be received within the deadline of clients
         result = await reload_release()
         status = "unchanged" if result.release == result.previous else "loaded"
         return ReloadResponse(status=status, release=result.release, previous=result.previous, shadow=result.shadow)
@@ -96,11 +100,7 @@ def _live_drift(watch: DriftWatch) -> LiveDrift:
 
 
 def add_openapi_route(app: FastAPI) -> None:
-    """Add GET /openapi.json, which is written once: anybody may ask for it often, and FastAPI would write it anew.
-
-    Args:
-        app: Gets the route, and describes itself.
-    """
+    """Add GET /openapi.json. The document is serialized once, because any client may request it often."""
     document = ComputedOnce(lambda: orjson.dumps(app.openapi()))  # takes some 25 ms
 
     async def openapi(request: Request) -> Response:

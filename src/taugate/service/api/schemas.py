@@ -1,4 +1,4 @@
-"""The models of requests and replies (docs/api.md), from which openapi.json is made."""
+"""Pydantic models of requests and replies (docs/api.md), from which openapi.json is generated."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -24,15 +24,15 @@ from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.records import State
 from taugate.service.settings import MAX_QUERIES
 
-# Far above any limit: a message about a larger number does not repeat it.
+# Far above any limit, so that no error message repeats a larger number.
 _MAX_INT = 2**31 - 1
 TOO_LARGE = "too_large"
-_PROVISIONAL = "`provisional`: too little evidence stands behind the threshold"
-_MAX_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so is what they are compared with
+_PROVISIONAL = "`provisional` if the threshold rests on too little evidence"
+_MAX_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so are the thresholds they are compared with
 
 
 def require_text(text: str) -> str:
-    """Refuse a query without a visible character. The parser has refused halves of surrogate pairs already."""
+    """Refuse a query without a visible character. The parser has already refused halves of surrogate pairs."""
     if not has_visible_text(text):
         raise PydanticCustomError("blank", "a query needs text")
     return text
@@ -43,11 +43,11 @@ class _Request(BaseModel):
 
 
 def _accept_integral_float(value: object) -> object:
-    """Convert 3.0 to 3: it is an integer in JSON Schema, and what some languages write for 3."""
+    """Convert 3.0 to 3: in JSON Schema it is an integer, and some languages write it for 3."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-WHOLE_NUMBER = BeforeValidator(_accept_integral_float)  # behind the bounds of an integer, so that JSON Schema has them
+WHOLE_NUMBER = BeforeValidator(_accept_integral_float)  # placed after the bounds, so that JSON Schema has the bounds
 _Count = Annotated[int, Field(ge=0, le=_MAX_INT), WHOLE_NUMBER]
 _K = Annotated[int, Field(ge=1, le=_MAX_INT), WHOLE_NUMBER]
 
@@ -56,29 +56,36 @@ def _examples(*examples: dict[str, Any]) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [*examples]})
 
 
-# `pattern` says less than is validated: ECMAScript has no short name for the characters that nobody sees.
+# `pattern` is weaker than the validation: ECMAScript has no short name for invisible characters.
 QueryText = Annotated[
     str, AfterValidator(require_text), WithJsonSchema({"type": "string", "minLength": 1, "pattern": r"\S"})
 ]
 
 
 class SearchFields(_Request):
-    """The fields that decide which results a search keeps."""
+    """The fields that decide which results a search returns."""
 
     query: QueryText
-    k: _K | None = Field(default=None, description="results considered: passages, or documents with group_by")
-    filter: FilterField = Field(default=None, description="conditions on metadata, all of which hold")
-    min_results: _Count = Field(default=0, description="return at least so many, even below the threshold")
+    k: _K | None = Field(
+        default=None, description="number of results to consider: passages, or documents with `group_by`"
+    )
+    filter: FilterField = Field(default=None, description="conditions on metadata, all of which must hold")
+    min_results: _Count = Field(
+        default=0, description="return at least this many results, even if they score below the threshold"
+    )
     threshold: float | None = Field(
-        default=None, ge=-_MAX_FLOAT32, le=_MAX_FLOAT32, description="in place of the calibrated one"
+        default=None,
+        ge=-_MAX_FLOAT32,
+        le=_MAX_FLOAT32,
+        description="use this threshold instead of the calibrated one",
     )
     group_by: GroupBy | None = Field(
-        default=None, description="`document`: `k` counts documents, and each is shown by its best chunk"
+        default=None, description="`document`: `k` counts documents, each represented by its best chunk"
     )
 
 
 class SearchRequest(SearchFields):
-    """One query. `k` defaults to the K that the threshold was calibrated at."""
+    """A query. `k` defaults to the K that the threshold was calibrated for."""
 
     model_config = _examples(
         {"query": "How long does a permit take?"},
@@ -87,21 +94,23 @@ class SearchRequest(SearchFields):
         {"query": "What does the contract say?", "group_by": "document"},
     )
 
-    include_text: bool = Field(default=True, description="whether results carry title and text")
+    include_text: bool = Field(default=True, description="whether results include title and text")
     explore: bool = Field(
-        default=True, description="whether a few results below the threshold may be shown, where the service explores"
+        default=True,
+        description="whether a few results below the threshold may be returned, if exploration is on "
+        "(TAUGATE_EXPLORE_SHARE)",
     )
 
 
 def _limit_batch(value: object) -> object:
-    """Count queries before any is validated: a body full of tiny items must not hold the event loop."""
+    """Count queries before validating any, so that a body full of tiny items cannot block the event loop."""
     if isinstance(value, list) and len(value) > MAX_QUERIES:
         raise PydanticCustomError(TOO_LARGE, "more queries than any batch may have")
     return value
 
 
 def _accept_text(value: object) -> object:
-    """Convert a text to a request with nothing but its query."""
+    """Convert a string to a search request that has only a query."""
     return {"query": value} if isinstance(value, str) else value
 
 
@@ -109,7 +118,7 @@ _Item = Annotated[SearchRequest, BeforeValidator(_accept_text, json_schema_input
 
 
 class BatchRequest(_Request):
-    """Several queries at once, each a text or a whole search request."""
+    """Several queries at once, each a string or a whole search request."""
 
     model_config = _examples({"queries": ["How long does a permit take?", {"query": "What does it cost?", "k": 3}]})
 
@@ -117,11 +126,11 @@ class BatchRequest(_Request):
 
 
 class Result(BaseModel):
-    """One passage that was kept: a whole document, or a chunk of one.
+    """A returned passage: a whole document, or a chunk of one.
 
-    `document_id`: the document that the passage belongs to, which is `id` for a whole document; `rank`: its place among
-    all that were considered, from 1; `relevance`: the probability that it is relevant, null where the release has no
-    model of it.
+    `document_id` is the document that the passage belongs to; for a whole document it equals `id`. `rank` is the
+    position among all results considered, from 1. `relevance` is the probability that the passage is relevant, null if
+    the release does not model relevance.
     """
 
     id: str
@@ -130,11 +139,12 @@ class Result(BaseModel):
     score: float
     relevance: float | None = Field(ge=0, le=1)
     below_threshold: bool = Field(
-        description="true where it did not pass the threshold, or the query was refused: `min_results` keeps it, or "
-        "`explored` says why it is shown"
+        description="true if the result did not pass the threshold, or the query was refused; it is returned because "
+        "of `min_results` or `explored`"
     )
     explored: bool = Field(
-        default=False, description="true where it is shown to learn whether the threshold drops answers; else absent"
+        default=False,
+        description="true if the result is returned to learn whether the threshold drops answers; else absent",
     )
     title: str | None
     text: str | None
@@ -142,97 +152,105 @@ class Result(BaseModel):
 
 
 class Drift(BaseModel):
-    """Drift alarms. While one is on, what the calibration states does not hold for this traffic."""
+    """Drift alarms. While one is on, the guarantees of the calibration do not hold for this traffic."""
 
     alarm: bool
-    signals: list[str] = Field(description="the alarms that are on, as in `taugate_drift_alarm{signal}`")
+    signals: list[str] = Field(description="active alarms, named as in `taugate_drift_alarm{signal}`")
 
 
 class LiveDrift(Drift):
-    """Drift alarms, and the overlap of the latest queries of the process that answers.
+    """Drift alarms, and the overlap measured on the latest queries of the process that replies.
 
-    The same at calibration is in `manifest.metrics`. Each is null while too little was seen.
+    The values at calibration are in `manifest.metrics`. A value is null while there is too little traffic to measure
+    it.
     """
 
-    coe: Interval | None = Field(description="COE of documents that were judged relevant")
-    coe_expected: Interval | None = Field(description="of the calibration's correct documents, against live queries")
+    coe: Interval | None = Field(description="COE of documents judged relevant")
+    coe_expected: Interval | None = Field(
+        description="COE expected from the correct documents of the calibration, against live queries"
+    )
     roe: Interval | None = Field(description="ROE of random documents")
 
 
-class SearchResponse(BaseModel):
-    """The documents that were kept, and the threshold they passed. `reason` says why `results` is empty."""
+class SearchResults(BaseModel):
+    """The results that passed the threshold. `reason` says why `results` is empty."""
 
     results: list[Result]
     threshold: float | None
     policy: PolicyKind
-    calibrated: bool = Field(description="true where a calibrated threshold was in force, and every result passed it")
+    calibrated: bool = Field(description="true if a calibrated threshold was applied, and every result passed it")
     calibration: State = Field(description=_PROVISIONAL)
     truncated: bool = Field(
         default=False,
-        description="there and true if the query is longer than the encoder reads: the results are of its beginning, "
-        "and `calibrated` is false",
+        description="present and true if the query is longer than the encoder can read: only its beginning was "
+        "searched for, and `calibrated` is false",
     )
     approximate: bool = Field(
         default=False,
-        description="there and true where an engine searched within a filter: a document that belongs among the first "
-        "k may be missing, as that search goes through a graph",
+        description="present and true if an engine searched its graph within a filter: a document that belongs in the "
+        "top k may be missing",
     )
     considered: int = Field(ge=0)
     dropped: int = Field(ge=0)
     best_score: float | None
     reason: Reason | None
     release: str
+
+
+class SearchResponse(SearchResults):
+    """The results that passed the threshold. `reason` says why `results` is empty."""
+
     drift: Drift
     query_id: str = Field(pattern="^[0-9a-f]{32}$")
 
 
 class BatchResponse(BaseModel):
-    """Replies to a batch, in the order of its queries."""
+    """Replies to a batch, in request order."""
 
     responses: list[SearchResponse]
 
 
 class ExplainRequest(SearchFields):
-    """A search, and a document of which to explain what the search does with it."""
+    """A search, and the document to explain."""
 
     model_config = _examples({"query": "How long does a permit take?", "document_id": "permit-002"})
 
-    document_id: str = Field(min_length=1, max_length=1024, description="of a chunk, or of a document")
+    document_id: str = Field(min_length=1, max_length=1024, description="id of a chunk or of a document")
 
 
 class ExplainResponse(BaseModel):
-    """What a search does with one document.
+    """Why a document is, or is not, among the results of a search.
 
-    Where the filter of the key hides the document, nothing else is told of it, and `rule` is `key_filter`.
+    If the filter of the key hides the document, `rule` is `key_filter`, and nothing else about it is revealed.
     """
 
     document_id: str
     id: str | None = Field(
-        description="the chunk that is explained: the one that the search returns, else the most similar"
+        description="the chunk that is explained: the one that the search returns, else the most similar one"
     )
-    rank: int | None = Field(ge=1, description="exact, among all that the filters leave")
-    ranked: int | None = Field(ge=1, description="how many have a rank")
+    rank: int | None = Field(ge=1, description="exact rank among all passages that the filters permit")
+    ranked: int | None = Field(ge=1, description="number of passages that have a rank")
     score: float | None
     relevance: float | None = Field(ge=0, le=1)
     policy: PolicyKind
-    compared: float | None = Field(description="what the policy compares with `threshold`")
+    compared: float | None = Field(description="the value that the policy compares with `threshold`")
     threshold: float | None
     kept: bool
-    rule: Rule = Field(description="what became of the document; any but `kept` and `min_results` drops it")
-    why: str = Field(description="the same in a sentence for people, with how near the document was")
-    truncated: bool | None = Field(description="the document's text is longer than the encoder reads")
-    query_truncated: bool = Field(default=False, description="the query is longer than the encoder reads")
-    filtered: bool = Field(description="the filter of the request or of the key leaves it out")
+    rule: Rule = Field(description="the rule that decided; every value except `kept` and `min_results` means dropped")
+    why: str = Field(description="the same as a sentence, including how near the document was")
+    truncated: bool | None = Field(description="true if the document's text is longer than the encoder can read")
+    query_truncated: bool = Field(default=False, description="true if the query is longer than the encoder can read")
+    filtered: bool = Field(description="true if the filter of the request or of the key excludes the document")
     release: str
 
 
-_ONE_OF_BOTH = "give either query_id or query: the id of the reply that is judged, or the text that was searched for"
+_ONE_OF_BOTH = "give either query_id or query: the id of the reply to judge, or the text that was searched for"
 
 
 class FeedbackRequest(_Request):
-    """A judgement by a user or a language model: whether a result answers its query.
+    """A judgement by a user or a language model of whether a result answers its query.
 
-    The result is one of the reply with the id `query_id`, or of a search for `query` now.
+    The result is from the reply with the id `query_id`, or from a search for `query`.
     """
 
     model_config = ConfigDict(
@@ -249,10 +267,10 @@ class FeedbackRequest(_Request):
     )
 
     query_id: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
-        default=None, description="of the reply that showed the document"
+        default=None, description="id of the reply that contained the document"
     )
     query: QueryText | None = Field(
-        default=None, description="in place of `query_id`: what was searched for, without other fields of a search"
+        default=None, description="instead of `query_id`: the text that was searched for, without other search fields"
     )
     document_id: str = Field(min_length=1, max_length=1024)
     relevant: bool
@@ -265,7 +283,7 @@ class FeedbackRequest(_Request):
 
 
 class FeedbackResponse(BaseModel):
-    """The judgement was accepted, or is `repeated`: known already, so that it does not count again."""
+    """Outcome of a judgement: `accepted`, or `repeated` if it was received before and does not count again."""
 
     status: Literal["accepted", "repeated"]
 
@@ -273,7 +291,7 @@ class FeedbackResponse(BaseModel):
 class ReleaseResponse(BaseModel):
     """The release in service: its id and state, when it was loaded, the precision of its encoder, and its manifest.
 
-    `shadow`: the release that is tried beside it; `drift`: null where traffic is not watched.
+    `shadow` is the id of the shadow release. `drift` is null if drift detection is off.
     """
 
     release: str
@@ -286,15 +304,17 @@ class ReleaseResponse(BaseModel):
 
 
 class CurvePoint(BaseModel):
-    """A threshold, and what a cut at it does to the calibration queries."""
+    """A threshold and its effect on the calibration queries."""
 
-    tau: float = Field(description="what the policy compares with: similarity, its share of the best, or relevance")
-    kept: float = Field(ge=0, le=1, description="share of the top-K results of all calibration queries that reach it")
+    tau: float = Field(
+        description="the threshold, in units of the policy: similarity, share of the best similarity, or relevance"
+    )
+    kept: float = Field(ge=0, le=1, description="share of the top-K results of all calibration queries that are kept")
     loss: float = Field(
         ge=0,
         le=1,
-        description="share of the answerable calibration queries with a relevant document in their top-K, and none in "
-        "what is kept of it",
+        description="share of the answerable calibration queries that are lost: their top-K contains a relevant "
+        "document, but none of the relevant ones is kept",
     )
 
 
@@ -302,30 +322,30 @@ _Quantiles = Annotated[list[float], Field(min_length=101, max_length=101)]
 
 
 class ReferenceResponse(BaseModel):
-    """The calibration of the release in service, as a picture shows it.
+    """The calibration of the release in service, as data for a chart.
 
-    `topk`, `correct` and `random` are percentiles 0 to 100 of the similarities of calibration queries with their top-K,
-    with the most similar relevant document and with a random document.
+    `topk`, `correct` and `random` are the percentiles 0 to 100 of the similarity between calibration queries and their
+    top-K results, their most similar relevant document, and a random document.
     """
 
     release: str
     policy: PolicyKind
-    threshold: float | None = Field(description="of the policy; null where it keeps everything")
-    queries: int = Field(ge=1, description="answerable calibration queries")
-    k: int = Field(ge=1, description="results of each")
+    threshold: float | None = Field(description="threshold of the policy; null if it keeps everything")
+    queries: int = Field(ge=1, description="number of answerable calibration queries")
+    k: int = Field(ge=1, description="results considered per query")
     topk: _Quantiles
     correct: _Quantiles
     random: _Quantiles
     curve: list[CurvePoint] = Field(
-        description="by rising threshold, at most 203 points; empty for the policy `probability` of a release that "
-        "does not keep the relevance of its calibration queries"
+        description="at most 203 points in ascending order of threshold; empty if the policy is `probability` and the "
+        "release does not record the relevance of its calibration results"
     )
 
 
 class ReloadResponse(BaseModel):
-    """The release in service now and the one before; `unchanged`: it was the current one already.
+    """The release in service and the previous one. `unchanged` means that the current release was already in service.
 
-    `shadow`: the release that is tried beside it.
+    `shadow` is the id of the shadow release.
     """
 
     status: Literal["loaded", "unchanged"]
@@ -335,14 +355,14 @@ class ReloadResponse(BaseModel):
 
 
 class Health(BaseModel):
-    """The state of the process; `release` is its id once one is loaded."""
+    """The state of the process. `release` is the id of the loaded release, if there is one."""
 
     status: Literal["alive", "ready"]
     release: str | None = None
 
 
 class ErrorDetail(BaseModel):
-    """An error: a stable code, a message for people, and the id under which the log has the request."""
+    """An error: a stable code, a readable message, and the request id, which is also in the log."""
 
     code: str
     message: str

@@ -1,4 +1,4 @@
-"""POST /search and POST /search/batch: one path for both."""
+"""POST /search and POST /search/batch, which share one implementation."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -28,17 +28,16 @@ from taugate.service.settings import Settings
 
 Result = TypeVar("Result")
 
-CURRENT = "current"  # stands for the release in service, where another API names one
-# Seconds. What is answered sooner costs less than a task that watches for its caller to leave.
-_SOON = 0.05
+CURRENT = "current"  # stands for the release in service in APIs whose requests name a store or knowledge base
+# A request that takes less than this does not get a task that watches for its client to disconnect.
+_WATCH_AFTER_SECONDS = 0.05
 _STATUSES = (400, 413, 422, 429, 500, 503, 504)
 
 
 class SearchRoutes:
-    """The two routes. Replies are built once, from our own values, and not validated a second time."""
+    """The two routes. Replies are built from trusted values, so FastAPI does not validate them again."""
 
     def __init__(self, settings: Settings, serving: Serving, metrics: Metrics, limiter: RateLimiter) -> None:
-        """settings: limits of a request; serving: has the active release; metrics: count replies; limiter: of keys."""
         self._settings, self._serving, self._metrics, self._limiter = settings, serving, metrics, limiter
 
     @property
@@ -46,12 +45,12 @@ class SearchRoutes:
         """The metadata fields of the release in service.
 
         Raises:
-            NotReady: As Serving.active.
+            NotReady: If no release is loaded.
         """
         return self._serving.active.release.fields
 
     async def search(self, request: Request, body: SearchRequest) -> Response:
-        """The top-K documents of a query that pass the calibrated threshold, or the reason why none does."""
+        """Search for the top-K documents that pass the calibrated threshold. If none does, the reply says why."""
         active = self._serving.active
         with active.in_flight:
             task = search_task(body, active, self._settings, permitted(request.scope))
@@ -59,16 +58,14 @@ class SearchRoutes:
         return EncodedJsonResponse(reply)
 
     async def search_batch(self, request: Request, body: BatchRequest) -> Response:
-        """Several searches under the same admission rules as single ones, answered in their order."""
-        most = self._settings.requests.max_batch
-        if len(body.queries) > most:
-            raise TooLarge(f"{len(body.queries)} queries, at most {most} per request (TAUGATE_MAX_BATCH)")
+        """Run several searches. Results come back in request order; limits apply per query."""
+        self._check_batch(len(body.queries))
         active = self._serving.active
         with active.in_flight:
             allowed = permitted(request.scope)
             tasks = [
-                search_task(each, active, self._settings, allowed, name=f"queries.{position}.")
-                for position, each in enumerate(body.queries)
+                search_task(search, active, self._settings, allowed, name=f"queries.{position}.")
+                for position, search in enumerate(body.queries)
             ]
             replies = await self._answer(request, tasks, active)
         return EncodedJsonResponse(b'{"responses":[' + b",".join(replies) + b"]}")
@@ -76,50 +73,56 @@ class SearchRoutes:
     async def answer_dialect(
         self, request: Request, searches: Sequence[SearchFields], form: ReplyForm, release: str, missing: str
     ) -> list[bytes]:
-        """Answer searches that came through another API, under the same admission rules; returns the replies, as JSON.
+        """Run searches that came through a dialect, under the same limits, and return the replies as JSON.
 
-        None explores: those APIs have no word for a result below the threshold.
+        Exploration is off, because the dialects cannot mark a result as below the threshold.
 
         Args:
-            searches: What is asked, translated.
-            form: In which the replies are written.
-            release: The id of the release that is asked for, or `current`.
-            missing: The message where another one is in service.
+            request: The request, for its key and connection.
+            searches: The translated requests.
+            form: Format of the replies.
+            release: Id of the requested release, or `current`.
+            missing: Error message if another release is in service.
 
         Raises:
-            NotFound: For that, and what the other routes raise.
+            NotFound: If another release is in service.
         """
-        most = self._settings.requests.max_batch
-        if len(searches) > most:
-            raise TooLarge(f"{len(searches)} queries, at most {most} per request (TAUGATE_MAX_BATCH)")
+        self._check_batch(len(searches))
         active = self._serving.active
         with active.in_flight:
             if release not in {CURRENT, active.release_id}:
                 raise NotFound(missing)
             allowed = permitted(request.scope)
-            tasks = [active.search.task(read_query(each, active, self._settings, allowed), form) for each in searches]
+            tasks = [
+                active.search.task(read_query(search, active, self._settings, allowed), form) for search in searches
+            ]
             return await self._answer(request, tasks, active)
 
+    def _check_batch(self, queries: int) -> None:
+        limit = self._settings.requests.max_batch
+        if queries > limit:
+            raise TooLarge(f"{queries} queries, at most {limit} per request (TAUGATE_MAX_BATCH)")
+
     async def _answer(self, request: Request, tasks: Sequence[SearchTask], active: ActiveRelease) -> list[bytes]:
-        """Pay for the searches, take what is remembered, work out the rest, and send each under an id of its own."""
+        """Charge the searches, run those that are not cached, and return every reply as JSON with a new id."""
         await self._limiter.charge_more(request_key(request.scope), len(tasks) - 1)
-        remembered = [active.search.remembered(task) for task in tasks]
-        missing = [task for task, reply in zip(tasks, remembered, strict=True) if reply is None]
-        worked_out = iter(await while_connected(request, active.search.replies(missing)) if missing else [])
+        cached = [active.search.remembered(task) for task in tasks]
+        missing = [task for task, reply in zip(tasks, cached, strict=True) if reply is None]
+        computed = iter(await while_connected(request, active.search.replies(missing)) if missing else [])
         allowed = permitted(request.scope)
         drift = active.drift_report(allowed)
-        sent = []
-        for task, known in zip(tasks, remembered, strict=True):
-            reply = known or next(worked_out)
+        encoded = []
+        for task, cached_reply in zip(tasks, cached, strict=True):
+            reply = cached_reply or next(computed)
             query_id = reply_id(allowed)
             self._notify(reply.query_as_read(task.query), query_id, reply, active, request_key(request.scope))
-            sent.append(reply.to_json(query_id, drift))
-            if len(tasks) > 1:  # other requests have their turn: a batch of known replies waits for nothing else
+            encoded.append(reply.to_json(query_id, drift))
+            if len(tasks) > 1:  # yield to other requests: a batch of cached replies does not await anything else
                 await asyncio.sleep(0)
-        return sent
+        return encoded
 
     def _notify(self, query: Query, query_id: str, reply: Reply, active: ActiveRelease, key: ApiKey | None) -> None:
-        """Notify metrics, drift and the shadow of a reply that goes out. None of them changes it."""
+        """Record a reply in the metrics, and pass it to drift detection and the shadow, which do not change it."""
         self._metrics.observe_reply(reply.kept, reply.considered, reply.reason, reply.explored)
         if reply.truncated:
             self._metrics.queries_truncated.inc()
@@ -132,7 +135,7 @@ class SearchRoutes:
 def add_search_routes(
     app: FastAPI, settings: Settings, serving: Serving, metrics: Metrics, limiter: RateLimiter
 ) -> SearchRoutes:
-    """Add the routes to an application, and return them; for the other parameters see SearchRoutes."""
+    """Add the routes to an application, and return them."""
     routes = SearchRoutes(settings, serving, metrics, limiter)
     described = replies(200, SearchResponse, links=judging("")) | errors(*_STATUSES)
     add_json_route(app, "/search", SearchRequest, routes.search, limiter.charge, tags=["search"], responses=described)
@@ -146,7 +149,7 @@ def add_search_routes(
 def search_task(
     request: SearchRequest, active: ActiveRelease, settings: Settings, allowed: Filter, *, name: str = ""
 ) -> SearchTask:
-    """Turn a request into a search of the active release; the parameters and errors are those of `read_query`."""
+    """Convert a request to a search of the active release; parameters and errors are those of `read_query`."""
     query = read_query(request, active, settings, allowed, name=name)
     share = settings.drift.explore_share
     if share and request.explore and _may_explore(query):
@@ -155,23 +158,24 @@ def search_task(
 
 
 def _may_explore(query: Query) -> bool:
-    """Tell whether the calibrated threshold decides over all documents: only then is there something to learn of it."""
+    """Return whether the calibrated threshold alone decides, over all documents: only then can it be learned from."""
     return query.threshold is None and query.group_by is None and not (query.filter or query.permitted)
 
 
 def read_query(
     request: SearchFields, active: ActiveRelease, settings: Settings, allowed: Filter, *, name: str = ""
 ) -> Query:
-    """Turn the fields of a request into a query.
+    """Convert the fields of a request to a query.
 
     Args:
-        active: Has the release.
-        settings: Have the limits.
+        request: A search, also one that came through another route.
+        active: The release in service.
+        settings: The limits.
         allowed: The filter of the caller's key.
-        name: Goes before the fields that messages name, for one of a batch.
+        name: Prefix of field names in messages, for a query of a batch.
 
     Raises:
-        Invalid: For what is over a limit or does not fit the release.
+        Invalid: If a field exceeds a limit or does not fit the release.
     """
     if len(request.query) > settings.requests.max_query_chars:
         raise Invalid(f"{name}query: over {settings.requests.max_query_chars} characters (TAUGATE_MAX_QUERY_CHARS)")
@@ -191,12 +195,12 @@ def read_query(
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """Return the result of `work`, which is cancelled when the connection closes.
+    """Return the result of `work`, which is cancelled if the client closes the connection.
 
-    The request's body has to be read: what the connection says next is that it is closed.
+    The body of the request must have been read, so that the next ASGI message is the disconnect.
 
     Raises:
-        ClientGone: Then.
+        ClientGone: If the connection was closed.
     """
     caller = asyncio.current_task()
     assert caller is not None  # noqa: S101 (for the type checker: a coroutine runs in a task)
@@ -204,7 +208,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -
     answered = False
 
     def cancel_work(closed: asyncio.Task[None]) -> None:
-        # The connection may close just as the work finishes; then nothing is cancelled any more.
+        # The connection may close just as the work finishes; nothing is to be cancelled then.
         if not closed.cancelled() and not answered:
             caller.cancel()
 
@@ -213,16 +217,16 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -
         watching = asyncio.ensure_future(_closed(request))
         watching.add_done_callback(cancel_work)
 
-    later = asyncio.get_running_loop().call_later(_SOON, watch)
+    timer = asyncio.get_running_loop().call_later(_WATCH_AFTER_SECONDS, watch)
     try:
         return await work
     except asyncio.CancelledError:
         if watching is not None and watching.done() and not caller.uncancel():
-            raise ClientGone("the connection was closed before there was an answer") from None
+            raise ClientGone("the connection was closed before the reply was ready") from None
         raise
     finally:
         answered = True
-        later.cancel()
+        timer.cancel()
         if watching is not None:
             watching.cancel()
 

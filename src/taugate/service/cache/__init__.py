@@ -1,1 +1,1 @@
-"""Replies that are remembered, in memory and in Redis."""
+"""Caches of replies and vectors, in memory and in Redis."""

@@ -1,4 +1,4 @@
-"""The cache of one process: replies and vectors in memory, Redis behind it for what replicas can share."""
+"""The cache of a process: replies and vectors in memory, backed by Redis for what replicas can share."""
 
 import asyncio
 import hashlib
@@ -16,46 +16,38 @@ from taugate.service.cache.redis_cache import CacheOutcome, RedisCache
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
 
-# Version of what the values look like: with another number, nothing that an older version wrote is read.
+# Version of the format of values; values that were written with another number are not read.
 _SCHEMA = 5
-# A key, and the tables that hold it and its value: 450 to 550 bytes measured with tracemalloc in a full cache that
-# evicts entries, on CPython 3.11 (tests/service/cache/test_memory.py).
+# Memory of a key and of its table entries: 450 to 550 bytes, measured with tracemalloc in a full cache that evicts
+# entries, on CPython 3.11 (tests/service/cache/test_memory.py).
 _ENTRY_BYTES = 512
 
-_every_field = attrgetter(*(field.name for field in fields(Query)))  # so that a new one cannot be forgotten here
+_every_field = attrgetter(*(field.name for field in fields(Query)))  # so that a new field cannot be forgotten here
 
 
 class CacheKeys:
-    """Builds keys of one release and precision: `taugate:<schema>:<release>:<precision>:<kind>:<hash>`.
+    """Builds cache keys for a release and precision: `taugate:<schema>:<release>:<precision>:<kind>:<hash>`.
 
-    A release never changes, so entries are never invalidated, only evicted.
+    A release never changes, so entries are evicted but never invalidated.
     """
 
     def __init__(self, release: Release) -> None:
-        """release: whose replies are cached."""
         self._prefix = f"taugate:{_SCHEMA}:{release.manifest.release_id}:{release.precision}"
 
     def vector(self, query: Query) -> str:
         """Return the key of a query's vector.
 
-        Callers who may see other documents have another key: one could time whether the others asked the same.
+        Callers who may see different documents have different keys. Otherwise they could find out from response times
+        whether others have sent the same query.
         """
         return self._key("vector", (query.text, query.permitted))
 
-    def found(self, query: Query, depth: int) -> str:
-        """Return the key of the documents that a search found, before the cut.
-
-        Args:
-            depth: How many it searched for.
-        """
+    def retrieved(self, query: Query, depth: int) -> str:
+        """Return the key of the `depth` documents that a search retrieved, before the threshold was applied."""
         return self._key("found", (query.text, depth, query.filter, query.permitted, query.group_by))
 
     def reply(self, query: Query, form: object) -> str:
-        """Return the key of a whole reply.
-
-        Args:
-            form: How it is written, all of it in its `repr`.
-        """
+        """Return the key of a whole reply; the `repr` of `form` must state the reply's format completely."""
         return self._key("reply", (*_every_field(query), form))
 
     def _key(self, kind: str, parts: object) -> str:
@@ -63,11 +55,11 @@ class CacheKeys:
 
 
 class CacheValue(Protocol):
-    """Anything that knows its size: a reply, or a vector that is no view of another array."""
+    """A value with a known size: a reply, or a vector that is not a view of another array."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it takes."""
+        """Size in memory, in bytes."""
         ...
 
 
@@ -75,23 +67,23 @@ class MemoryCache:
     """The most recently used values, up to a number of bytes. Belongs to one event loop."""
 
     def __init__(self, max_bytes: int) -> None:
-        """max_bytes: of all entries, keys and tables included; 0 keeps nothing."""
+        """Limit the bytes of all entries, including keys and tables; 0 turns the cache off."""
         self.max_bytes = max_bytes
         self._entries: LRUCache[str, CacheValue] = LRUCache(max_bytes, getsizeof=_size)
 
     def get(self, key: str) -> CacheValue | None:
-        """Return a value, which becomes the most recently used; None where there is none."""
+        """Return a value, which becomes the most recently used one, None if the key is absent."""
         value: CacheValue | None = self._entries.get(key)
         return value
 
     def put(self, key: str, value: CacheValue) -> None:
-        """Keep a value, and evict the least recently used; a value over the limit by itself is not kept."""
+        """Store a value, and evict the least recently used ones. A value larger than the limit is not stored."""
         if _size(value) <= self.max_bytes:
             self._entries[key] = value
 
     @property
     def bytes(self) -> int:
-        """Bytes that the entries take."""
+        """Size of all entries, in bytes."""
         return int(self._entries.currsize)
 
 
@@ -103,9 +95,9 @@ Result = TypeVar("Result")
 
 
 class SingleFlight(Generic[Result]):
-    """Does equal work once: callers with the same key at the same time share one result. Belongs to one event loop.
+    """Shares results among concurrent callers with the same key. Belongs to one event loop.
 
-    After Go's golang.org/x/sync/singleflight.
+    Modelled on Go's golang.org/x/sync/singleflight.
     """
 
     def __init__(self) -> None:
@@ -114,12 +106,11 @@ class SingleFlight(Generic[Result]):
     def __contains__(self, key: str) -> bool:
         return key in self._futures
 
-    # A coroutine function's own type has parameters for what it is sent and yields, which nothing here uses.
     async def join(self, key: str, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """Return the result of the work in flight under `key`, or do `work` where there is none.
+        """Return the result of the call in progress under `key`, or call `work` if there is none.
 
-        The first caller does the work, without a task of its own; when it is cancelled, one of those that wait begins
-        anew. All of them get the exception that the work raises.
+        The first caller runs `work` itself, without a separate task. If it is cancelled, one of the waiting callers
+        starts again. An exception of `work` is raised in all callers.
         """
         while (future := self._futures.get(key)) is not None:
             await asyncio.wait((future,))
@@ -130,7 +121,7 @@ class SingleFlight(Generic[Result]):
             result = await work()
         except Exception as error:
             future.set_exception(error)
-            future.exception()  # raised here as well: asyncio need not report that nobody else waited for it
+            future.exception()  # marks it as retrieved, because it is raised here; asyncio would warn otherwise
             raise
         except BaseException:
             future.cancel()
@@ -143,20 +134,19 @@ class SingleFlight(Generic[Result]):
 
 
 class TieredCache:
-    """Memory of this process, and Redis for all replicas."""
+    """A cache in memory for this process, and one in Redis for all replicas, if there is a Redis."""
 
     def __init__(self, memory: MemoryCache, shared: RedisCache | None) -> None:
-        """memory: of this process; shared: None where there is no Redis."""
         self.memory, self.shared = memory, shared
 
     async def fetch(self, keys: Sequence[str]) -> tuple[CacheOutcome, list[bytes | None]]:
-        """Return what replicas have shared under each key; anybody may have written it, so check it before use."""
+        """Return the shared value of each key. Values are untrusted: validate them before use."""
         if self.shared is None:
             return "miss" if self.memory.max_bytes else "bypass", [None] * len(keys)
         return await self.shared.get(keys)
 
     def share(self, values: Mapping[str, bytes]) -> None:
-        """Write values to Redis in the background, where there is one."""
+        """Write values to Redis in the background, if there is one."""
         if self.shared is not None:
             self.shared.put(values)
 
@@ -167,10 +157,10 @@ class TieredCache:
 
 
 def open_cache(settings: Settings, metrics: Metrics) -> TieredCache:
-    """Build the cache that the settings ask for, without connecting yet."""
+    """Make the cache according to the settings, without connecting yet."""
     memory = MemoryCache(settings.cache.max_bytes)
     if settings.cache.redis_url is None:
-        metrics.redis_up.set(math.nan)  # neither up nor down, so that no alert takes it for an outage
+        metrics.redis_up.set(math.nan)  # neither up nor down, so that no alert fires
         return TieredCache(memory, None)
     url, timeout = settings.cache.redis_url.get_secret_value(), settings.cache.redis_timeout_ms / 1000
     shared = RedisCache(url, timeout, settings.cache.redis_ttl_seconds, lambda up: metrics.redis_up.set(int(up)))

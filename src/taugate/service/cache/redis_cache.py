@@ -1,4 +1,4 @@
-"""The cache that replicas share, in Redis: never waited for longer than it could save, and bypassed while it fails."""
+"""Shared Redis cache with a short timeout and a circuit breaker."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -9,23 +9,24 @@ from taugate.service.redis_client import MAX_CACHED_BYTES, CircuitBreaker, conne
 
 CacheOutcome = Literal["hit", "miss", "error", "bypass"]
 
-_MAX_WRITES = 256  # in flight; what is worked out while Redis is that far behind is not written
-_MAX_WRITE_BYTES = MAX_CACHED_BYTES // 2  # at a time: more could not be read again, as if Redis were ill
+_MAX_WRITES = 256  # in progress; while Redis is this far behind, further values are not written
+_MAX_WRITE_BYTES = MAX_CACHED_BYTES // 2  # per write; a larger reply would exceed the read limit and count as a failure
 
 
 class RedisCache:
-    """Values by key. A read that fails or times out finds nothing, and no failure reaches the caller."""
+    """Values by key. If a read fails or times out, it returns no values; callers never see the failure."""
 
     def __init__(self, url: str, timeout: float, ttl: int, on_change: Callable[[bool], None]) -> None:
-        """Make a client, which connects when it is first used.
+        """Make a client, which connects on first use.
 
         Args:
-            timeout: Seconds that a read or a write may take.
-            ttl: Seconds that a value is kept.
-            on_change: Is called with whether Redis answers, whenever that changes.
+            url: URL of Redis.
+            timeout: Longest duration of a read or a write, in seconds.
+            ttl: Lifetime of a value, in seconds.
+            on_change: Function that is called with whether Redis is responding, when that changes.
 
         Raises:
-            ValueError: For a malformed URL.
+            ValueError: If the URL is malformed.
         """
         self._redis = connect(url, timeout)
         self._timeout, self._ttl = timeout, ttl
@@ -33,7 +34,7 @@ class RedisCache:
         self._writes: set[asyncio.Task[None]] = set()
 
     async def get(self, keys: Sequence[str]) -> tuple[CacheOutcome, list[bytes | None]]:
-        """Return the values of keys, None for each that is absent; the outcome is "hit" when one is there."""
+        """Return the values of keys, None for each absent one. The outcome is "hit" if at least one is present."""
         nothing: list[bytes | None] = [None] * len(keys)
         if not self._breaker.allows():
             return "bypass", nothing
@@ -42,7 +43,7 @@ class RedisCache:
             async with asyncio.timeout(self._timeout):
                 values = cast("list[bytes | None]", await self._redis.mget(keys))
                 _check(values, len(keys))
-        except Exception as error:  # noqa: BLE001 (what is no Redis may answer anything, and redis-py raise anything)
+        except Exception as error:  # noqa: BLE001 (a server that is not Redis may send anything, redis-py raise anything)
             self._breaker.failed(error, failures)
             return "error", nothing
         self._breaker.succeeded()
@@ -58,7 +59,7 @@ class RedisCache:
         task.add_done_callback(self._writes.discard)
 
     async def close(self) -> None:
-        """Cancel the writes under way, and close the connections."""
+        """Cancel the writes in progress, and close the connections."""
         for task in self._writes:
             task.cancel()
         await asyncio.gather(*self._writes, return_exceptions=True)
@@ -76,6 +77,6 @@ class RedisCache:
 
 
 def _check(values: object, count: int) -> None:
-    """Raises ValueError for an answer that no Redis gives to a request for so many values."""
-    if not isinstance(values, list) or len(values) != count or not {type(each) for each in values} <= {bytes, NoneType}:
-        raise ValueError("its answer does not fit the question")
+    """Raise ValueError if a reply cannot be that of Redis to a request for `count` values."""
+    if not isinstance(values, list) or len(values) != count or not {*map(type, values)} <= {bytes, NoneType}:
+        raise ValueError("unexpected reply from Redis")

@@ -1,1 +1,1 @@
-"""Live traffic beside the calibration: what is watched, told and alarmed of."""
+"""Compares live traffic with the calibration and raises drift alarms."""

@@ -1,4 +1,4 @@
-"""The drift alarms of the deployment, as this process knows them; a process that shares nothing knows its own."""
+"""The drift alarms of the deployment, as this process knows them; without shared state, those of this process alone."""
 
 import logging
 import os
@@ -20,16 +20,12 @@ from taugate.service.drift.gauges import DriftGauges
 from taugate.service.drift.shared_state import open_shared_state
 from taugate.service.settings import Settings
 
-_log = logging.getLogger("taugate.drift")
-_MAX_UNSHARED = 20_000  # queries kept while Redis is away, some 2 MB: any drift that is found at all shows in so many
+_log = logging.getLogger(__name__)
+_MAX_UNSHARED = 20_000  # queries kept while Redis is away, some 2 MB: enough to show any drift that can be detected
 
 
 def drift_field(signals: Sequence[str]) -> bytes:
-    """Return the field `drift` of a reply, as JSON.
-
-    Args:
-        signals: Whose alarms are on.
-    """
+    """Return the field `drift` of a reply, as JSON, for the signals whose alarms are on."""
     return orjson.dumps({"alarm": bool(signals), "signals": signals})
 
 
@@ -37,16 +33,14 @@ NO_DRIFT = drift_field([])
 
 
 class DriftAlarms:
-    """The alarms of one release. Belongs to one thread at a time; `report` may be read by any.
+    """The alarms of one release. Belongs to one thread at a time; any thread may read `report`.
 
-    monitor: tests the traffic; report: the field `drift` of replies, as JSON.
+    Attributes:
+        monitor: Tests the traffic.
+        report: The field `drift` of replies, as JSON.
     """
 
     def __init__(self, release: Release, settings: Settings, gauges: DriftGauges, fleet: Fleet | None) -> None:
-        """release: whose traffic is watched; settings: of the service; gauges: show the alarms to Prometheus.
-
-        fleet: the other replicas, None where there are none.
-        """
         self._gauges = gauges
         self.monitor = _monitor(release, settings, gauges)
         self._shared = open_shared_state(fleet, release.manifest.release_id, self.monitor.fingerprint)
@@ -58,47 +52,43 @@ class DriftAlarms:
             gauges.set_alarm(alarm.signal, on=False, evidence=0.0)
 
     def update(self, queries: Observations, judged: Judgements) -> None:
-        """Add what came since the last call, which may be nothing: other replicas may have seen something."""
+        """Add the traffic since the last call. Without any, take over what other replicas have shared."""
         before = {alarm.signal for alarm in self.monitor.alarms if alarm.on}
         blocks, shared = self._update(queries, judged)
         self._gauges.observe_blocks(blocks, self.monitor.queries.blocks.size, shared=shared)
         for alarm in self.monitor.alarms:
             self._gauges.set_alarm(alarm.signal, on=alarm.on, evidence=alarm.share_of_threshold)
             if alarm.on != (alarm.signal in before):
-                message = "the traffic has drifted" if alarm.on else "the traffic is within its bounds again"
+                message = "drift alarm raised" if alarm.on else "drift alarm cleared"
                 _log.warning(message, extra={"fields": {"signal": alarm.signal}})
         self._update_report()
 
     def canary(self, *, alike: bool) -> None:
-        """Set the alarm of the canaries.
-
-        Args:
-            alike: The golden queries were answered as they were at calibration.
-        """
+        """Set the alarm of the canaries: on unless the golden queries gave the same results as at calibration."""
         self._canary_failed = not alike
         self._update_report()
 
     def forget(self) -> None:
-        """Drop the shared state, as the release has left: should it come back, its alarms begin anew."""
+        """Delete the shared state of a release that has left, so that its alarms start afresh if it returns."""
         if self._shared is not None:
             self._shared.drop()
 
     def _update(self, queries: Observations, judged: Judgements) -> tuple[int, bool]:
-        """Add to what others share; returns how many blocks were completed, and whether all others know of them."""
+        """Add traffic to the shared state; returns the completed blocks and whether all other processes see them."""
         if self._shared is None:
             return self._add([(queries, judged)]), False
         monitor, blocks = self.monitor, 0
-        own = monitor.pack()  # what was kept from the others is in it
+        previous = monitor.pack()  # includes what was read from the shared state
 
-        def work(found: bytes | None) -> bytes | None:
+        def work(stored: bytes | None) -> bytes | None:
             nonlocal blocks
             try:
-                monitor.restore(own if found is None else found)
-            except ValueError:  # others can write there as well
-                monitor.restore(own)
-                found = None
-            new = [(queries, judged)] if found is None else [*self._unshared, (queries, judged)]
-            if found is not None and not any(len(part) for parts in new for part in parts):
+                monitor.restore(previous if stored is None else stored)
+            except ValueError:  # other clients can write to Redis
+                monitor.restore(previous)
+                stored = None
+            new = [(queries, judged)] if stored is None else [*self._unshared, (queries, judged)]
+            if stored is not None and not any(len(part) for parts in new for part in parts):
                 return None
             blocks = self._add(new)
             return monitor.pack()
@@ -106,7 +96,7 @@ class DriftAlarms:
         if self._shared.change(work):
             self._unshared.clear()
             return blocks, True
-        monitor.restore(own)
+        monitor.restore(previous)
         self._keep(queries, judged)
         return self._add([(queries, judged)]), False
 
@@ -119,9 +109,9 @@ class DriftAlarms:
         return blocks
 
     def _keep(self, queries: Observations, judged: Judgements) -> None:
-        """Keep the latest, for when the others can be reached again."""
+        """Keep the latest traffic until the shared state can be reached again."""
         self._unshared.append((queries, judged))
-        while sum(len(each) for each, _ in self._unshared) > _MAX_UNSHARED and len(self._unshared) > 1:
+        while sum(len(part) for part, _ in self._unshared) > _MAX_UNSHARED and len(self._unshared) > 1:
             self._unshared.popleft()
 
     def _update_report(self) -> None:
@@ -130,7 +120,7 @@ class DriftAlarms:
 
 
 def _monitor(release: Release, settings: Settings, gauges: DriftGauges) -> Monitor:
-    """Build the monitor, with the baseline where one is named and fits; log and count one that does not."""
+    """Build the monitor, with the baseline if one is configured and fits; log and count one that does not fit."""
     reference, name = release.reference, release.manifest.release_id
     theta = theta_of(reference, release.manifest.bootstrap.overlap_percentile)
     rules = Rules(settings.drift.smallest_effect, settings.drift.average_run_length, settings.drift.block)
@@ -139,18 +129,19 @@ def _monitor(release: Release, settings: Settings, gauges: DriftGauges) -> Monit
         baseline = _baseline(settings, name, calibrated)
     except InputError as error:
         gauges.set_baseline(in_force=False, refused=True)
-        _log.warning("drift is watched without a baseline", extra={"fields": {"reason": str(error), "release": name}})
+        fields = {"reason": str(error), "release": name}
+        _log.warning("drift baseline refused; comparing with the calibration", extra={"fields": fields})
         return calibrated
     gauges.set_baseline(in_force=baseline is not None, refused=False)
     return calibrated if baseline is None else Monitor(reference, theta, rules, baseline.bounds)
 
 
 def _baseline(settings: Settings, release: str, monitor: Monitor) -> Baseline | None:
-    """Load what TAUGATE_DRIFT_BASELINE names; of a folder, the file for this release, None where it has none."""
+    """Load the file at TAUGATE_DRIFT_BASELINE; from a folder, the file of this release, or None if there is none."""
     path = settings.drift.baseline
-    if path is not None and os.path.isdir(path):  # noqa: PTH112 (False, and no error, for what cannot be a folder)
+    if path is not None and os.path.isdir(path):  # noqa: PTH112 (False, without an error, for an impossible path)
         path = baseline_path(path, release)
         if not os.path.lexists(path):
-            _log.info("no baseline for this release", extra={"fields": {"path": str(path)}})
+            _log.info("no drift baseline for this release", extra={"fields": {"path": str(path)}})
             return None
     return None if path is None else load_baseline(path, release, monitor)

@@ -34,7 +34,7 @@ from taugate.service.drift.query_log import (
 from taugate.service.pipeline.search import RANDOM_DOCUMENTS, SearchPipeline
 from taugate.service.settings import Settings
 
-_log = logging.getLogger("taugate.drift")
+_log = logging.getLogger(__name__)
 _MAX_COMPARED = 2000  # queries of the window, chosen at random: a share of .93 of them is within ±.011 (95 %)
 _TESTS: Mapping[str, Callable[[Float32, Float32], float]] = {
     "ks": kolmogorov_smirnov,
@@ -42,61 +42,58 @@ _TESTS: Mapping[str, Callable[[Float32, Float32], float]] = {
     "wasserstein": wasserstein,
 }
 _SHOW_SECONDS = 15.0  # a usual scrape interval of Prometheus
-# Between two times that the alarms are updated: many queries at once take hardly longer than few, and each of NumPy's
-# steps has the interpreter change hands with whoever answers requests.
+# Between two updates of the alarms: many queries at once take hardly longer than few, and each NumPy call makes the
+# interpreter switch to and from the threads that answer requests.
 _UPDATE_SECONDS = 5.0
-_FORGET_SECONDS = 600.0  # between two looks whether old texts are to go: of all workers, one does so in an hour
+_FORGET_SECONDS = 600.0  # between two checks for old texts; of all workers, one replaces them once an hour
 
 
 class LiveWindow:
-    """The latest queries and judgements, and what they say together. Belongs to one thread at a time.
+    """The latest queries and judgements, and their COE and ROE. Belongs to one thread at a time.
 
-    overlap: live COE and ROE, which any thread may read.
+    Attributes:
+        overlap: Live COE and ROE; any thread may read it.
     """
 
     def __init__(self, release: Release, settings: Settings, gauges: DriftGauges, monitor: Monitor) -> None:
-        """release: whose reference they are compared with; settings: the size of the window; gauges: show it.
-
-        monitor: whose signals' effects are shown.
-        """
         self._reference, self._drawn = release.reference, release.manifest.bootstrap
         self._gauges, self._monitor = gauges, monitor
-        most, seconds = settings.drift.window_queries, settings.drift.window_seconds
-        self._queries = SlidingWindow[Observations](most, seconds)
-        self._judged = SlidingWindow[Judgements](most, seconds)
+        max_queries, seconds = settings.drift.window_queries, settings.drift.window_seconds
+        self._queries = SlidingWindow[Observations](max_queries, seconds)
+        self._judged = SlidingWindow[Judgements](max_queries, seconds)
         self._rng = np.random.default_rng()
         self.overlap = LiveOverlap(None, None, None)
 
-    def add_queries(self, seen: Observations) -> None:
-        """Add queries, as they were answered."""
-        self._gauges.observe_queries(seen)
-        self._queries.append(seen)
+    def add_queries(self, queries: Observations) -> None:
+        """Add answered queries."""
+        self._gauges.observe_queries(queries)
+        self._queries.append(queries)
 
-    def add_judgements(self, seen: Judgements) -> None:
+    def add_judgements(self, judged: Judgements) -> None:
         """Add documents that were judged relevant."""
-        self._gauges.observe_judgements(seen)
-        self._judged.append(seen)
+        self._gauges.observe_judgements(judged)
+        self._judged.append(judged)
 
     def show(self, now: float) -> None:
-        """Set the gauges and `overlap` to what the window says at a Unix time."""
+        """Set the gauges and `overlap` from the window at `now`, a Unix time in seconds."""
         queries, judged = self._queries.at(now), self._judged.at(now)
         if not queries:
             self.overlap = LiveOverlap(None, None, None)
             return
-        reference, seen = self._reference, Observations.joined(queries)
+        reference, observed = self._reference, Observations.joined(queries)
         correct = Judgements.joined(judged) if judged else Judgements.none()
-        compared = seen.top[self._rng.permutation(len(seen))[:_MAX_COMPARED]].ravel()
-        self.overlap = live_overlap(seen, correct, reference, self._drawn)
+        compared = observed.top[self._rng.permutation(len(observed))[:_MAX_COMPARED]].ravel()
+        self.overlap = live_overlap(observed, correct, reference, self._drawn)
         self._gauges.set_window(
             self.overlap,
-            {"topk": seen.top.size, "random": seen.random.size, "correct": len(correct)},
+            {"topk": observed.top.size, "random": observed.random.size, "correct": len(correct)},
             {name: test(compared, reference.top.ravel()) for name, test in _TESTS.items()},
-            self._effects(seen, correct),
+            self._effects(observed, correct),
         )
 
-    def _effects(self, seen: Observations, correct: Judgements) -> dict[str, float]:
+    def _effects(self, observed: Observations, correct: Judgements) -> dict[str, float]:
         effects = {
-            signal.name: _largest(signal.variables(seen), signal.means) for signal in self._monitor.queries.signals
+            signal.name: _largest(signal.variables(observed), signal.means) for signal in self._monitor.queries.signals
         }
         if len(correct):
             for judged in self._monitor.feedback.signals:
@@ -111,13 +108,13 @@ def _largest(values: np.ndarray, means: np.ndarray) -> float:
 class TrafficAnalysis:
     """The traffic of one release in one process. Belongs to one thread at a time.
 
-    alarms: the drift alarms; their `report` may be read by any thread.
+    Attributes:
+        alarms: The drift alarms; any thread may read their `report`.
     """
 
     def __init__(
         self, pipeline: SearchPipeline, settings: Settings, registry: CollectorRegistry, fleet: Fleet | None
     ) -> None:
-        """pipeline: of the release; settings: of the service; registry: for the metrics; fleet: the other replicas."""
         release = pipeline.release
         theta = theta_of(release.reference, release.manifest.bootstrap.overlap_percentile)
         self._gauges = DriftGauges(registry, release.reference, theta)
@@ -132,18 +129,18 @@ class TrafficAnalysis:
         self._texts_forgotten_at = -math.inf
         self._canary_seconds = settings.drift.canary_seconds
         self._window_set_at = self._alarms_updated_at = time.monotonic()
-        self._asked_at = -math.inf
+        self._canary_run_at = -math.inf
         self._queries: list[Observations] = []
         self._to_log: list[ServedReply] = []
         self._judged: list[JudgedResult] = []
 
     def analyze(self, served: Sequence[ServedReply], judged: Sequence[JudgedResult]) -> None:
-        """Take what came since the last call, which may be nothing, and do what is due."""
+        """Add the traffic since the last call, and do what is due: alarms, gauges, canaries, old texts."""
         if self._fleet is not None and served:
-            self._fleet.remember(served[-1].at, {each.query_id: each.shown for each in served})
-        known = comparable(served, self._k, RANDOM_DOCUMENTS)
-        if known:  # as numbers, which take a tenth of the memory
-            self._queries.append(observations(known, self._k, RANDOM_DOCUMENTS))
+            self._fleet.remember(served[-1].at, {reply.query_id: reply.shown for reply in served})
+        replies = comparable(served, self._k, RANDOM_DOCUMENTS)
+        if replies:  # as numbers, which take a tenth of the memory
+            self._queries.append(observations(replies, self._k, RANDOM_DOCUMENTS))
         if self._query_log is not None:
             self._to_log += served
         self._judged += judged
@@ -157,9 +154,9 @@ class TrafficAnalysis:
         if now >= self._texts_forgotten_at + _FORGET_SECONDS:
             self._texts_forgotten_at = now
             self._forget_texts()
-        if now >= self._asked_at + self._canary_seconds:
-            self._asked_at = now
-            self._ask_canaries()
+        if now >= self._canary_run_at + self._canary_seconds:
+            self._canary_run_at = now
+            self._run_canaries()
 
     @property
     def overlap(self) -> LiveOverlap:
@@ -171,10 +168,10 @@ class TrafficAnalysis:
         self._gauges.count_lost(queries)
 
     def close(self, *, forget: bool) -> None:
-        """Update the alarms with what is left, and take the metrics back.
+        """Update the alarms with the remaining traffic and reset the metrics.
 
         Args:
-            forget: The release has left, and its alarms with it.
+            forget: Delete the shared state as well, because the release has left.
         """
         self._update_alarms()
         if forget:
@@ -199,16 +196,16 @@ class TrafficAnalysis:
         try:
             changed = forget_old_texts(self._log_path, self._log_days, time.time())
         except OSError as error:
-            _log.error("old texts stay in the query log", extra={"fields": {"reason": str(error)}})
+            _log.error("cannot remove old texts from the query log", extra={"fields": {"reason": str(error)}})
         else:
             if changed:
-                _log.info("old texts were replaced by their hashes", extra={"fields": {"lines": changed}})
+                _log.info("replaced old texts in the query log by hashes", extra={"fields": {"lines": changed}})
 
-    def _ask_canaries(self) -> None:
+    def _run_canaries(self) -> None:
         try:
-            result = self._canary.ask()
-        except EngineUnavailable:  # which says nothing of the encoder, and has an alert of its own
-            self._asked_at = time.monotonic() - self._canary_seconds + _UPDATE_SECONDS
+            result = self._canary.run()
+        except EngineUnavailable:  # says nothing about the encoder, and has an alert of its own
+            self._canary_run_at = time.monotonic() - self._canary_seconds + _UPDATE_SECONDS
             return
         self._gauges.set_canary(
             accuracy=result.accuracy,
@@ -219,4 +216,4 @@ class TrafficAnalysis:
         self.alarms.canary(alike=result.alike)
         if not result.alike:
             fields = {"difference": result.difference, "accuracy": result.accuracy}
-            _log.error("golden queries are not answered as they were at calibration", extra={"fields": fields})
+            _log.error("golden queries differ from their results at calibration", extra={"fields": fields})

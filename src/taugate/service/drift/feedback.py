@@ -1,4 +1,4 @@
-"""Takes judgements of results: finds what the reply showed, and keeps what was judged for drift and the query log."""
+"""Takes judgements of results: looks up what the reply showed and keeps the judgement for drift and the query log."""
 
 import asyncio
 import time
@@ -17,13 +17,13 @@ _MAX_LISTED_IDS = 8  # in a message
 
 
 class SearchedReply(NamedTuple):
-    """A reply to a query that a judgement names, which nobody was sent.
+    """A reply to a query that a judgement names, never sent to a client.
 
     Attributes:
         id: 32 hexadecimal digits in place of a reply's id, the same for the same key and query, so that a judgement
             counts once among all workers and replicas.
-        query: Its text.
-        reply: As a search has it now.
+        query: Text of the query.
+        reply: The reply that a search gives now.
     """
 
     id: str
@@ -35,27 +35,33 @@ class Feedback:
     """Judgements of one release's replies. Belongs to one event loop."""
 
     def __init__(self, replies: RecentReplies, documents: Documents, fleet: Fleet | None, seconds: float) -> None:
-        """replies: of this service's workers; documents: of the release, by position.
+        """Take judgements for `seconds` after a reply.
 
-        fleet: the other replicas, None where there are none; seconds: how long a reply can be judged.
+        Args:
+            replies: Replies of all workers of this service.
+            documents: Documents of the release, by position.
+            fleet: The other replicas, if any.
+            seconds: How long a reply can be judged.
         """
         self._replies, self._documents, self._fleet, self._seconds = replies, documents, fleet, seconds
         self._judged: list[JudgedResult] = []
 
     async def judge(self, query_id: str, document_id: str, *, relevant: bool, key: str | None = None) -> bool:
-        """Take a judgement of a reply; returns whether it is a new one.
+        """Take a judgement of a reply; returns whether it is new.
 
-        Each is logged. Of several documents of one reply, drift takes the first that is judged relevant: S_corr has one
-        for a query.
+        Every new judgement is logged. Drift takes only the first document of a reply that is judged relevant: S_corr
+        has one similarity per query.
 
         Args:
-            query_id: Of the reply.
-            document_id: Of a result, its `id` or its `document_id`, which stands for the best of the document's
-                passages there.
-            key: Name of the API key of whoever judges, None without keys.
+            query_id: Id of the reply.
+            document_id: `id` or `document_id` of a result. A `document_id` stands for the best passage of the document
+                in the reply.
+            relevant: Whether the document answers the query.
+            key: Name of the caller's API key, None without keys.
 
         Raises:
-            NotFound: For a reply that is not known, Invalid for a document that it did not show.
+            NotFound: If the reply is unknown.
+            Invalid: If the reply did not show the document.
         """
         reply = await asyncio.to_thread(self._replies.find, query_id, time.monotonic())
         if reply is None:
@@ -66,16 +72,10 @@ class Feedback:
     async def judge_search(
         self, searched: SearchedReply, document_id: str, *, relevant: bool, key: str | None = None
     ) -> bool:
-        """Take a judgement of what a search shows now; returns whether it is a new one, as `judge` does.
-
-        Args:
-            searched: Query and reply.
-            document_id: As of `judge`.
-            relevant: As of `judge`.
-            key: As of `judge`.
+        """Take a judgement of what a search shows now; returns whether it is new. See `judge`.
 
         Raises:
-            Invalid: For a document that the search does not show.
+            Invalid: If the search does not show the document.
         """
         shown = searched.reply.shown
         reply = ShownResults.read(shown, len(self._documents))
@@ -88,27 +88,29 @@ class Feedback:
         )
 
     def unknown(self) -> NotFound:
-        """Return the error for a reply that is not known, and for one to a key that may see other documents."""
+        """Return the error for an unknown reply, and for a reply to a key that may see other documents."""
         return NotFound(
             f"query_id: no reply of the last {self._seconds:g} s (TAUGATE_FEEDBACK_SECONDS) by the release in service "
             "has this id"
         )
 
     def take(self) -> list[JudgedResult]:
-        """Return the results that were judged since the last call."""
-        taken, self._judged = self._judged, []
-        return taken
+        """Return the results judged since the last call."""
+        judged, self._judged = self._judged, []
+        return judged
 
-    async def _find(self, reply: ShownResults, document_id: str, otherwise: str) -> tuple[int, Document]:
-        """Find a document among the results; returns its row, and the passage that stands for it.
+    async def _find(self, reply: ShownResults, document_id: str, problem: str) -> tuple[int, Document]:
+        """Find a document among the results; returns its row and its passage.
 
         Args:
-            otherwise: How the message begins where it is not there, before the ids of those that are.
+            reply: The results to look in.
+            document_id: Id of a passage or of a document.
+            problem: Start of the error message, before the ids that the reply shows.
 
         Raises:
-            Invalid: Then.
+            Invalid: If the document is not among the results.
         """
-        # An engine may take its time to read them.
+        # In a thread, because an engine may take its time to read them.
         passages = await asyncio.to_thread(self._documents.at, reply.positions.astype(np.int64))
         shown = {passage.id: row for row, passage in enumerate(passages)}
         row = shown.get(document_id)
@@ -116,7 +118,7 @@ class Feedback:
             row = next((row for row, passage in enumerate(passages) if passage.document_id == document_id), None)
         if row is None:
             listed = ", ".join([*shown][:_MAX_LISTED_IDS])
-            raise Invalid(f"document_id: {otherwise} {listed or 'nothing'}")
+            raise Invalid(f"document_id: {problem} {listed or 'nothing'}")
         return row, passages[row]
 
     async def _take(  # noqa: PLR0913 (what a line of the log has)
@@ -124,32 +126,28 @@ class Feedback:
         query_id: str,
         reply: ShownResults,
         row: int,
-        found: str,
+        passage_id: str,
         *,
         relevant: bool,
         key: str | None,
         query: str | None = None,
         rank: int | None = None,
     ) -> bool:
-        """Keep a judgement where nobody has said the same; returns whether it is a new one.
-
-        Args:
-            found: Id of the passage that is judged.
-        """
+        """Keep a judgement unless the same one was made before; returns whether it is new."""
         position = int(reply.positions[row])
         mark = await asyncio.to_thread(self._mark, query_id, position, relevant)
         if mark.new:
             similarity, at = float(reply.scores[row]), time.time()
             self._judged.append(
-                JudgedResult(at, query_id, found, similarity, relevant, mark.counts, key, query=query, rank=rank)
+                JudgedResult(at, query_id, passage_id, similarity, relevant, mark.counts, key, query=query, rank=rank)
             )
         return mark.new
 
     async def _fetch_from_fleet(self, query_id: str) -> ShownResults:
-        """Fetch what a reply of another replica showed, and keep it here with its judgements.
+        """Fetch what a reply of another replica showed, and keep it here for its judgements.
 
         Raises:
-            NotFound: .
+            NotFound: If no replica remembers the reply.
         """
         if self._fleet is None or not is_id(query_id):
             raise self.unknown()
@@ -158,7 +156,7 @@ class Feedback:
             raise self.unknown()
         try:
             reply = ShownResults.read(packed, len(self._documents))
-        except ValueError as error:  # others can write to Redis as well
+        except ValueError as error:  # other clients can write to Redis
             raise self.unknown() from error
         self._replies.add(query_id, time.monotonic(), packed)
         return reply

@@ -1,4 +1,4 @@
-"""The replies and judgements that replicas share through Redis; no request waits for them."""
+"""Shares replies and judgements with other replicas through Redis; no request waits for it."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -10,40 +10,40 @@ from redis.backoff import NoBackoff
 from redis.client import Pipeline
 from redis.retry import Retry
 
-from taugate.service.redis_client import CircuitBreaker, limit_answers
+from taugate.service.redis_client import CircuitBreaker, limit_replies
 
-_log = logging.getLogger("taugate.drift")
-# A round trip on a local network takes under a millisecond; nobody waits for this one but the next look.
-_TIMEOUT_SECONDS = 1.0
-_PAUSE_SECONDS = 5.0  # in which a Redis that did not answer is left alone: looks would take a timeout each
-_ATTEMPTS = 8  # to change something that others change; each takes a few milliseconds, every five seconds
+_log = logging.getLogger(__name__)
+_TIMEOUT_SECONDS = 1.0  # a round trip on a local network takes under a millisecond, and no request waits for it
+_PAUSE_SECONDS = 5.0  # after a failure; without a pause every call would wait for the timeout
+_ATTEMPTS = 8  # to change a value that others change too; each takes a few milliseconds, every five seconds
 _BUCKET_SECONDS = 600  # of replies remembered under one key, which expires as a whole
 Result = TypeVar("Result")
 
 
 class Fleet:
-    """The replicas that serve one release. While Redis does not answer, there are no others."""
+    """The replicas that serve one release. While Redis is not responding, this replica works alone."""
 
     def __init__(self, url: str, release: str, seconds: float) -> None:
-        """url: of Redis; release: id of the release; seconds: how long a reply is remembered."""
+        """Connect to Redis at the first call; replies of the release are remembered for `seconds`."""
         pool = ConnectionPool.from_url(
             url,
             socket_timeout=_TIMEOUT_SECONDS,
             socket_connect_timeout=_TIMEOUT_SECONDS,
             retry=Retry(NoBackoff(), 0),
         )
-        self._redis = Redis.from_pool(limit_answers(pool))
+        self._redis = Redis.from_pool(limit_replies(pool))
         self._prefix = f"taugate:drift:3:{release}"
         self._seconds = int(seconds)
         self._breaker = CircuitBreaker(_log_change, up=True, first_pause=_PAUSE_SECONDS, longest_pause=_PAUSE_SECONDS)
 
     def change(self, kind: str, work: Callable[[bytes | None], bytes | None], seconds: float) -> bool:
-        """Replace the value that replicas share under a kind; returns whether that was done.
+        """Replace the value that replicas share under a kind; returns whether that succeeded.
 
         Args:
-            work: Makes the new value from the present one, None where there is none, or returns None to leave it; where
-                replicas change it at the same time, it is called again with what another has made meanwhile.
-            seconds: After which the value expires, unless somebody changes it again.
+            kind: Name of the value.
+            work: Makes the new value from the present one, None if there is none. Returns None to leave it unchanged.
+                Called again with the new value if another replica has changed it in the meantime.
+            seconds: Lifetime of the value after its last change.
         """
         key = f"{self._prefix}:{kind}"
 
@@ -51,54 +51,47 @@ class Fleet:
             with self._redis.pipeline() as pipeline:
                 for _ in range(_ATTEMPTS):
                     pipeline.watch(key)  # type: ignore[no-untyped-call]
-                    made = work(_bytes_at(pipeline, key))
-                    if made is None:
+                    value = work(_bytes_at(pipeline, key))
+                    if value is None:
                         return True
                     pipeline.multi()
-                    pipeline.set(key, made, ex=int(seconds))
+                    pipeline.set(key, value, ex=int(seconds))
                     with suppress(WatchError):
                         pipeline.execute()
                         return True
             return False
 
-        return self._asked(attempt, otherwise=False)
+        return self._call(attempt, default=False)
 
     def drop(self, kind: str) -> None:
-        """Remove the value that replicas share under a kind."""
-        self._asked(lambda: self._redis.delete(f"{self._prefix}:{kind}"), 0)
+        """Delete the value that replicas share under a kind."""
+        self._call(lambda: self._redis.delete(f"{self._prefix}:{kind}"), 0)
 
     def remember(self, at: float, replies: Mapping[str, bytes]) -> None:
-        """Keep what replies showed, by their id.
-
-        Args:
-            at: Unix time in seconds.
-        """
+        """Keep what replies showed, by their id; `at` is a Unix time in seconds."""
         key = self._bucket(at)
 
         def commands(pipeline: Pipeline) -> None:
             pipeline.hset(key, items=[part for item in replies.items() for part in item])
             pipeline.expire(key, self._seconds + _BUCKET_SECONDS)
 
-        self._piped(commands, [])
+        self._call_pipelined(commands, [])
 
     def find(self, query_id: str, now: float) -> bytes | None:
-        """Return what a reply showed, None where no replica remembers it.
-
-        Args:
-            now: Unix time in seconds.
-        """
+        """Return what a reply showed, None if no replica remembers it; `now` is a Unix time in seconds."""
 
         def commands(pipeline: Pipeline) -> None:
-            # From the bucket ahead on: the clock of whoever remembered it may be ahead of this one's.
+            # From the next bucket on: the clock of the replica that remembered the reply may be ahead of this one.
             for age in range(-_BUCKET_SECONDS, self._seconds + _BUCKET_SECONDS, _BUCKET_SECONDS):
                 pipeline.hget(self._bucket(now - age), query_id)
 
-        return next((shown for shown in self._piped(commands, []) if isinstance(shown, bytes)), None)
+        shown = self._call_pipelined(commands, [])
+        return next((reply for reply in shown if isinstance(reply, bytes)), None)
 
     def is_first(self, judgement: str) -> bool:
-        """Tell whether no replica has had this judgement before; True where Redis does not answer."""
+        """Return whether no replica has had this judgement before; True while Redis is not responding."""
         key = f"{self._prefix}:judged:{judgement}"
-        return self._asked(lambda: bool(self._redis.set(key, b"", nx=True, ex=self._seconds)), otherwise=True)
+        return self._call(lambda: bool(self._redis.set(key, b"", nx=True, ex=self._seconds)), default=True)
 
     def close(self) -> None:
         """Close the connections."""
@@ -107,45 +100,45 @@ class Fleet:
     def _bucket(self, at: float) -> str:
         return f"{self._prefix}:shown:{int(at // _BUCKET_SECONDS)}"
 
-    def _piped(self, commands: Callable[[Pipeline], None], otherwise: list[Any]) -> list[Any]:
-        """Return the results of commands that go in one round trip."""
+    def _call_pipelined(self, commands: Callable[[Pipeline], None], default: list[Any]) -> list[Any]:
+        """Return the results of commands sent in one round trip."""
 
         def work() -> list[Any]:
             with self._redis.pipeline(transaction=False) as pipeline:
                 commands(pipeline)
                 return list(pipeline.execute())
 
-        return self._asked(work, otherwise)
+        return self._call(work, default)
 
-    def _asked(self, work: Callable[[], Result], otherwise: Result) -> Result:
-        """Return what `work` returns, or `otherwise` where Redis does not answer, which is logged once."""
+    def _call(self, work: Callable[[], Result], default: Result) -> Result:
+        """Return the result of `work`, or `default` while Redis is not responding, which is logged once."""
         if not self._breaker.allows():
-            return otherwise
-        failures = self._breaker.failures
+            return default
         failures = self._breaker.failures
         try:
             result = work()
-        except Exception as error:  # noqa: BLE001 (what is no Redis may answer anything, and redis-py raise anything)
+        except Exception as error:  # noqa: BLE001 (another server may send anything, and redis-py raise anything)
             self._breaker.failed(error, failures)
-            return otherwise
+            return default
         self._breaker.succeeded()
         return result
 
 
 def _log_change(error: Exception | None) -> None:
-    """Log that Redis answers again, or why it does not."""
+    """Log that Redis is responding again, or why it is not."""
     if error is None:
-        _log.info("what is seen is shared with other replicas again")
+        _log.info("Redis sync restored; replicas share feedback again")
     else:
-        _log.warning("nothing is shared with other replicas", extra={"fields": {"reason": str(error)}})
+        fields = {"reason": str(error)}
+        _log.warning("Redis sync lost; replicas no longer share feedback", extra={"fields": fields})
 
 
 def _bytes_at(pipeline: Pipeline, key: str) -> bytes | None:
-    """Return the value of a key, None where there is none, or where others have put something else than bytes."""
+    """Return the value of a key, None if there is none or if it is not bytes."""
     try:
-        found = pipeline.get(key)
+        value = pipeline.get(key)
     except ResponseError as error:
         if not str(error).startswith("WRONGTYPE"):
             raise
         return None
-    return found if isinstance(found, bytes) else None
+    return value if isinstance(value, bytes) else None

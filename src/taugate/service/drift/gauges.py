@@ -1,4 +1,4 @@
-"""The Prometheus metrics of drift, on a registry that goes with the release, as histogram buckets are the release's."""
+"""The Prometheus metrics of drift. Each release has its own registry, because histogram buckets depend on it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ class BulkHistogram(Histogram):
     """A Prometheus histogram that observes many values in one call."""
 
     def observe_all(self, values: Float32) -> None:
-        """Observe each of the values; an array of any shape."""
+        """Observe an array of values of any shape."""
         bounds = np.array(self._upper_bounds)
         counts = np.bincount(np.searchsorted(bounds, values.ravel(), side="left"), minlength=len(bounds))
         for bucket, count in zip(self._buckets, counts.tolist(), strict=True):
@@ -28,13 +28,13 @@ class BulkHistogram(Histogram):
         self._sum.inc(float(values.sum(dtype=np.float64)))
 
     def clear_all(self) -> None:
-        """Set every bucket to 0, whatever its labels."""
-        for each in cast("list[Histogram]", list(self._metrics.values())):
-            for value in (*each._buckets, each._sum):
+        """Set every bucket to 0, for all label values."""
+        for histogram in cast("list[Histogram]", list(self._metrics.values())):
+            for value in (*histogram._buckets, histogram._sum):
                 value.set(0)
 
 
-# Of each of the three distributions at calibration: their tails, where drift begins, and their middle.
+# Percentiles of the three distributions at calibration: the tails, where drift begins, and the middle.
 _PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 _BOUNDS = ("lower", "upper")
 _COMPARED = ("random", "correct")  # with θ: for ROE, and for COE
@@ -44,84 +44,98 @@ class DriftGauges:
     """Metrics of the drift of one release."""
 
     def __init__(self, registry: CollectorRegistry, reference: Reference, theta: float) -> None:
-        """registry: for these metrics alone; reference: the similarities at calibration, whose quantiles are buckets.
+        """Register the metrics.
 
-        theta: θ of the calibration: from the counts above it Prometheus can tell COE and ROE of all processes together.
+        Args:
+            registry: Registry of these metrics alone.
+            reference: Similarities at calibration; their quantiles are the histogram buckets.
+            theta: θ of the calibration. From the counts above it Prometheus computes COE and ROE over all processes.
         """
         self._registry, self._theta = registry, theta
         self._similarity = BulkHistogram(
             SIMILARITY,
-            "Similarities of queries with their top-K, with random and with judged documents.",
+            "Similarities of queries with their top-K, random and relevant documents.",
             ["set"],
             buckets=similarity_buckets(reference),
             registry=registry,
         )
         self._above = Counter(
             "taugate_overlap_above",
-            "Similarities above θ of the calibration, with random and with judged documents.",
+            "Similarities with random and relevant documents above θ of the calibration.",
             ["set"],
             registry=registry,
         )
         self._compared = Counter(
             "taugate_overlap_compared",
-            "Similarities that were compared with it.",
+            "Similarities compared with θ of the calibration.",
             ["set"],
             registry=registry,
         )
-        for name in _COMPARED:  # from 0, so that the first of a kind is an increase
+        for name in _COMPARED:  # from 0, so that the first count of a set is an increase
             self._compare(name, np.zeros(0, dtype=np.float32))
         self._coe, self._coe_bounds = self._overlap("coe", "COE of documents that were judged relevant")
         expected = "COE of the calibration's correct documents against the live top-K"
         self._expected, self._expected_bounds = self._overlap("coe_expected", expected)
         self._roe, self._roe_bounds = self._overlap("roe", "ROE of random documents")
-        self._samples = self._gauge("overlap_samples", "Similarities behind the live gauges.", "livemax", ["set"])
+        self._samples = self._gauge("overlap_samples", "Similarities in the live window, by set.", "livemax", ["set"])
         self._statistic = self._gauge(
             "drift_statistic", "Distance of the live top-K similarities from those at calibration.", names=["test"]
         )
-        self._effect = self._gauge("drift_effect", "Largest shift in the window, Cohen's h.", names=["signal"])
+        self._effect = self._gauge(
+            "drift_effect", "Largest shift in the live window, as Cohen's h, by signal.", names=["signal"]
+        )
         self._evidence = self._gauge(
-            "drift_evidence", "Logarithm of the evidence over that of an alarm.", "livemax", ["signal"]
+            "drift_evidence",
+            "Log evidence of drift over the alarm threshold; 1 raises the alarm.",
+            "livemax",
+            ["signal"],
         )
-        self._threshold = self._gauge("drift_alarm_threshold", "Natural logarithm of the evidence of an alarm.")
-        self._alarm = self._gauge("drift_alarm", "Whether there is an alarm.", "livemax", ["signal"])
+        self._threshold = self._gauge(
+            "drift_alarm_threshold", "Natural logarithm of the evidence that raises an alarm."
+        )
+        self._alarm = self._gauge("drift_alarm", "Drift alarm, by signal: 1 on, 0 off.", "livemax", ["signal"])
         self._block = self._gauge("drift_block_queries", "Distinct queries in a block.", "livemax")
-        self._blocks = Counter("taugate_drift_blocks", "Blocks of queries that were completed.", registry=registry)
+        self._blocks = Counter("taugate_drift_blocks", "Completed blocks of queries.", registry=registry)
         self._shared = self._gauge(
-            "drift_shared", "Whether evidence is shared with other processes at the moment.", "livemin"
+            "drift_shared", "Drift evidence is shared with other processes: 1 yes, 0 no.", "livemin"
         )
-        self._baseline = self._gauge("drift_baseline", "Whether a baseline of ordinary traffic is in force.", "livemin")
+        self._baseline = self._gauge(
+            "drift_baseline", "A baseline of ordinary traffic is in use: 1 yes, 0 no.", "livemin"
+        )
         self._refused = self._gauge(
-            "drift_baseline_refused", "Whether the baseline that was named does not fit.", "livemax"
+            "drift_baseline_refused", "The configured baseline does not fit the release: 1 yes, 0 no.", "livemax"
         )
         self._lost = Counter(
-            "taugate_drift_lost", "Queries that were answered faster than they could be watched.", registry=registry
+            "taugate_drift_lost", "Answered queries that drift detection had no time to analyze.", registry=registry
         )
-        self._accuracy = self._gauge("canary_accuracy", "Accuracy of the golden queries, asked now.", "livemin")
-        self._recorded = self._gauge("canary_accuracy_reference", "The same at calibration.")
+        self._accuracy = self._gauge("canary_accuracy", "Accuracy of the golden queries at the last run.", "livemin")
+        self._recorded = self._gauge("canary_accuracy_reference", "Accuracy of the golden queries at calibration.")
         self._difference = self._gauge(
-            "canary_difference", "Largest distance of a golden query's similarity from its record.", "livemax"
+            "canary_difference", "Largest difference of a golden query's similarity from its record.", "livemax"
         )
-        self._asked = self._gauge("canary_timestamp_seconds", "When the golden queries were asked last.", "livemin")
+        self._run_at = self._gauge(
+            "canary_timestamp_seconds", "Unix time of the last run of the golden queries.", "livemin"
+        )
         for gauge in (self._coe, self._expected, self._roe):
             gauge.set(math.nan)
 
     def close(self) -> None:
-        """Set the counts to 0: where several processes answer, those of the next release would be added to them."""
+        """Set the counts to 0, so that several processes do not add them to those of the next release."""
         self._similarity.clear_all()
         for name in _COMPARED:
             self._above.labels(name).reset()
             self._compared.labels(name).reset()
 
-    def observe_queries(self, seen: Observations) -> None:
-        """Count queries' similarities."""
-        self._similarity.labels("topk").observe_all(seen.top)
-        self._similarity.labels("random").observe_all(seen.random)
-        self._compare("random", seen.random)
+    def observe_queries(self, queries: Observations) -> None:
+        """Count the similarities of queries."""
+        self._similarity.labels("topk").observe_all(queries.top)
+        self._similarity.labels("random").observe_all(queries.random)
+        self._compare("random", queries.random)
 
-    def observe_judgements(self, seen: Judgements) -> None:
-        """Count similarities of judged documents."""
-        self._similarity.labels("correct").observe_all(seen.correct)
-        self._compare("correct", seen.correct)
+    def observe_judgements(self, judged: Judgements) -> None:
+        """Count the similarities of judged documents."""
+        self._similarity.labels("correct").observe_all(judged.correct)
+        self._compare("correct", judged.correct)
 
     def _compare(self, name: str, similarities: Float32) -> None:
         self._above.labels(name).inc(int((similarities > self._theta).sum()))
@@ -132,47 +146,37 @@ class DriftGauges:
         self._lost.inc(queries)
 
     def set_alarm(self, signal: str, *, on: bool, evidence: float) -> None:
-        """Set the state of one alarm.
-
-        Args:
-            evidence: 0 is none, 1 is enough for an alarm.
-        """
+        """Set the state of one alarm; evidence of 0 is none, 1 raises the alarm."""
         self._alarm.labels(signal).set(on)
         self._evidence.labels(signal).set(evidence)
 
     def set_threshold(self, log: float) -> None:
-        """Set the natural logarithm of the evidence that an alarm takes."""
+        """Set the natural logarithm of the evidence that raises an alarm."""
         self._threshold.set(log)
 
     def observe_blocks(self, blocks: int, size: int, *, shared: bool) -> None:
-        """Count blocks that were completed.
+        """Count completed blocks.
 
         Args:
-            size: Queries in the next one.
-            shared: Whether others know of them.
+            blocks: Number of completed blocks.
+            size: Queries in the next block.
+            shared: Whether other processes know of them.
         """
         self._blocks.inc(blocks)
         self._block.set(size)
         self._shared.set(shared)
 
     def set_baseline(self, *, in_force: bool, refused: bool) -> None:
-        """Set whether a baseline is in force, and whether one was named and does not fit."""
+        """Set whether a baseline is in use, and whether a configured one does not fit."""
         self._baseline.set(in_force)
         self._refused.set(refused)
 
     def set_canary(self, *, accuracy: float, recorded: float, difference: float, alike: bool) -> None:
-        """Set how the golden queries were answered just now.
-
-        Args:
-            accuracy: Now and at calibration, 0…1.
-            recorded: Now and at calibration, 0…1.
-            difference: As CanaryResult has them.
-            alike: As CanaryResult has them.
-        """
+        """Set the results of the golden queries; see CanaryResult. `recorded` is the accuracy at calibration, 0…1."""
         self._accuracy.set(accuracy)
         self._recorded.set(recorded)
         self._difference.set(difference)
-        self._asked.set_to_current_time()
+        self._run_at.set_to_current_time()
         self.set_alarm("canary", on=not alike, evidence=float(not alike))
 
     def set_window(
@@ -182,11 +186,11 @@ class DriftGauges:
         statistics: Mapping[str, float],
         effects: Mapping[str, float],
     ) -> None:
-        """Set what the latest queries say together.
+        """Set the figures of the live window.
 
         Args:
             overlap: COE and ROE.
-            samples: How many similarities, by set.
+            samples: Number of similarities, by set.
             statistics: Distances, by test.
             effects: Cohen's h, by signal.
         """
@@ -216,7 +220,7 @@ def _show(interval: Interval | None, gauge: Gauge, bounds: Gauge) -> None:
 
 
 def similarity_buckets(reference: Reference) -> list[float]:
-    """Return the upper bounds of the histogram of similarities: quantiles of those at calibration."""
+    """Return the upper bounds of the similarity histogram: quantiles of the similarities at calibration."""
     samples: tuple[Float32, ...] = (reference.top.ravel(), reference.correct, reference.random)
     quantiles = np.concatenate([np.percentile(sample, _PERCENTILES) for sample in samples])
-    return [float(bound) for bound in np.unique(quantiles.round(4))]  # as many digits as a person reads
+    return [float(bound) for bound in np.unique(quantiles.round(4))]  # digits that a person can read

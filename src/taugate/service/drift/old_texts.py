@@ -1,8 +1,8 @@
-"""Replaces old texts in the query log by their hashes, while all workers go on writing to it.
+"""Replaces old texts in the query log by their hashes while all workers continue writing to it.
 
-A copy without the old texts is made first, while others append lines to the log. Then the log is locked, the lines
-that came meanwhile are copied as well, and the copy takes the log's place. A writer that waited for the lock sees that
-the name belongs to another file, and opens that one.
+First, a copy without the old texts is made while others append to the log. Then the log is locked, the lines added
+since are copied as well, and the copy replaces the log. A writer that waited for the lock sees that the path now
+belongs to another file, and opens that one.
 """
 
 import fcntl
@@ -25,17 +25,17 @@ _DAY_SECONDS = 86400.0
 
 
 def forget_old_texts(log: Path, days: float, now: float) -> int:
-    """Hash the queries and filters of lines older than so many days; returns how many lines were changed.
+    """Hash the queries and filters of lines older than `days`; returns how many lines were changed.
 
-    One process does so at a time, and all of them together once an hour; whoever is not to do it returns 0.
+    One process does this at a time, and all processes together once an hour; otherwise 0 is returned.
 
     Args:
-        log: The file, which need not exist; what is no plain file is left alone.
-        days: The age from which texts go.
+        log: The file. It need not exist, and is left alone unless it is a regular file.
+        days: Age from which texts are replaced.
         now: Unix time in seconds.
 
     Raises:
-        OSError: Where the folder cannot be written to, or has no locks; the log is as it was then.
+        OSError: If the folder is not writable or has no locks. The log is then unchanged.
     """
     log = log.resolve()
     try:
@@ -45,9 +45,9 @@ def forget_old_texts(log: Path, days: float, now: float) -> int:
         return 0
     turn = os.open(log.with_name(f".{log.name}.texts"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        # The file is empty until somebody has had a turn, and its time is that of the last one.
-        found = os.fstat(turn)
-        if not acquire(turn, EXCLUSIVE) or (found.st_size and now - found.st_mtime < _EVERY_SECONDS):
+        # The file is empty before the first turn, and its modification time is that of the last one.
+        status = os.fstat(turn)
+        if not acquire(turn, EXCLUSIVE) or (status.st_size and now - status.st_mtime < _EVERY_SECONDS):
             return 0
         changed = _replace(log, now - days * _DAY_SECONDS)
         os.pwrite(turn, b"\n", 0)
@@ -58,7 +58,7 @@ def forget_old_texts(log: Path, days: float, now: float) -> int:
 
 
 def _replace(log: Path, before: float) -> int:
-    # One name for all times: what a killed process leaves, with its texts, goes at the next turn.
+    # Always the same name: a copy with texts that a killed process has left is deleted at the next turn.
     copy = log.with_name(f".{log.name}.copy")
     copy.unlink(missing_ok=True)
     try:
@@ -66,17 +66,17 @@ def _replace(log: Path, before: float) -> int:
         with os.fdopen(descriptor, "wb") as new, log.open("r+b") as old:
             set_mode(new.fileno(), stat.S_IMODE(os.fstat(old.fileno()).st_mode))
             _lock(old)
-            end = os.fstat(old.fileno()).st_size  # up to here the lines are whole, and stay
+            end = os.fstat(old.fileno()).st_size  # lines up to here are complete and do not change
             fcntl.flock(old, fcntl.LOCK_UN)
             changed = _copy(old, new, end, before)
             if not changed:
                 return 0
             _lock(old)
-            come = os.fstat(old.fileno()).st_size - end
-            # Moved away or cut meanwhile, as by logrotate: what is copied is no longer what the name stands for.
-            if not is_at(old.fileno(), log) or come < 0:
+            added = os.fstat(old.fileno()).st_size - end
+            # Moved or truncated since, as by logrotate: the copy no longer corresponds to the file at the path.
+            if not is_at(old.fileno(), log) or added < 0:
                 return 0
-            new.write(os.pread(old.fileno(), come, end))  # past what `old` may have read ahead
+            new.write(os.pread(old.fileno(), added, end))  # past what `old` may have buffered
             new.flush()
             sync(new.fileno())
             copy.replace(log)
@@ -87,9 +87,9 @@ def _replace(log: Path, before: float) -> int:
 
 
 def _copy(old: BinaryIO, new: BinaryIO, end: int, before: float) -> int:
-    """Copy the lines up to `end`, without the texts of those from before a time; returns how many lost theirs."""
+    """Copy the lines up to `end`, hashing texts older than `before`; returns how many lines were changed."""
     changed = 0
-    while line := old.readline(end - old.tell()):  # nothing comes at the end, nor where the log was cut meanwhile
+    while line := old.readline(end - old.tell()):  # empty at the end, and if the log was truncated in the meantime
         shorter = _without_text(line, before)
         changed += shorter != line
         new.write(shorter)
@@ -97,15 +97,15 @@ def _copy(old: BinaryIO, new: BinaryIO, end: int, before: float) -> int:
 
 
 def _without_text(line: bytes, before: float) -> bytes:
-    """Return a line with hashes in place of texts, if it is older; a line that is of no log stays as it is."""
+    """Return a line with hashes in place of texts if it is older than `before`; other lines are unchanged."""
     with suppress(orjson.JSONDecodeError):
         record = orjson.loads(line)
         if isinstance(record, dict) and isinstance(at := record.get("at"), int | float) and at < before:
             texts: dict[str, str] = {}
             if isinstance(query := record.get("query"), str) and not is_hash(query):
                 texts["query"] = hashed(query)
-            if isinstance(wanted := record.get("filter"), dict):
-                texts["filter"] = hashed_filter(wanted)
+            if isinstance(query_filter := record.get("filter"), dict):
+                texts["filter"] = hashed_filter(query_filter)
             if texts:
                 return orjson.dumps(record | texts) + b"\n"
     return line
@@ -113,4 +113,4 @@ def _without_text(line: bytes, before: float) -> bytes:
 
 def _lock(file: BinaryIO) -> None:
     if not acquire(file.fileno(), EXCLUSIVE, _LOCK_SECONDS):
-        raise TimeoutError(f"another process keeps the lock of the log for over {_LOCK_SECONDS:g} s")
+        raise TimeoutError(f"another process has locked the log for over {_LOCK_SECONDS:g} s")

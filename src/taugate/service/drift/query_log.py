@@ -1,4 +1,4 @@
-"""Replies and judgements on their way to drift and to the query log, and the file that they are appended to."""
+"""Collects replies and judgements for drift detection, and appends them to the query log."""
 
 import logging
 import os
@@ -23,12 +23,12 @@ from taugate.storage.locks import EXCLUSIVE, acquire, is_at
 
 
 class ServedReply(NamedTuple):
-    """A reply that went out. A tuple, which takes the least time to make, as each request makes one.
+    """A reply that was sent. A tuple, because one is made for every request and tuples are fastest to make.
 
     Attributes:
         at: Unix time in seconds.
-        query_id: Of the reply.
-        query: That was asked.
+        query_id: Id of the reply.
+        query: The query.
         key: Name of the API key, None without keys.
         observed: See Reply.
         shown: See Reply.
@@ -49,15 +49,15 @@ class JudgedResult:
     """A result that a user judged.
 
     Attributes:
-        at: When it was judged, Unix time in seconds.
-        query_id: Of the reply.
-        document_id: Of the passage.
-        similarity: With the query.
+        at: Unix time of the judgement, in seconds.
+        query_id: Id of the reply.
+        document_id: Id of the passage.
+        similarity: Similarity with the query.
         relevant: Whether it answers the query.
-        counts: Whether drift takes it, which is the first relevant result of each reply.
+        counts: Whether drift uses it: only the first relevant result of each reply.
         key: Name of the API key, None without keys.
-        query: The text, where the judgement names it in place of a reply.
-        rank: Place among all that were considered, from 1, None where it is not known.
+        query: Text of the query if the judgement names it instead of a reply.
+        rank: Rank among all results considered, from 1, None if unknown.
     """
 
     at: float
@@ -75,92 +75,93 @@ def comparable(served: Sequence[ServedReply], k: int, random: int) -> list[Serve
     """Return the replies that can be compared with the calibration: see Query.is_comparable.
 
     Args:
+        served: Replies of any kind.
         k: K of the calibration.
-        random: How many random documents were compared with each query.
+        random: Number of random documents compared with each query.
     """
     size = 4 * (1 + k + random)
-    return [each for each in served if len(each.observed) == size]
+    return [reply for reply in served if len(reply.observed) == size]
 
 
 def observations(served: Sequence[ServedReply], k: int, random: int) -> Observations:
-    """Turn replies, all of them `comparable` with these k and random, into columns."""
-    rows = np.frombuffer(b"".join(each.observed for each in served), dtype=np.float32).reshape(-1, 1 + k + random)
-    # A clock may be set back: what came later is not earlier for that.
-    at = np.maximum.accumulate(np.array([each.at for each in served], dtype=np.float64))
-    keys = query_keys(each.query.text for each in served)
+    """Convert replies into columns; all must be `comparable` with `k` and `random`."""
+    rows = np.frombuffer(b"".join(reply.observed for reply in served), dtype=np.float32).reshape(-1, 1 + k + random)
+    # A clock may be set back; times must not decrease all the same.
+    at = np.maximum.accumulate(np.array([reply.at for reply in served], dtype=np.float64))
+    keys = query_keys(reply.query.text for reply in served)
     return Observations(at, keys, rows[:, 1 : 1 + k], rows[:, 1 + k :], rows[:, 0])
 
 
 def join(parts: Sequence[Observations]) -> Observations:
-    """Concatenate parts, one at least, in their order."""
+    """Concatenate one or more parts in their order."""
     together = Observations.joined(parts)
     return replace(together, at=np.maximum.accumulate(together.at))
 
 
 def judgements(judged: Sequence[JudgedResult]) -> Judgements:
-    """Turn the judgements that drift takes into columns."""
-    taken = [each for each in judged if each.counts]
-    at = np.maximum.accumulate(np.array([each.at for each in taken], dtype=np.float64))
-    keys = np.array([judgement_key(each.document_id, each.similarity) for each in taken], dtype=np.uint64)
-    return Judgements(at, keys, np.array([each.similarity for each in taken], dtype=np.float32))
+    """Convert the judgements that drift uses into columns."""
+    counted = [result for result in judged if result.counts]
+    at = np.maximum.accumulate(np.array([result.at for result in counted], dtype=np.float64))
+    keys = np.array([judgement_key(result.document_id, result.similarity) for result in counted], dtype=np.uint64)
+    return Judgements(at, keys, np.array([result.similarity for result in counted], dtype=np.float32))
 
 
-_log = logging.getLogger("taugate.drift")
+_log = logging.getLogger(__name__)
 _LOCK_SECONDS = 30.0  # other workers append to the same file, each for a millisecond every few seconds
-_CACHED_REPLIES = 1 << 12  # what they showed; a known reply goes out again and again, and faster than it is read
+_CACHED_REPLIES = 1 << 12  # cached replies are sent again and again, faster than they could be parsed
 _CACHED_IDS = 1 << 16  # of documents: reading one takes as long as writing the rest of a result, or a round trip
 _MAX_LATE = 1 << 14  # replies that wait for an engine
 
 
 class QueryLog:
-    """Appends lines to a file; one that was moved away, as by logrotate, is begun anew."""
+    """Appends lines to a file, and creates it again after it was moved away, as by logrotate."""
 
     def __init__(self, path: Path, release: Release, *, texts: bool) -> None:
-        """path: of the file; release: that answers; texts: write queries and filters as they are, not hashed."""
+        """Write the traffic of a release to `path`, with queries and filters as they are if `texts`, else hashed."""
         self._path, self._texts = path, texts
         self._release, self._collection = release.manifest.release_id, release.manifest.data.name
         self._k = release.reference.top.shape[1]
         self._documents = release.documents
         self._ids: dict[int, str] = {}  # by position
-        self._late: list[ServedReply] = []  # whose documents an engine could not be asked for yet
+        self._late: list[ServedReply] = []  # replies whose documents the engine could not provide yet
         self._results = lru_cache(_CACHED_REPLIES)(self._shown)
         self._writable = True
 
     def write(self, served: Sequence[ServedReply], judged: Sequence[JudgedResult]) -> None:
         """Append a line for each query and for each judgement.
 
-        An error is logged when it begins, and again after writing was possible meanwhile.
+        The first of several errors is logged, and again the first error after a successful write.
         """
         served = self._with_known_ids([*self._late, *served])
         if not served and not judged:
-            return  # which says nothing of the file
+            return  # without a write, nothing is known about the file
         try:
             self._append(b"".join([*map(self._query, served), *map(self._judgement, judged)]))
         except OSError as error:
             if self._writable:
-                _log.error("the query log cannot be written", extra={"fields": {"reason": str(error)}})
+                _log.error("cannot write the query log", extra={"fields": {"reason": str(error)}})
             self._writable = False
         else:
             self._writable = True
 
     def _with_known_ids(self, served: list[ServedReply]) -> list[ServedReply]:
-        """Read the ids of all results together, and return the replies; none, for now, where an engine is away."""
-        shown = {position for each in served for position in _positions(each.shown)}
+        """Read the ids of all results together, and return the replies; empty for now if the engine is unavailable."""
+        shown = {position for reply in served for position in _positions(reply.shown)}
         missing = np.array(sorted(shown - {*self._ids}), dtype=np.int64)
         try:
-            read = self._documents.at(missing)
+            documents = self._documents.at(missing)
         except EngineUnavailable:
             self._late = served[-_MAX_LATE:]
             return []
         self._late = []
         if len(self._ids) + len(missing) > _CACHED_IDS:
             self._ids = {position: name for position, name in self._ids.items() if position in shown}
-        self._ids |= zip(missing.tolist(), (each.id for each in read), strict=True)
+        self._ids |= zip(missing.tolist(), (document.id for document in documents), strict=True)
         return served
 
     def _query(self, served: ServedReply) -> bytes:
         query, observed = served.query, array("f", served.observed).tolist()
-        wanted = write_filter(query.filter) if query.filter else None
+        query_filter = write_filter(query.filter) if query.filter else None
         return line_bytes(
             LoggedQuery(
                 at=served.at,
@@ -169,7 +170,7 @@ class QueryLog:
                 key=served.key,
                 collection=self._collection,
                 release=self._release,
-                filter=wanted if self._texts or wanted is None else hashed_filter(wanted),
+                filter=query_filter if self._texts or query_filter is None else hashed_filter(query_filter),
                 k=query.k,
                 threshold=query.threshold,
                 group_by=query.group_by,
@@ -183,7 +184,7 @@ class QueryLog:
         )
 
     def _shown(self, shown: bytes, places: bytes) -> list[ShownResult]:
-        """Read what a reply showed; see Reply."""
+        """Parse the results of a reply; see Reply."""
         number = len(shown) // 8
         positions, scores = _positions(shown), array("f", shown[4 * number :])
         ranks, propensities = array("i", places[: 4 * number]), array("f", places[4 * number :])
@@ -215,7 +216,7 @@ class QueryLog:
             try:
                 with suppress(OSError):  # a file system without locks
                     acquire(descriptor, EXCLUSIVE, _LOCK_SECONDS)
-                if is_at(descriptor, self._path):  # else another file took its place meanwhile
+                if is_at(descriptor, self._path):  # else another file has replaced it in the meantime
                     append_lines(descriptor, lines)
                     return
             finally:
@@ -223,5 +224,5 @@ class QueryLog:
 
 
 def _positions(shown: bytes) -> "array[int]":
-    """Read the positions of the documents that a reply showed; see Reply."""
+    """Parse the positions of the documents that a reply showed; see Reply."""
     return array("i", shown[: len(shown) // 2])

@@ -1,8 +1,8 @@
-"""Remembers what recent replies showed, so that a judgement finds its similarity in whichever worker it arrives.
+"""Remembers what recent replies showed, so that any worker can look up the similarities of a judged result.
 
-Each worker writes a ring of its own, in memory that all workers of the service map: a file in the folder that goes with
-the service. A reply costs a copy of some 100 bytes, without a lock; a judgement, which is rare, reads the rings of all.
-A worker that takes the place of one that was killed goes on in its ring, so that there are never more than workers.
+Each worker writes its own ring buffer, in memory that all workers of the service map: a file in the service's folder.
+A reply costs a copy of some 100 bytes, without a lock; a judgement, which is rare, reads the rings of all workers.
+A worker that replaces a killed one continues in its ring, so that there are never more rings than workers.
 """
 
 import mmap
@@ -23,28 +23,28 @@ from numpy.typing import NDArray
 from taugate.storage.locks import EXCLUSIVE, acquire, is_at
 
 RING_BYTES = 8 << 20  # some 110,000 replies of five results: 30 a second for the hour that they can be judged
-_ID = struct.Struct("<Q")  # the first half of a reply's id; 0 is none
-# Of a slot: when the reply was sent; the second half of its id; how many of its documents are here; whether one was
-# judged relevant.
+_ID = struct.Struct("<Q")  # the first half of a reply's id; 0 marks an empty slot
+# Head of a slot: time of the reply; second half of its id; number of its documents in this slot; whether one was judged
+# relevant.
 _HEAD = struct.Struct("<d8sHB5x")
-_RELEVANT = 18  # offset of the last of these
-_RESULT = 9  # bytes: a position, a similarity, and which judgements of it there are
-_JUDGED_IRRELEVANT, _JUDGED_RELEVANT = 1, 2  # bits of the last of these
-_MAX_SIMILARITY = 1.01  # a cosine, with what rounding may add
+_RELEVANT = 18  # offset of the last field
+_RESULT = 9  # bytes: a position, a similarity, and a byte of judgement flags
+_JUDGED_IRRELEVANT, _JUDGED_RELEVANT = 1, 2  # bits of the judgement flags
+_MAX_SIMILARITY = 1.01  # a cosine plus rounding
 _LOCK_SECONDS = 1.0  # others keep it for some microseconds
 
 
 def is_id(query_id: str) -> bool:
-    """Tell whether a reply can have this id."""
+    """Return whether a string has the form of a reply's id."""
     return re.fullmatch(r"[0-9a-f]{32}", query_id, re.ASCII) is not None
 
 
 class Mark(NamedTuple):
-    """What a judgement is after those before it.
+    """How a judgement relates to earlier ones.
 
     Attributes:
-        new: Nobody has said the same of this result.
-        counts: It is the first of the reply that says a result is relevant.
+        new: Whether the same judgement of this result was not made before.
+        counts: Whether it is the first of the reply that judges a result relevant.
     """
 
     new: bool
@@ -63,19 +63,20 @@ class ShownResults:
 
     @classmethod
     def read(cls, shown: bytes, documents: int) -> Self:
-        """Read the bytes of Reply.shown.
+        """Parse the bytes of Reply.shown.
 
         Args:
-            documents: How many the release has.
+            shown: See Reply.
+            documents: Number of documents in the release.
 
         Raises:
-            ValueError: For anything else.
+            ValueError: If the bytes are not those of a reply.
         """
         half = len(shown) // 2
         positions = np.frombuffer(shown[:half], dtype=np.int32)
         scores = np.frombuffer(shown[half:], dtype=np.float32)
-        there = ((positions >= 0) & (positions < documents)).all() and len(np.unique(positions)) == len(positions)
-        if not there or not (np.abs(scores) <= _MAX_SIMILARITY).all():  # nor is it, where one is not a number
+        valid = ((positions >= 0) & (positions < documents)).all() and len(np.unique(positions)) == len(positions)
+        if not valid or not (np.abs(scores) <= _MAX_SIMILARITY).all():  # false for NaN as well
             raise ValueError("no documents that a reply could show")
         return cls(positions, scores)
 
@@ -83,12 +84,15 @@ class ShownResults:
 class ReplyRing:
     """A ring buffer of replies in the order in which they were sent, the oldest overwritten first.
 
-    A slot is valid while its id is there, which is written last and removed first, so that half a slot is none. A reply
-    of more results than a slot has room for takes several. slots: how many there are.
+    A slot is valid while it has an id, which is written last and removed first, so that a half-written slot is never
+    read. A reply with more results than a slot can hold takes several slots.
+
+    Attributes:
+        slots: Number of slots.
     """
 
     def __init__(self, memory: mmap.mmap, results: int) -> None:
-        """memory: of the ring, all zeros at first; results: that a slot has room for."""
+        """Use memory that was all zeros at first, with room for so many results per slot."""
         self._memory, self._results = memory, results
         self._slot_bytes = _HEAD.size + _RESULT * results
         self.slots = len(memory) // (_ID.size + self._slot_bytes)
@@ -97,14 +101,14 @@ class ReplyRing:
         self._next = 0
 
     def resume(self) -> None:
-        """Write next where the worker that wrote to this memory before would have."""
-        whole = np.frombuffer(self._memory, dtype=np.uint8, count=self.slots * self._slot_bytes, offset=self._first)
-        sent = np.ascontiguousarray(whole.reshape(self.slots, -1)[:, :8]).view("<f8")[:, 0]
-        latest = self.slots - 1 - int(sent[::-1].argmax())  # the last one, of a reply in several parts
+        """Continue after the last reply of the worker that wrote to this memory before."""
+        heads = np.frombuffer(self._memory, dtype=np.uint8, count=self.slots * self._slot_bytes, offset=self._first)
+        sent = np.ascontiguousarray(heads.reshape(self.slots, -1)[:, :8]).view("<f8")[:, 0]
+        latest = self.slots - 1 - int(sent[::-1].argmax())  # the last slot of a reply with several
         self._next = (latest + 1) % self.slots if self._ids.any() else 0
 
     def add(self, query_id: bytes, at: float, shown: bytes) -> None:
-        """Write a reply; for the arguments see RecentReplies.add, query_id as 16 bytes."""
+        """Write a reply; see RecentReplies.add. `query_id` has 16 bytes."""
         number = len(shown) // 8
         for start in range(0, number or 1, self._results):
             stop = min(start + self._results, number)
@@ -119,46 +123,39 @@ class ReplyRing:
             self._memory[_ID.size * slot : _ID.size * (slot + 1)] = query_id[:8]
 
     def places(self, query_id: bytes, since: float) -> list[int]:
-        """Return the offsets of a reply's slots, none where it is not here.
-
-        Args:
-            since: Sent at that time or later.
-        """
+        """Return the offsets of the slots of a reply sent at `since` or later, empty if it is not here."""
         (half,) = _ID.unpack(query_id[:8])
         slots = np.flatnonzero(self._ids == half).tolist() if half else []
         places = [self._first + slot * self._slot_bytes for slot in slots]
         heads = [_HEAD.unpack_from(self._memory, place) for place in places]
         return [
-            place for place, (at, rest, *_) in zip(places, heads, strict=True) if rest == query_id[8:] and at >= since
+            place for place, (at, half, *_) in zip(places, heads, strict=True) if half == query_id[8:] and at >= since
         ]
 
     def read(self, places: Sequence[int]) -> ShownResults:
-        """Return what a reply showed.
-
-        Args:
-            places: Of its slots, one at least.
-        """
+        """Return what a reply showed, from the offsets of its slots, at least one."""
         parts = [self._part(place) for place in places]
         return ShownResults(
             np.concatenate([part.positions for part in parts]), np.concatenate([part.scores for part in parts])
         )
 
     def mark(self, places: Sequence[int], position: int, *, relevant: bool) -> Mark:
-        """Record a judgement, and tell what it is after those before it.
+        """Record a judgement, and return how it relates to earlier ones.
 
         Args:
-            places: Of the reply's slots.
-            position: Of the document, which the reply showed.
+            places: Offsets of the reply's slots.
+            position: Position of a document that the reply showed.
+            relevant: Whether the document answers the query.
         """
         flags = [self._flag(place, index) for place in places for index in self._indices(place, position)]
         bit = _JUDGED_RELEVANT if relevant else _JUDGED_IRRELEVANT
         if not flags or self._memory[flags[0]] & bit:
             return REPEATED
         self._memory[flags[0]] |= bit
-        whole = places[0] + _RELEVANT
-        counts = relevant and not self._memory[whole]
+        reply_flag = places[0] + _RELEVANT
+        counts = relevant and not self._memory[reply_flag]
         if relevant:
-            self._memory[whole] = 1
+            self._memory[reply_flag] = 1
         return Mark(new=True, counts=counts)
 
     def _part(self, place: int) -> ShownResults:
@@ -180,42 +177,45 @@ class ReplyRing:
 
 
 class RecentReplies:
-    """The recent replies of one release, by all workers of a service. Times are of time.monotonic()."""
+    """The recent replies of one release, by all workers of a service. Times are those of time.monotonic()."""
 
     def __init__(self, folder: Path | None, release: str, results: int, seconds: float) -> None:
-        """folder: where all workers of the service have their rings, None for a process that answers alone.
+        """Open this worker's ring.
 
-        release: its id; results: of a usual reply; seconds: how long a reply can be judged.
+        Args:
+            folder: Folder of the rings of all workers, None for a single process.
+            release: Id of the release.
+            results: Results of a usual reply.
+            seconds: How long a reply can be judged.
         """
         self._folder, self._pattern, self._results, self._seconds = folder, f"shown-{release}-%s", results, seconds
         self._lock = threading.Lock()
         self._file: tuple[int, Path] | None = None
-        self._own = ReplyRing(self._open_memory(), results)
-        self._own.resume()
+        self._ring = ReplyRing(self._open_memory(), results)
+        self._ring.resume()
 
     def add(self, query_id: str, at: float, shown: bytes) -> None:
         """Remember a reply.
 
         Args:
             query_id: 32 hexadecimal digits.
-            at: When it is sent, in seconds.
+            at: Time in seconds.
             shown: See Reply.
         """
-        self._own.add(bytes.fromhex(query_id), at, shown)
+        self._ring.add(bytes.fromhex(query_id), at, shown)
 
     def find(self, query_id: str, now: float) -> ShownResults | None:
-        """Return what a reply of any worker showed, None where it is not known, or too old at `now`."""
-        found = next(self._find_places(query_id, now), None)
-        return None if found is None else found[0].read(found[1])
+        """Return what a reply of any worker showed, None if it is unknown or too old at `now`."""
+        ring, places = next(self._find_places(query_id, now), (None, []))
+        return None if ring is None else ring.read(places)
 
     def mark(self, query_id: str, position: int, now: float, *, relevant: bool) -> Mark:
-        """Record a judgement, and tell what it is after those that any worker was told before.
+        """Record a judgement of a document that the reply showed, and return how it relates to earlier ones.
 
-        Args:
-            position: Of a document that the reply showed. REPEATED for a reply that is not known, or too old at `now`.
+        Returns REPEATED if the reply is unknown, or too old at `now`.
         """
         with self._locked_marks():
-            # Two workers that are told of one search at once both have it. Each place is marked, whichever comes first.
+            # Two workers that judge one search at the same time both hold it, so both rings are marked.
             marks = [
                 ring.mark(places, position, relevant=relevant) for ring, places in self._find_places(query_id, now)
             ]
@@ -227,7 +227,7 @@ class RecentReplies:
         """Leave the ring to the next worker.
 
         Args:
-            forget: Remove it, as the release has left.
+            forget: Delete the ring, because the release has left.
         """
         if self._file is not None:
             descriptor, path = self._file
@@ -237,7 +237,7 @@ class RecentReplies:
             self._file = None
 
     def _find_places(self, query_id: str, now: float) -> Iterator[tuple[ReplyRing, list[int]]]:
-        """Yield each ring that has the reply, with the places of its slots; this worker's ring first."""
+        """Yield each ring that has the reply, with the offsets of its slots; this worker's ring first."""
         if is_id(query_id):
             for ring in self._rings():
                 if places := ring.places(bytes.fromhex(query_id), now - self._seconds):
@@ -245,17 +245,17 @@ class RecentReplies:
 
     def _rings(self) -> Iterator[ReplyRing]:
         """Yield the ring of this worker, then those of the others."""
-        yield self._own
+        yield self._ring
         if self._folder is None or self._file is None:
             return
         for path in self._folder.glob(f"{self._pattern % '*'}.ring"):
-            with suppress(OSError, ValueError):  # it goes this moment, or has no room yet
+            with suppress(OSError, ValueError):  # it has just been deleted, or is still empty
                 if path != self._file[1]:
                     with path.open("r+b") as file:
                         yield ReplyRing(mmap.mmap(file.fileno(), RING_BYTES), self._results)
 
     def _open_memory(self) -> mmap.mmap:
-        """Map the first ring that no other worker writes; memory of this process where there is no room for a file."""
+        """Map the first ring that no other worker writes; without space for a file, memory of this process."""
         if self._folder is not None:
             with suppress(OSError):
                 return self._map_file(self._folder)
@@ -267,7 +267,7 @@ class RecentReplies:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 if acquire(descriptor, EXCLUSIVE) and is_at(descriptor, path):
-                    # All of its room: a hole that the disk has no room for would end the process that writes to it.
+                    # Allocate all of it: with a sparse file on a full disk, a write would kill the process.
                     os.posix_fallocate(descriptor, 0, RING_BYTES)
                     memory = mmap.mmap(descriptor, RING_BYTES)
                     self._file = descriptor, path
@@ -281,7 +281,7 @@ class RecentReplies:
 
     @contextmanager
     def _locked_marks(self) -> Iterator[None]:
-        """Keep other threads and workers from reading and changing judgements meanwhile."""
+        """Prevent other threads and workers from reading and changing judgements."""
         with self._lock:
             if self._folder is None or self._file is None:
                 yield

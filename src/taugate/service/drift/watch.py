@@ -1,4 +1,4 @@
-"""Watches the traffic of one release: collects what replies leave behind, and has it analyzed beside the requests."""
+"""Watches the traffic of one release: collects data on every reply, and analyzes it in a thread beside the requests."""
 
 import asyncio
 import logging
@@ -22,27 +22,22 @@ from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.runtime.resources import lower_priority, set_search_threads
 from taugate.service.settings import Settings
 
-_log = logging.getLogger("taugate.drift")
+_log = logging.getLogger(__name__)
 _INTERVAL_SECONDS = 1.0
-# Queries in an interval, far more than any process answers in a second, and characters of them: 40 MB together, or
-# 64 MB where all are of the characters that take the most.
+# Queries in an interval, far more than any process answers in a second, and their characters: 40 MB together, or
+# 64 MB if all characters take four bytes.
 _MAX_QUERIES, _MAX_CHARACTERS = 100_000, 16 << 20
 
 
 class DriftWatch:
-    """Belongs to one event loop, but for the analysis, which has a thread of low priority.
+    """Watches the traffic of one release. Belongs to one event loop; the analysis has a thread of low priority.
 
-    feedback: takes judgements of the replies.
+    Attributes:
+        feedback: Takes judgements of the replies.
     """
 
     def __init__(self, pipeline: SearchPipeline, settings: Settings, registry: CollectorRegistry) -> None:
-        """Begin to watch.
-
-        Args:
-            pipeline: Of the release.
-            settings: Of the service.
-            registry: For the metrics of drift.
-        """
+        """Start watching; `registry` is for the drift metrics."""
         release_id, url = pipeline.release.manifest.release_id, settings.cache.redis_url
         seconds = settings.drift.feedback_seconds
         self._fleet = None if url is None else Fleet(url.get_secret_value(), release_id, seconds)
@@ -57,12 +52,13 @@ class DriftWatch:
         self._task = asyncio.create_task(self._run())
 
     def observe(self, query_id: str, query: Query, reply: Reply, key: str | None) -> None:
-        """Take a reply that goes out, from a cache or not: it counts whenever a user sees it.
+        """Take a reply that is being sent, cached or not: drift counts what users see.
 
         Args:
-            query_id: Of the reply, 32 hexadecimal digits.
-            query: That was asked.
-            key: Name of the API key.
+            query_id: Id of the reply, 32 hexadecimal digits.
+            query: The query.
+            reply: The reply.
+            key: Name of the API key, None without keys.
         """
         self._recent.add(query_id, time.monotonic(), reply.shown)
         if len(self._served) < _MAX_QUERIES and self._characters < _MAX_CHARACTERS:
@@ -84,15 +80,15 @@ class DriftWatch:
         return self._analysis.overlap
 
     async def close(self, *, forget: bool = False) -> None:
-        """Analyze what is left, and take the metrics back.
+        """Analyze the remaining traffic and reset the metrics.
 
         Args:
-            forget: The release has left, and its alarms with it.
+            forget: Delete the alarms' shared state, because the release has left.
         """
-        if self._task.cancel():  # not the second time
+        if self._task.cancel():  # false at a second call
             await self._analyze()
         await asyncio.to_thread(self._thread.shutdown)
-        await asyncio.to_thread(self._analysis.close, forget=forget)  # which may have to wait for Redis
+        await asyncio.to_thread(self._analysis.close, forget=forget)  # may have to wait for Redis
         self._recent.close(forget=forget)
         if self._fleet is not None:
             self._fleet.close()
@@ -102,8 +98,8 @@ class DriftWatch:
             await asyncio.sleep(_INTERVAL_SECONDS)
             try:
                 await self._analyze()
-            except Exception:  # noqa: BLE001 (whatever it is, requests are answered, and the next interval is analyzed)
-                _log.exception("the traffic could not be looked at")
+            except Exception:  # noqa: BLE001 (requests must not be affected; the next interval is analyzed)
+                _log.exception("drift analysis failed")
 
     async def _analyze(self) -> None:
         served, self._served = self._served, []
@@ -114,6 +110,6 @@ class DriftWatch:
 
 
 def _lower_priority() -> None:
-    """Have whoever waits for a reply go before the calling thread."""
+    """Give way to the threads that answer requests."""
     set_search_threads(1)
     lower_priority()

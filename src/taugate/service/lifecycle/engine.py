@@ -1,8 +1,8 @@
-"""Watches the engine that holds a release's documents, so that one which is away costs no query its deadline.
+"""Watches the engine that holds a release's documents, so that queries need not time out while it is down.
 
-After a question that no server answered, the service answers 503 at once, and asks the engine a question of its own
-every second. The first answer ends that. So no query is put at risk to find out, as with a circuit breaker that lets
-one of them through, and the engine is found again without traffic, which it may not get while it is away.
+After a call that no server answered, the service replies 503 at once and probes the engine every second until it
+responds. Unlike a circuit breaker that lets single queries through, this puts no query at risk, and it also notices the
+recovery without traffic.
 """
 
 import logging
@@ -24,35 +24,37 @@ from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
 
-_log = logging.getLogger("taugate.engine")
-# Soon at first, as a question may time out while the engine is well.
-_FIRST_PAUSE, _PAUSE = 0.1, 1.0
+_log = logging.getLogger(__name__)
+_FIRST_PAUSE, _PAUSE = 0.1, 1.0  # seconds; short at first, because a single call may time out on a healthy engine
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 
-# Are told of a collection: whether it answers, None where it does, else what was said; and that it is let go.
+# Callbacks for a collection: it stopped responding, with the reason, or responds again, None; and it was closed.
 OnChange = Callable[["WatchedCollection", str | None], None]
 OnClose = Callable[["WatchedCollection"], None]
 
 
 class WatchedCollection:
-    """A Watched collection: it is not asked while it is known not to answer.
+    """A Watched collection: calls fail at once while the engine is known to be down.
 
-    name, dimension: of the collection. kind: of its engine.
+    Attributes:
+        name: Name of the collection.
+        dimension: Dimension of its vectors.
+        kind: Kind of its engine.
     """
 
     def __init__(
         self, record: EngineRecord, collection: Collection, seconds: float, on_change: OnChange, on_close: OnClose
     ) -> None:
-        """Begin with a collection that answers.
+        """Start with a collection that responds.
 
         Args:
-            record: Of the release.
-            collection: That was checked.
-            seconds: That one question of the watch may take.
-            on_change: Is told when it stops or begins to answer.
-            on_close: When it is let go; both from any thread.
+            record: The release's record of the engine.
+            collection: The collection, already checked.
+            seconds: Timeout of one probe.
+            on_change: Called from any thread when the collection stops responding or responds again.
+            on_close: Called from any thread when the collection is closed.
         """
         self.name, self.dimension, self.kind = collection.name, collection.dimension, record.kind
         self._collection, self._seconds = collection, seconds
@@ -61,55 +63,55 @@ class WatchedCollection:
         self._changing = threading.Lock()
         self._closed = threading.Event()
 
-    def propose(self, queries: Float32, count: int, wanted: Filter, deadline: float) -> Candidates:
+    def propose(self, queries: Float32, count: int, query_filter: Filter, deadline: float) -> Candidates:
         """See Collection.propose."""
-        return self._ask(lambda: self._collection.propose(queries, count, wanted, deadline))
+        return self._call(lambda: self._collection.propose(queries, count, query_filter, deadline))
 
     def fetch(self, positions: Positions, deadline: float) -> Rows:
         """See Collection.fetch."""
-        return self._ask(lambda: self._collection.fetch(positions, deadline))
+        return self._call(lambda: self._collection.fetch(positions, deadline))
 
-    def where(self, wanted: Filter, most: int, deadline: float) -> Positions:
+    def where(self, query_filter: Filter, limit: int, deadline: float) -> Positions:
         """See Collection.where."""
-        return self._ask(lambda: self._collection.where(wanted, most, deadline))
+        return self._call(lambda: self._collection.where(query_filter, limit, deadline))
 
     def find(self, document_id: str, deadline: float) -> Positions:
         """See Collection.find."""
-        return self._ask(lambda: self._collection.find(document_id, deadline))
+        return self._call(lambda: self._collection.find(document_id, deadline))
 
     def state(self, deadline: float) -> CollectionState:
         """See Collection.state."""
-        return self._ask(lambda: self._collection.state(deadline))
+        return self._call(lambda: self._collection.state(deadline))
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._closed.set()
         self._on_close(self)
 
     def check(self) -> None:
-        """Raise EngineUnavailable where it is known not to answer."""
+        """Raise EngineUnavailable if the engine is known to be down."""
         if (away := self._away) is not None:
             raise EngineUnavailable(away)
 
-    def _ask(self, question: Callable[[], _Answer]) -> _Answer:
-        """Ask; what an engine refuses, as of a collection that was dropped or released, is no answer either."""
+    def _call(self, call: Callable[[], _Result]) -> _Result:
+        """Call the engine; refusals, as for a collection that was dropped or released, count as down as well."""
         self.check()
         try:
-            return question()
+            return call()
         except ReleaseError as error:
-            self._stopped(str(error))
+            self._mark_down(str(error))
             raise EngineUnavailable(str(error)) from error
 
-    def _stopped(self, reason: str) -> None:
+    def _mark_down(self, reason: str) -> None:
         with self._changing:
             if self._away is not None or self._closed.is_set():
                 return
             self._away = reason
         self._on_change(self, reason)
-        threading.Thread(target=self._wait_for_it, name="taugate-engine", daemon=True).start()
+        threading.Thread(target=self._probe, name="taugate-engine", daemon=True).start()
 
-    def _wait_for_it(self) -> None:
-        """Ask for one row until it comes."""
+    def _probe(self) -> None:
+        """Fetch one row again and again until that succeeds."""
         pause = _FIRST_PAUSE
         while not self._closed.wait(pause):
             pause = _PAUSE
@@ -117,8 +119,8 @@ class WatchedCollection:
                 self._collection.fetch(np.zeros(1, dtype=np.int64), time.monotonic() + self._seconds)
             except ReleaseError:
                 continue
-            except Exception:  # noqa: BLE001 (whatever it is, the next question may be answered)
-                _log.exception("the engine could not be asked")
+            except Exception:  # noqa: BLE001 (whatever the error, the next probe may succeed)
+                _log.exception("engine probe failed")
                 continue
             with self._changing:
                 self._away = None
@@ -127,10 +129,10 @@ class WatchedCollection:
 
 
 class EngineWatch:
-    """The engine of all releases that a process has open: how they reach it, and whether it answers."""
+    """The engine of all releases that a process has open: how they reach it, and whether it responds."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        """settings: say where the engine is; metrics: show whether it answers."""
+        """Watch the engine of the settings, and report to `taugate_engine_up`."""
         self._settings, self._up = settings.engine, metrics.engine_up
         self._open: set[WatchedCollection] = set()
         self._away: set[WatchedCollection] = set()
@@ -138,7 +140,7 @@ class EngineWatch:
 
     @property
     def access(self) -> EngineAccess:
-        """How a release reaches the engine. Connecting raises InputError where the settings name none."""
+        """How a release reaches the engine. Connecting raises InputError if the settings name no engine."""
         url = "" if self._settings.url is None else self._settings.url.get_secret_value()
         return EngineAccess(
             connect=lambda kind: engine_at(kind, url, self._settings.token_file),
@@ -146,12 +148,12 @@ class EngineWatch:
             watch=self._watch,
         )
 
-    def unreachable(self) -> None:
-        """Note that a release could not be opened, as the engine does not answer."""
+    def mark_unreachable(self) -> None:
+        """Record that a release could not be opened because the engine is not responding."""
         self._up.set(0)
 
     def _watch(self, record: EngineRecord, collection: Collection) -> WatchedCollection:
-        watched = WatchedCollection(record, collection, self._settings.seconds, self._changed, self._let_go)
+        watched = WatchedCollection(record, collection, self._settings.seconds, self._changed, self._close)
         self._open.add(watched)
         self._show()
         return watched
@@ -160,17 +162,17 @@ class EngineWatch:
         fields = {"engine": collection.kind, "collection": collection.name}
         if reason is not None:
             self._away.add(collection)
-            _log.warning("the engine does not answer", extra={"fields": fields | {"reason": reason}})
+            _log.warning("engine is not responding", extra={"fields": fields | {"reason": reason}})
         else:
             self._away.discard(collection)
-            _log.info("the engine answers", extra={"fields": fields})
+            _log.info("engine is responding again", extra={"fields": fields})
         self._show()
 
-    def _let_go(self, collection: WatchedCollection) -> None:
+    def _close(self, collection: WatchedCollection) -> None:
         self._open.discard(collection)
         self._away.discard(collection)
         self._show()
 
     def _show(self) -> None:
-        # Without a release that needs one it is neither up nor down, so that no alert takes it for an outage.
+        # NaN while no release needs an engine, so that no alert takes it for an outage.
         self._up.set(int(self._away.isdisjoint(self._open)) if self._open else math.nan)

@@ -1,4 +1,4 @@
-"""Finds and loads releases: where the settings say they are, and from whom the settings say to trust."""
+"""Finds and loads releases, from the place and with the trusted keys of the settings."""
 
 import asyncio
 import logging
@@ -29,19 +29,20 @@ from taugate.storage.object_store import Store
 
 # Loads a release from its folder, with a number of encoder threads and an encoder of a precision.
 Load = Callable[[Path, int, RequestedPrecision], Release]
-_log = logging.getLogger("taugate.loading")
+_log = logging.getLogger(__name__)
 
 
 def current_release(settings: Settings, *, at_start: bool = False) -> Path:
-    """Return the folder of the current release; where releases are at a URL, bring the copy of it up to date first.
+    """Return the folder of the current release; if releases are at a URL, update the local copy first.
 
     Args:
-        at_start: Also repair damage in the copy, and use it as it is where the store does not answer or holds what does
-            not verify: an older release is better than none.
+        settings: Settings of the service.
+        at_start: Also repair damage in the copy, and fall back to the copy as it is if the store is not responding or
+            its release does not verify: an older release is better than none.
 
     Raises:
-        ReleaseError: .
-        InputError: .
+        ReleaseError: If there is no current release, or it cannot be read or does not verify.
+        InputError: If the settings do not fit the store or the keys.
     """
     directory = settings.releases.directory
     if isinstance(settings.releases.location, str):
@@ -50,16 +51,17 @@ def current_release(settings: Settings, *, at_start: bool = False) -> Path:
         except ReleaseError as error:
             if not at_start or not (directory / CURRENT).is_file():
                 raise
-            _log.warning("the copy of the releases is used as it is", extra={"fields": {"reason": str(error)}})
+            fields = {"reason": str(error)}
+            _log.warning("cannot update the copy of the releases; using it as it is", extra={"fields": fields})
     return find(directory)
 
 
 def promoted_id(settings: Settings) -> str | None:
-    """Return the id of the release that was promoted last, which may not have been copied yet; None where none was.
+    """Return the id of the release that was promoted last, which may not have been copied yet; None if none was.
 
     Raises:
-        ReleaseError: .
-        InputError: .
+        ReleaseError: If the pointer cannot be read.
+        InputError: If the settings do not fit the store.
     """
     if isinstance(settings.releases.location, str):
         return remote_current_id(Store(settings.releases.location))
@@ -67,41 +69,38 @@ def promoted_id(settings: Settings) -> str | None:
 
 
 def trusting(settings: Settings, engine: EngineAccess) -> Load:
-    """Make a `load` that refuses releases that no trusted key has signed.
+    """Return a `Load` that refuses releases without a signature by a trusted key.
 
-    The keys are read each time, as they may have changed. Where keys are trusted, a release is loaded from a folder
-    that only this user can write to.
-
-    Args:
-        engine: How releases reach theirs.
+    The keys are read at each load, because they may have changed. If keys are trusted, a release is loaded from a
+    folder that only this user can write to.
     """
 
     def load_trusted(release: Path, threads: int, precision: RequestedPrecision) -> Release:
         trusted = trusted_keys(settings)
         if trusted is None:
             return load(release, threads, precision, engine=engine)
-        own = (
+        private = (
             open_in_place(release)
             if isinstance(settings.releases.location, str)
             else copy_to_private(release, settings.releases.copies / PRIVATE, trusted)
         )
         try:
-            loaded = load(own.release, threads, precision, trusted, engine)
-            return replace(loaded, resources=(own, *loaded.resources))
+            loaded = load(private.release, threads, precision, trusted, engine)
+            return replace(loaded, resources=(private, *loaded.resources))
         except BaseException as error:
-            own.close()
-            if isinstance(error, TaugateError):  # which is to name the release, not the copy
-                raise type(error)(str(error).replace(str(own.release), str(release))) from error
+            private.close()
+            if isinstance(error, TaugateError):  # name the release, not its copy
+                raise type(error)(str(error).replace(str(private.release), str(release))) from error
             raise
 
     return load_trusted
 
 
 def trusted_keys(settings: Settings) -> TrustedKeys | None:
-    """Read the public keys of TAUGATE_TRUSTED_KEYS, None where it is unset.
+    """Read the public keys of TAUGATE_TRUSTED_KEYS, None if it is unset.
 
     Raises:
-        InputError: Where it names none.
+        InputError: If there are no keys at that path.
     """
     return None if settings.releases.trusted_keys is None else TrustedKeys.load(settings.releases.trusted_keys)
 
@@ -112,46 +111,44 @@ Result = TypeVar("Result")
 class ReleaseLoader:
     """Loads releases with the settings of the service, one at a time, in a thread of low priority.
 
-    engine: watches the engine of releases that need one. Every method raises ReleaseError or EncoderError where a
-    release is not as it was written, InputError where the settings do not fit it, EngineUnavailable where its engine
-    does not answer.
+    Every method raises ReleaseError or EncoderError if a release is damaged, InputError if the settings do not fit it,
+    and EngineUnavailable if its engine is not responding.
+
+    Attributes:
+        engine: Watches the engine of releases that need one.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics, load_release: Load | None = None) -> None:
-        """settings: of the service; metrics: observe the pipelines; load_release: by default that of `trusting`."""
+        """Load with `load_release`, by default with that of `trusting`; `metrics` observe the pipelines."""
         self.engine = EngineWatch(settings, metrics)
         self._settings, self._metrics = settings, metrics
         self._load = load_release or trusting(settings, self.engine.access)
         self._thread = ThreadPoolExecutor(1, "taugate-load", lower_priority)
 
     async def current(self, *, at_start: bool = False) -> Path:
-        """Return the folder of the release that is to be in service.
-
-        Args:
-            at_start: See current_release.
-        """
+        """Return the folder of the current release; see current_release."""
         return await self._run(lambda: current_release(self._settings, at_start=at_start))
 
     async def shadow(self) -> Path | None:
-        """Return the folder of the release that is to be the shadow, None where none is."""
+        """Return the folder of the configured shadow release, None without one."""
         name = await self._run(lambda: shadow_id(self._settings.releases.directory))
         return None if name is None else self._settings.releases.directory / name
 
     async def pointers(self) -> tuple[str | None, str | None]:
-        """Return the ids of the current release and of the shadow, None for each that there is not."""
+        """Return the ids of the current release and of the shadow, None for one that is not set."""
         return await self._run(lambda: (promoted_id(self._settings), shadow_id(self._settings.releases.directory)))
 
     async def load(self, release: Path, threads: int) -> Release:
-        """Load and verify a release, and ask its golden queries; it is not pruned until it is closed.
+        """Load and verify a release, and check its golden queries; it cannot be pruned until it is closed.
 
         Args:
-            release: Its folder.
-            threads: Of its encoder.
+            release: Folder of the release.
+            threads: Threads of its encoder.
         """
         return await self._run(lambda: self._load_locked(release, threads))
 
     async def open(self, release: Path) -> SearchPipeline:
-        """Load a release from its folder, and start a pipeline whose every encoder was asked, and so is warm."""
+        """Load a release from its folder, and start a pipeline with warm encoders."""
         loaded = await self.load(release, self._settings.compute.encoder_threads)
         try:
             return await self._run(lambda: self._start_pipeline(loaded))
@@ -164,12 +161,12 @@ class ReleaseLoader:
         self._thread.shutdown(wait=False)
 
     def _load_locked(self, release: Path, threads: int) -> Release:
-        held = lock_for_reading(release)
+        lock = lock_for_reading(release)
         try:
             loaded = self._load(release, threads, self._settings.compute.precision)
-            return replace(loaded, resources=(held, *loaded.resources))
+            return replace(loaded, resources=(lock, *loaded.resources))
         except BaseException:
-            held.close()
+            lock.close()
             raise
 
     def _start_pipeline(self, release: Release) -> SearchPipeline:
@@ -187,7 +184,7 @@ class ReleaseLoader:
             observe_batch=self._metrics.observe_batch,
         )
         try:
-            if pipeline.single_threaded is not release.retriever:  # which `load` has asked
+            if pipeline.single_threaded is not release.retriever:  # the latter was checked by `load`
                 golden.check(pipeline.single_threaded, release.golden, manifest.golden_tolerance)
         except BaseException:
             pipeline.close()

@@ -1,4 +1,4 @@
-"""What a release keeps of its calibration, in a form that a page can draw: made once, when somebody asks for it."""
+"""Summarizes a release's calibration for charts; computed once, at the first request."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,15 +13,15 @@ Result = TypeVar("Result")
 
 
 class ComputedOnce(Generic[Result]):
-    """A result that takes a while, computed in a thread for whoever asks first. Belongs to one event loop."""
+    """A slow result, computed in a thread at the first call. Belongs to one event loop."""
 
     def __init__(self, compute: Callable[[], Result]) -> None:
-        """compute: is called once, in a thread."""
+        """Call `compute` once, in a thread."""
         self._compute = compute
         self._result: asyncio.Future[Result] | None = None
 
     async def get(self) -> Result:
-        """Return the result, also to callers who come while it is computed."""
+        """Return the result; concurrent callers wait for the same computation."""
         if self._result is None:
             self._result = asyncio.ensure_future(asyncio.to_thread(self._compute))
         return await asyncio.shield(self._result)
@@ -30,8 +30,7 @@ class ComputedOnce(Generic[Result]):
 def reference_report(release: Release) -> bytes:
     """Return the reply of GET /release/reference: distributions of similarities, and the curve of thresholds.
 
-    Args:
-        release: Any; JSON of some 20 kB, which takes milliseconds, and half a second with 100,000 queries.
+    JSON of some 20 kB. Takes milliseconds, or half a second with 100,000 queries.
     """
     reference, policy = release.reference, release.manifest.policy
     queries, k = reference.top.shape

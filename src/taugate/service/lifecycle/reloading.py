@@ -1,4 +1,4 @@
-"""Triggers reloads of the current release: SIGHUP, POST /admin/reload, and at an interval where one is set."""
+"""Reloads the current release at SIGHUP, at POST /admin/reload, and periodically if an interval is set."""
 
 import asyncio
 import contextlib
@@ -15,23 +15,26 @@ from taugate.service.errors import ApiError, EngineAway, NotReady
 from taugate.service.lifecycle.serving import ReloadResult, Serving
 from taugate.service.metrics import SHARED_FOLDER
 
-_log = logging.getLogger("taugate.reloading")
-_JITTER = 0.2  # of the time between two checks, so that replicas do not all load at the same moment
+_log = logging.getLogger(__name__)
+_JITTER = 0.2  # share of the interval, so that replicas do not all load at the same moment
 
 
 class Reloading:
-    """Reloads the release in service and the API keys when told to. Belongs to one event loop."""
+    """Reloads the active release and the API keys. Belongs to one event loop."""
 
     def __init__(self, serving: Serving, read_keys: Callable[[], object], seconds: float) -> None:
-        """serving: whose release is reloaded; read_keys: reads the API keys again, when the service is told to reload.
+        """Prepare to reload.
 
-        seconds: between two checks of which release is current, 0 for none.
+        Args:
+            serving: Has the release.
+            read_keys: Reads the API keys again; called at each reload except the periodic ones.
+            seconds: Interval between two checks of the current release, 0 for none.
         """
         self._serving, self._read_keys, self._seconds = serving, read_keys, seconds
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Listen for SIGHUP, where this is the main thread, and begin to check at the interval."""
+        """Listen for SIGHUP, if this is the main thread, and start the periodic checks."""
         if threading.current_thread() is threading.main_thread():
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_signal)
         if self._seconds:
@@ -47,7 +50,7 @@ class Reloading:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def reload(self) -> ReloadResult:
-        """Reload as Serving.reload does, and have the other workers of this service do so, who log how it went."""
+        """Reload as Serving.reload does, and signal the other workers of this service, which log their outcome."""
         self._read_keys()
         result = await self._serving.reload()
         if SHARED_FOLDER in os.environ:
@@ -64,7 +67,7 @@ class Reloading:
         task.add_done_callback(self._tasks.discard)
 
     async def _reload_quietly(self) -> None:
-        """Reload; errors are in the log and in the metrics already."""
+        """Reload; errors are already in the log and in the metrics."""
         with contextlib.suppress(ApiError):
             await self._serving.reload()
 
@@ -81,4 +84,4 @@ class Reloading:
             except (ReleaseError, OSError) as error:
                 if str(error) != reported:
                     reported = str(error)
-                    _log.error("which release is current cannot be read", extra={"fields": {"reason": reported}})
+                    _log.error("cannot read the current-release pointer", extra={"fields": {"reason": reported}})

@@ -1,4 +1,4 @@
-"""The release in service: loaded beside the event loop, put in the place of another in one step, let go at the end."""
+"""Loads the active release in a thread, swaps it atomically, and closes it once drained."""
 
 import asyncio
 import logging
@@ -20,14 +20,14 @@ from taugate.service.lifecycle.loading import Load, ReleaseLoader
 from taugate.service.lifecycle.reference import ComputedOnce, reference_report
 from taugate.service.lifecycle.shadowing import Shadowing
 from taugate.service.metrics import Metrics
-from taugate.service.pipeline.queue import Admission
+from taugate.service.pipeline.queue import QueryLimits
 from taugate.service.pipeline.reply import CachedSearch
 from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.runtime.resources import release_memory
 from taugate.service.settings import Settings
 
-_log = logging.getLogger("taugate.serving")
-_ENGINE_PAUSE = 2.0  # seconds between two attempts to load a release whose engine does not answer
+_log = logging.getLogger(__name__)
+_ENGINE_PAUSE = 2.0  # seconds between two attempts to load a release whose engine is not responding
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class ReloadResult:
     """The outcome of a reload.
 
     Attributes:
-        previous: Ids of the release in service before and after it.
-        release: Ids of the release in service before and after it.
+        previous: Id of the active release before the reload.
+        release: Id of the active release after the reload.
         shadow: Id of the shadow, None without one.
     """
 
@@ -63,15 +63,15 @@ class InFlight:
             self._empty.set()
 
     async def drained(self) -> None:
-        """Wait until no request is left."""
+        """Wait until no request is in flight."""
         await self._empty.wait()
 
 
 class ActiveRelease:
-    """A release that answers requests: its searches, the watch over its traffic, and the requests that it still has."""
+    """A release that serves requests: its searches, the watch over its traffic, and its requests in flight."""
 
     def __init__(self, search: CachedSearch, drift: DriftWatch | None) -> None:
-        """search: of the release; drift: None where traffic is not watched."""
+        """Serve searches; `drift` is None if traffic is not watched."""
         self.search, self.drift = search, drift
         self.reference = ComputedOnce(lambda: reference_report(self.release))
         self.in_flight = InFlight()
@@ -89,18 +89,15 @@ class ActiveRelease:
     def drift_report(self, permitted: Filter) -> bytes:
         """Return the field `drift` of replies, as JSON.
 
-        A key with a filter is told nothing: what is watched is the traffic of others.
-
-        Args:
-            permitted: The filter of the caller's key.
+        A key with a filter (`permitted`) is told nothing, because drift reveals the traffic of other keys.
         """
         return NO_DRIFT if self.drift is None or permitted else self.drift.report
 
     async def close(self, *, replaced: bool = False) -> None:
-        """Finish the queries at work, refuse those that wait, and stop watching.
+        """Finish the current queries, refuse the waiting ones, and stop watching.
 
         Args:
-            replaced: Another release is in service now, so that this one's drift alarms end with it.
+            replaced: Another release is active now, so this one's drift alarms are deleted.
         """
         await asyncio.to_thread(self.search.pipeline.close)
         if self.drift is not None:
@@ -111,28 +108,32 @@ class ActiveRelease:
 class Serving:
     """State of one process: loading, ready, failed or stopping. Belongs to one event loop.
 
-    failure: why no release could be loaded, which ends the process; on_ready, on_failure: called when the first release
-    is in service, or cannot be; attempted: set once the first attempt to load a release has ended, whatever came of it;
-    loaded_at: when the release came into service; refused: id of the release that was to replace the one in service and
-    could not.
+    Attributes:
+        shadowing: The shadow release.
+        attempted: Set once the first attempt to load a release has ended, whatever its outcome.
+        loaded_at: When the active release was loaded.
+        refused: Id of the release that could not replace the active one.
+        failure: Why no release could be loaded, which ends the process.
+        on_ready: Called when the first release is active.
+        on_failure: Called when no release could be loaded.
     """
 
     def __init__(
         self, settings: Settings, metrics: Metrics, access: Authorizer, load_release: Load | None = None
     ) -> None:
-        """Load nothing yet.
+        """Prepare to serve, without loading a release.
 
         Args:
-            settings: Of the service.
-            metrics: Of the process.
-            access: A release has to have the fields that its keys' filters name.
+            settings: Settings of the service.
+            metrics: Metrics of the process.
+            access: Its keys' filters name fields that a release must have.
             load_release: See ReleaseLoader.
         """
         self._settings, self._metrics, self._access = settings, metrics, access
         self._loader = ReleaseLoader(settings, metrics, load_release)
         self.shadowing = Shadowing(self._loader, metrics, settings.lifecycle.shadow_share)
-        self._one_at_a_time = asyncio.Lock()
-        self._admission = Admission(
+        self._loading = asyncio.Lock()
+        self._limits = QueryLimits(
             settings.admission.queue_limit, settings.admission.deadline_ms / 1000, metrics.queue_depth.set
         )
         self._cache: TieredCache | None = None
@@ -148,10 +149,11 @@ class Serving:
 
     @property
     def active(self) -> ActiveRelease:
-        """The release in service.
+        """The active release.
 
         Raises:
-            NotReady: While there is none, and when the service is shutting down.
+            NotReady: If no release is loaded yet, or the service is shutting down.
+            EngineAway: If no release is loaded because its engine is not responding.
         """
         if self._stopping:
             raise NotReady("the service is shutting down")
@@ -163,14 +165,14 @@ class Serving:
 
     @property
     def has_release(self) -> bool:
-        """Whether a release has come into service."""
+        """Whether a release has been active."""
         return self._active is not None
 
     @property
     def ready(self) -> ActiveRelease:
-        """The release in service, if it can answer, and the service is not about to stop.
+        """The active release, if it can answer and the service is not about to stop.
 
-        Raises as `active`, and EngineAway.
+        Raises as `active`, and EngineAway if the release's engine is not responding.
         """
         if self._ending_announced:
             raise NotReady("the service is shutting down")
@@ -181,62 +183,62 @@ class Serving:
         return active
 
     async def is_behind(self) -> bool:
-        """Tell whether there is a new release to serve or to shadow, which was not refused yet.
+        """Return whether there is a new current release or shadow that was not refused yet.
 
         Raises:
-            ReleaseError: .
+            ReleaseError: If the pointers cannot be read.
         """
-        async with self._one_at_a_time:  # what is being loaded is neither in service yet nor refused
+        async with self._loading:  # a release that is being loaded is neither active nor refused yet
             current, shadow = await self._loader.pointers()
-        in_service = self.active.release_id
-        known = self.refused or in_service  # back to the one in service is news as well, where another was refused
-        return current not in {None, known} or self.shadowing.is_behind(shadow, in_service)
+        active = self.active.release_id
+        handled = self.refused or active  # after a refusal, a pointer back to the active release is new as well
+        return current not in {None, handled} or self.shadowing.is_behind(shadow, active)
 
     async def start(self) -> None:
-        """Load the current release in a thread, so that /livez answers meanwhile; wait where its engine is away."""
+        """Load the current release in a thread, so that /livez works meanwhile; wait while its engine is down."""
         try:
             self._cache = open_cache(self._settings, self._metrics)
             while not (self._ending.is_set() or await self._started(self._cache)):
                 self.attempted.set()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._ending.wait(), _ENGINE_PAUSE)
-        except Exception as error:  # noqa: BLE001 (whatever it is ends the process, where serve() raises it again)
+        except Exception as error:  # noqa: BLE001 (every error ends the process; serve() raises it again)
             self.failure = error
             self.on_failure()
         self.attempted.set()
 
     async def _started(self, cache: TieredCache) -> bool:
-        """Put the current release into service; False where its engine does not answer."""
+        """Load and activate the current release; False if its engine is not responding."""
         try:
-            async with self._one_at_a_time:
+            async with self._loading:
                 pipeline = await self._loader.open(await self._loader.current(at_start=True))
                 await self._check(pipeline)
-                self._put_into_service(pipeline, cache)
+                self._activate(pipeline, cache)
                 self._engine_away = False
                 self.on_ready()
                 await self.shadowing.renew(pipeline)
         except EngineUnavailable as error:
-            self._loader.engine.unreachable()
+            self._loader.engine.mark_unreachable()
             if not self._engine_away:
-                _log.warning("the release cannot be loaded yet", extra={"fields": {"reason": str(error)}})
+                _log.warning("cannot load the release yet: no engine", extra={"fields": {"reason": str(error)}})
             self._engine_away = True
             return False
         return True
 
     def give_up(self) -> None:
-        """Wait no longer for an engine that keeps the first release from being loaded."""
+        """Stop waiting for an engine that keeps the first release from being loaded."""
         self._ending.set()
 
     async def reload(self) -> ReloadResult:
-        """Replace the release in service by the current one, where they differ.
+        """Replace the active release by the current one if they differ.
 
-        The new one is loaded while the other goes on answering; from one request to the next the new one answers, and
-        the old one is let go after its last reply.
+        The previous release keeps serving while the new one is loaded, and is closed after its last reply.
 
         Raises:
-            ReloadFailed: , and nothing has changed then, or NotReady.
+            ReloadFailed: If the current release cannot be loaded. The previous one remains active.
+            NotReady: If no release is active, or the service is shutting down.
         """
-        async with self._one_at_a_time:
+        async with self._loading:
             previous = self.active.release_id
             try:
                 result = await self._replace(previous)
@@ -244,14 +246,14 @@ class Serving:
                 raise
             except Exception as error:
                 self._metrics.observe_reload("failed")
-                if isinstance(error, EngineUnavailable):  # it may be served at the next look
+                if isinstance(error, EngineUnavailable):  # the next attempt may succeed
                     self.refused = None
-                known = isinstance(error, TaugateError | OSError)
+                expected = isinstance(error, TaugateError | OSError)
                 fields = {"reason": str(error), "release": previous}
-                message = "the current release cannot be served, and the one before stays"
-                _log.error(message, exc_info=None if known else error, extra={"fields": fields})
-                reason = str(error) if known else "the log says why"
-                raise ReloadFailed(f"{previous} stays in service: {reason}") from error
+                message = "cannot load the current release; keeping the previous one"
+                _log.error(message, exc_info=None if expected else error, extra={"fields": fields})
+                reason = str(error) if expected else "see the log for the reason"
+                raise ReloadFailed(f"{previous} remains in service: {reason}") from error
             self.refused = None
             await self.shadowing.renew(self.active.search.pipeline)
             self._metrics.observe_reload("unchanged" if result.release == result.previous else "loaded")
@@ -261,19 +263,19 @@ class Serving:
         release = await self._loader.current()
         if release.name == previous:
             return ReloadResult(release.name, release.name)
-        self.refused = release.name  # until it is in service
+        self.refused = release.name  # until it is active
         pipeline = await self._loader.open(release)
         await self._check(pipeline)
-        assert self._cache is not None  # noqa: S101 (for the type checker: there is one since the start)
+        assert self._cache is not None  # noqa: S101 (for the type checker: opened by `start`)
         old = self.active
-        self._put_into_service(pipeline, self._cache)
-        leaving = asyncio.create_task(self._let_go(old))
+        self._activate(pipeline, self._cache)
+        leaving = asyncio.create_task(self._close_drained(old))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
         return ReloadResult(previous, release.name)
 
     async def _check(self, pipeline: SearchPipeline) -> None:
-        """Close the pipeline and its release where they may not answer, and raise NotReady or InputError."""
+        """Raise NotReady or InputError if the release must not serve, after closing it and the pipeline."""
         try:
             if self._stopping:
                 raise NotReady("the service is shutting down")
@@ -283,8 +285,8 @@ class Serving:
             await asyncio.to_thread(pipeline.release.close)
             raise
 
-    def _put_into_service(self, pipeline: SearchPipeline, cache: TieredCache) -> None:
-        """Make this the active release, in one step: no request comes in between."""
+    def _activate(self, pipeline: SearchPipeline, cache: TieredCache) -> None:
+        """Make this the active release. Never awaits, so that no request comes in between."""
         metrics, release = self._metrics, pipeline.release
         self.loaded_at = datetime.now(UTC)
         metrics.set_release(release.manifest, self.loaded_at.timestamp())
@@ -293,23 +295,23 @@ class Serving:
             if self._settings.drift.enabled
             else None
         )
-        self._active = ActiveRelease(CachedSearch(pipeline, cache, self._admission, metrics), drift)
+        self._active = ActiveRelease(CachedSearch(pipeline, cache, self._limits, metrics), drift)
         _log.info("ready", extra={"fields": {"release": release.manifest.release_id, "precision": release.precision}})
 
-    async def _let_go(self, old: ActiveRelease) -> None:
-        """Close a release that was replaced, once it has answered the requests that it still has."""
+    async def _close_drained(self, old: ActiveRelease) -> None:
+        """Close a replaced release after its last reply."""
         await old.in_flight.drained()
         await old.close(replaced=True)
-        _log.info("let go", extra={"fields": {"release": old.release_id}})
+        _log.info("previous release closed", extra={"fields": {"release": old.release_id}})
         del old
         await asyncio.to_thread(release_memory)
 
     def announce_end(self) -> None:
-        """Fail the readiness probe from now on; all else is answered as before."""
+        """Fail the readiness probe from now on, and continue to serve."""
         self._ending_announced = True
 
     async def stop(self) -> None:
-        """Turn readiness off, wait for what is in flight, and close everything."""
+        """Fail the readiness probe, wait for requests in flight, and close everything."""
         self._stopping = True
         if self._active is not None:
             await self._active.close()

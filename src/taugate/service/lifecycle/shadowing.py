@@ -1,4 +1,4 @@
-"""Which release is the shadow: loaded, exchanged and let go beside the release in service."""
+"""Loads, replaces and closes the shadow release."""
 
 import asyncio
 import logging
@@ -9,76 +9,71 @@ from taugate.service.metrics import Metrics
 from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.shadow.shadow import Shadow
 
-_log = logging.getLogger("taugate.shadow")
+_log = logging.getLogger(__name__)
 
 
 class Shadowing:
-    """The shadow at work, where there is one. Belongs to one event loop.
+    """The shadow release, if there is one. Belongs to one event loop.
 
-    active: None where there is none; refused: id of the release that was to be the shadow and could not.
+    Attributes:
+        active: The running shadow, None without one.
+        refused: Id of the release that could not be loaded as the shadow.
     """
 
     def __init__(self, loader: ReleaseLoader, metrics: Metrics, share: float) -> None:
-        """With a share of 0 no shadow is ever loaded.
-
-        Args:
-            loader: Loads the shadow.
-            metrics: Of the process.
-            share: Of the queries that it answers too, 0…1.
-        """
+        """Answer a share of the queries, 0…1, with the shadow as well; with a share of 0 none is ever loaded."""
         self._loader, self._metrics, self._share = loader, metrics, share
         self.active: Shadow | None = None
         self.refused: str | None = None
 
     @property
     def release_id(self) -> str | None:
-        """Id of the shadow at work."""
+        """Id of the running shadow."""
         return None if self.active is None else self.active.release.manifest.release_id
 
-    def is_behind(self, wanted: str | None, in_service: str) -> bool:
-        """Tell whether `renew` would change anything.
+    def is_behind(self, configured: str | None, active: str) -> bool:
+        """Return whether `renew` would change anything.
 
         Args:
-            wanted: Id of the release that is to be the shadow.
-            in_service: Id of the release in service.
+            configured: Id of the configured shadow.
+            active: Id of the active release.
         """
-        if not self._share or (wanted is not None and wanted == self.refused):
+        if not self._share or (configured is not None and configured == self.refused):
             return False
-        return (None if wanted == in_service else wanted) != self.release_id
+        return (None if configured == active else configured) != self.release_id
 
     async def renew(self, current: SearchPipeline) -> None:
-        """Load the release that is to be the shadow; none where it is in service itself.
+        """Load the configured shadow, unless it is the active release itself.
 
-        Errors are logged, and there is no shadow then: nobody who searches is concerned.
+        Errors are logged and leave the service without a shadow, because searches do not depend on one.
 
         Args:
-            current: The one in service.
+            current: Pipeline of the active release.
         """
         if not self._share:
             return
-        wanted = None
+        folder = None
         try:
-            wanted = await self._loader.shadow()
-            name = None if wanted is None or wanted.name == current.release.manifest.release_id else wanted.name
+            folder = await self._loader.shadow()
+            name = None if folder is None or folder.name == current.release.manifest.release_id else folder.name
             if self.active is not None and name == self.release_id:
                 self.active.current = current
                 return
             await self.close()
-            if name is not None and wanted is not None:
-                release = await self._loader.load(wanted, threads=1)
+            if name is not None and folder is not None:
+                release = await self._loader.load(folder, threads=1)
                 self.active = Shadow(release, current, self._share, self._metrics.new_shadow_registry())
-                _log.info("shadow", extra={"fields": {"release": name}})
+                _log.info("shadow release loaded", extra={"fields": {"release": name}})
             self.refused = None
         except Exception as error:  # noqa: BLE001 (as the docstring says)
-            # An engine that is away may answer at the next look.
-            self.refused = None if wanted is None or isinstance(error, EngineUnavailable) else wanted.name
-            known = isinstance(error, TaugateError | OSError)
-            _log.error(
-                "there is no shadow", exc_info=None if known else error, extra={"fields": {"reason": str(error)}}
-            )
+            # If the engine was not responding, the next attempt may succeed.
+            self.refused = None if folder is None or isinstance(error, EngineUnavailable) else folder.name
+            fields = {"reason": str(error)}
+            expected = isinstance(error, TaugateError | OSError)
+            _log.error("cannot load the shadow release", exc_info=None if expected else error, extra={"fields": fields})
 
     async def close(self) -> None:
-        """Let go of the shadow, and take its metrics back."""
+        """Close the shadow and remove its metrics."""
         shadow, self.active = self.active, None
         if shadow is not None:
             await asyncio.to_thread(shadow.close)

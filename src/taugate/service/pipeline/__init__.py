@@ -1,1 +1,1 @@
-"""A query from its text to its reply."""
+"""Turns a query's text into its reply."""

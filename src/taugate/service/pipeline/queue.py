@@ -1,7 +1,7 @@
-"""Where queries wait: to be let in, to be encoded, and to be searched. Calls no model and nobody else.
+"""Queues of queries that wait to be encoded and searched, and the limits on how many may wait. Calls no model.
 
-`Admission` lets in so many at once, `QueryQueue` hands them out in batches of one length, and `EncodedQueries` in
-groups that are searched together. The worker threads that take them are in service/pipeline/search.py.
+`QueryLimits` bounds the queries in progress, `QueryQueue` hands them out in batches of one length, and `EncodedQueries`
+in groups that are searched together. The worker threads that take them are in service/pipeline/search.py.
 """
 
 import asyncio
@@ -21,23 +21,31 @@ from taugate.service.errors import DeadlineExceeded, NotReady, Overloaded
 from taugate.service.runtime.traces import Trace
 
 
-class Admission:
-    """Limits how many queries are in hand at once, and how long each may take. Belongs to one event loop."""
+class QueryLimits:
+    """Limits how many queries are in progress at once and how long each may take. Belongs to one event loop.
+
+    Attributes:
+        depth: Queries in progress.
+    """
 
     def __init__(self, max_queries: int, deadline_seconds: float, observe_depth: Callable[[int], object]) -> None:
-        """max_queries: waiting or at work; deadline_seconds: until the reply to each.
+        """Set the limits.
 
-        observe_depth: is called with how many are in hand, whenever that changes.
+        Args:
+            max_queries: Queries waiting or being processed.
+            deadline_seconds: Time until the reply to each.
+            observe_depth: Called with the depth whenever it changes.
         """
         self.depth = 0
         self._max_queries, self._deadline_seconds, self._observe_depth = max_queries, deadline_seconds, observe_depth
 
     @asynccontextmanager
-    async def admitted(self, queries: int) -> AsyncIterator[None]:
-        """Count so many queries as in hand inside the context, and cancel what is awaited there at the deadline.
+    async def enqueue(self, queries: int) -> AsyncIterator[None]:
+        """Count queries as in progress inside the context, and cancel what is awaited there at the deadline.
 
         Raises:
-            Overloaded: At once where they would be over the limit, DeadlineExceeded where they take too long.
+            Overloaded: At once if the queries would exceed the limit.
+            DeadlineExceeded: If they take too long.
         """
         if self.depth + queries > self._max_queries:
             raise Overloaded(f"{self.depth} queries are waiting (limit {self._max_queries}); try again later")
@@ -60,11 +68,11 @@ class SearchResult:
     """The answer to one query.
 
     Attributes:
-        query: As the encoder read it.
-        answer: What is kept of the top-K, and why.
-        documents: Those that are kept, in the answer's order.
-        vector: The query's, (d',) float32.
-        random: (r,) float32, its similarities with random documents.
+        query: The query as the encoder read it.
+        answer: The results kept of the top-K, and why.
+        documents: The kept documents, in the answer's order.
+        vector: The query's vector, (d',) float32.
+        random: Similarities of the query with random documents, (r,) float32.
     """
 
     query: Query
@@ -79,10 +87,11 @@ class PendingQuery:
     """A query on its way through the pipeline.
 
     Attributes:
+        query: The query; after tokenization, as the encoder reads it.
         result: The future that the caller awaits, of the caller's event loop.
         vector: (d',) float32, None until the query is encoded.
-        trace: Of its request, None where that is not traced.
-        tokens: None until the query is tokenized, and where its vector was known from the start.
+        trace: Trace of the query's request, None if that is not traced.
+        tokens: None until the query is tokenized, and if the vector was cached.
     """
 
     query: Query
@@ -93,21 +102,21 @@ class PendingQuery:
 
 
 def deliver(queries: Sequence[PendingQuery], results: Sequence[SearchResult]) -> None:
-    """Set the results of queries, in their order, from any thread; a query whose caller has left needs none."""
+    """Set the results of queries, in their order, from any thread; queries whose caller has left are skipped."""
     _call_event_loop(queries, partial(_set_results, queries, results))
 
 
 def fail(queries: Sequence[PendingQuery], error: Exception) -> None:
-    """Raise an error where the results of these queries are awaited; from any thread."""
+    """Raise an error in the callers that await these queries; from any thread."""
     _call_event_loop(queries, partial(_set_exception, queries, error))
 
 
 @contextmanager
 def failing(queries: Sequence[PendingQuery]) -> Iterator[None]:
-    """Raise what is raised inside the context where the results of these queries are awaited, and nowhere else."""
+    """Pass exceptions raised inside the context to the callers that await these queries, and to no one else."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 (whatever it is, the callers are to see it, and the thread goes on)
+    except Exception as error:  # noqa: BLE001 (every error belongs to the callers; the thread must continue)
         fail(queries, error)
 
 
@@ -115,15 +124,18 @@ class QueryQueue:
     """Queries that wait to be encoded, in groups of one length: a batch of one length needs no padding.
 
     The event loop puts queries in. A worker thread takes the new ones from `arrivals`, adds each to the group of its
-    length, and takes a batch; one worker does so at a time. Nothing waits for company: a lone query is a batch. Groups
-    take turns, so that none waits for ever behind a large one.
+    length, and takes a batch; one worker does so at a time. A query never waits for others to fill a batch. Groups take
+    turns, so that a small group is not starved by a large one.
+
+    Attributes:
+        closed: Whether `close` was called.
     """
 
     def __init__(self, max_tokens: int) -> None:
-        """max_tokens: in a batch, unless a single query has more."""
+        """Limit batches to `max_tokens`, except for a single query with more."""
         self._max_tokens = max_tokens
         self._arrived: queue.SimpleQueue[PendingQuery | None] = queue.SimpleQueue()  # so that `put` never blocks
-        self._groups: dict[int | None, deque[PendingQuery]] = {}  # the one whose turn it is first
+        self._groups: dict[int | None, deque[PendingQuery]] = {}  # the group whose turn it is comes first
         self.closed = False
 
     @property
@@ -132,15 +144,15 @@ class QueryQueue:
         return bool(self._groups)
 
     def put(self, pending: PendingQuery) -> None:
-        """Add a query at the end; where the queue is closed, or is being closed, it fails with NotReady."""
+        """Add a query at the end; if the queue is closed or closing, the query fails with NotReady."""
         self._arrived.put(pending)
-        if self.closed:  # looked at afterwards: whoever closes may have emptied the queue by now
+        if self.closed:  # checked after `put`, because `fail_remaining` may already have emptied the queue
             fail([pending], shutting_down())
 
     def arrivals(self) -> Iterator[PendingQuery]:
-        """Yield the queries that were put in since; wait for the first where no group has any; stop when closed.
+        """Yield new queries; wait for the first if no group has any; stop when closed.
 
-        Queries whose caller has left are left out.
+        Queries whose caller has left are skipped.
         """
         wait = not self._groups
         while not self.closed:
@@ -155,15 +167,11 @@ class QueryQueue:
                 yield pending
 
     def add(self, pending: PendingQuery, length: int | None) -> None:
-        """Add a query to its group.
-
-        Args:
-            length: In tokens as they are encoded, None where its vector is known already.
-        """
+        """Add a query to the group of its length, in tokens as they are encoded; None if its vector was cached."""
         self._groups.setdefault(length, deque()).append(pending)
 
     def take_batch(self) -> list[PendingQuery]:
-        """Take the longest waiting queries of the group whose turn it is; none whose caller has left. May be empty."""
+        """Take the oldest queries of the group whose turn it is, unless their caller has left. May be empty."""
         batch: list[PendingQuery] = []
         if not self._groups or self.closed:
             return batch
@@ -172,20 +180,20 @@ class QueryQueue:
         tokens = 0
         while group and (not batch or tokens + (length or 0) <= self._max_tokens):
             pending = group.popleft()
-            if not pending.result.done():  # else cancelled
+            if not pending.result.done():  # not cancelled
                 batch.append(pending)
                 tokens += length or 0
-        if group:  # behind the others
+        if group:  # to the end of the queue of groups
             self._groups[length] = group
         return batch
 
     def close(self) -> None:
-        """Hand out nothing more, and wake the worker that waits."""
+        """Stop handing out queries, and wake the waiting worker."""
         self.closed = True
         self._arrived.put(None)
 
     def fail_remaining(self) -> None:
-        """Fail the queries that still wait with NotReady, once no worker takes any more."""
+        """Fail the remaining queries with NotReady, once all workers have stopped."""
         remaining = [pending for group in self._groups.values() for pending in group]
         while not self._arrived.empty():
             remaining += filter(None, [self._arrived.get()])
@@ -196,18 +204,18 @@ class EncodedQueries:
     """Queries that wait to be searched: added by any thread, searched by one thread at a time."""
 
     def __init__(self, max_queries: int) -> None:
-        """max_queries: searched together."""
+        """Limit groups to `max_queries`."""
         self._max_queries = max_queries
         self._waiting: deque[PendingQuery] = deque()
         self._draining = threading.Lock()
 
     def drain(self, queries: Sequence[PendingQuery]) -> Iterator[list[PendingQuery]]:
-        """Add queries, and yield groups until none waits, with what other threads add meanwhile.
+        """Add queries, and yield groups until none waits, including queries that other threads add meanwhile.
 
-        Yields nothing while another thread is draining, which takes these as well.
+        Yields nothing while another thread is draining, which takes these queries as well.
         """
         self._waiting.extend(queries)
-        # Looked at again after the lock is released: what was added meanwhile found it taken.
+        # Checked again after the lock is released: a thread that added queries in between found it locked.
         while self._waiting and self._draining.acquire(blocking=False):
             try:
                 group = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._max_queries))]
@@ -218,16 +226,16 @@ class EncodedQueries:
 
 
 def shutting_down() -> NotReady:
-    """Return the error for what comes after the service was told to stop."""
+    """Return the error for queries after the service began to stop."""
     return NotReady("the service is shutting down")
 
 
 def _call_event_loop(queries: Sequence[PendingQuery], callback: Callable[[], None]) -> None:
-    """Have the callers' event loop make one call for all of these queries, as each call wakes it."""
+    """Make one call in the callers' event loop for all of these queries, because each call wakes it."""
     try:
         if queries:
             queries[0].result.get_loop().call_soon_threadsafe(callback)
-    except RuntimeError:  # the loop is closed, and with it whoever waited
+    except RuntimeError:  # the loop is closed, so no caller waits
         pass
 
 

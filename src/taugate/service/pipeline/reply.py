@@ -1,6 +1,6 @@
-"""Replies to queries: remembered, shared with an equal query in flight, rebuilt from Redis, or searched for.
+"""Replies to queries: cached in memory, shared with an equal query in flight, rebuilt from Redis, or searched for.
 
-Each is written once, as the bytes of its JSON, in the form of the API that was asked.
+Each is serialized once, as JSON bytes, in the form of the API that was called.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from taugate.retrieval.documents.store import Document
 from taugate.retrieval.explanation import Explanation
 from taugate.retrieval.query import Answer, Query, Reason
 from taugate.retrieval.release.records import State
@@ -20,34 +21,34 @@ from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.cache.cache import CacheKeys, SingleFlight, TieredCache
 from taugate.service.errors import Overloaded
 from taugate.service.metrics import Metrics
-from taugate.service.pipeline.queue import Admission, SearchResult
+from taugate.service.pipeline.queue import QueryLimits, SearchResult
 from taugate.service.pipeline.search import SearchPipeline
 
-# The square of a vector's length: queries have unit length, or 0 where a text has no token.
+# The square of a vector's length: queries have unit length, or 0 if a text has no token.
 _MAX_SQUARED_LENGTH = 1.01
-# Explanations under way. Each takes as long as many searches, and they must not take the places of these in the queue.
+# Explanations in progress. Each takes as long as many searches, and must not take their places in the queue.
 _MAX_EXPLANATIONS = 8
-# Of the object, the heads of its three strings, and what the allocator rounds up (tests/service/cache/test_memory.py).
+# Of the object, the heads of its three strings, and the allocator's rounding (tests/service/cache/test_memory.py).
 _OBJECT_BYTES = 256
-# Of the byte behind a cached vector: how the encoder read the query.
+# Bits of the byte after a cached vector: how the encoder read the query.
 _TRUNCATED_BIT, _UNREADABLE_BIT = 1, 2
-_APPROXIMATE = {"approximate": True}  # of a search within a filter that an engine evaluates
-_TRUNCATED = {"truncated": True}  # of a query of which the encoder reads only the beginning
-_EXPLORED = {"explored": True}  # of a result that is below the threshold
-# In the place of what changes from one request to the next. JSON escapes control characters, so it has no others.
+_APPROXIMATE = {"approximate": True}  # for a search within a filter that an engine evaluates
+_TRUNCATED = {"truncated": True}  # if the encoder reads only the beginning of the query
+_EXPLORED = {"explored": True}  # for a result below the threshold
+# Placeholders for values that differ between requests. JSON escapes control characters, so the body has no others.
 _QUERY_ID, _DRIFT = b"\x00", b"\x01"
 _CHANGING = {"drift": orjson.Fragment(_DRIFT), "query_id": orjson.Fragment(b'"' + _QUERY_ID + b'"')}
 
 
 class ReplyForm(Protocol):
-    """How an API writes a reply. Its `repr` is in the key of the cache, and so has all that decides what is written."""
+    """How an API writes a reply. Its `repr` is part of the cache key, so it must have all that changes the output."""
 
     def write(self, reply: dict[str, Any]) -> dict[str, Any]:
         """Return the JSON object to send.
 
         Args:
-            reply: To a search, with the fields of docs/api.md. `drift` and `query_id` are known only when it is sent;
-                what stands for them may be put anywhere, and often.
+            reply: Reply to a search, with the fields of docs/api.md. `drift` and `query_id` are placeholders that are
+                filled in when the reply is sent; they may be placed anywhere, any number of times.
         """
         ...
 
@@ -63,15 +64,15 @@ class SearchForm:
     include_text: bool = True
 
     def write(self, reply: dict[str, Any]) -> dict[str, Any]:
-        """Return the reply; see ReplyForm."""
+        """Return the reply, without title and text if they were not requested."""
         if self.include_text:
             return reply
-        return reply | {"results": [each | {"title": None, "text": None} for each in reply["results"]]}
+        return reply | {"results": [result | {"title": None, "text": None} for result in reply["results"]]}
 
 
 @dataclass(frozen=True, slots=True)
 class SearchTask:
-    """A query, how its reply is written, and the key that this is cached under."""
+    """A query, the form of its reply, and the cache key of that reply."""
 
     query: Query
     form: ReplyForm
@@ -83,9 +84,9 @@ class EncodedQuery:
     """A query's vector as it is cached, and how the encoder read the query.
 
     Attributes:
-        vector: (d',) float32, no view of another array.
-        truncated: As of Query.
-        unreadable: As of Query.
+        vector: (d',) float32, not a view of another array.
+        truncated: See Query.
+        unreadable: See Query.
     """
 
     vector: Float32
@@ -94,21 +95,22 @@ class EncodedQuery:
 
     @classmethod
     def of(cls, result: SearchResult) -> Self:
-        """Take it from a search; the vector is copied, so that the batch that it is a row of can go."""
+        """Take it from a search. The vector is copied, so that its batch can be freed."""
         return cls(result.vector.copy(), result.query.truncated, result.query.unreadable)
 
     @classmethod
     def read(cls, stored: bytes | None, dimension: int) -> Self | None:
-        """Read what `to_bytes` returned, but others may have written; None for what no query can have.
+        """Parse the bytes of `to_bytes`; None for bytes that no query can have, as others can write to Redis.
 
         Args:
+            stored: The bytes, None if there are none.
             dimension: d'.
         """
         if stored is None or len(stored) != 4 * dimension + 1 or stored[-1] > _TRUNCATED_BIT | _UNREADABLE_BIT:
             return None
         vector: Float32 = np.frombuffer(stored, dtype=np.float32, count=dimension)
         with np.errstate(over="ignore"):
-            if not np.dot(vector, vector) <= _MAX_SQUARED_LENGTH:  # nor where one is not a number
+            if not np.dot(vector, vector) <= _MAX_SQUARED_LENGTH:  # true for NaN as well
                 return None
         return cls(vector, bool(stored[-1] & _TRUNCATED_BIT), bool(stored[-1] & _UNREADABLE_BIT))
 
@@ -117,33 +119,33 @@ class EncodedQuery:
         return self.vector.tobytes() + bytes([_TRUNCATED_BIT * self.truncated | _UNREADABLE_BIT * self.unreadable])
 
     def query(self, query: Query) -> Query:
-        """Return a query of this text with what the encoder read of it."""
+        """Return the query with the flags of how the encoder read it."""
         if not (self.truncated or self.unreadable):
             return query
         return replace(query, truncated=self.truncated, unreadable=self.unreadable)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it takes."""
+        """Bytes of memory used."""
         return _OBJECT_BYTES + self.vector.nbytes
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A reply as it is cached: its JSON, and what metrics, drift and feedback need of it.
+    """A reply as it is cached: its JSON, and what metrics, drift and feedback need.
 
     Attributes:
-        body: The JSON, with a control character in the place of what changes from one request to the next.
-        kept: How many documents.
-        considered: How many documents.
-        reason: Why none is kept.
+        body: The JSON, with placeholders for values that differ between requests.
+        kept: Number of kept documents.
+        considered: Number of documents considered.
+        reason: Why no document is kept.
         observed: For drift, float32: how many of the calibration's K are kept, the similarities of all K, and those of
             random documents; empty within a filter.
         shown: For feedback, the positions of the n documents in the reply, int32, and their similarities, float32.
-        places: For the query log, their ranks, int32, and the probability with which each is shown, float32.
-        explored: How many of those kept only exploration shows.
-        truncated: How the encoder read the query, as of Query.
-        unreadable: How the encoder read the query, as of Query.
+        places: For the query log, the ranks of these documents, int32, and the probability of showing each, float32.
+        explored: Number of kept documents that only exploration shows.
+        truncated: See Query.
+        unreadable: See Query.
     """
 
     body: bytes
@@ -162,14 +164,15 @@ class Reply:
         """Build the reply.
 
         Args:
-            result: Of the search.
-            release: Id of the release that was searched, and the state of its calibration.
-            state: Id of the release that was searched, and the state of its calibration.
-            form: In which it is written.
+            result: Result of the search.
+            release: Id of the release that was searched.
+            state: State of the release's calibration.
+            form: Form of the reply.
         """
         answer, query = result.answer, result.query
-        # Copied, and so as small as it is: orjson's own bytes keep up to fourteen times as much for themselves.
-        body = bytes(memoryview(orjson.dumps(form.write(_fields(result, release, state)))))
+        fields = search_fields(answer, result.documents, release=release, state=state)
+        # Copied to its exact size: orjson's own bytes keep up to fourteen times as much memory.
+        body = bytes(memoryview(orjson.dumps(form.write(fields | _CHANGING))))
         shown = answer.positions.astype(np.int32).tobytes() + answer.scores.tobytes()
         places = answer.ranks.astype(np.int32).tobytes() + answer.propensities.tobytes()
         explored = int(np.count_nonzero(answer.propensities < 1))
@@ -188,58 +191,50 @@ class Reply:
         )
 
     def to_json(self, query_id: str, drift: bytes) -> bytes:
-        """Complete the JSON.
+        """Return the JSON with its placeholders filled in.
 
         Args:
             query_id: Hexadecimal digits.
-            drift: Its field `drift`, as JSON, where it has one.
+            drift: The field `drift`, as JSON.
         """
         return self.body.replace(_DRIFT, drift).replace(_QUERY_ID, query_id.encode())
 
     def query_as_read(self, query: Query) -> Query:
-        """Return a query with what the encoder read of it, as it was when the reply was built."""
+        """Return a query with the flags of how the encoder read it when the reply was built."""
         if self.truncated == query.truncated and self.unreadable == query.unreadable:
             return query
         return replace(query, truncated=self.truncated, unreadable=self.unreadable)
 
     def rank(self, row: int) -> int:
-        """Return the place of a result among all that were considered, from 1.
-
-        Args:
-            row: Its position in the reply.
-        """
+        """Return the rank, from 1, of the result in this row of the reply among all results considered."""
         return int(np.frombuffer(self.places, dtype=np.int32, count=row + 1)[row])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it takes."""
+        """Bytes of memory used."""
         return _OBJECT_BYTES + len(self.body) + len(self.observed) + len(self.shown) + len(self.places)
 
 
 class CachedSearch:
-    """Replies of one release. Belongs to one event loop."""
+    """Searches one release, through the caches. Belongs to one event loop."""
 
-    def __init__(self, pipeline: SearchPipeline, cache: TieredCache, admission: Admission, metrics: Metrics) -> None:
-        """pipeline: searches the release; cache, admission and metrics: of the process, shared by its releases."""
+    def __init__(self, pipeline: SearchPipeline, cache: TieredCache, limits: QueryLimits, metrics: Metrics) -> None:
+        """Search with a pipeline; cache, limits and metrics are those of the process, shared by its releases."""
         self.pipeline = pipeline
-        self._cache, self._admission, self._metrics = cache, admission, metrics
+        self._cache, self._limits, self._metrics = cache, limits, metrics
         self._keys = CacheKeys(pipeline.release)
         self._in_flight: SingleFlight[Reply] = SingleFlight()
-        self._explanations = 0  # under way
+        self._explanations = 0  # in progress
         manifest = pipeline.release.manifest
         self._release_id = manifest.release_id
         self._state: State = manifest.state
 
     def task(self, query: Query, form: ReplyForm) -> SearchTask:
-        """Prepare a query.
-
-        Args:
-            form: In which its reply is written.
-        """
+        """Prepare a query whose reply is to have this form."""
         return SearchTask(query, form, self._keys.reply(query, form))
 
     def remembered(self, task: SearchTask) -> Reply | None:
-        """Return the reply where this process remembers it."""
+        """Return the reply if it is in this process's memory."""
         reply = self._cache.memory.get(task.key)
         if not isinstance(reply, Reply):
             return None
@@ -247,84 +242,82 @@ class CachedSearch:
         return reply
 
     async def replies(self, tasks: Sequence[SearchTask]) -> list[Reply]:
-        """Work out replies that are not remembered, in the order of the tasks.
+        """Return replies that are not in memory, in the order of the tasks. Raises as SearchPipeline.search, too.
 
         Raises:
-            Overloaded: Where the tasks are more than may wait, DeadlineExceeded where they take too long, and what
-                SearchPipeline.search raises.
+            Overloaded: If there are more tasks than may wait.
+            DeadlineExceeded: If they take too long.
         """
         if not tasks:
             return []
-        async with self._admission.admitted(len(tasks)):
+        async with self._limits.enqueue(len(tasks)):
             if len(tasks) == 1:  # without an asyncio task of its own
                 return [await self._reply(tasks[0])]
             return await asyncio.gather(*map(self._reply, tasks))
 
     async def explain(self, query: Query, document_id: str) -> Explanation:
-        """Explain what a search does with a document, under the same admission rules as a search.
+        """Explain what a search does with a document, under the same limits as a search.
 
-        Args:
-            query: See retrieval.explanation, whose errors are raised as well as those of `replies`.
-            document_id: See retrieval.explanation, whose errors are raised as well as those of `replies`.
+        See retrieval.explanation for the arguments and errors; raises as `replies`, too.
         """
         if self._explanations >= _MAX_EXPLANATIONS:
-            raise Overloaded(f"{_MAX_EXPLANATIONS} explanations are under way; try again later")
+            raise Overloaded(f"{_MAX_EXPLANATIONS} explanations are in progress; try again later")
         self._explanations += 1
         try:
-            async with self._admission.admitted(1):
+            async with self._limits.enqueue(1):
                 return await self.pipeline.explain(query, document_id)
         finally:
             self._explanations -= 1
 
     async def _reply(self, task: SearchTask) -> Reply:
-        """Join the work on an equal query, or begin it."""
+        """Join an equal query in flight, or start the work."""
         if task.key in self._in_flight:
             self._metrics.observe_cache("hit")
-        return await self._in_flight.join(task.key, lambda: self._work_out(task))
+        return await self._in_flight.join(task.key, lambda: self._build_reply(task))
 
-    async def _work_out(self, task: SearchTask) -> Reply:
-        """Build a reply from what Redis knows of the query, or from a search, and remember it."""
+    async def _build_reply(self, task: SearchTask) -> Reply:
+        """Build a reply from Redis or a search, and cache it."""
         query, memory = task.query, self._cache.memory
-        found_key = self._keys.found(query, self.pipeline.release.retriever.depth(query))
+        positions_key = self._keys.retrieved(query, self.pipeline.release.retriever.depth(query))
         vector_key = self._keys.vector(query)
         began = time.perf_counter()
-        outcome, (stored_positions, stored_vector) = await self._cache.fetch([found_key, vector_key])
+        outcome, (stored_positions, stored_vector) = await self._cache.fetch([positions_key, vector_key])
         if self._cache.shared:
             self._metrics.observe_stage("cache", time.perf_counter() - began)
-        remembered = memory.get(vector_key)
-        own = remembered if isinstance(remembered, EncodedQuery) else None
-        encoded = own or EncodedQuery.read(stored_vector, self.pipeline.release.retriever.index.dimension)
+        cached = memory.get(vector_key)
+        local = cached if isinstance(cached, EncodedQuery) else None
+        encoded = local or EncodedQuery.read(stored_vector, self.pipeline.release.retriever.index.dimension)
         result = None
         if stored_positions is not None and encoded is not None and self.pipeline.release.retriever.rescores(query):
             try:
                 result = self.pipeline.rescore(encoded.query(query), encoded.vector, _read_positions(stored_positions))
-            except ValueError:  # others can write to Redis: one of the two is not what was left there
-                encoded = own
+            except ValueError:  # other clients can write to Redis: one of the two values is not what was stored
+                encoded = local
         self._metrics.observe_cache("hit" if encoded is not None else "miss" if outcome == "hit" else outcome)
         if result is None:
             if encoded is None:
                 result = await self.pipeline.search(query)
             else:
                 result = await self.pipeline.search(encoded.query(query), encoded.vector)
-            self._remember(result, found_key, vector_key)
+            self._share(result, positions_key, vector_key)
         reply = Reply.build(result, release=self._release_id, state=self._state, form=task.form)
         memory.put(task.key, reply)
         return reply
 
-    def _remember(self, result: SearchResult, found_key: str, vector_key: str) -> None:
+    def _share(self, result: SearchResult, positions_key: str, vector_key: str) -> None:
         encoded = EncodedQuery.of(result)
         self._cache.memory.put(vector_key, encoded)
         shared = {vector_key: encoded.to_bytes()}
-        if result.answer.found is not None and not self.pipeline.release.retriever.passages.remote:
-            shared[found_key] = result.answer.found.astype(np.int32).tobytes()
+        if result.answer.retrieved is not None and not self.pipeline.release.retriever.passages.remote:
+            shared[positions_key] = result.answer.retrieved.astype(np.int32).tobytes()
         self._cache.share(shared)
 
 
 def _read_positions(stored: bytes) -> NDArray[np.int64]:
-    """Read document positions.
+    """Parse document positions.
 
     Raises:
-        ValueError: Where these are no whole numbers of 4 bytes.
+        ValueError: If the bytes are not a multiple of 4.
     """
     return np.frombuffer(stored, dtype=np.int32).astype(np.int64)
 
@@ -336,8 +329,15 @@ def _observed(result: SearchResult) -> bytes:
     return np.concatenate([[np.float32(uncut.kept)], uncut.scores, result.random], dtype=np.float32).tobytes()
 
 
-def _fields(result: SearchResult, release: str, state: State) -> dict[str, Any]:
-    answer = result.answer
+def search_fields(answer: Answer, documents: Sequence[Document], *, release: str, state: State) -> dict[str, Any]:
+    """Return the fields of a reply to a search, except those that depend on the service: `drift` and `query_id`.
+
+    Args:
+        answer: The answer to the query.
+        documents: Its documents, in order.
+        release: Id of the release that was searched.
+        state: State of the release's calibration.
+    """
     results = [
         {
             "id": document.id,
@@ -352,7 +352,7 @@ def _fields(result: SearchResult, release: str, state: State) -> dict[str, Any]:
             "metadata": document.metadata,
         }
         for document, rank, score, relevance, below, propensity in zip(
-            result.documents,
+            documents,
             answer.ranks.tolist(),
             answer.scores.tolist(),
             _relevance(answer),
@@ -374,10 +374,9 @@ def _fields(result: SearchResult, release: str, state: State) -> dict[str, Any]:
         "best_score": answer.best_score,
         "reason": answer.reason,
         "release": release,
-        **_CHANGING,
     }
 
 
 def _relevance(answer: Answer) -> list[float] | list[None]:
-    """Probability of relevance for each result; None where the release has no model of it."""
+    """Return the probability of relevance of each result, None for each if the release has no relevance model."""
     return [None] * len(answer.scores) if answer.relevance is None else answer.relevance.tolist()

@@ -1,4 +1,4 @@
-"""Searches one release for the queries of any number of requests, in batches, off the event loop.
+"""Searches one release for the queries of all requests, in batches, off the event loop.
 
     while batch := next_batch():              # queries of one length in tokens
         encode(batch)
@@ -6,7 +6,7 @@
             deliver(group, search_and_cut(group))
 
 Encoding is most of the work. As many threads as there are processors run this loop, each with an encoder on one thread;
-a query that is alone gets the encoder that uses all processors.
+a query that is alone uses the encoder that runs on all processors.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from taugate.service.pipeline.queue import (
 from taugate.service.runtime.resources import lower_priority, set_search_threads
 from taugate.service.runtime.traces import Trace, current_trace
 
-# Whose similarity with a query is measured, for ROE: a few, as each costs every query a product of two vectors.
+# Random documents whose similarity with each query is measured, for ROE. Few, as each costs a product of two vectors.
 RANDOM_DOCUMENTS = 4
 
 
@@ -45,7 +45,7 @@ class _Batch:
     """Queries of one length.
 
     Attributes:
-        alone: No other query is being encoded or waits for it.
+        alone: Whether no other query is being encoded or waits to be.
     """
 
     queries: list[PendingQuery]
@@ -56,14 +56,15 @@ class SearchPipeline:
     """The threads that search one release, and the queues between them.
 
     Attributes:
-        release: The release; single_threaded: its retriever with an encoder on one thread.
+        release: The release.
+        single_threaded: The release's retriever with an encoder on one thread.
     """
 
-    # Tokens encoded together, some 28 queries of 18: beyond 16 the encoder alone gains little or nothing with more of
-    # them (docs/benchmarks/serving.md), and a query waits for those it shares a batch with.
+    # Tokens encoded together, some 28 queries of 18 tokens: beyond 16 queries the encoder gains little or nothing
+    # (docs/benchmarks/serving.md), and a query waits for the others of its batch.
     max_batch_tokens = 512
     # Queries searched together: a flat index of 57,953 documents answers 118 queries/s one at a time and 616 together
-    # (docs/benchmarks/gate.md); a query waits for those it is searched with.
+    # (docs/research/gate.md); a query waits for the others of its group.
     max_group_queries = 32
 
     def __init__(
@@ -78,11 +79,11 @@ class SearchPipeline:
         """Start the threads.
 
         Args:
-            release: Loaded, and closed by the caller after `close`.
-            encoder_threads: Batches that are encoded at a time.
+            release: A loaded release, closed by the caller after `close`.
+            encoder_threads: Batches encoded at the same time.
             search_threads: FAISS's threads for one search.
-            observe: Is called with the name and the seconds of each stage.
-            observe_batch: Is called with how many queries were encoded together.
+            observe: Called with the name and the seconds of each stage.
+            observe_batch: Called with the number of queries encoded together.
         """
         self.release = release
         self._observe, self._observe_batch = observe, observe_batch
@@ -93,25 +94,24 @@ class SearchPipeline:
         self._rescore_rng = np.random.default_rng(release.manifest.bootstrap.seed)  # of another thread
         self._queue, self._encoded = QueryQueue(self.max_batch_tokens), EncodedQueries(self.max_group_queries)
         self._taking = threading.Lock()  # one thread at a time takes a batch
-        self._busy: set[int] = set()  # ids of the threads that are at a batch
+        self._busy: set[int] = set()  # ids of the threads that process a batch
         self._threads = [
             threading.Thread(target=self._run, name="taugate-search", daemon=True) for _ in range(encoder_threads)
         ]
         for thread in self._threads:
             thread.start()
-        # One at a time: an explanation compares its query with every document, and searches come first.
+        # One at a time: an explanation compares its query with every document, and searches have priority.
         self._explanations = ThreadPoolExecutor(1, "taugate-explain", self._prepare_thread)
 
     async def search(self, query: Query, vector: Float32 | None = None) -> SearchResult:
-        """Search for a query; a query whose caller is cancelled before its turn is never worked on.
+        """Search for a query. If the caller is cancelled before the query's turn, no work is done. Raises as its batch.
 
         Args:
-            query: As the encoder read it, if its vector is known.
-            vector: The query's, (d',) float32, so that nothing has to be encoded, None if it is not known.
+            query: The query; if its vector is cached, as the encoder read it.
+            vector: The query's vector, (d',) float32, None to encode it.
 
         Raises:
-            NotReady: If the pipeline is closed before the query had its turn, and what encoding or searching its batch
-                raised.
+            NotReady: If the pipeline is closed before the query's turn.
         """
         pending = PendingQuery(query, asyncio.get_running_loop().create_future(), vector, current_trace.get())
         self._queue.put(pending)
@@ -121,7 +121,7 @@ class SearchPipeline:
         """Rebuild the result of an earlier search; see Retriever.rescore for the arguments.
 
         Raises:
-            ValueError: .
+            ValueError: If the positions are not those of an earlier search.
         """
         answer = self._retriever.rescore(query, vector, positions)
         (result,) = self._with_documents([query], [answer], vector[None], self._rescore_rng)
@@ -131,24 +131,24 @@ class SearchPipeline:
         """Explain what a search does with a document; see retrieval.explanation for the arguments and errors.
 
         Raises:
-            NotReady: Where the pipeline is closed.
+            NotReady: If the pipeline is closed.
         """
         try:
-            explained = self._explanations.submit(self._explain, query, document_id)
+            explanation = self._explanations.submit(self._explain, query, document_id)
         except RuntimeError as error:
             raise shutting_down() from error
-        return await asyncio.wrap_future(explained)
+        return await asyncio.wrap_future(explanation)
 
     def _explain(self, query: Query, document_id: str) -> Explanation:
         if self._queue.closed:
             raise shutting_down()
         began = time.perf_counter()
-        explained = explain(self.single_threaded, self.release.documents, query, document_id)
+        explanation = explain(self.single_threaded, self.release.documents, query, document_id)
         self._observe("explain", time.perf_counter() - began)
-        return explained
+        return explanation
 
     def close(self) -> None:
-        """Finish the batches at work, fail the queries that wait with NotReady, and end the threads."""
+        """Finish the current batches, fail the waiting queries with NotReady, and end the threads."""
         self._queue.close()
         self._explanations.shutdown()
         for thread in self._threads:
@@ -156,7 +156,7 @@ class SearchPipeline:
         self._queue.fail_remaining()
 
     def _run(self) -> None:
-        """Work on batches until the pipeline is closed."""
+        """Process batches until the pipeline is closed."""
         self._prepare_thread()
         while (batch := self._next_batch()) is not None:
             with failing(batch.queries):
@@ -168,10 +168,10 @@ class SearchPipeline:
 
     def _prepare_thread(self) -> None:
         set_search_threads(self._search_threads)
-        lower_priority()  # whoever wants an answer, or has to be refused, is heard first
+        lower_priority()  # the event loop, which replies to and refuses requests, has priority
 
     def _next_batch(self) -> _Batch | None:
-        """Tokenize the queries that have arrived, and take the next batch; waits for one. None when closed."""
+        """Tokenize the queries that have arrived, and wait for the next batch. None when closed."""
         with self._taking:
             while not self._queue.closed:
                 for pending in self._queue.arrivals():
@@ -184,7 +184,7 @@ class SearchPipeline:
         return None
 
     def _tokenize(self, pending: PendingQuery) -> int | None:
-        """Set a query's tokens, and what is read of it; returns how many are encoded, None if its vector is known."""
+        """Set a query's tokens and flags; returns the padded number of tokens, None if its vector is cached."""
         if pending.vector is not None:
             return None
         (pending.tokens,) = self._retriever.tokens([pending.query.text])
@@ -192,7 +192,7 @@ class SearchPipeline:
         return self._retriever.encoder.padded(len(pending.tokens.ids))
 
     def _encode(self, batch: _Batch) -> None:
-        """Set the vectors of a batch, where they are not known."""
+        """Set the vectors of a batch unless they are cached."""
         tokens = [pending.tokens for pending in batch.queries if pending.tokens is not None]
         if not tokens:
             return
@@ -203,7 +203,7 @@ class SearchPipeline:
             pending.vector = vector
 
     def _search_and_cut(self, group: Sequence[PendingQuery]) -> list[SearchResult]:
-        """Search for encoded queries together; returns what is kept of each."""
+        """Search for encoded queries together, and cut their results at the threshold."""
         vectors = np.stack([pending.vector for pending in group if pending.vector is not None])
         observe = observing(self._observe, [pending.trace for pending in group])
         queries = [pending.query for pending in group]
@@ -212,10 +212,9 @@ class SearchPipeline:
     def _with_documents(
         self, queries: Sequence[Query], answers: Sequence[Answer], vectors: Float32, rng: np.random.Generator
     ) -> list[SearchResult]:
-        """Join each answer with its documents, and with similarities of random ones.
+        """Join each answer with its documents and with its similarities to random documents.
 
-        Args:
-            vectors: (n, d') float32.
+        `vectors` is (n, d') float32, a row per answer.
         """
         documents, index = self.release.documents, self._retriever.index
         random = index.score(vectors, rng.integers(0, len(index), size=(len(answers), RANDOM_DOCUMENTS)))
@@ -229,9 +228,9 @@ def observing(observe: Observe, traces: Sequence[Trace | None]) -> Observe:
     """Return a function that observes a stage and adds it to the traces of all requests with queries in a batch.
 
     Args:
-        observe: Is called with the stage and its seconds.
-        traces: One for each query, None for one that is not traced. Each request gets the times of the whole batch, as
-            it waited for all of it.
+        observe: Called with the stage and its seconds.
+        traces: A trace per query, None if not traced. Each request gets the times of the whole batch, because it
+            waited for all of it.
     """
     traced = {trace for trace in traces if trace is not None}
     if not traced:

@@ -1,1 +1,1 @@
-"""Server processes on uvicorn: one or several workers, their sockets and connections."""
+"""Server processes on uvicorn: a single process or several workers, their sockets and connections."""

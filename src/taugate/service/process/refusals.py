@@ -1,4 +1,4 @@
-"""Refusals of a connection before there is a request: whole HTTP replies, as bytes."""
+"""Refusals of a connection before there is a request, as whole HTTP replies in bytes."""
 
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -16,9 +16,9 @@ class Refusal:
 
     Attributes:
         reason: Label of the metric `taugate_refused_total`.
-        status: Of the error that the client gets.
-        code: Of the error that the client gets.
-        message: Of the error that the client gets.
+        status: HTTP status of the error reply.
+        code: Stable code of the error reply.
+        message: Message of the error reply.
     """
 
     reason: str
@@ -31,7 +31,7 @@ TOO_SLOW = Refusal(
     "receive_timeout",
     HTTPStatus.REQUEST_TIMEOUT,
     "request_timeout",
-    "the whole request was not there in time (TAUGATE_RECEIVE_SECONDS)",
+    "the request was not received in time (TAUGATE_RECEIVE_SECONDS)",
 )
 TOO_MANY = Refusal(
     "connections",
@@ -42,11 +42,7 @@ TOO_MANY = Refusal(
 
 
 def raw_reply(refusal: Refusal) -> bytes:
-    """Return a whole HTTP/1.1 reply that closes its connection.
-
-    Args:
-        refusal: What the reply says.
-    """
+    """Return a whole HTTP/1.1 error reply that closes its connection."""
     request_id = new_id()
     body = orjson.dumps(error_body(refusal.code, refusal.message, request_id))
     headers = [

@@ -1,7 +1,7 @@
-"""Several worker processes that serve on one socket; one that dies is replaced.
+"""Serving in several worker processes on one socket; a worker that dies is replaced.
 
-Each maps the same index and documents into memory. They keep their metrics in one folder, so that whichever of them is
-scraped shows the metrics of all.
+All workers map the same index and documents into memory. They store their metrics in one folder, so that any of them
+can show the metrics of all.
 """
 
 import logging
@@ -13,10 +13,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import cast
 
 from prometheus_client.multiprocess import mark_process_dead
 
@@ -26,50 +28,50 @@ from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import SHARED_FOLDER
 from taugate.service.process.server import duplicate_listener, log_listening, make_server
 from taugate.service.runtime.logs import configure_logging
-from taugate.service.runtime.resources import freeze_objects, limit_blas_threads
+from taugate.service.runtime.resources import allocate_file, freeze_objects, limit_blas_threads
 from taugate.service.settings import Settings
 from taugate.storage.folders import staging_folder
 
-_log = logging.getLogger("taugate.serve")
+_log = logging.getLogger(__name__)
 _FOLDER_PREFIX = "taugate-workers-"
-# One for each type of metric and way of combining gauges (service/metrics.py), as prometheus_client names them.
+# One file per type of metric and aggregation of gauges (service/metrics.py), named by prometheus_client.
 _METRIC_FILES = ("counter", "histogram", "gauge_livesum", "gauge_livemin", "gauge_livemax", "gauge_livemostrecent")
-# Four times what prometheus_client begins with. The longest, of counters, has 150 bytes for each series: some 200 API
-# keys take 30 kB beside the 15 kB of all else.
+# Four times the initial size in prometheus_client. The largest file, of counters, has 150 bytes per series: 200 API
+# keys take some 30 kB, and all other counters 15 kB.
 _METRIC_FILE_BYTES = 256 << 10
-_READY_FILE = "answered"  # in the workers' folder, once one of them has been ready
-_NONE_CAN_START = 3  # exit status of a worker that could not start before any was ready
-# To a worker: stop without a drain period. SIGINT would not do, because a terminal sends it to workers as well, and a
-# second one ends a process in the middle of its requests.
+_READY_FILE = "answered"  # exists in the folder of the workers once any of them has been ready
+_NONE_CAN_START = 3  # exit status of a worker that failed to start before any was ready
+# Tells a worker to stop without a drain period. SIGINT does not serve for this: a terminal also sends it to workers,
+# and a second SIGINT ends a process in the middle of its requests.
 _STOP_NOW = signal.SIGUSR1
-_RETRY_SECONDS = 5.0  # after which another worker tries what one could not: a promotion may have fixed it by then
+_RETRY_SECONDS = 5.0  # before a worker that failed to start is replaced; a promotion may have fixed the cause by then
+_MAX_EARLY_DEATHS = 3  # in a row, of a worker and its replacements before they are ready
+# Messages of a worker to its supervisor: READY, or the reason why it failed to start.
+_READY = ""
 
 
 @contextmanager
 def worker_folder() -> Iterator[Path]:
-    """Make a temporary folder for the workers of this service, and remove those of services that were killed."""
+    """Make a temporary folder for the workers of this service, and remove the folders of services that were killed."""
     with staging_folder(Path(tempfile.gettempdir()), _FOLDER_PREFIX) as folder:
         yield folder
 
 
 def reserve_metric_files(folder: Path) -> None:
-    """Allocate the metric files of this process: a disk that fills up later would kill it, as they are mapped.
-
-    Args:
-        folder: Of the workers.
+    """Allocate the metric files of this process, because they are mapped: a full disk would kill it later.
 
     Raises:
-        InputError: Where there is no room for them.
+        InputError: If there is not enough space.
     """
     try:
         for kind in _METRIC_FILES:
             descriptor = os.open(folder / f"{kind}_{os.getpid()}.db", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                os.posix_fallocate(descriptor, 0, _METRIC_FILE_BYTES)
+                allocate_file(descriptor, _METRIC_FILE_BYTES)
             finally:
                 os.close(descriptor)
     except OSError as error:
-        for path in folder.glob(f"*_{os.getpid()}.db"):  # nothing was measured in them, and others need the room
+        for path in folder.glob(f"*_{os.getpid()}.db"):  # they hold no metrics yet, and other workers need the space
             path.unlink()
         raise InputError(
             f"{folder}: no space for the workers' metrics ({error.strerror}); free some, or name another folder with "
@@ -80,74 +82,129 @@ def reserve_metric_files(folder: Path) -> None:
 def serve_in_workers(settings: Settings, listener: socket.socket) -> None:
     """Run the service in several processes until it is told to stop.
 
-    Args:
-        settings: Of the service.
-        listener: A listening socket.
-
     Raises:
-        ReleaseError: Where no worker can start.
+        ReleaseError: If workers fail to start.
     """
     configure_logging(settings.telemetry.log_level)
     with worker_folder() as folder:
-        # Workers read their settings from the environment, so that those given by options have to be there as well.
+        # Workers read their settings from the environment, so those from command-line options must be there as well.
         os.environ[SHARED_FOLDER] = str(folder)
         settings.export(os.environ)
         log_listening(settings, listener)
         _Supervisor(listener, folder).run(settings.compute.workers)
 
 
+@dataclass
+class _Worker:
+    """A worker process.
+
+    Attributes:
+        process: The process.
+        messages: Receives `_READY` once the worker is ready, or the reason why it failed to start.
+        early_deaths: Number of its predecessors, in a row, that died before they were ready.
+        ready: Whether the worker has been ready.
+        failure: Why the worker failed to start, if it said so.
+    """
+
+    process: SpawnProcess
+    messages: "Connection[str, str]"
+    early_deaths: int
+    ready: bool = False
+    failure: str | None = None
+
+    def read_messages(self) -> None:
+        """Update `ready` and `failure`."""
+        with suppress(EOFError, OSError):  # a dead worker has closed its end
+            while self.messages.poll():
+                message = self.messages.recv()
+                if message == _READY:
+                    self.ready = True
+                else:
+                    self.failure = message
+
+    def exit_reason(self) -> str:
+        """Describe how the process ended, and why if the worker said so."""
+        status = self.process.exitcode or 0
+        ending = f"exit status {status}"
+        if status < 0:
+            with suppress(ValueError):
+                ending = f"killed by {signal.Signals(-status).name}"
+        if status == -signal.SIGKILL:
+            ending += ", often for lack of memory: lower TAUGATE_WORKERS, or allow more"
+        return ending if self.failure is None else f"{ending}: {self.failure}"
+
+
 class _Supervisor:
     """Starts workers and replaces those that die, until it is told to stop.
 
-    It passes SIGHUP on: each worker looks whether another release is current. SIGTERM lets the workers drain
-    (service/process/draining.py), SIGINT does not. A worker that is told to stop takes a token when it stops accepting;
-    the one that takes the last token is the last to accept, and empties the queue of the listening socket.
+    SIGHUP is passed on, and makes each worker check for another current release. SIGTERM makes the workers drain
+    (service/process/draining.py), SIGINT does not. A worker that is told to stop takes a token when it stops accepting
+    connections; the worker that takes the last token is the last to accept, and empties the queue of the listener.
     """
 
     def __init__(self, listener: socket.socket, folder: Path) -> None:
         self._listener, self._folder = listener, folder
-        self._context = multiprocessing.get_context("spawn")  # a fork would copy threads and locks half-way
-        self._workers: list[SpawnProcess] = []
+        self._context = multiprocessing.get_context("spawn")  # a fork would copy threads and locks in any state
+        self._workers: list[_Worker] = []
         self._stopping = False
+        self._failure: str | None = None
         self._tokens, self._tokens_sent = self._context.Pipe(duplex=False)
 
     def run(self, workers: int) -> None:
-        """Keep so many workers running until all are told to stop.
+        """Run a number of workers until all are told to stop.
 
         Raises:
-            ReleaseError: Where none can start.
+            ReleaseError: If none can start, or one dies repeatedly before it is ready.
         """
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop_now)
         signal.signal(signal.SIGHUP, self._signal_workers)
         for _ in range(workers):
             self._start()
-        failed = False
         while self._workers:
-            wait([worker.sentinel for worker in self._workers])
-            if self._stopping:  # while this process has it open, the kernel makes connections that nobody accepts
+            wait([worker.process.sentinel for worker in self._workers])
+            if self._stopping:  # while it is open here, the kernel establishes connections that no worker accepts
                 self._listener.close()
-            for worker in [each for each in self._workers if each.exitcode is not None]:
+            for worker in self._workers:
+                worker.read_messages()
+            for worker in [worker for worker in self._workers if worker.process.exitcode is not None]:
                 self._workers.remove(worker)
-                # What it measured of the moment, such as its queue, goes with it; its counts stay.
-                mark_process_dead(worker.pid, str(self._folder))  # type: ignore[no-untyped-call]
-                failed = failed or worker.exitcode == _NONE_CAN_START
-                if failed:
-                    self._stop_now()
-                elif not self._stopping:
-                    fields = {"pid": worker.pid, "status": worker.exitcode}
-                    _log.error("a worker died; another one takes its place", extra={"fields": fields})
-                    self._start()
+                # Removes its gauges, such as the queue depth; its counters remain.
+                mark_process_dead(worker.process.pid, str(self._folder))  # type: ignore[no-untyped-call]
+                self._after_death(worker)
+                worker.messages.close()
         _log.info("stopped")
-        if failed:
-            raise ReleaseError("no worker could start; the messages above say why")
+        if self._failure is not None:
+            raise ReleaseError(self._failure)
 
-    def _start(self) -> None:
-        worker = self._context.Process(target=_run_worker, args=(self._listener, self._tokens))
-        worker.start()
-        self._workers.append(worker)
-        if self._stopping:  # told so while it was being started
-            worker.terminate()
+    def _after_death(self, worker: _Worker) -> None:
+        """Replace a worker, or stop the service if that is of no use."""
+        if worker.process.exitcode == _NONE_CAN_START and self._failure is None:
+            self._failure = f"no worker could start: {worker.failure or 'the log has the reason'}"
+        if self._failure is not None:
+            self._stop_now()
+            return
+        if self._stopping:
+            return
+        # A worker that says why it failed is retried for as long as others serve: the cause may be mended meanwhile.
+        retried = worker.failure is not None and any(other.ready for other in self._workers)
+        early_deaths = 0 if worker.ready or retried else worker.early_deaths + 1
+        if early_deaths == _MAX_EARLY_DEATHS:
+            self._failure = f"a worker died {early_deaths} times before it was ready ({worker.exit_reason()})"
+            self._stop_now()
+            return
+        fields = {"pid": worker.process.pid, "status": worker.process.exitcode}
+        _log.error("worker died; starting another", extra={"fields": fields})
+        self._start(early_deaths)
+
+    def _start(self, early_deaths: int = 0) -> None:
+        messages, sender = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=_run_worker, args=(self._listener, self._tokens, sender))
+        process.start()
+        sender.close()
+        self._workers.append(_Worker(process, cast("Connection[str, str]", messages), early_deaths))
+        if self._stopping:  # a signal came while the worker was being started
+            process.terminate()
 
     def _stop(self, *_: object) -> None:
         if not self._stopping:
@@ -161,38 +218,40 @@ class _Supervisor:
         self._signal_workers(_STOP_NOW)
 
     def _signal_workers(self, number: int, *_: object) -> None:
-        for worker in self._workers:
-            if worker.pid is not None and worker.exitcode is None:
-                os.kill(worker.pid, number)
+        for process in (worker.process for worker in self._workers):
+            if process.pid is not None and process.exitcode is None:
+                os.kill(process.pid, number)
 
 
-def _run_worker(listener: socket.socket, tokens: "Connection[None, None]") -> None:
-    """Run one worker, from its start to its end."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a release to compare with
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the supervisor gets it as well, and passes it on
+def _run_worker(listener: socket.socket, tokens: "Connection[None, None]", supervisor: "Connection[str, str]") -> None:
+    """Run a worker from start to end."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until a release is loaded
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal also sends it to the supervisor, which passes it on
     threading.Thread(target=_stop_with_supervisor, name="taugate-supervisor", daemon=True).start()
-    settings, folder = Settings(), Path(os.environ[SHARED_FOLDER])  # serve_in_workers has set them all
+    settings, folder = Settings(), Path(os.environ[SHARED_FOLDER])  # set by serve_in_workers
     configure_logging(settings.telemetry.log_level)
     try:
         reserve_metric_files(folder)
     except TaugateError as error:
-        _give_up(error, folder)
+        _give_up(error, folder, supervisor)
     limit_blas_threads()
     application = create_app(settings, accept_when_ready=True)
     serving: Serving = application.state.serving
 
     def ready() -> None:
         (folder / _READY_FILE).touch()
+        with suppress(OSError):  # the supervisor was killed
+            supervisor.send(_READY)
         freeze_objects()
 
-    serving.on_ready, serving.on_failure = ready, lambda: _give_up(serving.failure, folder)
+    serving.on_ready, serving.on_failure = ready, lambda: _give_up(serving.failure, folder, supervisor)
     server = make_server(application, settings, lambda: _is_last(tokens))
     signal.signal(_STOP_NOW, server.stop_now)
     server.run(duplicate_listener(listener))
 
 
 def _is_last(tokens: "Connection[None, None]") -> bool:
-    """Take a token, and tell whether it was the last. Without any, this worker alone stops, and others accept."""
+    """Take a token, and return whether it was the last. Without tokens, only this worker stops, so others accept."""
     if not tokens.poll():
         return False
     tokens.recv()  # there is one for each worker, and none takes two
@@ -200,17 +259,19 @@ def _is_last(tokens: "Connection[None, None]") -> bool:
 
 
 def _stop_with_supervisor() -> None:
-    """Stop when the supervisor was killed: nobody would stop this worker, and it would keep the port from the next."""
+    """Stop if the supervisor is killed: nothing else would stop this worker, and it would keep the port in use."""
     supervisor = multiprocessing.parent_process()
     if supervisor is not None:
         supervisor.join()
         os.kill(os.getpid(), _STOP_NOW)
 
 
-def _give_up(failure: Exception | None, folder: Path) -> None:
-    """End this worker, and the service as well while no worker has been ready; else the others go on."""
+def _give_up(failure: Exception | None, folder: Path, supervisor: "Connection[str, str]") -> None:
+    """End this worker, and the whole service if no worker has been ready yet; else the other workers continue."""
     traceback = None if isinstance(failure, TaugateError) else failure
-    _log.critical("a worker could not start", exc_info=traceback, extra={"fields": {"reason": str(failure)}})
+    _log.critical("worker failed to start", exc_info=traceback, extra={"fields": {"reason": str(failure)}})
+    with suppress(OSError):  # the supervisor was killed
+        supervisor.send(str(failure) or type(failure).__name__)
     logging.shutdown()
     if not (folder / _READY_FILE).exists():
         os._exit(_NONE_CAN_START)

@@ -1,1 +1,1 @@
-"""The process that all rooms of the service share: its threads, memory, logs, traces and ids."""
+"""Runtime of the process, shared by all packages of the service: threads, memory, logs and traces."""

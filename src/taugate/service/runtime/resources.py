@@ -1,4 +1,4 @@
-"""Resources of the process: its threads and their priority, its memory, and how many files it may open."""
+"""Resources of the process: threads and their priority, memory, disk space, and the open-file limit."""
 
 import contextlib
 import ctypes
@@ -13,75 +13,82 @@ from threadpoolctl import threadpool_limits
 # A ninth of the share of a thread that is not niced (sched(7)), so that a request is refused within milliseconds while
 # every processor encodes (docs/benchmarks/serving.md, "Overload").
 _NICENESS = 10
-_RESERVED_FILES = 256  # the release, logs, Redis, the listening socket, and what a library opens for a moment
+_RESERVED_FILES = 256  # for the release, logs, Redis, the listening socket, and files that libraries open temporarily
+_BLOCK_BYTES = 1 << 16
 
 
 def limit_blas_threads() -> None:
-    """Have NumPy multiply on the thread that asks for it, in this process: the products of a reply are too small."""
+    """Make NumPy multiply on the calling thread in this process: the matrices of a reply are too small to share."""
     threadpool_limits(1, user_api="blas")
 
 
 def set_search_threads(threads: int) -> None:
-    """Set how many threads FAISS uses for the searches of the calling thread.
-
-    Args:
-        threads: As OpenMP counts them, which includes the calling one.
-    """
+    """Set the number of threads, including the calling one, that FAISS uses for searches of the calling thread."""
     faiss.omp_set_num_threads(threads)
 
 
 def lower_priority() -> None:
-    """Have the calling thread wait for those of this process that are not niced, such as its event loop.
+    """Give the calling thread a lower priority than threads that are not niced, such as the event loop.
 
-    Only Linux has a niceness for each thread; elsewhere nothing happens.
+    Only Linux has a niceness per thread; on other systems this does nothing.
     """
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def freeze_objects() -> None:
-    """Exempt what is loaded from garbage collection, which would traverse all of it again and again.
+    """Exempt all loaded objects from garbage collection, which would traverse them again and again.
 
-    Under load these traversals are what delays the slowest refusals (docs/benchmarks/serving.md, "Overload").
+    Under load these traversals delay the slowest refusals (docs/benchmarks/serving.md, "Overload").
     """
     gc.collect()
     gc.freeze()
 
 
 def release_memory() -> None:
-    """Free what nobody refers to any more, frozen objects included, and return it to the system.
+    """Free unreferenced objects, including frozen ones, and return their memory to the system.
 
-    glibc keeps freed memory for later, that of an encoder's weights included: without this, a process that swaps
-    releases stays as large as the largest two that it ever had at once.
+    glibc retains freed memory, including that of an encoder's weights. Without this, a process that replaces its
+    release remains as large as the largest two that it ever held at once.
     """
     gc.unfreeze()
     freeze_objects()
     if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every libc
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only in glibc
         if trim is not None:
             trim(0)
 
 
 def raise_file_limit() -> None:
-    """Let the process open as many files as the system allows: the soft limit is often 1,024, for select()'s sake."""
+    """Raise the open-file limit as far as the system allows; the soft limit is often 1,024, because of select()."""
     if sys.platform == "win32":
         return
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # macOS says "unlimited" and takes less
+    with contextlib.suppress(OSError, ValueError):  # macOS reports "unlimited", but accepts less
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def connections_that_fit(wanted: int) -> int:
-    """Return how many connections the process may have, given how many files it may open.
-
-    Args:
-        wanted: The number to return where so many fit.
-    """
+def connections_that_fit(requested: int) -> int:
+    """Return the number of connections that fit within the open-file limit, at most the requested number."""
     if sys.platform == "win32":
-        return wanted
+        return requested
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft - _RESERVED_FILES))
+    return requested if soft == resource.RLIM_INFINITY else max(1, min(requested, soft - _RESERVED_FILES))
+
+
+def allocate_file(descriptor: int, size: int) -> None:
+    """Extend a file to `size` bytes that are allocated on disk, so that writing to a memory map of it cannot fail.
+
+    Raises:
+        OSError: If there is not enough space.
+    """
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+        return
+    position = os.fstat(descriptor).st_size  # macOS has no posix_fallocate
+    while position < size:
+        position += os.pwrite(descriptor, bytes(min(_BLOCK_BYTES, size - position)), position)

@@ -1,8 +1,8 @@
-"""Traces: the spans of requests and of their stages, sent to an OpenTelemetry collector where one is configured.
+"""Traces: spans of requests and of their stages, sent to an OpenTelemetry collector if one is configured.
 
-A trace is all that happened for one request of a user, in any number of services; a span is one piece of work in it,
-with its beginning, end and parent. The caller names its span in the header `traceparent` (W3C Trace Context). Spans are
-sent as OTLP over HTTP. OpenTelemetry is imported only where a collector is configured.
+A trace is the record of a user's request across services; a span is one operation in it, with its start, end and
+parent. The caller passes its span in the header `traceparent` (W3C Trace Context). Spans are sent as OTLP over HTTP.
+OpenTelemetry is imported only if a collector is configured.
 """
 
 import re
@@ -20,12 +20,12 @@ from taugate.errors import InputError
 if TYPE_CHECKING:
     from opentelemetry.context import Context
 
-# Version, trace, parent and flags. Later versions may have more fields behind; of 00 there are none.
+# Version, trace, parent and flags. Versions after 00 may have further fields at the end.
 _TRACEPARENT = re.compile(rb"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
-# Of one request: a batch of 64 queries, the default TAUGATE_MAX_BATCH, has 192 where none shares a stage with another.
+# Per request. A batch of 64 queries, the default TAUGATE_MAX_BATCH, has 192 if no two queries share a stage.
 _MAX_STAGES = 256
-_FLUSH_SECONDS = 2.0  # for the last spans when the process ends; the exporter by itself tries for ten and more
-_SPAN_NAMES = {"filter": "cut"}  # the others are named as the stages of taugate_stage_duration_seconds
+_FLUSH_SECONDS = 2.0  # for the last spans when the process ends; the exporter itself would retry for ten and more
+_SPAN_NAMES = {"filter": "cut"}  # other spans have the names of stages in taugate_stage_duration_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,9 @@ class SpanRef:
     """A reference to a span.
 
     Attributes:
-        trace_id: 32, span_id: 16 hexadecimal digits.
-        sampled: Whether it is recorded.
+        trace_id: 32 hexadecimal digits.
+        span_id: 16 hexadecimal digits.
+        sampled: Whether the trace is recorded.
     """
 
     trace_id: str
@@ -43,29 +44,30 @@ class SpanRef:
 
     @classmethod
     def of(cls, headers: Iterable[tuple[bytes, bytes]]) -> Self | None:
-        """Read the caller's span from `traceparent`; None where that is absent, malformed, or there twice.
+        """Read the caller's span from `traceparent`; None if the header is absent, malformed or repeated.
 
         Args:
-            headers: Of a request, by lower-case name.
+            headers: Names in lower case, and values.
         """
-        given = [value for name, value in headers if name == b"traceparent"]
-        found = _TRACEPARENT.fullmatch(given[0]) if len(given) == 1 else None
-        if found is None:
+        parents = [value for name, value in headers if name == b"traceparent"]
+        match = _TRACEPARENT.fullmatch(parents[0]) if len(parents) == 1 else None
+        if match is None:
             return None
-        kind, trace_id, span_id, flags, further = found.groups()
-        if kind == b"00" and further is not None:
+        format_version, trace_id, span_id, flags, further = match.groups()
+        if format_version == b"00" and further is not None:
             return None
         return cls(trace_id.decode(), span_id.decode(), sampled=bool(int(flags, 16) & 1))
 
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """A stage of answering a request.
+    """A stage of handling a request.
 
     Attributes:
+        name: Name of the stage.
         began: Unix time in ns.
         ended: Unix time in ns.
-        queries: How many it was done for together.
+        queries: Number of queries that the stage processed together.
     """
 
     name: str
@@ -75,14 +77,10 @@ class _Stage:
 
 
 class Trace:
-    """The record of a request while it is answered, to which threads that work for it may add."""
+    """The record of a request in progress. Threads that work on the request may add stages."""
 
     def __init__(self, caller: SpanRef | None) -> None:
-        """Begin now.
-
-        Args:
-            caller: The span that the request was made in, None where it names none.
-        """
+        """Start now, as a child of the caller's span if there is one."""
         self.caller = caller
         self.began = time.time_ns()
         self.stages: list[_Stage] = []
@@ -91,9 +89,9 @@ class Trace:
         """Add a stage that ends now.
 
         Args:
-            name: As the metric of stages has it.
-            seconds: How long it took.
-            queries: How many it was done for together.
+            name: Name of the stage in the metrics.
+            seconds: Duration.
+            queries: Number of queries that the stage processed together.
         """
         ended = time.time_ns()
         if len(self.stages) < _MAX_STAGES:
@@ -101,17 +99,14 @@ class Trace:
 
 
 def check_installed(endpoint: str | None) -> None:
-    """Check that OpenTelemetry is installed, where it is needed.
-
-    Args:
-        endpoint: URL of the collector, None for none.
+    """Check that OpenTelemetry is installed if there is an endpoint, the URL of a collector.
 
     Raises:
-        InputError: .
+        InputError: If OpenTelemetry is not installed.
     """
     try:
         installed = endpoint is None or find_spec("opentelemetry.exporter.otlp.proto.http") is not None
-    except ModuleNotFoundError:  # of a package above
+    except ModuleNotFoundError:  # a parent package is missing
         installed = False
     if not installed:
         raise InputError(
@@ -119,16 +114,12 @@ def check_installed(endpoint: str | None) -> None:
         )
 
 
-# The trace of the request that the calling task works for; None where it is not traced.
+# The trace of the request that the current task belongs to; None if it is not traced.
 current_trace: ContextVar[Trace | None] = ContextVar("trace", default=None)
 
 
-class AnsweredRequest(NamedTuple):
-    """A request and the status of its reply.
-
-    Attributes:
-        route: Path of the route that answered, or "unmatched".
-    """
+class CompletedRequest(NamedTuple):
+    """A request and the status of its reply; `route` is the path of its route, or "unmatched"."""
 
     request_id: str
     method: str
@@ -137,26 +128,22 @@ class AnsweredRequest(NamedTuple):
 
 
 class Tracer:
-    """Sends spans in the background: where no collector answers they are dropped, and nothing waits.
+    """Sends spans in the background. If the collector does not respond, spans are dropped, and no request waits.
 
-    OpenTelemetry's own variables hold as well: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER,
-    OTEL_BSP_*, and OTEL_EXPORTER_OTLP_* but for the endpoint.
+    OpenTelemetry's own variables apply as well: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER,
+    OTEL_BSP_*, and OTEL_EXPORTER_OTLP_* except for the endpoint.
     """
 
     def __init__(self, endpoint: str) -> None:
-        """Start the thread that sends.
-
-        Args:
-            endpoint: URL of a collector, to which /v1/traces is added.
-        """
+        """Start the thread that sends spans to a collector, at the endpoint's path /v1/traces."""
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        ours = Resource.create({SERVICE_NAME: "taugate", SERVICE_VERSION: version("taugate")})
+        defaults = Resource.create({SERVICE_NAME: "taugate", SERVICE_VERSION: version("taugate")})
         self._provider = TracerProvider(
-            resource=ours.merge(OTELResourceDetector().detect()),  # the operator's name goes before ours
+            resource=defaults.merge(OTELResourceDetector().detect()),  # the operator's variables take precedence
             shutdown_on_exit=False,  # `close` does it
         )
         self._provider.add_span_processor(
@@ -165,51 +152,46 @@ class Tracer:
         self._tracer = self._provider.get_tracer("taugate", version("taugate"))
 
     def begin(self, caller: SpanRef | None) -> Trace:
-        """Begin the trace of a request, which is the current one in this task and in those that it starts.
+        """Begin the trace of a request. It is the current trace in this task and in the tasks that it starts.
 
         Args:
-            caller: The span that the request was made in, None where it names none.
+            caller: Span of the caller, None if the request names none.
         """
         trace = Trace(caller)
         current_trace.set(trace)
         return trace
 
-    def end(self, trace: Trace, answered: AnsweredRequest) -> SpanRef:
-        """Send the spans of a request and of its stages, and return the request's own.
-
-        Args:
-            trace: What `begin` returned.
-            answered: The request with its status.
-        """
+    def end(self, trace: Trace, completed: CompletedRequest) -> SpanRef:
+        """Send the spans of a request and its stages, and return the span of the request."""
         from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 
         span = self._tracer.start_span(
-            f"{answered.method} {answered.route}",
+            f"{completed.method} {completed.route}",
             _parent_context(trace.caller),
             SpanKind.SERVER,
-            # Names of OpenTelemetry's semantic conventions for HTTP servers.
+            # Names from OpenTelemetry's semantic conventions for HTTP servers.
             {
-                "http.request.method": answered.method,
-                "http.route": answered.route,
-                "http.response.status_code": answered.status,
-                "taugate.request_id": answered.request_id,
+                "http.request.method": completed.method,
+                "http.route": completed.route,
+                "http.response.status_code": completed.status,
+                "taugate.request_id": completed.request_id,
             },
             start_time=trace.began,
         )
         if span.is_recording():
-            within = set_span_in_context(span)
+            context = set_span_in_context(span)
             for stage in trace.stages:
                 name, attributes = _SPAN_NAMES.get(stage.name, stage.name), {"taugate.queries": stage.queries}
-                self._tracer.start_span(name, within, attributes=attributes, start_time=stage.began).end(stage.ended)
-            if answered.status >= 500:
-                span.set_attribute("error.type", str(answered.status))
+                self._tracer.start_span(name, context, attributes=attributes, start_time=stage.began).end(stage.ended)
+            if completed.status >= 500:
+                span.set_attribute("error.type", str(completed.status))
                 span.set_status(StatusCode.ERROR)
             span.end()
         ids = span.get_span_context()
         return SpanRef(f"{ids.trace_id:032x}", f"{ids.span_id:016x}", ids.trace_flags.sampled)
 
     def close(self) -> None:
-        """Send what is left, for two seconds at most."""
+        """Send the remaining spans, for at most two seconds."""
         sending = threading.Thread(target=self._provider.shutdown, name="taugate-traces", daemon=True)
         sending.start()
         sending.join(_FLUSH_SECONDS)

@@ -1,4 +1,4 @@
-"""The settings of the service: TAUGATE_* variables, read when it starts."""
+"""Settings of the service: TAUGATE_* variables, read at startup."""
 
 from taugate.service.settings.groups import DIALECTS, MAX_QUERIES, PARTS, Dialect, Part
 from taugate.service.settings.reading import read_settings

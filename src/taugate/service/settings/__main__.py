@@ -1,4 +1,4 @@
-"""The tables of docs/settings.md: `python -m taugate.service.settings docs/settings.md` writes them anew."""
+"""The tables of docs/settings.md: `python -m taugate.service.settings docs/settings.md` updates them."""
 
 import sys
 from pathlib import Path
@@ -9,28 +9,28 @@ BEGIN, END = "<!-- settings: make settings -->", "<!-- end of settings -->"
 
 
 def page(before: str) -> str:
-    """The page with the tables of all settings between its two marks.
+    """Return a page with current tables between its two marks.
 
     Args:
-        before: The page as it is.
+        before: The page as it was.
 
     Raises:
-        ValueError: Where a mark is missing.
+        ValueError: If a mark is missing.
     """
-    head, rest = before.split(BEGIN)
-    _, tail = rest.split(END)
+    head, old_tables_and_tail = before.split(BEGIN)
+    _, tail = old_tables_and_tail.split(END)
     return f"{head}{BEGIN}\n\n{tables()}\n{END}{tail}"
 
 
 def tables() -> str:
-    """A table for each group of settings, below its title."""
+    """Return the title and table of every group of settings."""
     return "\n".join(_table(group) for group in Settings.groups())
 
 
 def _table(group: str) -> str:
-    """One group: its title, what it is about, and a row for each variable."""
+    """Return the title of a group, its description, and a row for each variable."""
     model = Settings.groups()[group]
-    rows = [_row(each) for each in VARIABLES.values() if each.group == group]
+    rows = [_row(variable) for variable in VARIABLES.values() if variable.group == group]
     return "\n".join(
         [
             f"## {model.model_config.get('title')}",
@@ -46,7 +46,7 @@ def _table(group: str) -> str:
 
 
 def _row(variable: Variable) -> str:
-    """The variable, its default, and what it means, with its older names."""
+    """Return the row of a variable: name, default, and description with its older names."""
     older = "".join(f"; older name: `TAUGATE_{name.upper()}`" for name in variable.names[1:])
     return f"| `{variable.name}` | {variable.default} | {variable.info.description}{older} |"
 

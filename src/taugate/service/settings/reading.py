@@ -1,4 +1,4 @@
-"""Reads the settings from flags and the environment, and says where each came from and which cannot be used."""
+"""Reading of settings from flags and the environment, with their sources, and messages for invalid values."""
 
 import os
 import types
@@ -17,7 +17,7 @@ from taugate.errors import InputError
 from taugate.service.settings.groups import REFUSED
 from taugate.service.settings.settings import PREFIX, VARIABLES, Settings, Variable
 
-# Variables that other parts of Taugate read, and those that Kubernetes sets in a pod beside a Service named "taugate".
+# Variables that other parts of Taugate read, and those that Kubernetes sets in pods if a Service is named "taugate".
 _OTHER_VARIABLES = frozenset({"TAUGATE_CACHE", "TAUGATE_DATA", "TAUGATE_HOST_PORT", "TAUGATE_SIGNING_PASSPHRASE"})
 _OF_KUBERNETES = ("TAUGATE_PORT_", "TAUGATE_SERVICE_")
 _BY_NAME = {name: variable for variable in VARIABLES.values() for name in variable.names}
@@ -26,13 +26,13 @@ _MAX_SHOWN = 60  # characters of a value in an error
 
 @dataclass(frozen=True)
 class SettingInForce:
-    """One setting as the service would use it.
+    """A setting with the value that the service would use.
 
     Attributes:
-        variable: Its declaration.
-        value: As in `Settings`.
+        variable: Declaration of the setting.
+        value: Value as in `Settings`.
         source: Where the value came from.
-        set_by: The flag or the variable that set it, None for a default.
+        set_by: The flag or variable that set the value, None for a default.
     """
 
     variable: Variable
@@ -41,74 +41,76 @@ class SettingInForce:
     set_by: str | None
 
     def shown(self) -> object:
-        """Return the value as JSON has it, a secret hidden."""
+        """Return the value for display as JSON, with secrets hidden."""
         if isinstance(self.value, SecretStr):
             return "(hidden)"
         return str(self.value) if isinstance(self.value, Path) else self.value
 
 
 def read_settings(**flags: Any) -> Settings:  # noqa: ANN401 (a value for any of the settings)
-    """Read the settings from flags, and from the environment where no flag is given.
+    """Read the settings from flags, and from the environment for flags that are not set.
 
     Args:
-        flags: Values by the variable's name, as in `Settings`; None stands for a flag that was not given.
+        flags: Values by name of the variable, as in `Settings`; None for a flag that is not set.
 
     Raises:
-        InputError: For a value that cannot be used; the message names the flag or variable and the values that are
-            allowed.
+        InputError: If a value is invalid. The message names the flag or variable, and the allowed values.
     """
-    given = {name: value for name, value in flags.items() if value is not None}
+    set_flags = {name: value for name, value in flags.items() if value is not None}
     try:
-        return Settings(**given)
+        return Settings(**set_flags)
     except ValidationError as error:
-        raise InputError(_message(error.errors()[0], given)) from error
+        raise InputError(_message(error.errors()[0], set_flags)) from error
 
 
 def settings_in_force(**flags: Any) -> list[SettingInForce]:  # noqa: ANN401 (a value for any of the settings)
-    """List every setting with its value and its source, in the order of the declarations.
+    """List all settings with their values and sources, in the order of their declarations.
 
-    The releases directory is None where it is not named: nothing can be served then, and the rest can still be shown.
+    The releases directory is None if it is not set: the service could not start, but the other settings can be shown.
 
     Args:
-        flags: As in `read_settings`, which raises InputError for a value that cannot be used.
+        flags: Values by name of the variable, None for a flag that is not set.
+
+    Raises:
+        InputError: If a value is invalid.
     """
     environment = {name.upper(): name for name in os.environ}
     releases_named = flags.get("releases") is not None or f"{PREFIX}RELEASES" in environment
     settings = read_settings(**(flags if releases_named else flags | {"releases": Path()}))
-    found = []
+    in_force = []
     for name, value in settings.by_variable().items():
         variable = VARIABLES[name]
-        set_by = next((environment[each] for each in _spellings(variable) if each in environment), None)
+        set_by = next((environment[spelling] for spelling in _spellings(variable) if spelling in environment), None)
         if flags.get(name) is not None:
-            found.append(SettingInForce(variable, value, "flag", _flag(name)))
+            in_force.append(SettingInForce(variable, value, "flag", _flag(name)))
         elif set_by is not None:
-            found.append(SettingInForce(variable, value, "environment", set_by))
+            in_force.append(SettingInForce(variable, value, "environment", set_by))
         else:
-            found.append(SettingInForce(variable, value if name != "releases" else None, "default", None))
-    return found
+            in_force.append(SettingInForce(variable, value if name != "releases" else None, "default", None))
+    return in_force
 
 
 def unknown_variables(names: Iterable[str]) -> dict[str, str | None]:
-    """Find variables that look like settings of the service and are not.
+    """Find environment variables that look like settings of the service but are not.
 
     Args:
-        names: Of environment variables.
+        names: Names of environment variables.
 
     Returns:
-        The nearest setting for each unknown TAUGATE_* name, None where none is near.
+        The most similar setting for each unknown TAUGATE_* name, None if none is similar.
     """
-    known = [spelling for variable in VARIABLES.values() for spelling in _spellings(variable)]
-    expected = {*known, *_OTHER_VARIABLES}
+    spellings = [spelling for variable in VARIABLES.values() for spelling in _spellings(variable)]
+    expected = {*spellings, *_OTHER_VARIABLES}
     unknown: dict[str, str | None] = {}
     for name in sorted(names):
         upper = name.upper()
         if upper.startswith(PREFIX) and upper not in expected and not upper.startswith(_OF_KUBERNETES):
-            unknown[name] = next(iter(get_close_matches(upper, known, n=1, cutoff=0.8)), None)
+            unknown[name] = next(iter(get_close_matches(upper, spellings, n=1, cutoff=0.8)), None)
     return unknown
 
 
 def _spellings(variable: Variable) -> list[str]:
-    """The names of a variable in the environment: the current one, then older ones."""
+    """Return the names of a variable in the environment: the current one, then older ones."""
     return [f"{PREFIX}{name.upper()}" for name in variable.names]
 
 
@@ -117,47 +119,43 @@ def _flag(name: str) -> str:
 
 
 def _message(detail: ErrorDetails, flags: Mapping[str, object]) -> str:
-    """Say in one line what is wrong with a setting, and which values it takes.
+    """Return a one-line message that says what is wrong with a setting, and which values are allowed.
 
     Args:
-        detail: The first error of pydantic.
-        flags: The values that did not come from the environment.
+        detail: First validation error of pydantic.
+        flags: Values that did not come from the environment.
     """
-    if not detail["loc"]:  # a rule between two settings, which names them itself
+    if not detail["loc"]:  # a rule between two settings, whose message names both
         return detail["msg"]
-    name = str(detail["loc"][:2][-1])  # group and name; what comes behind says which part of a union failed
+    name = str(detail["loc"][:2][-1])  # group and name; further parts say which member of a union failed
     if detail["type"] == "missing":
         return f"no {name} directory given: use {_flag(name)} DIR or {PREFIX}{name.upper()}"
     if name not in _BY_NAME:
         return f"{name}: {detail['msg']}"
-    where = _flag(name) if name in flags else f"{PREFIX}{name.upper()}"
-    if detail["type"] == REFUSED:  # a URL, which may hold a password
-        return f"{where}: {detail['msg']}"
+    source = _flag(name) if name in flags else f"{PREFIX}{name.upper()}"
+    if detail["type"] == REFUSED:  # a URL, which may contain a password
+        return f"{source}: {detail['msg']}"
     value = str(detail["input"])
     shown = value if len(value) <= _MAX_SHOWN else f"{value[:_MAX_SHOWN]}…"
-    return f"{where}={shown}: must be {allowed_values(_BY_NAME[name].info)}"
+    return f"{source}={shown}: must be {allowed_values(_BY_NAME[name].info)}"
 
 
 def allowed_values(info: FieldInfo) -> str:
-    """Say which values a setting takes, such as "a whole number from 0 to 65535".
-
-    Args:
-        info: The declaration of the setting.
-    """
+    """Describe the values that a setting may have, such as "a whole number from 0 to 65535"."""
     return _allowed(info.annotation, info.metadata)
 
 
 def _allowed(annotation: object, metadata: Iterable[object]) -> str:
-    """Say the same of a type and its bounds, through unions and Annotated."""
+    """Describe the values of a type within its bounds, through unions and Annotated."""
     if get_origin(annotation) is Annotated:
-        inner, *more = get_args(annotation)
-        return _allowed(inner, [*more, *metadata])
+        inner, *constraints = get_args(annotation)
+        return _allowed(inner, [*constraints, *metadata])
     if get_origin(annotation) in {Union, types.UnionType}:
-        members = [each for each in get_args(annotation) if each is not types.NoneType]
-        return " or ".join(dict.fromkeys(_allowed(each, metadata) for each in members))
+        members = [member for member in get_args(annotation) if member is not types.NoneType]
+        return " or ".join(dict.fromkeys(_allowed(member, metadata) for member in members))
     if get_origin(annotation) is Literal:
-        *others, last = get_args(annotation)
-        return f"{', '.join(others)} or {last}" if others else last
+        *choices, last = get_args(annotation)
+        return f"{', '.join(choices)} or {last}" if choices else last
     if annotation is bool:
         return "true or false"
     words = {int: "a whole number", float: "a number", Path: "a path"}
@@ -165,10 +163,10 @@ def _allowed(annotation: object, metadata: Iterable[object]) -> str:
 
 
 def _range(metadata: Iterable[object]) -> str:
-    """The bounds of a number in words, with a space in front; empty where there are none."""
-    flat = [part for each in metadata for part in (each.metadata if isinstance(each, FieldInfo) else [each])]
-    low = next((each for each in flat if isinstance(each, Ge | Gt)), None)
-    high = next((each for each in flat if isinstance(each, Le | Lt)), None)
+    """Return the bounds of a number in words, with a leading space; empty if there are none."""
+    flat = [bound for item in metadata for bound in (item.metadata if isinstance(item, FieldInfo) else [item])]
+    low = next((bound for bound in flat if isinstance(bound, Ge | Gt)), None)
+    high = next((bound for bound in flat if isinstance(bound, Le | Lt)), None)
     if isinstance(low, Ge) and isinstance(high, Le):
         return f" from {low.ge} to {high.le}"
     parts = []

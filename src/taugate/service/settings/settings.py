@@ -1,4 +1,4 @@
-"""All settings of the service, read from TAUGATE_* variables when it starts and frozen after that."""
+"""All settings of the service, read from TAUGATE_* variables at startup and then frozen."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ PREFIX = "TAUGATE_"
 
 
 class Settings(BaseSettings):
-    """Settings of the service, by group: TAUGATE_REDIS_URL is `settings.cache.redis_url`."""
+    """Settings of the service in groups: TAUGATE_REDIS_URL is `settings.cache.redis_url`."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
 
@@ -52,11 +52,12 @@ class Settings(BaseSettings):
     def __init__(self, **values: Any) -> None:  # noqa: ANN401 (a value for any of the variables)
         """Read the variables.
 
-        Raises pydantic.ValidationError for a value that cannot be used, or that is missing.
-
         Args:
-            values: Settings that go before the environment, by the name of the variable in lower case and without
-                TAUGATE_, as in `Settings(releases=Path("releases"), redis_url=…)`.
+            values: Settings that override the environment, by name of the variable in lower case and without TAUGATE_,
+                as in `Settings(releases=Path("releases"), redis_url=…)`.
+
+        Raises:
+            pydantic.ValidationError: If a value is invalid or missing.
         """
         super().__init__(**values)
 
@@ -69,17 +70,17 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read variables one by one: pydantic-settings itself would look for a variable that holds a whole group."""
+        """Read each variable separately; pydantic-settings itself would expect one variable per group."""
         return init_settings, _FlatEnvironment(settings_cls)
 
     @model_validator(mode="before")
     @classmethod
     def _into_groups(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Put each value into its group; an unknown name stays where it is, and is then refused."""
+        """Put each value into its group. An unknown name is left at the top level, where validation rejects it."""
         for variable in VARIABLES.values():
-            given = [name for name in variable.names if name in values]
-            if len(given) > 1:
-                new, old = (f"{PREFIX}{name.upper()}" for name in given[:2])
+            present = [name for name in variable.names if name in values]
+            if len(present) > 1:
+                new, old = (f"{PREFIX}{name.upper()}" for name in present[:2])
                 raise PydanticCustomError(
                     "set_twice",
                     "{new} and its older name {old} are both set; unset {old}",
@@ -93,43 +94,41 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _batch_fits_the_queue(self) -> Self:
         if self.requests.max_batch > self.admission.queue_limit:
-            message = "TAUGATE_MAX_BATCH is over TAUGATE_QUEUE_LIMIT: no full batch would ever be admitted; lower it"
+            message = "TAUGATE_MAX_BATCH is over TAUGATE_QUEUE_LIMIT, so a full batch would never fit; lower it"
             raise PydanticCustomError("batch_over_queue", message)
         return self
 
     @model_validator(mode="after")
     def _engine_is_given_up_before_the_request(self) -> Self:
         if self.engine.timeout_ms >= self.admission.deadline_ms and self.engine.url is not None:
-            message = "TAUGATE_ENGINE_TIMEOUT_MS is not below TAUGATE_DEADLINE_MS: every fault would be a 504; lower it"
+            message = "TAUGATE_ENGINE_TIMEOUT_MS must be below TAUGATE_DEADLINE_MS, or every failure would be a 504"
             raise PydanticCustomError("engine_over_deadline", message)
         return self
 
     @classmethod
     def groups(cls) -> dict[str, type[SettingGroup]]:
-        """The model of each group, by the group's name."""
+        """Return the model of each group by the group's name."""
         return {name: cast("type[SettingGroup]", field.annotation) for name, field in cls.model_fields.items()}
 
     @property
     def parts(self) -> frozenset[Part]:
-        """The parts of the service that are on, of those that can be off."""
+        """The optional parts of the service that are on."""
         playground: frozenset[Part] = frozenset({"playground"} if self.listen.has_playground else ())
         return playground.union(self.requests.dialect_names)
 
     def by_variable(self) -> dict[str, Any]:
-        """The value of each variable, by its name in lower case and without TAUGATE_."""
-        return {name: getattr(getattr(self, each.group), each.field) for name, each in VARIABLES.items()}
+        """Return the values by variable, named in lower case and without TAUGATE_."""
+        return {name: getattr(getattr(self, setting.group), setting.field) for name, setting in VARIABLES.items()}
 
     def for_log(self) -> dict[str, Any]:
-        """The values as JSON, secrets masked, by the variables' names and also by their older ones."""
+        """Return the values as JSON with secrets masked, by current and older names of the variables."""
         groups = self.model_dump(mode="json")
-        return {name: groups[each.group][each.field] for each in VARIABLES.values() for name in each.names}
+        return {name: groups[setting.group][setting.field] for setting in VARIABLES.values() for name in setting.names}
 
     def export(self, environment: MutableMapping[str, str]) -> None:
-        """Write these settings into the environment of another process, which then reads the same.
+        """Write the settings to an environment, from which another process then reads the same values.
 
-        Args:
-            environment: Receives every variable that has a value, by its current name; others of ours are removed from
-                it.
+        Variables are written under their current names. Settings without a value, and older names, are removed.
         """
         for variable in [name for name in environment if name.lower().removeprefix(PREFIX.lower()) in _GROUPS]:
             del environment[variable]
@@ -140,23 +139,23 @@ class Settings(BaseSettings):
 
 
 class _FlatEnvironment(EnvSettingsSource):
-    """Reads the TAUGATE_* variables of this process, whatever group their settings are in."""
+    """Reads the TAUGATE_* variables of this process, regardless of groups."""
 
     def __call__(self) -> dict[str, Any]:
-        """Values by name, in lower case and without TAUGATE_; variables that are no settings are left out."""
+        """Return the values by name in lower case and without TAUGATE_. Other variables are omitted."""
         prefix = PREFIX.lower()
-        named = {name.removeprefix(prefix): value for name, value in self.env_vars.items() if name.startswith(prefix)}
-        return {name: value for name, value in named.items() if name in _GROUPS}
+        values = {name.removeprefix(prefix): value for name, value in self.env_vars.items() if name.startswith(prefix)}
+        return {name: value for name, value in values.items() if name in _GROUPS}
 
 
 @dataclass(frozen=True)
 class Variable:
-    """One environment variable and the field that it sets.
+    """An environment variable and the field that it sets.
 
     Attributes:
-        group: The field's group in `Settings`.
-        field: Its name there.
-        names: The variable's name in lower case and without TAUGATE_, then its older names.
+        group: Name of the field's group in `Settings`.
+        field: Name of the field in its group.
+        names: Name of the variable in lower case and without TAUGATE_, then its older names.
         info: Type, bounds, default and description.
     """
 
@@ -167,15 +166,15 @@ class Variable:
 
     @property
     def name(self) -> str:
-        """The variable as it is set, such as TAUGATE_MAX_K."""
+        """Name of the variable in the environment, such as TAUGATE_MAX_K."""
         return f"{PREFIX}{self.names[0].upper()}"
 
     @property
     def default(self) -> str:
-        """The default in words; – where there is none."""
-        for each in self.info.metadata:
-            if isinstance(each, ComputedDefault):
-                return each.text
+        """The default in words; – if there is none."""
+        for annotation in self.info.metadata:
+            if isinstance(annotation, ComputedDefault):
+                return annotation.text
         return "–" if self.info.default in {None, "", PydanticUndefined} else str(self.info.default)
 
 
@@ -188,4 +187,4 @@ def _variables() -> Iterator[tuple[str, Variable]]:
 
 
 VARIABLES: Mapping[str, Variable] = MappingProxyType(dict(_variables()))  # by name, in the order of the declarations
-_GROUPS = {name: each.group for each in VARIABLES.values() for name in each.names}
+_GROUPS = {name: variable.group for variable in VARIABLES.values() for name in variable.names}

@@ -1,1 +1,1 @@
-"""A second release that answers the same queries, unseen."""
+"""A second release that answers the same queries without being shown."""

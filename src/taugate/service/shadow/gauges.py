@@ -1,4 +1,4 @@
-"""Compares the answers of a shadow with those of the release in service, and counts the differences for Prometheus."""
+"""Compares the answers of the shadow with those of the active release, and counts the differences for Prometheus."""
 
 import math
 import time
@@ -22,9 +22,9 @@ class ShadowAnswer:
 
     Attributes:
         considered: Ids of the top-K.
-        kept: Ids of those that it keeps; both of documents where the query groups its results, as the two releases may
-            divide a document differently.
-        seconds: From the query's text to the answer.
+        kept: Ids of the kept results. Both are ids of documents if the query groups its results, because the two
+            releases may divide a document differently.
+        seconds: Time from the query's text to the answer.
     """
 
     considered: list[str]
@@ -33,10 +33,10 @@ class ShadowAnswer:
 
 
 def answer(query: Query, retriever: Retriever, documents: Documents) -> ShadowAnswer:
-    """Answer a query by a release's retriever and documents.
+    """Answer a query with a release's retriever and documents.
 
     Raises:
-        InputError: For a filter on a field that none of its documents has.
+        InputError: If the filter names a field that none of its documents has.
     """
     began = time.perf_counter()
     tokens = retriever.tokens([query.text])
@@ -49,13 +49,13 @@ def answer(query: Query, retriever: Retriever, documents: Documents) -> ShadowAn
 
 
 def _ids(query: Query, answer: Answer, documents: Documents) -> list[str]:
-    return [each.document_id if query.group_by else each.id for each in answer.read(documents)]
+    return [document.document_id if query.group_by else document.id for document in answer.read(documents)]
 
 
-def overlap(one: ShadowAnswer, other: ShadowAnswer) -> float:
-    """Return the share of the longer top-K that is in the other as well, 0…1; two that found nothing agree."""
-    longest = max(len(one.considered), len(other.considered))
-    return len({*one.considered} & {*other.considered}) / longest if longest else 1.0
+def overlap(first: ShadowAnswer, second: ShadowAnswer) -> float:
+    """Return the share of the longer top-K that both have, 0…1; 1 if both are empty."""
+    longest = max(len(first.considered), len(second.considered))
+    return len({*first.considered} & {*second.considered}) / longest if longest else 1.0
 
 
 _SIDES = ("current", "shadow")
@@ -64,14 +64,14 @@ _TENTHS = tuple(tenth / 10 for tenth in range(11))
 
 
 class ShadowGauges:
-    """Metrics of one shadow, on a registry that goes with it.
+    """Metrics of one shadow, on a registry of its own.
 
-    The label `side` is `current` for the release in service, which answers once more so that both have the same
-    conditions, or `shadow`.
+    The label `side` is `shadow`, or `current` for the active release, which answers the query again so that both run
+    under the same conditions.
     """
 
     def __init__(self, registry: CollectorRegistry, manifest: Manifest) -> None:
-        """registry: for these metrics alone; manifest: of the shadow."""
+        """Register the metrics of the shadow with this manifest."""
 
         def counter(name: str, meaning: str, *labels: str) -> Counter:
             return Counter(f"taugate_shadow_{name}", meaning, labels, registry=registry)
@@ -81,24 +81,26 @@ class ShadowGauges:
             return Gauge(full, meaning, labels, registry=registry, multiprocess_mode="livemostrecent")
 
         names = ("release", "encoder", "policy")
-        self._info = gauge("release_info", "The release that is tried beside the one in service.", *names)
+        self._info = gauge("release_info", "The shadow release, compared with the one in service.", *names)
         self._info = self._info.labels(manifest.release_id, manifest.answering.name, manifest.policy.kind)
         self._info.set(1)
         threshold = gauge("threshold", "τ of the shadow.")
         threshold.set(math.nan if manifest.policy.tau is None else manifest.policy.tau)
-        self._queries = counter("queries", "Queries chosen for both, by what became of them.", "outcome")
-        self._changed = counter("changed_responses", "Queries of which both keep other documents, or another order.")
-        self._results = counter("results", "Documents considered, by what became of them.", "side", "outcome")
-        self._empty = counter("empty_responses", "Queries that are left without a document.", "side")
+        self._queries = counter("queries", "Sampled queries, by outcome (compared, skipped or failed).", "outcome")
+        self._changed = counter("changed_responses", "Queries whose kept documents, or their order, differ.")
+        self._results = counter(
+            "results", "Retrieved documents, by side and outcome (kept or dropped).", "side", "outcome"
+        )
+        self._empty = counter("empty_responses", "Queries without a kept document, by side.", "side")
         self._overlap = Histogram(
             "taugate_shadow_overlap",
-            "Share of the top-K that both have.",
+            "Share of the top-K documents that both releases return.",
             buckets=_TENTHS,
             registry=registry,
         )
         self._seconds = Histogram(
             "taugate_shadow_duration_seconds",
-            "From a query's text to its answer.",
+            "Seconds from a query's text to its answer, by side.",
             ["side"],
             buckets=STAGE_SECONDS,
             registry=registry,
@@ -107,19 +109,15 @@ class ShadowGauges:
             self._queries.labels(outcome)
 
     def close(self) -> None:
-        """Say that the release is no shadow any more, which other processes would go on showing."""
+        """Mark the release as no longer the shadow, because other processes would keep exporting it."""
         self._info.set(0)
 
     def count(self, outcome: str) -> None:
-        """Count a query of the sample.
-
-        Args:
-            outcome: Compared, skipped (the shadow is behind) or failed.
-        """
+        """Count a sampled query: compared, skipped (the shadow is behind) or failed."""
         self._queries.labels(outcome).inc()
 
     def compare(self, current: ShadowAnswer, shadow: ShadowAnswer) -> None:
-        """Count the differences between both answers to one query."""
+        """Count the differences between the answers to one query."""
         self.count("compared")
         self._changed.inc(current.kept != shadow.kept)
         self._overlap.observe(overlap(current, shadow))

@@ -1,4 +1,4 @@
-"""A shadow at work: answers a sample of the queries once more, one at a time, in a thread of low priority."""
+"""The running shadow: answers a sample of the queries again, one at a time, in a thread of low priority."""
 
 import contextlib
 import logging
@@ -16,26 +16,26 @@ from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.runtime.resources import lower_priority, set_search_threads
 from taugate.service.shadow.gauges import ShadowAnswer, ShadowGauges, answer
 
-_log = logging.getLogger("taugate.shadow")
-# Queries that wait. One takes some 10 ms, so that these are a second of work; what comes while they wait is skipped.
+_log = logging.getLogger(__name__)
+# Waiting queries. One takes some 10 ms, so that this is a second of work; further queries are skipped.
 _MAX_WAITING = 100
 
 
 class Shadow:
-    """A release that is tried: both releases answer a share of the queries, and their differences are counted.
+    """A release on trial: both releases answer a share of the queries, and their differences are counted.
 
     Attributes:
-        current: The pipeline of the release in service, which may be set to another at any time.
+        current: The pipeline of the active release; may be replaced at any time.
     """
 
     def __init__(self, release: Release, current: SearchPipeline, share: float, registry: CollectorRegistry) -> None:
         """Start the thread.
 
         Args:
-            release: The one that is tried, which `close` closes.
-            current: See above.
-            share: Of the queries, 0…1.
-            registry: For the metrics, which go with the shadow.
+            release: The release on trial; closed by `close`.
+            current: The pipeline of the active release.
+            share: Share of the queries, 0…1.
+            registry: Registry of the shadow's metrics alone.
         """
         self.release = release
         self.current = current
@@ -47,7 +47,7 @@ class Shadow:
         self._thread.start()
 
     def offer(self, query: Query) -> None:
-        """Take a query that was answered, now and then, to answer it by both."""
+        """Sample a query that was answered, to have both releases answer it."""
         if random.random() >= self._share:  # noqa: S311 (no secret)
             return
         try:
@@ -56,9 +56,9 @@ class Shadow:
             self._gauges.count("skipped")
 
     def close(self) -> None:
-        """Finish the query at work, drop those that wait, and close the release."""
+        """Finish the current query, drop the waiting ones, and close the release."""
         self._closed = True
-        with contextlib.suppress(queue.Full):  # then the thread has something to wake up for
+        with contextlib.suppress(queue.Full):  # a full queue wakes the thread as well
             self._queue.put_nowait(None)
         self._thread.join()
         self._gauges.close()
@@ -70,17 +70,17 @@ class Shadow:
         while (query := self._queue.get()) is not None and not self._closed:
             try:
                 self._gauges.compare(*self._answer_both(query))
-            except InputError:  # a filter on a field that only one of them has
+            except InputError:  # a filter on a field that only one release has
                 self._gauges.count("failed")
-            except Exception:  # noqa: BLE001 (whatever it is, the next query is another one)
+            except Exception:  # noqa: BLE001 (whatever the error, the next query may succeed)
                 self._gauges.count("failed")
-                _log.exception("the shadow could not answer")
+                _log.exception("shadow comparison failed")
 
     def _answer_both(self, query: Query) -> tuple[ShadowAnswer, ShadowAnswer]:
         current, k = self.current.release, self.release.manifest.policy.k
-        default = query.k == current.manifest.policy.k  # or asked for, which comes to the same where nothing changes
-        other = replace(query, k=k, min_results=min(query.min_results, k)) if default else query
+        default = query.k == current.manifest.policy.k  # requested or not, the same unless the two releases differ in K
+        shadow_query = replace(query, k=k, min_results=min(query.min_results, k)) if default else query
         return (
             answer(query, self.current.single_threaded, current.documents),
-            answer(other, self.release.retriever, self.release.documents),
+            answer(shadow_query, self.release.retriever, self.release.documents),
         )

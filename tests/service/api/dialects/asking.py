@@ -1,4 +1,4 @@
-"""How the tests of dialects ask, and what /search answers to the same."""
+"""Requests of the dialects' tests, and the equivalent /search requests."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A service that speaks every dialect."""
+"""A service with every dialect."""
 
 import hashlib
 import json

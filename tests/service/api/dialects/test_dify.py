@@ -1,4 +1,4 @@
-"""Dify's external knowledge: what its form tries, and what its workflows send."""
+"""Dify's external knowledge API: the probes of its form, and the requests of its workflows."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ from tests.service.api.dialects.asking import AUTHORIZED, DIFY, QUERY, check_ref
 from tests.service_process import ServiceProcess
 
 
-def test_dify_finds_what_search_finds(speaking: ServiceProcess) -> None:
+def test_dify_returns_search_results(speaking: ServiceProcess) -> None:
     expected = search(speaking)
     reply = dify(speaking, retrieval_setting={"top_k": 5, "score_threshold": 0.0})
     assert [(each["metadata"]["id"], each["score"]) for each in reply["records"]] == shown(expected["results"])
@@ -38,14 +38,16 @@ DIFY_FILTERS: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("operator", "conditions", "wanted"), DIFY_FILTERS, ids=lambda each: json.dumps(each)[:40])
-def test_filters_of_dify(
-    speaking: ServiceProcess, operator: str, conditions: list[dict[str, Any]], wanted: dict[str, Any]
+@pytest.mark.parametrize(
+    ("operator", "conditions", "query_filter"), DIFY_FILTERS, ids=lambda each: json.dumps(each)[:40]
+)
+def test_dify_filters_match_search_filters(
+    speaking: ServiceProcess, operator: str, conditions: list[dict[str, Any]], query_filter: dict[str, Any]
 ) -> None:
     reply = dify(speaking, metadata_condition={"logical_operator": operator, "conditions": conditions})
     assert reply["records"]
     assert [each["metadata"]["id"] for each in reply["records"]] == [
-        each["id"] for each in search(speaking, filter=wanted)["results"]
+        each["id"] for each in search(speaking, filter=query_filter)["results"]
     ]
 
 
@@ -99,13 +101,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "message"), WRONG, ids=[each[1] for each in WRONG])
-def test_what_cannot_be_translated(speaking: ServiceProcess, fields: dict[str, Any], message: str) -> None:
+def test_untranslatable_dify_filter_is_refused(speaking: ServiceProcess, fields: dict[str, Any], message: str) -> None:
     reply = check_refused(speaking, DIFY, fields, message)
     assert (reply["error_code"], reply["error_msg"]) == (422, reply["error"]["message"])
 
 
 @pytest.mark.parametrize("operator", ["=", "≠", ">", "before"])
-def test_an_integer_of_any_length_is_a_number(speaking: ServiceProcess, operator: str) -> None:
+def test_huge_integer_is_a_number(speaking: ServiceProcess, operator: str) -> None:
     reply = dify(speaking, **compared({"name": "price", "comparison_operator": operator, "value": 10**400}))
     assert reply["reason"] == (None if operator in {"≠", "before"} else "no_documents_match_filter")
 
@@ -123,7 +125,7 @@ TIMES: list[tuple[str, str, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("name", "operator", "value", "bound"), TIMES, ids=str)
-def test_dify_before_and_after_find_what_a_filter_of_search_finds(
+def test_dify_before_and_after_match_search(
     speaking: ServiceProcess, name: str, operator: str, value: Any, bound: Any
 ) -> None:
     comparison = {"name": [name], "comparison_operator": operator, "value": value}
@@ -134,11 +136,11 @@ def test_dify_before_and_after_find_what_a_filter_of_search_finds(
 
 
 @pytest.mark.parametrize("operator", ["is", "is not"])
-def test_dify_is_on_a_date_finds_its_documents_by_day_and_by_seconds(speaking: ServiceProcess, operator: str) -> None:
+def test_dify_is_matches_date_by_seconds(speaking: ServiceProcess, operator: str) -> None:
     metadata = search(speaking)["results"][0]["metadata"]
     created, seconds = metadata["created"], metadata["changed"]
-    wanted = {"created": created if operator == "is" else {"ne": created}}
-    expected = [each["id"] for each in search(speaking, filter=wanted, k=50)["results"]]
+    query_filter = {"created": created if operator == "is" else {"ne": created}}
+    expected = [each["id"] for each in search(speaking, filter=query_filter, k=50)["results"]]
     assert expected
     for value in (created, seconds, str(seconds), f"{created}T00:00:00Z"):
         comparison = {"name": "created", "comparison_operator": operator, "value": value}
@@ -158,7 +160,7 @@ PROBES: list[dict[str, Any] | None] = [
 
 
 @pytest.mark.parametrize("probe", PROBES, ids=str)
-def test_dify_tries_a_key(speaking: ServiceProcess, probe: dict[str, Any] | None) -> None:
+def test_dify_probe_reports_bad_key(speaking: ServiceProcess, probe: dict[str, Any] | None) -> None:
     """Its form takes 403, 404 and 502 for a failure, and anything else for an endpoint and a key that work."""
     good = speaking.http.post(DIFY, json=probe, headers=AUTHORIZED)
     assert good.status_code not in {403, 404, 502} and good.status_code < 500
@@ -169,7 +171,7 @@ def test_dify_tries_a_key(speaking: ServiceProcess, probe: dict[str, Any] | None
     assert (none.status_code, none.json()["error_code"]) == (403, 1001)
 
 
-def test_dify_retrieves(speaking: ServiceProcess) -> None:
+def test_dify_request_variants_return_records(speaking: ServiceProcess) -> None:
     """The request as its service sends it: JSON that it has dumped itself, a threshold of 0.0, and maybe a null."""
     asked = {"retrieval_setting": {"top_k": 3, "score_threshold": 0.0}, "query": QUERY, "knowledge_id": "current"}
     conditions = {

@@ -1,4 +1,4 @@
-"""What holds in every dialect: τ, null fields, keys, rates, and what is remembered."""
+"""Properties of all dialects: τ, null fields, keys, rates and caching."""
 
 import json
 
@@ -22,13 +22,13 @@ from tests.service_process import ServiceProcess
 
 
 @pytest.mark.parametrize("threshold", [None, 0, 0.0])
-def test_no_threshold_is_the_calibrated_one(speaking: ServiceProcess, threshold: float | None) -> None:
+def test_empty_threshold_keeps_calibrated_one(speaking: ServiceProcess, threshold: float | None) -> None:
     assert openai(speaking, query=OFF_TOPIC, ranking_options={"score_threshold": threshold})["data"] == []
     reply = dify(speaking, query=OFF_TOPIC, retrieval_setting={"top_k": 5, "score_threshold": threshold})
     assert (reply["records"], reply["reason"]) == ([], "all_below_threshold")
 
 
-def test_explicit_nulls(speaking: ServiceProcess) -> None:
+def test_explicit_nulls_mean_defaults(speaking: ServiceProcess) -> None:
     # LiteLLM sends the first four (tests/clients/litellm_calls.py); some clients, the others as well.
     nulls = dict.fromkeys(("filters", "max_num_results", "ranking_options", "rewrite_query"))
     options = {"ranking_options": {"ranker": None, "score_threshold": None}, "rewrite_query": True}
@@ -42,7 +42,7 @@ def test_explicit_nulls(speaking: ServiceProcess) -> None:
     assert dify(speaking, **nulls)["records"] == dify(speaking)["records"]
 
 
-def test_a_threshold_only_tightens(speaking: ServiceProcess) -> None:
+def test_threshold_only_tightens(speaking: ServiceProcess) -> None:
     every = shown(search(speaking)["results"])
     assert len(every) > 1
     between = (every[0][1] + every[1][1]) / 2
@@ -55,14 +55,14 @@ def test_a_threshold_only_tightens(speaking: ServiceProcess) -> None:
         assert [(each["metadata"]["id"], each["score"]) for each in reply["records"]] == kept
 
 
-def test_the_number_of_results(speaking: ServiceProcess) -> None:
+def test_result_count_is_limited(speaking: ServiceProcess) -> None:
     assert len(openai(speaking, max_num_results=1)["data"]) == 1
     assert len(dify(speaking, retrieval_setting={"top_k": 1})["records"]) == 1
     for number in (0, 51, "5", True):
         assert ask(speaking, OPENAI, {"query": QUERY, "max_num_results": number}).status_code == 422
 
 
-def test_a_remembered_reply_is_the_same_under_an_id_of_its_own(speaking: ServiceProcess) -> None:
+def test_cached_reply_has_new_id(speaking: ServiceProcess) -> None:
     """Neither another threshold, nor another API, gets what is remembered of this one."""
     for ask_dialect, tightened in (
         (openai, {"ranking_options": {"score_threshold": 1.0}}),
@@ -80,7 +80,7 @@ def test_a_remembered_reply_is_the_same_under_an_id_of_its_own(speaking: Service
 
 
 @pytest.mark.parametrize("written", ["2", "2.0", "2e0"])
-def test_a_whole_number_is_an_integer_however_it_is_written(speaking: ServiceProcess, written: str) -> None:
+def test_integral_float_is_an_integer(speaking: ServiceProcess, written: str) -> None:
     headers = AUTHORIZED | {"Content-Type": "application/json"}
     body = f'{{"query": "permit", "max_num_results": {written}}}'
     found = speaking.http.post("/v1/vector_stores/current/search", content=body, headers=headers)
@@ -90,7 +90,7 @@ def test_a_whole_number_is_an_integer_however_it_is_written(speaking: ServicePro
     assert found.status_code == 200, found.text
 
 
-def test_only_the_release_in_service(speaking: ServiceProcess) -> None:
+def test_unknown_release_is_not_found(speaking: ServiceProcess) -> None:
     release = search(speaking)["release"]
     assert ask(speaking, f"/v1/vector_stores/{release}/search", {"query": QUERY}).status_code == 200
     reply = ask(speaking, "/v1/vector_stores/vs_other/search", {"query": QUERY})
@@ -101,14 +101,14 @@ def test_only_the_release_in_service(speaking: ServiceProcess) -> None:
         assert ask(speaking, path, {"query": QUERY}).status_code == 404
 
 
-def test_a_dialect_that_is_off_is_no_path(service: ServiceProcess) -> None:
+def test_disabled_dialect_is_404(service: ServiceProcess) -> None:
     for path in (OPENAI, DIFY):
         reply = service.http.post(path, json={"query": QUERY})
         assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
         assert path not in service.http.get("/openapi.json").json()["paths"]
 
 
-def test_the_filter_of_a_key_holds(speaking: ServiceProcess) -> None:
+def test_key_filter_applies(speaking: ServiceProcess) -> None:
     key = {"Authorization": f"Bearer {FILTERED}"}
     expected = [each["id"] for each in search(speaking, filter={"category": "kostnader"})["results"]]
     page = ask(speaking, OPENAI, {"query": QUERY}, key).json()
@@ -117,7 +117,7 @@ def test_the_filter_of_a_key_holds(speaking: ServiceProcess) -> None:
     assert [each["metadata"]["id"] for each in reply["records"]] == expected
 
 
-def test_the_rate_of_a_key_holds(speaking: ServiceProcess) -> None:
+def test_key_rate_applies(speaking: ServiceProcess) -> None:
     key = {"Authorization": f"Bearer {SLOW}"}
     assert ask(speaking, OPENAI, {"query": QUERY}, key).status_code == 200
     for path in (OPENAI, DIFY):

@@ -1,4 +1,4 @@
-"""OpenAI's search of a vector store, as its SDKs and LiteLLM ask for it."""
+"""OpenAI's search of a vector store, as its SDKs and LiteLLM send it."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from tests.service.api.dialects.asking import (
 from tests.service_process import ServiceProcess
 
 
-def test_openai_finds_what_search_finds(speaking: ServiceProcess) -> None:
+def test_openai_returns_search_results(speaking: ServiceProcess) -> None:
     expected = search(speaking)
     page = openai(speaking)
     assert [(each["file_id"], each["score"]) for each in page["data"]] == shown(expected["results"])
@@ -37,7 +37,7 @@ def test_openai_finds_what_search_finds(speaking: ServiceProcess) -> None:
     assert ask(speaking, "/feedback", judgement).status_code == 202
 
 
-def test_several_queries_are_cut_alone_and_merged(speaking: ServiceProcess) -> None:
+def test_several_queries_are_merged(speaking: ServiceProcess) -> None:
     queries = [QUERY, OFF_TOPIC, ANOTHER]
     best: dict[str, float] = {}
     for query in queries:
@@ -78,12 +78,14 @@ OPENAI_FILTERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("translated", "wanted"), OPENAI_FILTERS, ids=lambda each: json.dumps(each)[:40])
-def test_filters_of_openai(speaking: ServiceProcess, translated: dict[str, Any], wanted: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("translated", "query_filter"), OPENAI_FILTERS, ids=lambda each: json.dumps(each)[:40])
+def test_openai_filters_match_search_filters(
+    speaking: ServiceProcess, translated: dict[str, Any], query_filter: dict[str, Any]
+) -> None:
     page = openai(speaking, filters=translated)
     assert page["data"], "a filter that nothing meets shows nothing"
     assert [each["file_id"] for each in page["data"]] == [
-        each["id"] for each in search(speaking, filter=wanted)["results"]
+        each["id"] for each in search(speaking, filter=query_filter)["results"]
     ]
 
 
@@ -105,7 +107,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"filters": {"type": "eq", "key": "category", "value": ["a"]}}, "filters: category: eq needs one value"),
     ({"filters": {"type": "eq", "key": "zebra", "value": "a"}}, "no document has the field zebra"),
     ({"filters": {"type": "gt", "key": "category", "value": "a"}}, "filters: category: gt needs a finite"),
-    ({"filters": {"type": "eq", "key": "$or", "value": "a"}}, "filters: $or combines filters"),
+    ({"filters": {"type": "eq", "key": "$or", "value": "a"}}, "filters: $or is an operator, not a field"),
     ({"query": " "}, "query: a query needs text"),
     ({"query": "\u00ad\u3164"}, "query: a query needs text"),
     ({"query": []}, "query: give a text, or a list of texts"),
@@ -115,15 +117,17 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "message"), WRONG, ids=[each[1] for each in WRONG])
-def test_what_cannot_be_translated(speaking: ServiceProcess, fields: dict[str, Any], message: str) -> None:
+def test_untranslatable_openai_filter_is_refused(
+    speaking: ServiceProcess, fields: dict[str, Any], message: str
+) -> None:
     check_refused(speaking, OPENAI, fields, message)
 
 
-def test_openai_asks_for_a_key(speaking: ServiceProcess) -> None:
+def test_openai_requires_key(speaking: ServiceProcess) -> None:
     assert speaking.http.post(OPENAI).status_code == 401
 
 
-def test_the_sdk_of_openai(speaking: ServiceProcess) -> None:
+def test_openai_sdk_searches(speaking: ServiceProcess) -> None:
     expected = shown(search(speaking)["results"])
     with OpenAI(base_url=f"{str(speaking.http.base_url).rstrip('/')}/v1", api_key=KEY, max_retries=0) as client:
         page = client.vector_stores.search("current", query=QUERY, max_num_results=5)
@@ -134,8 +138,8 @@ def test_the_sdk_of_openai(speaking: ServiceProcess) -> None:
         for each in page:
             VectorStoreSearchResponse.model_validate(each.model_dump(), strict=True)
             assert {*each.model_extra} == {"query_id"}
-        wanted = {"type": "eq", "key": "category", "value": "nowhere"}
-        empty = client.vector_stores.search("current", query=QUERY, filters=wanted)  # type: ignore[arg-type]
+        query_filter = {"type": "eq", "key": "category", "value": "nowhere"}
+        empty = client.vector_stores.search("current", query=QUERY, filters=query_filter)  # type: ignore[arg-type]
         assert empty.data == [] and empty.model_extra["reason"] == "no_documents_match_filter"
         with pytest.raises(NotFoundError, match="name `current`"):
             client.vector_stores.search("vs_1", query=QUERY)
@@ -152,6 +156,6 @@ async def _search(url: str) -> list[str]:
         return [each.file_id async for each in page]
 
 
-def test_the_asynchronous_sdk_of_openai(speaking: ServiceProcess) -> None:
+def test_async_openai_sdk_searches(speaking: ServiceProcess) -> None:
     found = asyncio.run(_search(str(speaking.http.base_url).rstrip("/")))
     assert found == [each["file_id"] for each in openai(speaking, query=[QUERY, ANOTHER])["data"]]

@@ -1,1 +1,1 @@
-"""APIs of others that a search can be asked through: switched on one by one with TAUGATE_DIALECTS."""
+"""Search APIs of other products, each switched on with TAUGATE_DIALECTS."""

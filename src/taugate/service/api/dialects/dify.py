@@ -1,4 +1,4 @@
-"""POST /dify/retrieval: Dify's External Knowledge API, so that Taugate is a knowledge base in its workflows."""
+"""POST /dify/retrieval: Dify's External Knowledge API, which makes Taugate a knowledge base for its workflows."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from taugate.service.errors import Invalid
 
 _BOUNDS = {">": "gt", "≥": "gte", "<": "lt", "≤": "lte"}
 _TIMES = {"before": "lt", "after": "gt"}
-# Dify's, too, and without a counterpart in Taugate: a message may name these, and no text of a caller's own.
+# Dify's operators without a counterpart in Taugate. A message may repeat these names, but no text of the caller.
 _UNTRANSLATABLE = ("contains", "not contains", "start with", "end with", "empty", "not empty")
 _OPERATORS = ("is", "is not", "=", "≠", *_BOUNDS, *_TIMES, "in", "not in")
 V = TypeVar("V")
@@ -34,12 +34,12 @@ _NO_KNOWLEDGE = (
 )
 
 
-def _require_names(given: V) -> V:
-    """Check the names of fields, as of one value (`FilterValue`)."""
-    names = given if isinstance(given, list) else [given]
-    if not names or not all(isinstance(each, str) and each for each in names):
+def _require_names(value: V) -> V:
+    """Check one field name or a list of them."""
+    names = value if isinstance(value, list) else [value]
+    if not names or not all(isinstance(name, str) and name for name in names):
         raise PydanticCustomError("name", "give the name of a field, or a list of names")
-    return given
+    return value
 
 
 _Name = Annotated[str, Field(min_length=1)]
@@ -47,20 +47,20 @@ _Names = _Name | Annotated[list[_Name], Field(min_length=1)]
 
 
 class _Lenient(BaseModel):
-    """Fields that this API does not know are passed over: Dify grows fields of its own."""
+    """Base of models that ignore unknown fields, because Dify adds fields over time."""
 
     model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
 
 
 class RetrievalSetting(_Lenient):
-    """`score_threshold` drops further results; it never lets one through that τ drops. Dify's form sends 0.0."""
+    """`score_threshold` can only drop further results; it never keeps one that τ drops. Dify's form sends 0.0."""
 
     top_k: Annotated[int, Field(ge=1), WHOLE_NUMBER] | None = None
     score_threshold: float | None = Field(default=None, ge=0, le=1)
 
 
 class MetadataComparison(_Lenient):
-    """A comparison of metadata fields with a value; with several fields, one that meets it is enough."""
+    """A comparison of metadata fields with a value. With several fields, one match is enough."""
 
     name: Annotated[_Names, BeforeValidator(_require_names)]
     comparison_operator: str
@@ -68,7 +68,7 @@ class MetadataComparison(_Lenient):
 
 
 class MetadataCondition(_Lenient):
-    """Comparisons of which all hold, or at least one."""
+    """Comparisons, all or at least one of which must hold."""
 
     logical_operator: Literal["and", "or"] | None = None
     conditions: list[MetadataComparison] | None = None
@@ -84,7 +84,7 @@ class DifyQuery(_Lenient):
 
 
 class DifyRecord(BaseModel):
-    """A passage that was kept; `metadata` has its `id` and `document_id` beside its own fields."""
+    """A returned passage. `metadata` also contains its `id` and `document_id`."""
 
     content: str
     score: float = Field(ge=0)
@@ -93,26 +93,22 @@ class DifyRecord(BaseModel):
 
 
 class DifyRecords(BaseModel):
-    """The passages that were kept; `reason` says why there are none, `truncated` that the query was cut off."""
+    """The returned passages. `reason` says why there are none; `truncated` means that the query was too long."""
 
     records: list[DifyRecord]
     reason: str | None
     query_id: str
     release: str
-    truncated: bool = Field(default=False, description="there and true if the query is longer than the encoder reads")
+    truncated: bool = Field(
+        default=False, description="present and true if the query is longer than the encoder can read"
+    )
 
 
 def add_dify_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) -> None:
-    """Add the route to an application.
-
-    Args:
-        app: Gets the route.
-        searching: Answers it as /search is answered.
-        limiter: Of keys.
-    """
+    """Add the route to an application; `searching` runs its searches like those of /search."""
 
     async def dify_retrieval(request: Request, body: DifyQuery) -> Response:
-        """Search the release in service. The calibrated threshold is always in force."""
+        """Search the release in service. The calibrated threshold always applies."""
         setting = body.retrieval_setting or RetrievalSetting()
         search = SearchFields.model_construct(
             query=body.query, k=setting.top_k, filter=_filter(body.metadata_condition, searching.fields)
@@ -134,18 +130,14 @@ def add_dify_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) 
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """Dify's form of a reply.
-
-    Attributes:
-        threshold: As for `tightened`.
-    """
+    """Dify's reply format; `threshold` is that of `tightened`."""
 
     threshold: float | None
 
     def write(self, reply: dict[str, Any]) -> dict[str, Any]:
         results, reason = tightened(reply, self.threshold)
-        kept: dict[str, Any] = {name: reply[name] for name in ("query_id", "release", "truncated") if name in reply}
-        return {"records": [_record(each) for each in results], "reason": reason, **kept}
+        common: dict[str, Any] = {name: reply[name] for name in ("query_id", "release", "truncated") if name in reply}
+        return {"records": [_record(result) for result in results], "reason": reason, **common}
 
 
 def _record(result: dict[str, Any]) -> dict[str, Any]:
@@ -158,66 +150,65 @@ def _record(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _filter(asked: MetadataCondition | None, fields: Fields) -> Filter | None:
-    """Translate a condition.
-
-    Args:
-        fields: Of the release, which say whether times are dates or numbers.
-    """
-    if asked is None or not asked.conditions:
+def _filter(metadata: MetadataCondition | None, fields: Fields) -> Filter | None:
+    """Translate a condition; the fields of the release say whether times are dates or numbers."""
+    if metadata is None or not metadata.conditions:
         return None
     try:
-        comparisons = [_any_field(each, fields) for each in asked.conditions]
-        return combined(comparisons, any_of=asked.logical_operator == "or")
+        comparisons = [_any_field(comparison, fields) for comparison in metadata.conditions]
+        return combined(comparisons, any_of=metadata.logical_operator == "or")
     except PydanticCustomError as error:
         raise Invalid(f"metadata_condition: {error.message()}") from error
 
 
-def _any_field(asked: MetadataComparison, fields: Fields) -> Filter:
-    names = [asked.name] if isinstance(asked.name, str) else asked.name
-    return combined([_comparison(name, asked, fields) for name in names], any_of=True)
+def _any_field(comparison: MetadataComparison, fields: Fields) -> Filter:
+    names = [comparison.name] if isinstance(comparison.name, str) else comparison.name
+    return combined([_translated(name, comparison, fields) for name in names], any_of=True)
 
 
-def _comparison(name: str, asked: MetadataComparison, fields: Fields) -> Filter:
-    operator, value = asked.comparison_operator, asked.value
+def _translated(name: str, comparison: MetadataComparison, fields: Fields) -> Filter:
+    operator, value = comparison.comparison_operator, comparison.value
     if operator not in _OPERATORS:
-        known = operator in _UNTRANSLATABLE
-        wrong = f"the operator {operator!r} cannot be translated" if known else "this operator is none of Dify's"
-        _refuse(name, f"{wrong}; use {', '.join(_OPERATORS)}")
+        is_dify = operator in _UNTRANSLATABLE
+        problem = f"the operator {operator!r} cannot be translated" if is_dify else "this operator is none of Dify's"
+        _refuse(name, f"{problem}; use {', '.join(_OPERATORS)}")
     if value is None or (isinstance(value, list) and operator not in {"in", "not in"}):
         _refuse(name, f"{operator!r} needs {'a value' if value is None else 'one value, not a list'}")
     match operator:
         case "is" | "is not":
-            found = _equal(name, value, fields)
-            return found if operator == "is" else negated(found)
+            equal = _equal(name, value, fields)
+            return equal if operator == "is" else negated(equal)
         case "=" | "≠":
-            found = condition(name, _number(name, operator, value))
-            return found if operator == "=" else negated(found)
+            equal = condition(name, _number(name, operator, value))
+            return equal if operator == "=" else negated(equal)
         case "in" | "not in":
-            values = value if isinstance(value, list) else [each.strip() for each in str(value).split(",")]
-            found = condition(name, values)
-            return found if operator == "in" else negated(found)
+            values = value if isinstance(value, list) else [part.strip() for part in str(value).split(",")]
+            member = condition(name, values)
+            return member if operator == "in" else negated(member)
         case "before" | "after":
             return _time(name, operator, value, fields)
     return condition(name, {_BOUNDS[operator]: _number(name, operator, value)})
 
 
 def _equal(name: str, value: object, fields: Fields) -> Filter:
-    """Translate `is`: the value itself or, if the field holds dates, its day or moment.
+    """Translate `is` to the value itself or, if the field holds dates, to its day or moment.
 
     Args:
-        value: For dates an ISO date, or the seconds since 1970 that Dify's form sends.
+        name: Name of the field.
+        value: For dates, an ISO date, or the seconds since 1970 that Dify's form sends.
+        fields: Fields of the release.
     """
     same = condition(name, value)
     with suppress(ValueError, TypeError, OverflowError):
         date = value if isinstance(value, str) and instant(value) is not None else written(float(str(value)))
-        alternatives = [each for each in (same, condition(name, {"gte": date, "lte": date})) if _fits(each, fields)]
+        same_date = condition(name, {"gte": date, "lte": date})
+        alternatives = [alternative for alternative in (same, same_date) if _fits(alternative, fields)]
         return combined(alternatives or [same], any_of=True)
     return same
 
 
 def _fits(comparison: Filter, fields: Fields) -> bool:
-    """Return True if the field can be compared in this way."""
+    """Return whether the fields support a comparison."""
     try:
         fields.check_kinds(comparison)
     except InputError:
@@ -241,11 +232,7 @@ def _time(name: str, operator: str, value: object, fields: Fields) -> Filter:
 
 
 def _number(name: str, operator: str, value: object, needed: str = "a number") -> float:
-    """Return a number, which Dify's forms may send as text.
-
-    Args:
-        needed: What a message asks for.
-    """
+    """Return a number, which Dify's forms may send as text, or refuse the value with a message that says `needed`."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     if isinstance(value, str):

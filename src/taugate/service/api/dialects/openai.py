@@ -30,48 +30,48 @@ _Compound = Literal["and", "or"]
 _TYPES = ", ".join((*get_args(_Comparison), *get_args(_Compound)))
 V = TypeVar("V")
 
-# pydantic's own messages would repeat what the caller sent, and name the members of a union one by one.
+# pydantic's own messages would repeat the caller's input, and name the members of a union one by one.
 
 
-def _kind(asked: object) -> str | None:
-    named = asked.get("type") if isinstance(asked, dict) else None
-    return "comparison" if named in get_args(_Comparison) else "compound" if named in get_args(_Compound) else None
+def _kind(value: object) -> str | None:
+    kind = value.get("type") if isinstance(value, dict) else None
+    return "comparison" if kind in get_args(_Comparison) else "compound" if kind in get_args(_Compound) else None
 
 
-def _name_untranslatable(asked: V) -> V:
-    """Check that a filter on a field is one that can be translated; one on no field is left to `_BY_TYPE`."""
-    field = asked.get("key") if isinstance(asked, dict) else None
-    if isinstance(field, str) and _kind(asked) is None:
+def _check_translatable(value: V) -> V:
+    """Check that a filter on a field can be translated, and name the field if not. Others are left to `_BY_TYPE`."""
+    field = value.get("key") if isinstance(value, dict) else None
+    if isinstance(field, str) and _kind(value) is None:
         raise PydanticCustomError("filter_type", "{field}: " + _UNTRANSLATABLE, {"field": field[:40]})
-    return asked
+    return value
 
 
 _UNTRANSLATABLE = f"this filter cannot be translated; use {_TYPES}"
 _BY_TYPE = Discriminator(_kind, custom_error_type="filter_type", custom_error_message=_UNTRANSLATABLE)
 
 
-def _require_queries(asked: V) -> V:
-    texts = [asked] if isinstance(asked, str) else asked
-    if not isinstance(texts, list) or not texts or not all(isinstance(each, str) for each in texts):
+def _require_queries(value: V) -> V:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
         raise PydanticCustomError("query", "give a text, or a list of texts")
     if len(texts) > MAX_QUERIES:
-        raise PydanticCustomError("query", "{sent} texts, at most {most}", {"sent": len(texts), "most": MAX_QUERIES})
-    for each in texts:
-        require_text(each)
-    return asked
+        raise PydanticCustomError("query", "{sent} texts, at most {limit}", {"sent": len(texts), "limit": MAX_QUERIES})
+    for text in texts:
+        require_text(text)
+    return value
 
 
 _Queries = QueryText | Annotated[list[QueryText], Field(min_length=1, max_length=MAX_QUERIES)]
 
 
 class _Lenient(BaseModel):
-    """Fields that this API does not know are passed over: clients of others grow fields of their own."""
+    """Base of models that ignore unknown fields, because other products' clients add fields over time."""
 
     model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
 
 
 class ComparisonFilter(_Lenient):
-    """A comparison of one attribute, which is a metadata field, with a value."""
+    """A comparison of an attribute, which is a metadata field, with a value."""
 
     type: _Comparison
     key: str
@@ -79,7 +79,7 @@ class ComparisonFilter(_Lenient):
 
 
 class CompoundFilter(_Lenient):
-    """Filters of which all hold, or at least one."""
+    """Filters, all or at least one of which must hold."""
 
     type: _Compound
     filters: Annotated[list["_AnyFilter"], Field(min_length=1)]
@@ -88,18 +88,18 @@ class CompoundFilter(_Lenient):
 _AnyFilter = Annotated[
     Annotated[ComparisonFilter, Tag("comparison")] | Annotated[CompoundFilter, Tag("compound")],
     _BY_TYPE,
-    BeforeValidator(_name_untranslatable),
+    BeforeValidator(_check_translatable),
 ]
 
 
 class RankingOptions(_Lenient):
-    """`score_threshold` drops further results; it never lets one through that τ drops."""
+    """`score_threshold` can only drop further results; it never keeps one that τ drops."""
 
     score_threshold: float | None = Field(default=None, ge=0, le=1)
 
 
 class VectorStoreQuery(_Lenient):
-    """A search of a vector store. `max_num_results` defaults to the K that the threshold was calibrated at."""
+    """A search of a vector store. `max_num_results` defaults to the K that the threshold was calibrated for."""
 
     query: Annotated[_Queries, BeforeValidator(_require_queries)]
     filters: _AnyFilter | None = None
@@ -108,14 +108,14 @@ class VectorStoreQuery(_Lenient):
 
 
 class Content(BaseModel):
-    """A part of a result: its text."""
+    """Text of a result."""
 
     type: Literal["text"]
     text: str
 
 
 class VectorStoreResult(BaseModel):
-    """A passage that was kept. `file_id` is its id, `query_id` that of the reply, for /feedback."""
+    """A returned passage. `file_id` is the id of the passage; `query_id` is the id of the reply, for /feedback."""
 
     file_id: str
     filename: str
@@ -126,9 +126,9 @@ class VectorStoreResult(BaseModel):
 
 
 class VectorStoreResults(BaseModel):
-    """The passages that were kept; `reason` says why there are none. `query_id` is null for several queries.
+    """The returned passages. `reason` says why there are none. `query_id` is null for several queries.
 
-    `truncated` says that a query was cut off.
+    `truncated` means that a query was too long for the encoder.
     """
 
     object: Literal["vector_store.search_results.page"]
@@ -139,31 +139,27 @@ class VectorStoreResults(BaseModel):
     reason: str | None
     query_id: str | None
     release: str
-    truncated: bool = Field(default=False, description="there and true if a query is longer than the encoder reads")
+    truncated: bool = Field(
+        default=False, description="present and true if a query is longer than the encoder can read"
+    )
 
 
 def add_openai_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) -> None:
-    """Add the route to an application.
-
-    Args:
-        app: Gets the route.
-        searching: Answers it as /search is answered.
-        limiter: Of keys.
-    """
+    """Add the route to an application; `searching` runs its searches like those of /search."""
 
     async def search_vector_store(request: Request, body: VectorStoreQuery) -> Response:
-        """Search the release in service: `current`, or its id. The calibrated threshold is always in force."""
+        """Search the release in service, named `current` or by its id. The calibrated threshold always applies."""
         queries = [body.query] if isinstance(body.query, str) else body.query
         store = request.path_params["vector_store_id"]
         missing = "there is no such vector store; name `current`, or the id of the release in service (GET /release)"
-        wanted = None if body.filters is None else _filters(body.filters)
+        query_filter = None if body.filters is None else _filters(body.filters)
         searches = [
-            SearchFields.model_construct(query=query, k=body.max_num_results, filter=wanted) for query in queries
+            SearchFields.model_construct(query=query, k=body.max_num_results, filter=query_filter) for query in queries
         ]
         threshold = (None if body.ranking_options is None else body.ranking_options.score_threshold) or None
         if len(queries) > 1:
-            found = await searching.answer_dialect(request, searches, SearchForm(), store, missing)
-            return json_reply(_page(queries, [orjson.loads(each) for each in found], threshold))
+            encoded = await searching.answer_dialect(request, searches, SearchForm(), store, missing)
+            return json_reply(_page(queries, [orjson.loads(reply) for reply in encoded], threshold))
         (page,) = await searching.answer_dialect(request, searches, _Page(queries[0], threshold), store, missing)
         return EncodedJsonResponse(page)
 
@@ -180,37 +176,33 @@ def add_openai_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter
     )
 
 
-def _filters(asked: ComparisonFilter | CompoundFilter) -> Filter:
+def _filters(node: ComparisonFilter | CompoundFilter) -> Filter:
     try:
-        return _translated(asked)
+        return _translated(node)
     except PydanticCustomError as error:
         raise Invalid(f"filters: {error.message()}") from error
 
 
-def _translated(asked: ComparisonFilter | CompoundFilter) -> Filter:
-    if isinstance(asked, CompoundFilter):
-        return combined([_translated(each) for each in asked.filters], any_of=asked.type == "or")
-    match asked.type:
-        case "eq" if not isinstance(asked.value, list):
-            return condition(asked.key, asked.value)
-        case "ne" if not isinstance(asked.value, list):
-            return negated(condition(asked.key, asked.value))
-        case "in" | "nin" if isinstance(asked.value, list):
-            found = condition(asked.key, asked.value)
-            return found if asked.type == "in" else negated(found)
+def _translated(node: ComparisonFilter | CompoundFilter) -> Filter:
+    if isinstance(node, CompoundFilter):
+        return combined([_translated(child) for child in node.filters], any_of=node.type == "or")
+    match node.type:
+        case "eq" if not isinstance(node.value, list):
+            return condition(node.key, node.value)
+        case "ne" if not isinstance(node.value, list):
+            return negated(condition(node.key, node.value))
+        case "in" | "nin" if isinstance(node.value, list):
+            member = condition(node.key, node.value)
+            return member if node.type == "in" else negated(member)
         case "gt" | "gte" | "lt" | "lte":
-            return condition(asked.key, {asked.type: asked.value})
-    needs = "a list" if asked.type in {"in", "nin"} else "one value, not a list"
-    raise Invalid(f"filters: {asked.key[:40]}: {asked.type} needs {needs}")
+            return condition(node.key, {node.type: node.value})
+    needs = "a list" if node.type in {"in", "nin"} else "one value, not a list"
+    raise Invalid(f"filters: {node.key[:40]}: {node.type} needs {needs}")
 
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """OpenAI's form of the reply to one query.
-
-    Attributes:
-        threshold: As for `tightened`.
-    """
+    """OpenAI's format of the reply to one query; `threshold` is that of `tightened`."""
 
     query: str
     threshold: float | None
@@ -219,31 +211,31 @@ class _Page:
         return _page([self.query], [reply], self.threshold)
 
 
-def _page(queries: Sequence[str], found: Sequence[dict[str, Any]], threshold: float | None) -> dict[str, Any]:
-    """Merge the replies to several queries: each is cut alone, and a passage that several found has its best score."""
+def _page(queries: Sequence[str], replies: Sequence[dict[str, Any]], threshold: float | None) -> dict[str, Any]:
+    """Merge the replies to several queries: each applies τ itself, and a passage in several has its best score."""
     best: dict[str, tuple[float, dict[str, Any], str]] = {}
     reasons = []
-    for reply in found:
+    for reply in replies:
         results, reason = tightened(reply, threshold)
         reasons.append(reason)
         for result in results:
             score = dialect_score(result)
             if result["id"] not in best or score > best[result["id"]][0]:
                 best[result["id"]] = score, result, reply["query_id"]
-    ranked = list(best.values())  # of one query in the order of /search, which is that of similarity
-    if len(found) > 1:
-        most = max(reply["considered"] for reply in found)
-        ranked = sorted(ranked, key=lambda each: -each[0])[:most]
+    ranked = list(best.values())  # for one query in the order of /search, by similarity
+    if len(replies) > 1:
+        depth = max(reply["considered"] for reply in replies)
+        ranked = sorted(ranked, key=lambda scored: -scored[0])[:depth]
     return {
         "object": "vector_store.search_results.page",
         "search_query": list(queries),
-        "data": [_result(*each) for each in ranked],
+        "data": [_result(*scored) for scored in ranked],
         "has_more": False,
         "next_page": None,
         "reason": None if ranked else reasons[0],
-        "query_id": found[0]["query_id"] if len(found) == 1 else None,
-        "release": found[0]["release"],
-        **({"truncated": True} if any("truncated" in reply for reply in found) else {}),
+        "query_id": replies[0]["query_id"] if len(replies) == 1 else None,
+        "release": replies[0]["release"],
+        **({"truncated": True} if any("truncated" in reply for reply in replies) else {}),
     }
 
 

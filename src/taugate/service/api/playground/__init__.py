@@ -1,1 +1,1 @@
-"""The playground: a page on which people search, move the threshold, and judge; `taugate judge --web` shows it too."""
+"""The playground: a web page to search, move the threshold and judge results; `taugate judge --web` uses it too."""

@@ -1,11 +1,11 @@
-"""The files of the page, and the headers that whoever serves them sends with each."""
+"""The files of the page, and the headers that are sent with each of them."""
 
 import hashlib
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final, Literal
 
-# Nothing is loaded from elsewhere, nothing inline runs, and no other page may frame this one.
+# Nothing is loaded from other hosts, no inline script runs, and no other page may frame this one.
 PAGE_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -15,7 +15,7 @@ PAGE_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 _MODE = b'data-mode="%s"'  # of the page's body, for its style and script
-# The one module of the page, in order: a part uses what those before it declare, and the last one starts the page.
+# The parts of the page's script, in order: a part uses declarations of earlier parts, and the last one starts the page.
 _SCRIPT = ("computing", "elements", "service", "asking", "results", "threshold", "panels", "judging")
 _SOURCES = {
     "app.html": ["app.html"],
@@ -34,9 +34,9 @@ class PageFile:
     """A file of the page.
 
     Attributes:
-        content: Its bytes.
-        media_type: With the charset.
-        etag: Changes whenever the content does, in quotes.
+        content: Content of the file.
+        media_type: Media type with the charset.
+        etag: Hash of the content, in quotes.
     """
 
     content: bytes
@@ -45,12 +45,10 @@ class PageFile:
 
 
 def page_files(mode: Literal["playground", "judge"] = "playground") -> dict[str, PageFile]:
-    """Read the files, by the path that each has below the page's folder.
-
-    The page itself is at "", and links to "playground/app.css" and "playground/app.js".
+    """Read the files of the page, by path. The page itself has the path "", and links to the other two.
 
     Args:
-        mode: Whether the page is the playground, or that of `taugate judge --web`.
+        mode: "judge" for the page of `taugate judge --web`.
     """
     return {"" if name == "app.html" else f"playground/{name}": _read(name, mode) for name in _MEDIA_TYPES}
 

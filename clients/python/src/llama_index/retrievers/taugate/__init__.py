@@ -1,4 +1,4 @@
-"""Taugate as a retriever of LlamaIndex: `pip install 'taugate-client[llamaindex]'`."""
+"""Taugate as a retriever for LlamaIndex: `pip install 'taugate-client[llamaindex]'`."""
 
 from llama_index.retrievers.taugate.retriever import TaugateEmptyEvent, TaugateRetriever
 

@@ -1,4 +1,4 @@
-"""LlamaIndex's retriever, and the translation of its metadata filters."""
+"""Retriever for LlamaIndex, and the translation of metadata filters."""
 
 from typing import Any
 
@@ -17,11 +17,7 @@ _DISPATCHER = get_dispatcher(__name__)
 
 
 class TaugateEmptyEvent(BaseEvent):
-    """A search has no results.
-
-    Attributes:
-        reply: Why, with `reason`, `best_score`, `threshold`, `query_id` and others.
-    """
+    """A search has returned no results. `reply` has its `reason`, `best_score`, `threshold`, `query_id` and others."""
 
     reply: dict[str, Any]  # Any: JSON
 
@@ -34,8 +30,8 @@ class TaugateEmptyEvent(BaseEvent):
 class TaugateRetriever(BaseRetriever):
     """Return the passages that pass the calibrated threshold, best first.
 
-    An empty list is an answer: nothing passed. A TaugateEmptyEvent and the log line of `taugate_client` say why. A
-    service that cannot answer raises a TaugateError. Of the metadata, a language model sees the document's own only.
+    An empty list means that no passage passed. A TaugateEmptyEvent and a log line of `taugate_client` say why. If the
+    service fails, a TaugateError is raised. A language model only sees the metadata of the document itself.
     """
 
     def __init__(
@@ -48,11 +44,19 @@ class TaugateRetriever(BaseRetriever):
         threshold: float | None = None,
         callback_manager: CallbackManager | None = None,
     ) -> None:
-        """url: of the service. key: an API key; TAUGATE_KEY by default. filters: on the documents' metadata.
+        """Configure the retriever.
 
-        k: how many results the service considers; the calibrated K by default. threshold: on the score; it can only
-        tighten the calibrated one, and None or 0 leaves it alone. callback_manager: LlamaIndex's. Raises
-        UnsupportedFilter for a filter that Taugate has no condition for.
+        Args:
+            url: URL of the service.
+            key: API key; TAUGATE_KEY by default.
+            k: Number of results to consider; the calibrated K by default.
+            filters: Filters on the metadata of documents.
+            threshold: Threshold on the score. It can only be stricter than the calibrated one; None and 0 change
+                nothing.
+            callback_manager: LlamaIndex's callback manager.
+
+        Raises:
+            UnsupportedFilter: If Taugate cannot express a filter.
         """
         super().__init__(callback_manager)
         self._retrieval = Retrieval(url, key)
@@ -69,17 +73,17 @@ def translate(filters: MetadataFilters | MetadataFilter) -> Filter:
     """Translate metadata filters.
 
     Raises:
-        UnsupportedFilter: For what Taugate has no condition for.
+        UnsupportedFilter: If Taugate cannot express a filter.
     """
     if isinstance(filters, MetadataFilter):
         return _condition(filters)
-    parts = [translate(each) for each in filters.filters]
+    parts = [translate(part) for part in filters.filters]
     match filters.condition.value if filters.condition else "and":
         case "and":
             return all_of(parts)
         case "or":
             return any_of(parts)
-        case "not":  # holds where none of the filters does
+        case "not":  # matches if none of the filters does
             return negate(any_of(parts))
         case other:
             raise UnsupportedFilter(f"filter: Taugate has no condition {other!r}")

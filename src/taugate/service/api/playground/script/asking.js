@@ -1,18 +1,18 @@
-// ---- What the page knows ----
+// ---- State of the page ----
 
 const state = {
-  release: null, reference: null, // as the service tells them
+  release: null, reference: null, // from the service
   tau: null, // the threshold that was chosen; null is the calibrated one
   search: null, reply: null, all: null, // the last search, its reply, and the reply with what the threshold dropped
   judged: new Map(), fields: new Set(), language: "curl",
 };
 const policy = () => state.release?.manifest.policy ?? { kind: "similarity", tau: null };
-const asked = () => (state.search?.threshold === undefined ? state.reply?.threshold : null); // of a stratum, it may be
-const tauInForce = () => state.tau ?? asked() ?? policy().tau;
+const requestedTau = () => (state.search?.threshold === undefined ? state.reply?.threshold : null); // of a stratum, it may be
+const tauInForce = () => state.tau ?? requestedTau() ?? policy().tau;
 
 const REASONS = {
-  generated_queries: "its queries were generated, not asked by people", few_documents: "its corpus is no larger than K",
-  few_queries: "too few of its queries were asked and labelled by people",
+  generated_queries: "its queries were generated, not written by people", few_documents: "its corpus has at most K documents",
+  few_queries: "too few of its queries were written and labelled by people",
 };
 const SIGNALS = {
   topk_similarity: "similarity of the top-K", roe: "random documents (ROE)", coe: "correct documents (COE)",
@@ -21,7 +21,7 @@ const SIGNALS = {
 
 const named = (signals) => signals.map((signal) => SIGNALS[signal] ?? signal).join(", ");
 
-/** Ask for the release and its drift, and for its distributions where the release is new. */
+/** Fetch the release and its drift, and its distributions if the release is new. */
 async function refresh() {
   const ask = (path) => patiently(path).catch((error) => error);
   const release = await ask("release"), failed = release instanceof Error;
@@ -39,24 +39,24 @@ async function refresh() {
   warn();
 }
 
-/** Say what nobody may overlook. */
+/** Show the notices that must not be overlooked. */
 function warn() {
   const { release, reply } = state, reasons = release?.manifest.calibration?.reasons ?? [];
   const why = reasons.map((reason) => REASONS[reason] ?? reason).join("; ");
   const provisional = (release?.calibration ?? reply?.calibration) === "provisional";
-  notice("provisional", "warn", provisional && `Provisional: too little evidence stands behind this threshold${
+  notice("provisional", "warn", provisional && `Provisional: this threshold rests on too little evidence${
     why && `, as ${why}`}. Do not rely on its figures.`);
   notice("uncut", "warn", release && policy().kind === "none"
-    && "This release has no threshold: none could be certified. Nothing is dropped.");
+    && "No threshold could be certified for this release, so nothing is dropped.");
   const signals = new Set([release?.drift, reply?.drift].flatMap((drift) => (drift?.alarm ? drift.signals : [])));
   const gauges = ["See the gauges", () => part("drift").scrollIntoView({ block: "center" })];
   notice("drift", "bad", signals.size
-    && `Drift alarm: ${named([...signals])}. What was measured at calibration may not hold for this traffic.`, "", gauges);
+    && `Drift alarm: ${named([...signals])}. The guarantees of the calibration may not hold for this traffic.`, "", gauges);
 }
 
 // ---- Ask ----
 
-/** Read the form. Throws SyntaxError where the filter is not JSON. @returns {Search} */
+/** Read the form. Throws SyntaxError if the filter is not JSON. @returns {Search} */
 function readSearch() {
   const search = { query: part("question").value.trim() };
   const k = part("k").valueAsNumber, filter = part("filter").value.trim();
@@ -67,7 +67,7 @@ function readSearch() {
   return search;
 }
 
-/** Read the form; where that fails, say why beside the filter and return null. */
+/** Read the form; if that fails, show the reason beside the filter and return null. */
 function checkedSearch() {
   part("filter-error").textContent = "";
   try { return readSearch(); } catch (error) { return complain("filter", `The filter is not JSON: ${error.message}.`); }
@@ -89,10 +89,10 @@ async function ask(event) {
   asking = new AbortController();
   const { signal } = asking, send = part("ask-form").querySelector("button.main");
   const find = (fields) => patiently("search", { ...search, explore: false, ...fields }, { signal, acting: true });
-  send.textContent = "Asking …";
+  send.textContent = "Searching …";
   try {
     const reply = await find({});
-    // Once more, with what the threshold drops: the first reply is what an application gets.
+    // Search again, including what the threshold drops: the first reply is what an application gets.
     const all = reply.dropped ? await find({ min_results: reply.considered }) : reply;
     Object.assign(state, { search, reply, all });
     state.judged.clear();
@@ -103,7 +103,7 @@ async function ask(event) {
     refresh();
   } catch (error) {
     if (signal.aborted) return;
-    complain(error.message.startsWith("filter") ? "filter" : "", `Not answered: ${error.message}.`);
+    complain(error.message.startsWith("filter") ? "filter" : "", `Search failed: ${error.message}.`);
   }
   send.textContent = "Ask";
 }

@@ -1,11 +1,11 @@
-// The page of /playground, and of `taugate judge --web`. It asks only the server that it came from, keeps nothing after
-// it is closed, and puts every text into the page as a text.
+// The page of /playground, and of `taugate judge --web`. It sends requests only to the server that it came from, stores
+// nothing, and inserts every text into the page as text.
 
 /** @typedef {{id: string, rank: number, score: number, relevance: ?number, below_threshold: boolean, title: ?string,
  *   text: ?string, metadata: Object}} Result */
 /** @typedef {{query: string, k?: number, group_by?: string, filter?: Object, threshold?: number}} Search */
 
-// ---- Computing: functions of their arguments alone ----
+// ---- Pure functions ----
 
 export const fixed = (number) => (number === null ? "–" : number.toFixed(3));
 
@@ -34,11 +34,11 @@ export function density(quantiles, xs) {
     return quantiles[before] + (place - before) * (quantiles[before + 1] - quantiles[before]);
   };
   const values = Array.from({ length: 400 }, (_, i) => at((i + 0.5) / 400));
-  const mean = values.reduce((sum, each) => sum + each, 0) / values.length;
-  const deviation = Math.sqrt(values.reduce((sum, each) => sum + (each - mean) ** 2, 0) / values.length);
+  const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+  const deviation = Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / values.length);
   const spread = Math.min(deviation, (at(0.75) - at(0.25)) / 1.34) || deviation || 0.01;
   const width = 0.9 * spread * quantiles.length ** -0.2, scale = values.length * width * Math.sqrt(2 * Math.PI);
-  return xs.map((x) => values.reduce((sum, each) => sum + Math.exp(-(((x - each) / width) ** 2) / 2), 0) / scale);
+  return xs.map((x) => values.reduce((sum, value) => sum + Math.exp(-(((x - value) / width) ** 2) / 2), 0) / scale);
 }
 
 /** Look up what a threshold keeps and loses: between two points of a curve, what the higher one does. */
@@ -54,7 +54,7 @@ export const isKept = (result, reply, tau) => tau === null ? !result.below_thres
 
 /** Return round numbers for an axis. */
 export function ticks(low, high, most) {
-  const step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5].find((each) => (high - low) / each <= most) ?? 1;
+  const step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5].find((size) => (high - low) / size <= most) ?? 1;
   const first = Math.ceil(low / step - 1e-9);
   return Array.from({ length: Math.floor(high / step + 1e-9) - first + 1 }, (_, i) => (first + i) * step);
 }
@@ -66,7 +66,7 @@ export function pythonLiteral(value) {
   if (PYTHON_NAMES.has(value)) return PYTHON_NAMES.get(value);
   if (Array.isArray(value)) return `[${value.map(pythonLiteral).join(", ")}]`;
   if (typeof value !== "object") return JSON.stringify(value);
-  return `{${Object.entries(value).map(([name, each]) => `${pythonLiteral(name)}: ${pythonLiteral(each)}`).join(", ")}}`;
+  return `{${Object.entries(value).map(([name, item]) => `${pythonLiteral(name)}: ${pythonLiteral(item)}`).join(", ")}}`;
 }
 
 /** Write a search as code, in each language that the page offers; keyed: whether the service at the URL needs a key. */
@@ -98,4 +98,4 @@ for document in retriever.invoke(${callWith(query, options)}):
 };
 const KEY_NOTE = "# The key comes from the environment variable TAUGATE_KEY.\n";
 const callWith = (query, options) =>
-  [JSON.stringify(query), ...Object.entries(options).map(([name, each]) => `${name}=${pythonLiteral(each)}`)].join(", ");
+  [JSON.stringify(query), ...Object.entries(options).map(([name, value]) => `${name}=${pythonLiteral(value)}`)].join(", ");

@@ -17,7 +17,7 @@ const make = builder((tag) => document.createElement(tag));
 const draw = builder((tag) => document.createElementNS(SVG, tag));
 
 const button = (words, onclick, attributes = {}) => make("button", { type: "button", onclick, ...attributes }, words);
-const press = (buttons, isOn) => [...buttons].forEach((each) => each.setAttribute("aria-pressed", String(isOn(each))));
+const setPressed = (buttons, isOn) => [...buttons].forEach((element) => element.setAttribute("aria-pressed", String(isOn(element))));
 const hint = (words) => make("p", { class: "hint" }, words);
 const chip = (words, tone = "plain") => make("span", { class: "chip", "data-tone": tone }, words);
 const figures = (...pairs) => make("p", { class: "figures" },
@@ -50,10 +50,10 @@ function notice(name, tone, words, aside = "", action = null) {
   if (shown?.dataset.words !== words) {
     shown?.remove();
     if (!words) return;
-    const said = make("p", {}, make("span", {}, words), make("span", { "aria-hidden": "true" }));
+    const line = make("p", {}, make("span", {}, words), make("span", { "aria-hidden": "true" }));
     const role = tone === "plain" ? "status" : "alert";
     const attributes = { id: `notice-${name}`, class: "notice", role, "data-tone": tone, "data-words": words };
-    shown = make("div", attributes, said, action && button(...action));
+    shown = make("div", attributes, line, action && button(...action));
     part("notices").append(shown);
   }
   if (shown) shown.querySelector("p").lastElementChild.textContent = aside && ` ${aside}`;

@@ -2,8 +2,8 @@
 
 function startJudging() {
   document.title = "Judge results";
-  let shown = null; // what the server said last
-  let waiting = false; // for its answer: a second key would be about a result that nobody has read
+  let shown = null; // last reply of the server
+  let waiting = false; // for its reply: a second key would judge a result that was not shown yet
 
   const fill = (id, segments) =>
     part(id).replaceChildren(...segments.map(([text, matched]) => (matched ? make("mark", {}, text) : text)));

@@ -3,17 +3,17 @@
 async function explain(event) {
   event?.preventDefault();
   const search = checkedSearch(), document_id = part("document").value.trim();
-  const tell = (...said) => part("explanation").replaceChildren(...said.filter(Boolean));
+  const tell = (...parts) => part("explanation").replaceChildren(...parts.filter(Boolean));
   if (!document_id) part("document").focus();
   if (!document_id || !search) return;
-  if (!search.query) return tell(hint("Type the question first, at the top of the page."));
-  tell(hint("Asking …"));
+  if (!search.query) return tell(hint("First enter a question at the top of the page."));
+  tell(hint("Searching …"));
   try {
-    const found = await patiently("explain", { ...search, document_id }, { acting: true });
-    tell(make("p", {}, make("strong", {}, found.kept ? "It is among the results. " : "It is left out. "), found.why),
-      found.truncated && make("p", {}, "Its text is longer than the encoder reads; the end of it cannot be found."),
-      found.rank !== null && figures(["Rank", `${found.rank} of ${found.ranked}`], ["Score", fixed(found.score)],
-        found.relevance !== null && ["Relevance", percent(found.relevance)], ["τ", fixed(found.threshold)]));
+    const result = await patiently("explain", { ...search, document_id }, { acting: true });
+    tell(make("p", {}, make("strong", {}, result.kept ? "It is among the results. " : "It is not among the results. "), result.why),
+      result.truncated && make("p", {}, "Its text is longer than the encoder can read, so its end cannot be found."),
+      result.rank !== null && figures(["Rank", `${result.rank} of ${result.ranked}`], ["Score", fixed(result.score)],
+        result.relevance !== null && ["Relevance", percent(result.relevance)], ["τ", fixed(result.threshold)]));
   } catch (error) {
     tell(make("p", { class: "error" }, `${error.message}.`));
   }
@@ -25,7 +25,7 @@ function showCode() {
   part("options-set").textContent = search.k || search.filter || search.group_by ? " (in use)" : "";
   search.query ||= "How do I pay?";
   part("snippet").textContent = languages[state.language](search, BASE.href.replace(/\/$/, ""), key !== "");
-  press(part("languages").children, (each) => each.textContent === state.language);
+  setPressed(part("languages").children, (element) => element.textContent === state.language);
 }
 
 async function copy() {
@@ -39,7 +39,7 @@ async function copy() {
 }
 
 const METRICS = {
-  accuracy: "Accuracy, uncut", accuracy_at_tau: "Accuracy at τ", ndcg: "NDCG, uncut", ndcg_at_tau: "NDCG at τ",
+  accuracy: "Accuracy without threshold", accuracy_at_tau: "Accuracy at τ", ndcg: "NDCG without threshold", ndcg_at_tau: "NDCG at τ",
   coe: "COE", roe: "ROE",
 };
 
@@ -50,14 +50,14 @@ function showRelease(release) {
   const { tau, kind, k, method, guarantee } = manifest.policy;
   const facts = {
     State: chip(release.calibration, release.calibration === "provisional" ? "warn" : "good"),
-    Release: release.release, "Tried beside it": release.shadow, Documents: manifest.data.documents.toLocaleString("en"),
+    Release: release.release, "Shadow release": release.shadow, Documents: manifest.data.documents.toLocaleString("en"),
     Threshold: tau === null ? "none" : `${tauIs(tau)}, on ${kind}, for K = ${k}`,
     Method: method, Evidence: guarantee,
     Queries: `${manifest.data.answerable.toLocaleString("en")} with an answer, ${manifest.data.unanswerable} without`,
     Encoder: `${manifest.encoder.name} (${release.precision})`, Loaded: new Date(release.loaded_at).toLocaleString(),
   };
   const given = Object.entries(facts).filter(([, value]) => value);
-  const measured = (found) => (found ? `${percent(found.mean)} (${between(found)})` : "–");
+  const measured = (interval) => (interval ? `${percent(interval.mean)} (${between(interval)})` : "–");
   const rows = Object.entries(METRICS).filter(([name]) => calibration[name]).map(([name, words]) =>
     [words, interval(calibration[name]), measured(calibration[name]), ...(heldout ? [measured(heldout[name])] : [])]);
   show(make("dl", { class: "facts" }, ...given.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])),
@@ -66,8 +66,8 @@ function showRelease(release) {
 
 function showDrift(release) {
   const show = (...shown) => part("gauges").replaceChildren(...shown);
-  if (release instanceof Error) return show(hint("An alarm of a reply is shown at the top of the page all the same."));
-  if (!release.drift) return show(hint("Traffic is not watched here: TAUGATE_DRIFT is false."));
+  if (release instanceof Error) return show(hint("Alarms in replies are still shown at the top of the page."));
+  if (!release.drift) return show(hint("Drift detection is off (TAUGATE_DRIFT is false)."));
   const { alarm, signals, coe, coe_expected, roe } = release.drift, { calibration } = release.manifest.metrics;
   const live = [["COE, judged", "coe", coe], ["COE, expected", "coe", coe_expected], ["ROE", "roe", roe]];
   const rows = live.map(([words, name, now]) => [words, interval(now ?? calibration[name]), between(calibration[name]),
@@ -90,8 +90,8 @@ function startPlayground() {
   listen("key-form", "submit", useKey);
   listen("why-form", "submit", explain);
   listen("copy", "click", copy);
-  for (const each of part("languages").children) {
-    each.addEventListener("click", () => { state.language = each.textContent; showCode(); });
+  for (const choice of part("languages").children) {
+    choice.addEventListener("click", () => { state.language = choice.textContent; showCode(); });
   }
   listen("slider", "keydown", moveByKey);
   for (const type of ["pointerdown", "pointermove"]) listen("figure", type, moveByPointer);

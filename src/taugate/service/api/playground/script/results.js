@@ -3,27 +3,27 @@
 function showAnswer() {
   const { reply, all, tau } = state;
   if (!reply) return;
-  const [kept, dropped] = [true, false].map((side) => all.results.filter((each) => isKept(each, all, tau) === side));
-  part("answer-hint").textContent = "To judge, press the buttons, or y and n on a result that has the focus.";
-  part("kept").replaceChildren(...kept.map((each) => resultItem(each, true)));
+  const [kept, dropped] = [true, false].map((side) => all.results.filter((result) => isKept(result, all, tau) === side));
+  part("answer-hint").textContent = "To judge, use the buttons, or press y or n on a focused result.";
+  part("kept").replaceChildren(...kept.map((result) => resultItem(result, true)));
   part("dropped-part").hidden = !dropped.length;
   part("dropped-title").textContent = `Dropped: ${dropped.length} of ${all.results.length}`;
-  part("dropped").replaceChildren(...dropped.map((each) => resultItem(each, false)));
+  part("dropped").replaceChildren(...dropped.map((result) => resultItem(result, false)));
   const judge = () => document.querySelector(".result").focus();
   part("verdict").replaceChildren(`${verdict(reply, all, kept)} `, stateOf(reply), " ",
     all.results.length ? button("Judge the results", judge, { class: "link" }) : "");
 }
 
-/** Say in a sentence what came of a search. */
+/** Describe the outcome of a search in a sentence. */
 function verdict(reply, all, kept) {
   const tau = tauInForce(), n = reply.considered;
   if (!n) return "No document matches the filter.";
   const best = compared(all.results[0], reply.policy, reply.best_score);
   if (reply.reason === "unanswerable" && state.tau === null) {
-    return `Refused: the documents seem to hold no answer. The best of ${n} results has ${fixed(best)}.`;
+    return `Refused: the documents do not seem to contain an answer. The best of ${n} results has ${fixed(best)}.`;
   }
   if (reply.reason === "unreadable" && state.tau === null) {
-    return "Refused: the encoder does not know the words of this question, so that no similarity means anything.";
+    return "Refused: the encoder does not know the words of this question, so similarities are meaningless.";
   }
   if (tau === null) return `${n} results, none dropped: this release has no threshold.`;
   const pass = kept.length === 1 ? "passes" : "pass";
@@ -34,7 +34,7 @@ function verdict(reply, all, kept) {
 function stateOf(reply) {
   if (reply.drift.alarm) return chip("Drift alarm", "bad");
   if (reply.calibration === "provisional") return chip("Provisional", "warn");
-  if (reply.truncated) return chip("Not calibrated: the question is longer than the encoder reads", "warn");
+  if (reply.truncated) return chip("Not calibrated: the question is longer than the encoder can read", "warn");
   if (reply.reason === "unreadable") return chip("Not calibrated: the encoder cannot read the question", "warn");
   if (state.tau !== null) return chip("Not calibrated: τ was moved");
   if (reply.calibrated) return chip("Calibrated", "good");
@@ -59,8 +59,8 @@ function resultItem(result, kept) {
     make("h3", { dir: "auto", id: titled }, make("span", { class: "rank" }, `${result.rank}  `), result.title || result.id),
     passage, long && button("Show all", unfold, { class: "link" }),
     figures(["Score", fixed(result.score)], result.relevance !== null && ["Relevance", percent(result.relevance)], margin),
-    make("p", { class: "chips" }, ...[["id", result.id], ...Object.entries(result.metadata)].map(([name, each]) =>
-      chip(`${name}: ${Array.isArray(each) ? each.join(", ") : each}`))),
+    make("p", { class: "chips" }, ...[["id", result.id], ...Object.entries(result.metadata)].map(([name, value]) =>
+      chip(`${name}: ${Array.isArray(value) ? value.join(", ") : value}`))),
     make("div", { class: "actions" }, judge(true, "Relevant"), judge(false, "Not relevant"),
       !kept && button("Why?", why, { class: "link" }), make("span", { role: "status", class: "hint" })));
   return make("li", {}, item);
@@ -78,18 +78,18 @@ function judgeByKey(event) {
 
 /** Send a judgement; one that is sent twice counts once, so it may be sent again after a broken connection. */
 async function judgeResult(result, relevant, item) {
-  const before = state.judged.get(result.id), said = item.querySelector("[role=status]");
+  const before = state.judged.get(result.id), status = item.querySelector("[role=status]");
   const mark = (verdict) => {
     state.judged.set(result.id, verdict);
-    press(item.querySelectorAll("[data-relevant]"), (each) => each.dataset.relevant === String(verdict));
+    setPressed(item.querySelectorAll("[data-relevant]"), (element) => element.dataset.relevant === String(verdict));
   };
   mark(relevant);
-  said.textContent = "Sending …";
+  status.textContent = "Sending …";
   try {
     await patiently("feedback", { query_id: state.all.query_id, document_id: result.id, relevant }, { acting: true });
-    said.textContent = relevant ? "Judged relevant." : "Judged not relevant.";
+    status.textContent = relevant ? "Judged relevant." : "Judged not relevant.";
   } catch (error) {
     mark(before);
-    said.textContent = `Not judged: ${error.status === 404 ? "this reply is too old, ask again" : error.message}.`;
+    status.textContent = `Not judged: ${error.status === 404 ? "this reply is too old; search again" : error.message}.`;
   }
 }

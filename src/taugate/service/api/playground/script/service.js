@@ -3,14 +3,14 @@
 const BASE = new URL(".", location.href);
 const SLOW_SECONDS = 2, LOST_SECONDS = 30; // the service itself gives up after 5 s by default
 const PAUSES = [1, 2, 4, 8]; // seconds before each new attempt, and the last for all that follow
-let key = ""; // in this variable alone: no storage, no address and no cookie has it
+let key = ""; // only in this variable, never in storage, in the address or in a cookie
 
-/** Send one request and return its JSON. Throws an error with the status, 0 for no answer, or that it was aborted. */
+/** Send one request and return its JSON. Throws an error with the status, 0 for no reply, or that it was aborted. */
 async function call(path, body, signal) {
   const began = performance.now(), lost = AbortSignal.timeout(LOST_SECONDS * 1000);
   const slow = setInterval(() => {
     const seconds = Math.round((performance.now() - began) / 1000);
-    if (seconds >= SLOW_SECONDS) notice("slow", "plain", "The service is slow to answer.", `Waiting for ${seconds} s.`);
+    if (seconds >= SLOW_SECONDS) notice("slow", "plain", "The service is responding slowly.", `Waiting for ${seconds} s.`);
   }, 1000);
   try {
     const reply = await fetch(new URL(path, BASE), {
@@ -21,9 +21,9 @@ async function call(path, body, signal) {
     });
     const text = await reply.text(), json = reply.headers.get("Content-Type")?.startsWith("application/json");
     if (reply.ok) return JSON.parse(text);
-    const told = (json && JSON.parse(text).error?.message) || `the service answered with status ${reply.status}`;
+    const message = (json && JSON.parse(text).error?.message) || `the service returned status ${reply.status}`;
     const seconds = Number(reply.headers.get("Retry-After")) || undefined;
-    throw Object.assign(new Error(told), { status: reply.status, seconds });
+    throw Object.assign(new Error(message), { status: reply.status, seconds });
   } catch (error) {
     throw signal?.aborted || error.status ? error : Object.assign(error, { status: 0 });
   } finally {
@@ -51,15 +51,15 @@ async function patiently(path, body, { signal, acting } = {}) {
   }
 }
 
-let paused = null; // the pause that all wait for, and how to end it
+let paused = null; // the pause that all requests wait for, and how to end it
 
 function pause(error, seconds) {
   if (paused) return paused.promise;
   const away = [0, 502].includes(error.status), until = performance.now() + seconds * 1000;
   tellService(away ? "away" : "busy");
   const words = away
-    ? `The service at ${BASE.host} does not answer. What you typed is kept, and sent when it is back.`
-    : `The service asks for patience: ${error.message}.`;
+    ? `The service at ${BASE.host} is not responding. Your input is kept, and sent once the service is back.`
+    : `The service is busy: ${error.message}.`;
   const tell = () => {
     const left = Math.ceil((until - performance.now()) / 1000), now = ["Try now", () => paused?.end()];
     if (left <= 0) paused.end();
@@ -71,7 +71,7 @@ function pause(error, seconds) {
   return promise;
 }
 
-let entered = null; // what waits for a key, and how to wake it
+let entered = null; // the requests that wait for a key, and how to resume them
 
 function openKeyForm() {
   part("access").open = true;
@@ -82,7 +82,7 @@ const needKey = (words) => notice("key", "bad", words, "", ["Enter a key", openK
 
 function anotherKey(error, acting) {
   tellService("key");
-  needKey(`${error.message[0].toUpperCase()}${error.message.slice(1)}. What you typed is kept.`);
+  needKey(`${error.message[0].toUpperCase()}${error.message.slice(1)}. Your input is kept.`);
   if (acting) openKeyForm();
   entered ??= Promise.withResolvers();
   return entered.promise;
@@ -92,8 +92,8 @@ function useKey(event) {
   event.preventDefault();
   const typed = part("key").value.trim();
   part("key").value = "";
-  if (/[^\x21-\x7e]/.test(typed)) { // no request can have it in its head: it would look like a lost connection
-    needKey("That is no API key: it has a space, or a character other than the letters, digits and signs of ASCII.");
+  if (/[^\x21-\x7e]/.test(typed)) { // it cannot be sent in a header, and would look like a lost connection
+    needKey("This is not an API key: keys have no spaces, and only ASCII characters.");
     return openKeyForm();
   }
   key = typed;
@@ -107,8 +107,8 @@ function useKey(event) {
 
 function tellService(condition) {
   if (condition === "ready") notice("connection");
-  const told = condition !== "ready" ? { away: "No answer", busy: "Busy", key: "Needs a key" }[condition]
+  const label = condition !== "ready" ? { away: "Not responding", busy: "Busy", key: "Needs a key" }[condition]
     : `Ready${state.release ? ` · release ${state.release.release}` : ""}`;
   part("service").dataset.state = condition;
-  if (part("service").textContent !== told) part("service").textContent = told;
+  if (part("service").textContent !== label) part("service").textContent = label;
 }

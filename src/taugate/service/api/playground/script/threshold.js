@@ -4,19 +4,19 @@ const SETS = [["correct", "Correct documents"], ["topk", "Top-K results"], ["ran
 const LINES = [["kept", "Results kept"], ["loss", "Queries that lose their answer"]];
 const PAD = 22; // pixels at both sides of the drawing
 
-// What a policy compares that does not compare similarities: from 0 to 1, on a scale of its own.
+// Values from 0 to 1 that policies compare instead of similarities, on a separate scale.
 const OWN_SCALES = { relative: "shares of the best similarity", probability: "relevance" };
 const ownScale = () => OWN_SCALES[policy().kind];
 
 /** Return the range that τ may be moved in. */
 function tauRange() {
   if (ownScale()) return [0, 1];
-  const scores = (state.all?.results ?? []).map((each) => each.score);
+  const scores = (state.all?.results ?? []).map((result) => result.score);
   const values = [...scores, ...SETS.flatMap(([name]) => state.reference[name])];
   return [Math.floor(Math.min(...values) * 20) / 20, Math.ceil(Math.max(...values) * 20) / 20];
 }
 
-/** Take another threshold; null: the calibrated one, for which the service is asked again, as it may refuse a query. */
+/** Set the threshold; null means the calibrated one, for which the search is repeated, because it may be refused. */
 function setTau(value) {
   const [low, high] = tauRange();
   state.tau = value === null ? null : Math.min(high, Math.max(low, Math.round(value * 1000) / 1000));
@@ -32,14 +32,14 @@ function showThreshold() {
   if (!reference) return;
   const tau = tauInForce(), [low, high] = tauRange(), set = tau ?? low;
   const point = tau === null ? null : onCurve(reference.curve, tau);
-  let effect = "No threshold is in force. Move the slider to try one.";
-  if (tau !== null) effect = `At ${tauIs(tau)}, this release does not tell what is kept and lost.`;
+  let effect = "There is no threshold. Move the slider to try one.";
+  if (tau !== null) effect = `At ${tauIs(tau)}, this release does not record what is kept and lost.`;
   if (point) effect = `At ${tauIs(tau)} you keep ${percent(point.kept)} of the results, and lose the answers to ${
     percent(point.loss)} of the calibration queries.${
     state.release?.manifest.abstention ? " Queries that this release refuses as a whole are not counted." : ""}`;
   part("effect").textContent = effect;
   part("scales").hidden = !ownScale();
-  part("scales").textContent = `Above: similarities. Below: ${ownScale()}, which τ is compared with.`;
+  part("scales").textContent = `Top: similarities. Bottom: ${ownScale()}, which are compared with τ.`;
   part("tau").value = fixed(set);
   part("tau-reset").disabled = state.tau === null;
   const values = { valuemin: low, valuemax: high, valuenow: fixed(set), valuetext: effect };
@@ -50,7 +50,7 @@ function showThreshold() {
     table("Percentiles of the similarities at calibration", ["Percentile", ...SETS.map(([, words]) => words)],
       [1, 5, 25, 50, 75, 95, 99].map((row) => [String(row), ...SETS.map(([name]) => fixed(reference[name][row]))])),
     table("What a threshold keeps and loses", ["τ", ...LINES.map(([, words]) => words)],
-      steps.map((each) => [fixed(each.tau), percent(each.kept), percent(each.loss)])));
+      steps.map((step) => [fixed(step.tau), percent(step.kept), percent(step.loss)])));
 }
 
 /** Draw the densities, the results of the last search as dots, and what thresholds keep and lose, with τ through all. */
@@ -68,17 +68,17 @@ function drawFigure(low, high, tau) {
     write(value.toFixed(to - from < 0.2 ? 2 : 1), place(value), y + 34, "middle"))];
 
   const xs = Array.from({ length: 141 }, (_, i) => ends[0] + ((ends[1] - ends[0]) * i) / 140);
-  const densities = sets.map((each) => density(each, xs)), peak = Math.max(...densities.flat());
+  const densities = sets.map((quantiles) => density(quantiles, xs)), peak = Math.max(...densities.flat());
   const hills = SETS.flatMap(([name], i) => {
     const hill = path(densities[i].map((y, j) => [similarityX(xs[j]), base - (tall * y) / peak]));
     const area = draw("path", { class: `area ${name}`, d: `${hill}V${base}H${PAD}Z` });
     return [area, draw("path", { class: `curve ${name}`, d: hill })];
   });
-  const dots = (all?.results ?? []).map((each) => draw("circle",
-    { class: `dot${isKept(each, all, state.tau) ? " in" : ""}`, cx: similarityX(each.score), cy: base + 14, r: 5 }));
+  const dots = (all?.results ?? []).map((result) => draw("circle",
+    { class: `dot${isKept(result, all, state.tau) ? " in" : ""}`, cx: similarityX(result.score), cy: base + 14, r: 5 }));
 
-  const inside = reference.curve.map((point) => point.tau).filter((each) => each > low && each < high);
-  const points = [low, ...inside, high].map((each) => ({ ...onCurve(reference.curve, each), tau: each }));
+  const inside = reference.curve.map((point) => point.tau).filter((tau) => tau > low && tau < high);
+  const points = [low, ...inside, high].map((tau) => ({ ...onCurve(reference.curve, tau), tau }));
   const track = (name) => path(points.map((point) => [x(point.tau), bottom - short * point[name]]));
   const lines = !reference.curve.length ? [] : [
     ...LINES.map(([name]) => draw("path", { class: `curve ${name}`, d: track(name) })),
@@ -112,7 +112,7 @@ function moveByPointer(event) {
   if (event.type === "pointerdown") {
     event.currentTarget.setPointerCapture(event.pointerId);
     part("slider").focus({ preventScroll: true });
-    event.preventDefault(); // which would give the focus away again
+    event.preventDefault(); // which would move the focus away again
   } else if (!event.currentTarget.hasPointerCapture(event.pointerId)) return;
   const box = part("figure").getBoundingClientRect(), [low, high] = tauRange();
   setTau(low + ((event.clientX - box.left - PAD) / (box.width - 2 * PAD)) * (high - low));

@@ -1,4 +1,4 @@
-"""Taugate as a retriever of Haystack: `pip install 'taugate-client[haystack]'`."""
+"""Taugate as a retriever for Haystack: `pip install 'taugate-client[haystack]'`."""
 
 from haystack_integrations.components.retrievers.taugate.retriever import TaugateRetriever
 

@@ -1,4 +1,4 @@
-"""Haystack's retriever, and the translation of its metadata filters."""
+"""Retriever for Haystack, and the translation of metadata filters."""
 
 from typing import Any
 
@@ -16,8 +16,7 @@ Json = dict[str, Any]  # Any: JSON
 class TaugateRetriever:
     """Return the passages that pass the calibrated threshold, best first.
 
-    Empty `documents` are an answer: nothing passed, and `reason` says why. A service that cannot answer raises a
-    TaugateError.
+    Empty `documents` mean that no passage passed; `reason` says why. If the service fails, a TaugateError is raised.
     """
 
     def __init__(
@@ -29,20 +28,27 @@ class TaugateRetriever:
         filters: Json | None = None,
         threshold: float | None = None,
     ) -> None:
-        """url: of the service. key: an API key; TAUGATE_KEY by default. filters: Haystack's, on metadata.
+        """Configure the retriever; `run` also takes k, filters and threshold, for one call.
 
-        k: how many results the service considers; the calibrated K by default. threshold: on the score; it can only
-        tighten the calibrated one, and None or 0 leaves it alone. `run` takes k, filters and threshold as well, for one
-        call. Raises UnsupportedFilter for a filter that Taugate has no condition for.
+        Args:
+            url: URL of the service.
+            key: API key; TAUGATE_KEY by default.
+            k: Number of results to consider; the calibrated K by default.
+            filters: Haystack's filters on metadata.
+            threshold: Threshold on the score. It can only be stricter than the calibrated one; None and 0 change
+                nothing.
+
+        Raises:
+            UnsupportedFilter: If Taugate cannot express a filter.
         """
         self.url, self.k, self.filters, self.threshold = url, k, filters, threshold
         self.key = Secret.from_env_var("TAUGATE_KEY", strict=False) if key is None else key
         if filters:
-            translate(filters)  # an error now, not at the first query
+            translate(filters)  # raises an error now rather than at the first query
         self._retrieval: Retrieval | None = None
 
     def warm_up(self) -> None:
-        """Read the key and open the client; `run` does so itself where nobody has."""
+        """Read the key and open the client; `run` does this if it was not done before."""
         if self._retrieval is None:
             self._retrieval = Retrieval(self.url, self.key.resolve_value() or "")
 
@@ -53,13 +59,13 @@ class TaugateRetriever:
         """Search.
 
         Args:
-            query: The text.
-            k: Those of the component where None.
-            filters: Those of the component where None.
-            threshold: Those of the component where None.
+            query: Text to search for.
+            k: Overrides the component's k unless None.
+            filters: Override the component's filters unless None.
+            threshold: Overrides the component's threshold unless None.
 
         Returns:
-            `documents`; `reason`, why there are none, or None; and `query_id`, for feedback.
+            `documents`, the `reason` if there are none, and `query_id` for feedback.
         """
         return _outputs(self._open().search(query, *self._options(k, filters, threshold)))
 
@@ -71,14 +77,14 @@ class TaugateRetriever:
         return _outputs(await self._open().search_async(query, *self._options(k, filters, threshold)))
 
     def to_dict(self) -> Json:
-        """Return what a pipeline saves; of the key, only the name of its environment variable."""
+        """Return the component as a dictionary; the key is saved as the name of its environment variable."""
         return default_to_dict(
             self, url=self.url, key=self.key.to_dict(), k=self.k, filters=self.filters, threshold=self.threshold
         )
 
     @classmethod
     def from_dict(cls, data: Json) -> "TaugateRetriever":
-        """Make a component from what `to_dict` returned."""
+        """Make a component from the dictionary of `to_dict`."""
         deserialize_secrets_inplace(data["init_parameters"], keys=["key"])
         return default_from_dict(cls, data)
 
@@ -102,14 +108,14 @@ def translate(filters: Json) -> Filter:
     """Translate Haystack's filters.
 
     Raises:
-        UnsupportedFilter: For what Taugate has no condition for.
+        UnsupportedFilter: If Taugate cannot express a filter.
     """
     if "field" in filters:
         return compare(str(filters["field"]).removeprefix("meta."), str(filters.get("operator")), filters.get("value"))
     operator = str(filters.get("operator")).upper()
     if operator not in ("AND", "OR", "NOT") or not filters.get("conditions"):
         raise UnsupportedFilter("filter: expected a `field` with operator and value, or AND, OR, NOT with conditions")
-    parts = [translate(each) for each in filters["conditions"]]
+    parts = [translate(condition) for condition in filters["conditions"]]
     if operator == "OR":
         return any_of(parts)
     return all_of(parts) if operator == "AND" else negate(all_of(parts))

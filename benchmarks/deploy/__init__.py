@@ -1,1 +1,0 @@
-"""The images and containers: docs/benchmarks/containers.md."""

@@ -1,1 +1,0 @@
-"""Measurements of the repository itself: its shape, and the files that a search and a calibration run."""

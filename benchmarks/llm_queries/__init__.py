@@ -1,1 +1,0 @@
-"""Questions by a language model: what a small one on this machine writes, and an endpoint that fails."""

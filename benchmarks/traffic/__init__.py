@@ -1,1 +1,0 @@
-"""What judged traffic teaches: simulated users judge what the service shows them."""

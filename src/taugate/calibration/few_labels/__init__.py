@@ -1,0 +1,1 @@
+"""Estimates accuracy, loss and τ, with valid intervals, from few human judgements and many machine scores."""

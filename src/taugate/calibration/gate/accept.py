@@ -1,0 +1,141 @@
+"""Tries the requested cheaper candidates, one kind after the other, and keeps those that the gate accepts.
+
+Precision comes first, then projection, then index. Every step builds on the previously accepted candidates and is
+compared with the same exact, unprojected float32 baseline, so that the complete configuration has passed. The gate's
+error is divided among the requested kinds (Bonferroni).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.gate.baseline import AcceptedSearch, GateBaseline, GateState, SearchTrial
+from taugate.calibration.gate.gate import gate_line
+from taugate.calibration.gate.indexes import requested_kinds, try_indexes
+from taugate.calibration.gate.precision import golden_tolerance, try_int8
+from taugate.calibration.gate.projection import RETENTIONS, try_projection
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.measure import QueryPart
+from taugate.calibration.progress import Stopwatch
+from taugate.calibration.risk.paired import min_detectable_loss
+from taugate.calibration.settings.settings import (
+    MARGIN,
+    CalibrationSettings,
+    CandidateSettings,
+    GateSettings,
+    default_margin,
+)
+from taugate.ingestion.dataset.beir import Dataset
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.release.records import GateRecord
+from taugate.retrieval.vectors.similarity import require_in_memory
+
+
+def accept_candidates(  # noqa: PLR0913, PLR0917 (the state of the calibration)
+    dataset: Dataset,
+    encoded: EncodedDataset,
+    encoder: OnnxEncoder,
+    part: QueryPart,
+    settings: CalibrationSettings,
+    say: Callable[[str], None],
+    watch: Stopwatch,
+) -> AcceptedSearch:
+    """Try the candidates that the settings request.
+
+    Args:
+        dataset: Data set of the calibration.
+        encoded: Its vectors, by `encoder`.
+        encoder: Encoder in float32.
+        part: The calibration queries.
+        settings: Settings of the calibration.
+        say: Called with one line of progress or warning at a time.
+        watch: Stopwatch whose stages "encode" and "gate" grow.
+
+    Raises:
+        EncoderError: If int8 is requested and the encoder cannot be quantised.
+    """
+    cheaper, members, units = settings.candidates, part.members, part.resamples.units
+    queries = [dataset.answerable[position] for position in members.tolist()]
+    vectors, parents = encoded.answerable[members], dataset.documents.parents
+    trial = SearchTrial.build(queries, vectors, require_in_memory(encoded.documents), settings.k, parents)
+    state = GateState.exact(encoder, encoded, trial)
+    if not cheaper.requested:
+        return state.accepted
+    with watch.stage("gate"):
+        baseline = GateBaseline.judge(members, units, trial)
+    kinds = requested_kinds(cheaper.index, len(dataset.documents))
+    gate = gate_settings(cheaper, units, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), say)
+    tried: list[GateRecord] = []
+    if "precision" in cheaper.requested:
+        records, state = try_int8(baseline, state, dataset, cheaper.precision, gate, watch)
+        tried += _reported(records, say)
+    with watch.stage("gate"):
+        if "projection" in cheaper.requested:
+            records, state = try_projection(baseline, state, cheaper, settings.seed, gate)
+            tried += _reported(records, say)
+        if kinds:
+            records, state = try_indexes(baseline, state, kinds, gate)
+            tried += _reported(records, say)
+        return replace(state.accepted, gate=tuple(tried), golden_tolerance=golden_tolerance(baseline, state))
+
+
+def accept_updated_index(
+    state: GateState,
+    part: QueryPart,
+    settings: CalibrationSettings,
+    say: Callable[[str], None],
+    watch: Stopwatch,
+) -> AcceptedSearch:
+    """Build the index of an updated corpus with the encoder and projection that were accepted before.
+
+    Only the index is tested again, against exact search of the same vectors.
+
+    Args:
+        state: Exact search of the updated documents with the accepted encoder and projection.
+        part: The calibration queries.
+        settings: Settings of the calibration, with the kind of index.
+        say: Called with one line of progress or warning at a time.
+        watch: Stopwatch whose stage "gate" grows.
+    """
+    kinds = requested_kinds(settings.candidates.index, len(state.trial.documents))
+    if not kinds:
+        return state.accepted
+    with watch.stage("gate"):
+        baseline = GateBaseline.judge(part.members, part.resamples.units, state.trial)
+        gate = gate_settings(settings.candidates, part.resamples.units, len(kinds), say)
+        records, indexed = try_indexes(baseline, state, kinds, gate)
+        return replace(indexed.accepted, gate=tuple(_reported(records, say)))
+
+
+def _reported(records: Sequence[GateRecord], say: Callable[[str], None]) -> Sequence[GateRecord]:
+    for record in records:
+        say(gate_line(record))
+    return records
+
+
+def gate_settings(
+    cheaper: CandidateSettings, units: SamplingUnits, candidates: int, say: Callable[[str], None]
+) -> GateSettings:
+    """Divide the error among the requested kinds, and choose a margin that these queries can show if none is set.
+
+    Args:
+        cheaper: Requested candidates.
+        units: Sampling units of the calibration queries.
+        candidates: Largest number of candidates of one kind, among which Holm's method divides the error once more.
+        say: Called with a warning if the margin is widened or too small for these queries.
+    """
+    confidence = 1 - (1 - cheaper.gate.confidence) / max(1, len(cheaper.requested))
+    margin, detectable = cheaper.gate.margin, min_detectable_loss(units, 1 - (1 - confidence) / candidates)
+    if margin is None:
+        margin = default_margin(MARGIN, detectable)
+        if margin > MARGIN:
+            say(
+                f"warning: the gate's margin is {margin:g} in place of {MARGIN:g}, because {units.words} cannot show a "
+                "smaller loss; add labels or set --margin"
+            )
+    if margin < detectable:
+        say(
+            f"warning: the gate's margin is {margin:g}, but with {units.words} the gate cannot detect a loss below "
+            f"{detectable:.4f}, so it will accept almost nothing; add labels or raise --margin"
+        )
+    return GateSettings(margin, confidence)

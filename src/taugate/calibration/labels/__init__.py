@@ -1,1 +1,0 @@
-"""Few human judgements and many of a machine: accuracy, loss and τ with intervals that hold."""

@@ -1,0 +1,115 @@
+"""The search of an updated corpus: an index of the release's kind, or a new collection of its engine."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from taugate.calibration.encoding.changes import CorpusChanges, ReusableVectors
+from taugate.calibration.encoding.source import Encoders
+from taugate.calibration.gate.accept import accept_updated_index
+from taugate.calibration.gate.baseline import AcceptedSearch, GateState, RecordedProjection, SearchTrial
+from taugate.calibration.job.acceptance import accept_over_engine, connect_engine
+from taugate.calibration.metrics.measure import QueryPart
+from taugate.calibration.progress import Stopwatch
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.update.vectors import ReleaseEncoders, encode_changes
+from taugate.errors import ReleaseError
+from taugate.ingestion.dataset.beir import Dataset
+from taugate.retrieval.engines.index import EngineIndex
+from taugate.retrieval.release.layout import ENCODER_FOLDER
+from taugate.retrieval.release.reader import Release, load_encoder
+
+
+def release_encoders(folder: Path, release: Release) -> ReleaseEncoders:
+    """Load the encoders that a release was calibrated with.
+
+    Args:
+        folder: Folder of the release.
+        release: The open release.
+
+    Raises:
+        ReleaseError: If they give other results on this machine.
+    """
+    manifest = release.manifest
+    if release.precision != manifest.answering.precision:
+        raise ReleaseError(
+            f"{folder}: on this machine its {manifest.answering.precision} encoder does not give the recorded results; "
+            "update it on the kind of machine that it was calibrated on"
+        )
+    queries, *exact = [load_encoder(folder / name, manifest, None) for name in manifest.query_encoders]
+    float32 = exact[0] if exact else None
+    if manifest.query_encoder is not None:
+        return ReleaseEncoders(queries, load_encoder(folder / ENCODER_FOLDER, manifest, None), float32)
+    return ReleaseEncoders(queries, float32 or queries, float32)
+
+
+def accept_update(  # noqa: PLR0913, PLR0917 (needs everything that the update has computed)
+    dataset: Dataset,
+    spool: Path,
+    changes: CorpusChanges,
+    release: Release,
+    encoders: ReleaseEncoders,
+    part: QueryPart,
+    settings: CalibrationSettings,
+    say: Callable[[str], None],
+    watch: Stopwatch,
+) -> AcceptedSearch:
+    """Encode the changed texts, and have the gate test an approximate search again.
+
+    Args:
+        dataset: The updated corpus with its queries.
+        spool: Folder with its texts.
+        changes: Changes since the release.
+        release: The open release.
+        encoders: Its encoders.
+        part: The calibration queries.
+        settings: Settings of the update.
+        say: Prints one line of progress or a warning.
+        watch: Stopwatch whose stages grow.
+
+    Raises:
+        EncoderError: If the encoder fails.
+        EngineUnavailable: If the engine does not respond.
+        ReleaseError: If the gate does not accept the engine.
+    """
+    engine = connect_engine(settings.engine)
+    if engine is None:
+        return _accept_index(dataset, changes, release, encoders, part, settings, say, watch)
+    index = release.retriever.index
+    if not isinstance(index, EngineIndex):
+        raise TypeError(f"{type(index).__name__} is no collection of an engine")
+    reusable = ReusableVectors(changes.sources, index.vectors)
+    exact = Encoders(encoders.float32 or encoders.queries, encoders.documents)
+    return accept_over_engine(engine, spool, reusable, dataset, exact, part, settings, say, watch)
+
+
+def _accept_index(  # noqa: PLR0913, PLR0917 (as `accept_update`)
+    dataset: Dataset,
+    changes: CorpusChanges,
+    release: Release,
+    encoders: ReleaseEncoders,
+    part: QueryPart,
+    settings: CalibrationSettings,
+    say: Callable[[str], None],
+    watch: Stopwatch,
+) -> AcceptedSearch:
+    """Build the index of the release's kind: exact, or approximate and tested by the gate again."""
+    manifest = release.manifest
+    encoded = encode_changes(dataset, changes, release, encoders, say, watch)
+    queries = [dataset.answerable[position] for position in part.members.tolist()]
+    with watch.stage("index"):
+        trial = SearchTrial.build(
+            queries, encoded.answerable[part.members], encoded.documents, settings.k, dataset.documents.parents
+        )
+    projection = None
+    if manifest.projection is not None and release.retriever.projection is not None:
+        projection = RecordedProjection(release.retriever.projection, manifest.projection)
+    exact = GateState.exact(encoders.queries, encoded, trial)
+    inherited = replace(
+        exact.accepted,
+        projection=projection,
+        float32=encoders.float32,
+        documents=None if manifest.query_encoder is None else encoders.documents,
+        golden_tolerance=manifest.golden_tolerance,
+    )
+    return accept_updated_index(replace(exact, accepted=inherited), part, settings, say, watch)

@@ -1,0 +1,103 @@
+"""A release that is searched in this process, without a service: `taugate.open`."""
+
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import ValidationError
+
+from taugate.errors import InputError
+from taugate.registry.catalog import find
+from taugate.registry.signing import trusted_keys
+from taugate.retrieval.query import GroupBy, Query
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.reader import Release, load
+from taugate.service.api.schemas import SearchFields, SearchResults
+from taugate.service.pipeline.reply import search_fields
+
+
+class LocalRetriever:
+    """Searches one release. `search` may be called from several threads."""
+
+    def __init__(self, release: Release) -> None:
+        """Search a release that is already loaded; `close` closes it."""
+        self._release = release
+
+    @classmethod
+    def open(cls, releases: str | PathLike[str], release: str | None = None, *, threads: int | None = None) -> Self:
+        """Verify and load a release.
+
+        Args:
+            releases: The releases directory.
+            release: Id of the release, or None for the current one.
+            threads: Threads of the encoder, or None for one per processor.
+
+        Raises:
+            ReleaseError: If there is no such release, or its files have changed.
+            InputError: If the id is ambiguous.
+            EngineUnavailable: If the release needs an engine that is not responding.
+        """
+        return cls(load(find(Path(releases), release), threads, trusted=trusted_keys()))
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of the release: its threshold, certificates and metrics."""
+        return self._release.manifest
+
+    def search(
+        self,
+        query: str,
+        *,
+        k: int | None = None,
+        threshold: float | None = None,
+        min_results: int = 0,
+        filter: dict[str, Any] | None = None,
+        group_by: GroupBy | None = None,
+    ) -> SearchResults:
+        """Return the results that pass the threshold, best first, as POST /search does.
+
+        Args:
+            query: Text to search for.
+            k: Number of results to consider, or None for the K of the calibration.
+            threshold: Threshold to use instead of the calibrated one.
+            min_results: Return at least this many results, even if they score below the threshold.
+            filter: Conditions on metadata, all of which must hold (docs/api.md).
+            group_by: "document" to let `k` count documents, each represented by its best chunk.
+
+        Raises:
+            InputError: If a value is out of bounds, or the filter does not fit the metadata.
+            EngineUnavailable: If the engine of the release is not responding.
+        """
+        values = {"k": k, "threshold": threshold, "min_results": min_results, "filter": filter, "group_by": group_by}
+        try:
+            fields = SearchFields.model_validate({"query": query, **values})
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise InputError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        manifest = self._release.manifest
+        depth = manifest.policy.k if fields.k is None else fields.k
+        if fields.min_results > depth:
+            raise InputError(f"min_results: {fields.min_results} is over k, which is {depth}")
+        if fields.filter:
+            self._release.fields.check_kinds(fields.filter)
+        request = Query(
+            fields.query, depth, fields.threshold, fields.min_results, fields.filter, group_by=fields.group_by
+        )
+        (answer,) = self._release.retriever.search([request])
+        documents = answer.read(self._release.documents)
+        return SearchResults.model_validate(
+            search_fields(answer, documents, release=manifest.release_id, state=manifest.state)
+        )
+
+    def close(self) -> None:
+        """Allow the release to be removed. A second call does nothing."""
+        self._release.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,16 @@
+"""Every code block of the how-to guides runs, in the order of its page."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.code_blocks import ROOT, run_pages
+
+pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(600)]
+
+PAGES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_how_to_page_runs(page: Path, quickstart: Path, tmp_path: Path) -> None:
+    run_pages([page], tmp_path, quickstart)

@@ -1,0 +1,1 @@
+"""Rolling restarts under clients that keep connections and never retry."""

@@ -1,0 +1,190 @@
+"""Collecting traffic without a service: histograms, observations, judgements and the query log."""
+
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+from prometheus_client import CollectorRegistry, Histogram
+
+from taugate.drift.observations import query_key
+from taugate.drift.query_log import LoggedJudgement, LoggedQuery, hashed_filter, read_query_log
+from taugate.registry.catalog import find
+from taugate.retrieval.documents.filter_schema import read_filter
+from taugate.retrieval.query import Query
+from taugate.retrieval.release.reader import Release, load
+from taugate.service.drift.alarms import NO_DRIFT, drift_field
+from taugate.service.drift.gauges import BulkHistogram
+from taugate.service.drift.query_log import (
+    JudgedResult,
+    QueryLog,
+    ServedReply,
+    comparable,
+    judgements,
+    observations,
+)
+from taugate.service.pipeline.queue import SearchResult
+from taugate.service.pipeline.reply import Reply, SearchForm
+from taugate.service.pipeline.search import RANDOM_DOCUMENTS
+
+
+def seen(at: float, kept: int = 2, text: str = "a query") -> ServedReply:
+    observed = np.array([kept, 0.9, 0.5, 0.1, 0.2], dtype=np.float32).tobytes()
+    return reply(at, text, observed)
+
+
+def reply(at: float, text: str, observed: bytes) -> ServedReply:
+    return ServedReply(at, f"id{at}", Query(text, 5), None, observed, b"", b"")
+
+
+def test_bulk_histogram_counts_as_plain_histogram() -> None:
+    values = np.random.default_rng(0).normal(0.5, 0.3, 1000).astype(np.float32)
+    bounds = [0.1, 0.5, float(values[3]), 0.9]  # one that is equal to a bound
+    registries = CollectorRegistry(), CollectorRegistry()
+    bulk = BulkHistogram("h", "h", ["set"], buckets=bounds, registry=registries[0])
+    plain = Histogram("h", "h", ["set"], buckets=bounds, registry=registries[1])
+    bulk.labels("a").observe_all(values[:300].reshape(100, 3))
+    bulk.labels("a").observe_all(values[300:])
+    for value in values.tolist():
+        plain.labels("a").observe(value)
+    mine, theirs = (
+        {(sample.name, sample.labels.get("le")): sample.value for family in each.collect() for sample in family.samples}
+        for each in registries
+    )
+    mine.pop(("h_created", None), None)
+    theirs.pop(("h_created", None), None)
+    assert mine == pytest.approx(theirs, rel=1e-6)
+
+
+def test_only_comparable_replies_become_observations() -> None:
+    within_a_filter = reply(1.0, "q", b"")
+    cut_short = reply(1.5, "q", b"1234")
+    complete = seen(2.0, kept=1)
+    assert comparable([within_a_filter, complete, cut_short], 2, 2) == [complete]
+    columns = observations([seen(5.0), seen(3.0)], 2, 2)
+    assert columns.at.tolist() == [5.0, 5.0]  # a clock that was set back
+    assert columns.kept.tolist() == [2, 2]
+    assert columns.top.tolist() == [[np.float32(0.9), 0.5]] * 2
+    assert columns.random.shape == (2, 2)
+
+
+def test_query_keys_differ_by_text() -> None:
+    texts = ["one", "two", "one", "One", "one ", "två", "two"]
+    keys = observations([seen(float(at), text=text) for at, text in enumerate(texts)], 2, 2).key
+    assert keys.dtype == np.uint64
+    assert keys[0] == keys[2]
+    assert keys[1] == keys[6]
+    assert len({*keys.tolist()}) == 5
+
+
+def test_judgement_keys_ignore_reply() -> None:
+    """Of the same query, that is: its similarity with the document tells it from others."""
+    told = [("a", "d1", 0.9), ("b", "d1", 0.9), ("a", "d2", 0.9), ("a", "d1", 0.8)]
+    columns = judgements(
+        [
+            *(JudgedResult(float(at), *each) for at, each in enumerate(told)),
+            JudgedResult(4.0, "a", "d3", 0.7, counts=False),
+            JudgedResult(5.0, "a", "d4", 0.7, relevant=False, counts=False),
+        ]
+    )
+    assert columns.key[0] == columns.key[1]
+    assert len({*columns.key.tolist()}) == 3
+    assert columns.correct.tolist() == [np.float32(each) for _, _, each in told]
+    assert len(judgements([])) == len(judgements([]).key) == 0
+
+
+def test_reply_json_fills_in_placeholders() -> None:
+    reply = Reply(b'{"results":[],"release":"r","drift":\x01,"query_id":"\x00"}', 0, 2, None, b"", b"")
+    first, second = (
+        orjson.loads(reply.to_json("f" * 32, drift)) for drift in (NO_DRIFT, drift_field(["roe", "canary"]))
+    )
+    assert first == {
+        "results": [],
+        "release": "r",
+        "drift": {"alarm": False, "signals": []},
+        "query_id": "f" * 32,
+    }
+    assert second == first | {"drift": {"alarm": True, "signals": ["roe", "canary"]}}
+
+
+def logged(path: Path) -> list[LoggedQuery | LoggedJudgement]:
+    return [line.record for line in read_query_log([path])]
+
+
+def asked(release: Release, at: float, query: Query, key: str | None = None) -> ServedReply:
+    """A query as the service answers it, on its way to the log."""
+    (answer,) = release.retriever.search([query])
+    documents = [release.documents[position] for position in answer.positions.tolist()]
+    result = SearchResult(query, answer, documents, np.ones(4, np.float32), np.zeros(RANDOM_DOCUMENTS, np.float32))
+    built = Reply.build(result, release="r", state="calibrated", form=SearchForm())
+    return ServedReply(at, f"id{at}", query, key, built.observed, built.shown, built.places)
+
+
+@pytest.mark.parametrize("texts", [True, False])
+def test_query_log_records_request_and_results(releases: Path, tmp_path: Path, texts: bool) -> None:
+    release = load(find(releases))
+    log = QueryLog(tmp_path / "queries.jsonl", release, texts=texts)
+    plain, within = Query("What does a permit cost?", 5), {"category": ["a", "b"]}
+    narrow = Query("What does a permit cost?", 2, threshold=-1.0, filter=read_filter(within), group_by="document")
+    log.write([asked(release, 1.0, plain, "shop"), asked(release, 2.0, narrow)], [])
+    first, second = logged(tmp_path / "queries.jsonl")
+    assert isinstance(first, LoggedQuery)
+    assert isinstance(second, LoggedQuery)
+    (answer,) = release.retriever.search([plain])
+    assert answer.uncut is not None
+    assert (first.at, first.query_id, first.key, first.k, first.kept) == (1.0, "id1.0", "shop", 5, answer.uncut.kept)
+    assert (first.release, first.collection) == (release.manifest.release_id, release.manifest.data.name)
+    assert first.topk == answer.uncut.scores.tolist()
+    assert len(first.random) == RANDOM_DOCUMENTS
+    assert [each.id for each in first.shown] == [release.documents[each].id for each in answer.positions.tolist()]
+    assert [(each.rank, each.score) for each in first.shown] == list(
+        zip(answer.ranks.tolist(), answer.scores.tolist(), strict=True)
+    )
+    assert {each.propensity for each in first.shown} <= {1.0}
+    assert (first.filter, first.threshold, first.group_by, first.filtered) == (None, None, None, False)
+    assert (second.threshold, second.group_by, second.k, second.filtered) == (-1.0, "document", 2, True)
+    assert second.filter == (within if texts else hashed_filter(within))
+    assert (first.query == plain.text) is first.has_text is texts
+    assert first.query_key == second.query_key == query_key(plain.text)
+    written = (tmp_path / "queries.jsonl").read_text()
+    assert ("permit" in written and "category" in written) is texts
+
+
+def test_query_log_records_judgements(releases: Path, tmp_path: Path) -> None:
+    log = QueryLog(tmp_path / "queries.jsonl", load(find(releases)), texts=True)
+    judged = [
+        JudgedResult(3.5, "id1", "d1", 0.5),
+        JudgedResult(4.5, "id1", "d2", 0.25, False, False, "shop"),
+        JudgedResult(5.5, "id2", "d2", 0.25, query="What does a permit cost?", rank=2),
+    ]
+    log.write([], judged)
+    first, second, third = logged(tmp_path / "queries.jsonl")
+    assert isinstance(first, LoggedJudgement)
+    assert isinstance(second, LoggedJudgement)
+    assert isinstance(third, LoggedJudgement)
+    assert (third.query_id, third.query, third.rank) == (None, "What does a permit cost?", 2)
+    assert (first.query_id, first.query, first.rank) == ("id1", None, None)
+    assert (first.query_id, first.document_id, first.relevant, first.score, first.key) == ("id1", "d1", True, 0.5, None)
+    assert (second.document_id, second.relevant, second.score, second.key) == ("d2", False, 0.25, "shop")
+
+
+def test_moved_query_log_is_created_again(releases: Path, tmp_path: Path) -> None:
+    log = QueryLog(tmp_path / "queries.jsonl", load(find(releases)), texts=False)
+    log.write([seen(1.0), seen(2.0)], [])
+    (tmp_path / "queries.jsonl").rename(tmp_path / "rotated")
+    log.write([seen(3.0)], [])
+    assert [line.at for name in ("rotated", "queries.jsonl") for line in logged(tmp_path / name)] == [1.0, 2.0, 3.0]
+
+
+def test_unwritable_query_log_is_reported_once(
+    releases: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "logs"
+    log = QueryLog(folder / "queries.jsonl", load(find(releases)), texts=False)
+    for _ in range(3):
+        log.write([seen(1.0)], [])
+        log.write([], [])
+    assert [record.message for record in caplog.records] == ["cannot write the query log"]
+    folder.mkdir()
+    log.write([seen(1.0)], [])
+    assert len((folder / "queries.jsonl").read_bytes().splitlines()) == 1
