@@ -118,6 +118,7 @@ def test_adapted_graph_has_record(adapted: Path, spoilt: Path) -> None:
     np.testing.assert_array_equal(after.encode(TEXTS * 2, "query")[: len(TEXTS)], alone)
 
 
+@pytest.mark.slow
 def test_int8_release_is_gated_again(releases: Path, adapted: Path) -> None:
     before, after = sorted(releases.glob("*-*"))
     manifest = json.loads((after / "manifest.json").read_text())

@@ -54,6 +54,7 @@ def encoded() -> tuple[Float32, Float32]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_default_encoder_answers_general_questions(encoded: tuple[Float32, Float32]) -> None:
     result = general_set().judge(*encoded)
@@ -61,6 +62,7 @@ def test_default_encoder_answers_general_questions(encoded: tuple[Float32, Float
     assert 0.4 < result.accuracy.mean() < 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_ruined_encoder_has_forgotten(encoded: tuple[Float32, Float32]) -> None:
     general = general_set()
@@ -81,6 +83,7 @@ def test_ruined_encoder_has_forgotten(encoded: tuple[Float32, Float32]) -> None:
     assert abs(record.ndcg.change.mean) < 0.03
 
 
+@pytest.mark.slow
 def test_same_encoder_loses_nothing() -> None:
     general = general_set()
     vectors = unit(np.random.default_rng(0).standard_normal((len(general.passages), 16)))

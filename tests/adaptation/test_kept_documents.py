@@ -196,6 +196,7 @@ def test_release_serves_mapped_queries(adapted: Adapted, releases: Path, sample:
     assert Encoders.load(requested.name).documents.sha256 == after.encoder.sha256
 
 
+@pytest.mark.slow
 def test_recalibrated_release_is_the_same(
     releases: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -209,6 +210,7 @@ def test_recalibrated_release_is_the_same(
     assert "adaptation" not in manifest_of(tmp_path), "the encoder of documents is the base"
 
 
+@pytest.mark.slow
 def test_shards_hold_base_vectors(adapted: Adapted, sample: Path, tmp_path: Path) -> None:
     encoding = tmp_path / "encoding"
     assert cli.main(["encode", str(sample), "--to", str(encoding), "--encoder", str(adapted.folder)]) == 0

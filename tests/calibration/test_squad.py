@@ -19,7 +19,7 @@ from tests.calibration.update.corpora import Record, Updating, documents_of, fil
 from tests.calibration.update.test_same_as_full_run import full_run
 from tests.oracle import transcribe
 
-pytestmark = [pytest.mark.data, pytest.mark.model]
+pytestmark = [pytest.mark.data, pytest.mark.model, pytest.mark.slow]
 
 
 def with_few_queries(data: Path, folder: Path, share: int) -> Path:

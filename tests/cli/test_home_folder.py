@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 from tests.every_command import MCP, CommandOutcome, command_names, run_every_command
 from tests.network_trace import contacts, traced, unavailable
 
-pytestmark = [pytest.mark.model, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.model, pytest.mark.timeout(900), pytest.mark.slow]
 
 CACHE = ".cache/taugate/"  # TAUGATE_CACHE of docs/settings.md
 

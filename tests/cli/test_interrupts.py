@@ -31,7 +31,7 @@ MOMENTS = [
     "taugate.calibration.study.study",
     "jinja2",
 ]
-# Where this package, numpy, a native library and the study have just been imported; `make test-exhaustive` has the others.
+# Just after this package, numpy, a native library and the study; `make test-exhaustive` has the others.
 SOME = {"taugate.cli.terminal.interrupts", "numpy", "onnxruntime", "taugate.calibration.study.study"}
 
 
@@ -77,6 +77,7 @@ def test_interrupt_during_import_ends_quietly(
         ended_quietly(process, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.2, 0.4])
 def test_interrupt_during_work_ends_quietly(seconds: float, sample: Path, encoder: Path, tmp_path: Path) -> None:
     with start(sample, tmp_path, encoder) as process:

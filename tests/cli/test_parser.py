@@ -107,6 +107,7 @@ def test_bash_completes_command_and_option(tmp_path: Path, capsys: pytest.Captur
     assert completed("taugate", "calibrate", "--max-l") == ["--max-loss"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "missing"),
     [

@@ -16,6 +16,7 @@ from taugate.ingestion.dataset.beir import off_topic_questions
 pytestmark = pytest.mark.model
 
 
+@pytest.mark.slow
 def test_quickstart_serves_printed_curl_command(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -52,6 +53,7 @@ def test_port_in_use_fails_before_calibration(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_no_serve_prints_results(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "taugate", "quickstart", "--no-serve"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -83,6 +85,7 @@ def folder_of_files(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_folder_gives_provisional_release(tmp_path: Path) -> None:
     files = folder_of_files(tmp_path / "my manuals")
     command = [sys.executable, "-m", "taugate", "quickstart", str(files), "--no-serve"]

@@ -21,6 +21,8 @@ from tests.compatibility.write import DATA, FOLDER
 from tests.deploy.test_package import source, wheel  # noqa: F401 (fixtures)
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.slow
+
 RELEASES = FOLDER / "releases" / "schema-2-baseline"
 
 

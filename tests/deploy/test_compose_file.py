@@ -15,6 +15,7 @@ from taugate.service.access.keys import keys_from_entries, parse_entries
 from taugate.service.settings import VARIABLES
 from taugate_mcp.command import KEY_FILE, parser
 from taugate_mcp.transports import GRACE_SECONDS
+from tests.servers import require
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
@@ -180,7 +181,9 @@ def test_promtool_accepts_compose_configuration(tmp_path: Path) -> None:
     (tmp_path / "taugate.key").touch()  # promtool looks whether the file of a key is there
     config = tmp_path / "prometheus.yml"
     config.write_text(config.read_text(encoding="utf-8").replace("/run/secrets/taugate.key", "taugate.key"), "utf-8")
-    done = subprocess.run(["promtool", "check", "config", str(config)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [require("promtool"), "check", "config", str(config)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

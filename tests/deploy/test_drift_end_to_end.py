@@ -15,6 +15,8 @@ from tests.prometheus_process import Alertmanager, Prometheus, until
 from tests.service.drift.traffic import NO_ALARM, ordinary, send, told
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def questions(sample: Path) -> list[str]:

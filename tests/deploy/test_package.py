@@ -77,6 +77,7 @@ def test_wheel_has_data_files(wheel: Path) -> None:
     assert data <= names(wheel)
 
 
+@pytest.mark.slow
 def test_clone_without_links_imports_modules(tmp_path: Path) -> None:
     """Windows and some file systems have no symbolic links: Git writes a text file with the path of the target."""
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
@@ -134,10 +135,12 @@ def test_sdist_equals_repository(unpacked: Path) -> None:
     assert files - generated - copied - tracked == set()
 
 
+@pytest.mark.slow
 def test_sdist_builds_same_wheel(wheel: Path, unpacked: Path, tmp_path: Path) -> None:
     assert names(build("wheel", unpacked, tmp_path / "again")) == names(wheel)
 
 
+@pytest.mark.slow
 def test_sdist_passes_sample_tests(unpacked: Path) -> None:
     """A quick sample that reads the package, data files and the chart; CI runs all tests in the repository."""
     chosen = ["tests/retrieval/policy/test_policy.py", "tests/helm/test_made.py"]

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tests.prometheus_process import DEPLOY
+from tests.servers import require
 
 ROOT = DEPLOY.parent
 RULES = sorted((DEPLOY / "prometheus" / "rules").glob("*.yml"))
@@ -27,20 +28,27 @@ def run(*command: str | Path) -> None:
 
 
 def test_promtool_accepts_configuration_and_rules() -> None:
-    run("promtool", "check", "config", DEPLOY / "prometheus" / "prometheus.yml")
-    run("promtool", "check", "rules", *RULES)
+    run(require("promtool"), "check", "config", DEPLOY / "prometheus" / "prometheus.yml")
+    run(require("promtool"), "check", "rules", *RULES)
 
 
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
 def test_rules_pass_unit_tests(path: Path) -> None:
-    run("promtool", "test", "rules", path)
+    run(require("promtool"), "test", "rules", path)
 
 
 def test_amtool_routes_severities() -> None:
     config = DEPLOY / "alertmanager" / "alertmanager.yml"
-    run("amtool", "check-config", config)
+    run(require("amtool"), "check-config", config)
     for severity, receiver in (("critical", "on-call"), ("warning", "day")):
-        command = ["amtool", "config", "routes", "test", f"--config.file={config}", f"--verify.receivers={receiver}"]
+        command = [
+            require("amtool"),
+            "config",
+            "routes",
+            "test",
+            f"--config.file={config}",
+            f"--verify.receivers={receiver}",
+        ]
         run(*command, f"severity={severity}", "alertname=TaugateX")
 
 

@@ -152,6 +152,7 @@ def test_share_of_threshold_keeps_peak_during_alarm() -> None:
     assert 0.3 < max(shown[False]) < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("calibrated", "direction"), [(0.5, -1), (0.5, 1), (0.1, 1), (0.999, -1)], ids=["lower", "higher", "rare", "COE"]
 )
@@ -186,6 +187,7 @@ def test_unbounded_signal_gives_no_evidence() -> None:
     assert not one.detects(np.ones(2), 50, 200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of_blocks", [True, False], ids=["whole blocks", "fifths"])
 def test_false_alarm_rate_holds_in_worst_case(of_blocks: bool) -> None:
     """What is nothing, or just what an alarm takes, with the bound as its expectation: in blocks, or in fifths."""

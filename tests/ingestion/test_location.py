@@ -167,6 +167,7 @@ def test_file_url_gives_the_same_release(sample: Path, releases: Path, encoder: 
     assert release_ids(tmp_path / "r")[0][-12:] == release_ids(releases)[0][-12:]
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_waiting_download(encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -15,6 +15,8 @@ from taugate.retrieval.release.verify import verify
 from tests.registry.watched import start_changing, watched
 from tests.retrieval.release.clones import clone
 
+pytestmark = pytest.mark.slow
+
 
 def check(releases: Path) -> None:
     """Each release that is listed verifies, one is current, and the history leads to it."""

@@ -158,6 +158,7 @@ def cron(store: ObjectStorage, data: str, releases: Path, encoder: Path, *more: 
     return codes
 
 
+@pytest.mark.slow
 def test_recalibration_works_from_object_store(
     store: ObjectStorage, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,6 +43,7 @@ def ranked(release: Release, place: int, **asked: Any) -> str:
     return release.documents[int(answer.positions[place - 1])].id
 
 
+@pytest.mark.slow
 def test_explanations_agree_with_brute_force(chunked: Release) -> None:
     rules, wrong = check(chunked, pairs=120, seed=1)
     assert not wrong

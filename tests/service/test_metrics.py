@@ -1,7 +1,6 @@
 """/metrics counts replies in a valid format, and unknown paths do not make it grow."""
 
 import math
-import shutil
 import subprocess
 from collections import Counter
 
@@ -9,6 +8,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.servers import require
 from tests.service_process import ServiceProcess
 
 QUERY = "What does a building permit cost?"
@@ -52,11 +52,11 @@ def moved(service: ServiceProcess, path: str, body: object) -> dict[str, float]:
 
 
 def test_promtool_accepts_metrics(service: ServiceProcess) -> None:
-    if shutil.which("promtool") is None:
-        pytest.skip("promtool is not installed: make test-servers")
     service.http.post("/search", json={"query": QUERY, "threshold": 2.0})
     text = service.http.get("/metrics").text
-    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [require("promtool"), "check", "metrics"], input=text, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

@@ -22,6 +22,7 @@ def shadowed(two: Two) -> Path:
     return two.folder
 
 
+@pytest.mark.slow
 def test_no_output_contains_query_texts(shadowed: Path, tmp_path: Path) -> None:
     (work := tmp_path / "work").mkdir()
     written = observe(shadowed, work, WORDS)
@@ -32,6 +33,7 @@ def test_no_output_contains_query_texts(shadowed: Path, tmp_path: Path) -> None:
     assert any(name.endswith(".ring") for name in names), "memory that workers share"
 
 
+@pytest.mark.slow
 def test_query_log_contains_texts_if_set(shadowed: Path, tmp_path: Path) -> None:
     """And nothing else does: the search finds what is there."""
     (work := tmp_path / "work").mkdir()

@@ -19,7 +19,7 @@ from taugate.cli import main as cli
 from tests.adaptation.training.encoders import write_small_bert
 from tests.calibration.commands import refusal
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

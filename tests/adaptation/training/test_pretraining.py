@@ -98,6 +98,7 @@ def pretrained(folder: Path, steps: int, *, killed_at: int | None = None) -> tup
     return [], None
 
 
+@pytest.mark.slow
 def test_pretraining_lowers_the_loss(tmp_path: Path) -> None:
     losses, after = pretrained(tmp_path, 60)
     assert len(losses) == 60
@@ -105,6 +106,7 @@ def test_pretraining_lowers_the_loss(tmp_path: Path) -> None:
     assert np.abs(after - encoder(tmp_path / "base").encode(SENTENCES[:3])).max() > 0.01
 
 
+@pytest.mark.slow
 def test_killed_run_resumes_to_same_bytes(tmp_path: Path) -> None:
     losses, after = pretrained(tmp_path / "whole", 12)
     pretrained(tmp_path / "killed", 12, killed_at=7)

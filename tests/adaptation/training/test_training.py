@@ -22,7 +22,7 @@ from taugate.calibration.progress import Stopwatch
 from taugate.errors import InputError
 from tests.adaptation.training.encoders import words, write_small_bert
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.slow]
 DRAWN = np.random.default_rng(0)
 DOCUMENTS = [" ".join(DRAWN.choice(words(), 12)) for _ in range(24)]
 QUERIES = [" ".join(text.split()[:4]) for text in DOCUMENTS]

@@ -141,6 +141,7 @@ def test_unlimited_refusals_are_measured() -> None:
     assert record.empty_answerable.upper > record.empty_answerable.found > 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [(0.5, 0.35), (0.3, None), (0.2, 0.2)])
 def test_joint_limits_hold_confidence(limits: tuple[float, float | None]) -> None:
     """Scores N(1, 1) and N(0, 1), so that both errors at τ are known. What is claimed is `upper`, of both at once.

@@ -29,6 +29,7 @@ def upper_limit(old: int, new: int, queries: int, others: int) -> float:
     return mean_difference(sample(before), sample(after, first=queries), CONFIDENCE).upper
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("queries", "others"), [(40, 40), (40, 25)])
 @pytest.mark.parametrize("margin", [0.05, 0.1])
 def test_two_sample_error_rate_at_margin(queries: int, others: int, margin: float) -> None:
@@ -140,6 +141,7 @@ def kept(rng: np.random.Generator) -> tuple[QuantitySample, QuantitySample]:
     return sample(1 - before / 5), sample(1 - (after + (rng.random(250) < 0.25)) / 5, first=200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", [hits_of_documents, gains, kept])
 def test_simulated_error_rate_at_margin(draw: Draw) -> None:
     """By simulation; of 500 rounds, 25 are expected at the level, and 37 are exceeded once in a hundred."""

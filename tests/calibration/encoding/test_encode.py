@@ -51,6 +51,7 @@ def test_shards_match_in_memory_vectors(whole: Path, sample: Path, encoder: Path
     assert vectors[np.arange(len(expected))].tobytes() == expected.tobytes()
 
 
+@pytest.mark.slow
 def test_killed_workers_leave_resumable_shards(whole: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     first = EncodingProcess(sample, folder, str(encoder), 2, ROWS)
@@ -87,6 +88,7 @@ def test_only_damaged_shards_are_encoded_again(whole: Path, sample: Path, encode
     assert _digest(folder) == _digest(whole)
 
 
+@pytest.mark.slow
 def test_object_storage_matches_local_encoding(
     whole: Path, sample: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,10 @@ ADDED, CHANGED = 3, 2  # of `changed`
 BROAD = (256,)  # an engine that looks at all documents: no graph leaves one out
 
 
+# Both engines pass the tests of tests/retrieval/engines; here milvus-lite, which takes longer, is for `make test-slow`.
+LEVELS = [pytest.param(name, marks=[pytest.mark.slow] if name == "milvus-lite" else []) for name in NAMES]
+
+
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Data set and encoder; documents have metadata, some queries have no answer."""
@@ -35,7 +39,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder, encoder
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=LEVELS)
 def kind(request: pytest.FixtureRequest) -> Iterator[EngineKind]:
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         kind, url = stack.enter_context(engine_url(request.param))

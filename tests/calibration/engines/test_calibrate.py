@@ -92,6 +92,7 @@ def test_engine_release_matches_in_process(
     other.close()
 
 
+@pytest.mark.slow
 def test_new_threshold_reuses_collection(
     data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, run: Capture
 ) -> None:
@@ -212,6 +213,7 @@ def test_prune_drops_old_unused_collections(
     assert engine.names(soon()) == []
 
 
+@pytest.mark.slow
 def test_embeddings_option_gives_same_release(
     data: tuple[Path, Path], kind: EngineKind, tmp_path: Path, run: Capture, capfd: pytest.CaptureFixture[str]
 ) -> None:

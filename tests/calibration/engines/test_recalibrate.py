@@ -17,7 +17,7 @@ from tests.calibration.engines.conftest import OPTIONS, TEXTS
 from tests.calibration.update.corpora import Record, manifest_of, newer
 from tests.retrieval.engines.corpus import soon
 
-pytestmark = pytest.mark.usefixtures("broad")
+pytestmark = [pytest.mark.usefixtures("broad"), pytest.mark.slow]
 
 
 def changed(documents: list[Record]) -> list[Record]:

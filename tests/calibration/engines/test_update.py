@@ -121,6 +121,7 @@ def test_unchanged_documents_are_not_uploaded(
     assert engine.names(soon()) == names
 
 
+@pytest.mark.slow
 def test_repeated_update_allows_pruning_old_collections(
     data: tuple[Path, Path],
     calibrated: dict[str, Path],
@@ -157,6 +158,7 @@ def test_repeated_update_allows_pruning_old_collections(
     assert load(there / str(current_id(there))).manifest.engine is not None
 
 
+@pytest.mark.slow
 def test_embeddings_option_gives_same_update(
     data: tuple[Path, Path],
     there: Path,
@@ -177,6 +179,7 @@ def test_embeddings_option_gives_same_update(
     assert "only for a release whose vectors are in an engine" in failure(command, capfd)
 
 
+@pytest.mark.slow
 def test_calibration_reuses_current_vectors(
     data: tuple[Path, Path], kind: EngineKind, there: Path, engine: Engine, tmp_path: Path, run: Capture
 ) -> None:

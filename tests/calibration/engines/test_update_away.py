@@ -18,7 +18,7 @@ from tests.loopback import HOST, free_port
 from tests.postgres_process import postgres
 from tests.retrieval.engines.corpus import soon
 
-pytestmark = pytest.mark.usefixtures("broad")
+pytestmark = [pytest.mark.usefixtures("broad"), pytest.mark.slow]
 
 
 def test_unreachable_engine_changes_nothing(

@@ -82,6 +82,7 @@ def saved(kind: str, folder: Path, **options: Any) -> Path:
     return folder / "model"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", "dense", "static"]
 )
@@ -133,6 +134,7 @@ def test_damaged_model_is_clear_error(tmp_path: Path) -> None:
         exported_encoder(str(tmp_path / "empty"))
 
 
+@pytest.mark.slow
 def test_default_encoder_is_exported_once() -> None:
     folder = exported_encoder(DEFAULT_ENCODER)
     encoder = OnnxEncoder.load(folder)
@@ -148,6 +150,7 @@ def test_default_encoder_is_exported_once() -> None:
     assert exported_encoder(str(folder)) == folder
 
 
+@pytest.mark.slow
 def test_default_encoder_ignores_thread_count() -> None:
     folder = exported_encoder(DEFAULT_ENCODER)
     vectors = [OnnxEncoder.load(folder, threads).encode(PROBES, "document") for threads in (1, 2, 3, 4, 8)]

@@ -21,6 +21,8 @@ from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.retriever import Retriever
 
+pytestmark = pytest.mark.slow
+
 WIDTHS = (24, 40, 16)  # embedding, two layers
 
 

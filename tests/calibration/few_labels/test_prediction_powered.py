@@ -129,6 +129,7 @@ def test_equal_weights_change_nothing() -> None:
         np.testing.assert_allclose(getattr(same, name), getattr(plain, name), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unanswerable", [0.0, 0.3])
 @pytest.mark.parametrize("near", [0.4, 0.6, 0.8])
 def test_interval_holds_with_unequal_sampling(near: float, unanswerable: float) -> None:

@@ -21,6 +21,7 @@ def queries(rng: np.random.Generator, count: int) -> tuple[Float64, Float64]:
     return losses(relevant, decisions, GRID), loss_scores(decisions, decisions, GRID)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "most"), [(25, 0.3), (50, 0.2), (100, 0.1), (100, 0.32)])
 @pytest.mark.parametrize("with_machine", [False, True])
 def test_safe_threshold_holds_confidence(n: int, most: float, with_machine: bool) -> None:

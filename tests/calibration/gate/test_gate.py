@@ -299,6 +299,7 @@ def test_superior_candidate_has_to_gain(gain: float, lost: int, verdict: str) ->
     assert record.admitted is (verdict == "admitted")
 
 
+@pytest.mark.slow
 def test_equal_encoders_are_rarely_accepted() -> None:
     rng, admitted = np.random.default_rng(0), 0
     base = per_query(np.ones(300), np.full(300, 0.5))

@@ -230,6 +230,7 @@ def test_report_shows_accepted_index(indexed: Path) -> None:
     assert "bytes per document" in row
 
 
+@pytest.mark.slow
 def test_same_command_gives_same_digest(indexed: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
     kind = json.loads((indexed / "manifest.json").read_bytes())["index"]["kind"]
     assert calibrate(sample, tmp_path, encoder, "--index", kind, *LENIENT) == 0

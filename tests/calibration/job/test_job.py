@@ -43,6 +43,7 @@ def test_digest_ignores_cache(sample: Path, encoder: Path, tmp_path: Path, fresh
     assert len(digests(tmp_path / "a")) == 2
 
 
+@pytest.mark.slow
 def test_changed_corpus_encodes_new_texts(
     sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

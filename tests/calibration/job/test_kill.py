@@ -14,6 +14,8 @@ from taugate.registry.catalog import current_id, release_ids
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.verify import verify
 
+pytestmark = pytest.mark.slow
+
 
 def start(sample: Path, releases: Path, encoder: Path, seed: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "taugate", "calibrate", str(sample), "--releases", str(releases)]

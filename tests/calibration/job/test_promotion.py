@@ -81,6 +81,7 @@ def test_no_promote_accepts_any_encoder(sample: Path, copy: Path, default: Path)
     assert current_id(copy) == before
 
 
+@pytest.mark.slow
 def test_different_export_is_rejected(
     sample: Path, tmp_path: Path, default: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,6 +142,7 @@ def holder(copy: Path) -> str:
         return ""
 
 
+@pytest.mark.slow
 def test_killed_calibration_releases_lock(
     sample: Path, encoder: Path, copy: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

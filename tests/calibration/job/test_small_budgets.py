@@ -56,6 +56,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(map(str, (case[0], *case[1]))))
 def test_label_count_decides_outcome(case: tuple, tmp_path: Path, calibrate: Capture) -> None:
     labels, options, expected, state, said, last = case
@@ -177,6 +178,7 @@ FEWEST = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("options", "fewest"), FEWEST)
 @pytest.mark.parametrize("missing", [0, 1])
 def test_minimum_labels_to_certify(

@@ -152,6 +152,7 @@ def covered(documents: int, spread: float, slope: float) -> dict[str, float]:
     return held
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("documents", "spread", "slope"), [(80, 0.0, 1.0), (80, 0.7, 1.0), (300, 0.7, 0.6)])
 def test_intervals_cover_truth_with_shared_documents(documents: int, spread: float, slope: float) -> None:
     for name, share in covered(documents, spread, slope).items():

@@ -90,6 +90,7 @@ def test_effective_size_of_known_cases() -> None:
     assert effective_sample_size(sixes, intra_cluster_correlation(opposite, sixes)) == 60
 
 
+@pytest.mark.slow
 @sizes_and_icc
 def test_cluster_interval_covers_truth(sizes: np.ndarray, icc: float) -> None:
     """Near 95 % of 300 simulations; drawing single queries holds fewer (.76 and .59 where queries go together)."""

@@ -18,6 +18,8 @@ from taugate.retrieval.release.records import GateRecord
 from taugate.retrieval.release.verify import verify
 from tests.registry.conftest import copy, first
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["copy", "first"]
 
 SMALL = {"bootstraps": 50, "sample_size": 40, "holdout": 0.0}

@@ -101,6 +101,7 @@ def test_no_promote_writes_release(recalibrate: Recalibrating, copy: Path, first
     assert "because of --no-promote" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("moment", "resumed"),
     [
@@ -157,6 +158,7 @@ def test_weak_evidence_is_refused_before_trial(recalibrate: Recalibrating, copy:
     assert "trying" not in said
 
 
+@pytest.mark.slow
 def test_judged_traffic_is_added(recalibrate: Recalibrating, copy: Path, tmp_path: Path) -> None:
     path = tmp_path / "queries.log"
     documents = [json.loads(line)["_id"] for line in (recalibrate.data / "corpus.jsonl").read_text().splitlines()[:2]]

@@ -87,6 +87,7 @@ def test_remedy_by_document_names_computed_limits() -> None:
     assert "certified: --holdout 0; --max-loss 0.0771." in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [("--max-loss", "0.05"), ("--max-loss", "0.03", "--guarantee", "expected-loss")])
 def test_remedy_options_certify(asked: tuple, tmp_path: Path, calibrate: Capture) -> None:
     """Every way that is named certifies a cut."""

@@ -50,6 +50,7 @@ def test_certificates_count_repeated_documents(known: CalibrationQueries, method
     assert (independent.evidence.unit, repeated.evidence.unit) == ("query", "document")
 
 
+@pytest.mark.slow
 def test_correlated_losses_count_by_document() -> None:
     """60 documents of 10 queries, whose scores are the document's and whose hits are nobody's; the truth is known."""
     rng, rule, delta = np.random.default_rng(0), ThresholdRule("non-inferiority", "similarity", max_loss=0.05), 0.05

@@ -9,6 +9,8 @@ from taugate.cli import main as cli
 from tests.calibration.commands import Capture
 from tests.calibration.update.corpora import Record, Updating, files_of, manifest_of, mixed_changes, newer
 
+pytestmark = pytest.mark.slow
+
 FILES = {"documents.jsonl", "golden.jsonl", "index.faiss", "outcomes.safetensors", "reference.safetensors"}
 
 

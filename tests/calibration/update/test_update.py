@@ -185,6 +185,7 @@ def test_queries_about_new_documents_are_counted(sample: Path, copy: Path, tmp_p
     assert manifest_of(copy)["update"]["queries"] == 503
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hnsw", "ivf-flat"])
 def test_approximate_index_is_tested_again(
     kind: str, sample: Path, encoder: Path, tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]

@@ -92,6 +92,7 @@ def test_key_press_stores_judgement(start: Start, data: Path) -> None:
     assert judged(data) == {journal(data)[0]["query"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_killed_process_keeps_judgements(start: Start, data: Path, number: signal.Signals) -> None:
     terminal = Terminal(start)

@@ -42,6 +42,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in results.items() if name not in {".import.lock", "import.json"}}
 
 
+@pytest.mark.slow
 def test_documents_that_fit_kept_exactly(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = imported(capsys, source, "--to", tmp_path / "data")
     lines = corpus(tmp_path / "data")

@@ -222,6 +222,7 @@ def test_sources_of_equal_name_refused(tmp_path: Path, capsys: pytest.CaptureFix
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.slow
 def test_memory_exhausting_file_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "s"
     source.mkdir()

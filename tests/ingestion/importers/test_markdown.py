@@ -51,6 +51,7 @@ def test_front_matter_fields_are_kept(front_matter: str) -> None:
     assert document.metadata == {"created": "2024-01-02", "tags": ["a", "b"], "products": ["p1", "p2"], "weight": 10}
 
 
+@pytest.mark.slow
 def test_damaged_markdown_reports_lost_words() -> None:
     numbers = (f"w{number:04}" for number in range(10_000))
     paragraph = "## {} {}\n\n{} *{}* [{}](http://a.b) {}\n\n- {}\n- {}\n\n<b>{}</b> `{}`\n\n<div>{}</div>\n\n"

@@ -38,6 +38,7 @@ def test_kappa_interval_is_jackknife_by_query() -> None:
     assert (result.lower, result.upper) == pytest.approx((result.kappa - margin, result.kappa + margin))
 
 
+@pytest.mark.slow
 def test_kappa_interval_covers_dependent_results() -> None:
     """Two judges who each err on 15 % of the results, and together on 10 % of the queries."""
     rng = np.random.default_rng(3)

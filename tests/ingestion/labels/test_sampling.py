@@ -80,6 +80,7 @@ def verdicts_of(
     return share / len(HITS), results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [3, 8, 20])
 def test_weighted_share_of_stopped_session_is_unbiased(m: int) -> None:
     rng = np.random.default_rng(m)

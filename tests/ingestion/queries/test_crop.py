@@ -177,6 +177,7 @@ def test_short_documents_write_nothing(tmp_path: Path) -> None:
     assert not (data / "qrels").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [4, pytest.param(10, marks=pytest.mark.exhaustive)])
 def test_killed_run_leaves_readable_data_set(kills: int, tmp_path: Path) -> None:
     data = write(tmp_path / "data", documents(3000))

@@ -237,6 +237,7 @@ def test_unusable_key_file_is_refused(
     assert "are both set" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_killed_run_continues_to_equal_files(
     tmp_path: Path, model: FakeModel, number: signal.Signals, monkeypatch: pytest.MonkeyPatch

@@ -44,6 +44,7 @@ def test_run_on_each_skips_unavailable_servers() -> None:
         servers("x", "y").run_on_each(lambda url, deadline: 1 // 0, soon())
 
 
+@pytest.mark.slow
 def test_run_on_each_limits_silent_server() -> None:
     limits: list[float] = []
 

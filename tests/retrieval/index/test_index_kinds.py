@@ -113,6 +113,7 @@ def test_larger_breadth_finds_more(documents: np.ndarray, queries: np.ndarray, k
     assert recalls[2] > 0.97
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hnsw", "ivf-flat", "ivf-pq"])
 def test_too_few_proposals_score_everything(documents: np.ndarray, queries: np.ndarray, kind: Kind) -> None:
     """One list out of 250 has no 500 documents."""
@@ -133,6 +134,7 @@ def test_small_corpora_are_searched(documents: np.ndarray, queries: np.ndarray, 
     assert sorted(top.positions[0].tolist()) == sorted(set(top.positions[0].tolist()))
 
 
+@pytest.mark.slow
 def test_equal_vectors_give_equal_bytes(documents: np.ndarray, index: AnyIndex) -> None:
     """With any number of threads: a graph is built by one."""
     threads = faiss.omp_get_max_threads()

@@ -174,6 +174,7 @@ def test_command_lists_shows_and_verifies(copy: Path, capfd: pytest.CaptureFixtu
     assert release_ids(copy) == [name]
 
 
+@pytest.mark.slow
 def test_command_promotes_verified_releases_only(
     copy: Path, sample: Path, encoder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

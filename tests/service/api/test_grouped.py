@@ -133,6 +133,7 @@ def test_feedback_accepts_chunk_or_document_id(grouping: ServiceProcess) -> None
         assert judged == ["accepted", "repeated"]
 
 
+@pytest.mark.slow
 def test_replicas_share_only_grouped_vector(chunks: Path, tmp_path: Path) -> None:
     with RedisProcess(tmp_path) as redis:
         for grouped in (True, False):

@@ -115,6 +115,7 @@ def test_replicas_share_redis_entries(releases: Path, tmp_path: Path, uncached: 
             assert "taugate_redis_up 1.0" in two.http.get("/metrics").text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "value",
     [

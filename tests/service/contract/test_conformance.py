@@ -18,6 +18,7 @@ from tests.service_process import ServiceProcess
 FEW = 15  # of each operation and phase: 3,000 requests
 
 
+@pytest.mark.slow
 def test_service_conforms_to_openapi(releases: Path, tmp_path: Path) -> None:
     with ServiceProcess(releases, **with_keys()) as process:
         process.ready()
@@ -97,6 +98,7 @@ def careless() -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.slow
 def test_nonconforming_service_is_detected(careless: str, tmp_path: Path) -> None:
     assert httpx.get(f"{careless}/openapi.json").json() == openapi_document()
     found = conformance(careless, tmp_path, 2, 7, "--phases", "coverage", "--include-path", "/search")

@@ -45,6 +45,7 @@ STRANGE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("strange", STRANGE.values(), ids=STRANGE.keys())
 def test_invalid_shared_state_is_replaced(

@@ -97,6 +97,7 @@ def test_new_release_starts_without_alarms(served: Served, sample: Path) -> None
     assert by_signal(served.service, "alarm")[SIGNAL] == 0
 
 
+@pytest.mark.slow
 def test_returning_release_starts_without_alarms(served: Served, sample: Path) -> None:
     assert served.reload(served.first) == "loaded"
     assert served.says() == [NO_ALARM] * 8
@@ -105,6 +106,7 @@ def test_returning_release_starts_without_alarms(served: Served, sample: Path) -
     assert by_signal(served.service, "evidence")[SIGNAL] < 0.1
 
 
+@pytest.mark.slow
 def test_returning_release_raises_alarm_again(served: Served) -> None:
     send(served.service, foreign_queries(700, first=1000))
     until(lambda: all(SIGNAL in drift["signals"] for drift in served.says()))

@@ -58,6 +58,7 @@ def counts(service: ServiceProcess, name: str) -> float:
     return gauges(service).get(name, 0.0)
 
 
+@pytest.mark.slow
 def test_replica_counters_add_up_in_prometheus(
     releases: Path, redis: RedisProcess, labelled: list[tuple[str, str]]
 ) -> None:
@@ -90,6 +91,7 @@ def test_replica_counters_add_up_in_prometheus(
             until(lambda service=service, own=own: counts(service, SEEN.format("topk")) == 5 * (own + 2))
 
 
+@pytest.mark.slow
 def test_judgement_counts_once_among_replicas(releases: Path, redis: RedisProcess) -> None:
     with (
         FastDriftService(releases, TAUGATE_REDIS_URL=redis.url) as first,

@@ -100,6 +100,7 @@ def test_reply_cached_by_other_replica_reports_alarm(deployment: Deployment) -> 
     assert ask(deployment.replicas[1], asked_of_the_first)["drift"]["alarm"] is True
 
 
+@pytest.mark.slow
 def test_restarted_replica_takes_over_alarm(deployment: Deployment) -> None:
     restarted = deployment.replicas[0]
     restarted.stop()
@@ -133,6 +134,7 @@ def test_invalid_state_in_redis_is_replaced(deployment: Deployment) -> None:
     assert all(SIGNAL in told(each)["signals"] for each in deployment.replicas)
 
 
+@pytest.mark.slow
 def test_replicas_reunite_after_redis_restart(deployment: Deployment) -> None:
     deployment.redis.kill()
     until(lambda: deployment.all_are("shared", 0))
@@ -152,6 +154,7 @@ def test_replicas_reunite_after_redis_restart(deployment: Deployment) -> None:
     assert all("Traceback" not in each.log() for each in deployment.replicas)
 
 
+@pytest.mark.slow
 def test_restarted_deployment_keeps_alarm(deployment: Deployment) -> None:
     assert [each.stop()[0] for each in deployment.replicas] == [0] * 3
     with deployment.new() as late:

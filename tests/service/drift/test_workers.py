@@ -24,6 +24,8 @@ from tests.service.drift.traffic import (
 )
 from tests.service.process.test_workers import pids
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:

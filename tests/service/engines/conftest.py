@@ -17,6 +17,9 @@ from tests.service.access.test_permissions import calibrated
 from tests.service.engines.pair import KEYS, WHOLE, Services
 from tests.service_process import ServiceProcess
 
+# Both engines pass the tests of tests/retrieval/engines; here milvus-lite, which takes longer, is for `make test-slow`.
+LEVELS = [pytest.param(name, marks=[pytest.mark.slow] if name == "milvus-lite" else []) for name in NAMES]
+
 
 @pytest.fixture(scope="package")
 def rich(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
@@ -34,7 +37,7 @@ def rich(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) 
     )
 
 
-@pytest.fixture(scope="package", params=NAMES)
+@pytest.fixture(scope="package", params=LEVELS)
 def services(
     request: pytest.FixtureRequest, rich: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Services]:

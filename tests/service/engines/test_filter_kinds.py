@@ -86,6 +86,7 @@ def test_unfit_key_filter_is_refused(services: Services) -> None:
     same(services, "/search", {"query": QUERY})
 
 
+@pytest.mark.slow
 def test_service_does_not_start_with_unfit_key_filter(services: Services, tmp_path: Path) -> None:
     for query_filter, message in (UNFIT[0], ({"year": {"lt": 2**53 + 1}}, "year: an integer beyond 2⁵³")):
         keys = write(tmp_path / "keys.json", [entry("key-shop", "shop", "search", filter=query_filter)])

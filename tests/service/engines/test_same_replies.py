@@ -188,6 +188,7 @@ def test_cached_reply_is_same(services: Services) -> None:
     assert stages(services.there) == before
 
 
+@pytest.mark.slow
 def test_redis_caches_only_query_vector(services: Services) -> None:
     request = {"query": "asked of two replicas", **KEEP_ALL}
 

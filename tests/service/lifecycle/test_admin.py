@@ -53,6 +53,7 @@ def test_reload_needs_admin_key(two: Two, headers: dict[str, str], status: int) 
         assert service.http.get("/readyz").json()["release"] == two.old
 
 
+@pytest.mark.slow
 def test_reload_reaches_all_workers(two: Two) -> None:
     with ServiceProcess(two.folder, TAUGATE_WORKERS="2", **KEYS) as service:
         service.ready()

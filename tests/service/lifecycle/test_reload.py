@@ -98,6 +98,7 @@ def point(two: Two, name: str) -> None:
     written.replace(two.folder / "current")
 
 
+@pytest.mark.slow
 def test_polling_tries_damaged_release_once(two: Two) -> None:
     with ServiceProcess(two.folder, TAUGATE_RELOAD_SECONDS="0.1") as service:
         service.ready()
@@ -118,6 +119,7 @@ def test_polling_tries_damaged_release_once(two: Two) -> None:
     assert log.count("cannot read the current-release pointer") == 1
 
 
+@pytest.mark.slow
 def test_requests_never_fail_during_reload(two: Two) -> None:
     """Single searches and batches all the while; every reply is of one release, by its K as by its name."""
     k = {two.old: 5, two.new: 3}
@@ -170,6 +172,7 @@ def buckets(service: ServiceProcess) -> set[str]:
     return set(re.findall(r'taugate_similarity_bucket{le="([^"]*)",set="topk"}', text))
 
 
+@pytest.mark.slow
 def test_sighup_reloads_all_workers(two: Two) -> None:
     url = "http://127.0.0.1:{}/search"
 

@@ -4,12 +4,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id, release_ids
 from tests.object_storage import object_storage
 from tests.service_process import ServiceProcess
 
 
+@pytest.mark.slow
 def test_service_starts_from_copy_without_store(releases: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     with object_storage() as (bucket, server):

@@ -22,6 +22,7 @@ from tests.keys import write_keys
 from tests.service_process import ServiceProcess
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_unsigned_release_is_not_served(releases: Path, tmp_path: Path, workers: str) -> None:
     copy = shutil.copytree(releases, tmp_path / "releases")

@@ -10,6 +10,8 @@ from tests.service.access.files import entry, write
 from tests.service.playground.conftest import QUESTION, Playground, open_playground
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.slow
+
 FIRST, SECOND = "first-secret", "second-secret"
 SCOPES = ("search", "feedback")
 ENDED = "2020-01-01T00:00:00Z"

@@ -21,6 +21,8 @@ from tests.service.process.wire import HALF, HEAD, WHOLE, answer, connected, res
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.slow
+
 _PROBE = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _CLOSES = b"\r\nconnection: close\r\n"
 

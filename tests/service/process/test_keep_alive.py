@@ -136,6 +136,7 @@ def test_full_table_replaces_unauthenticated_first() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_idle_connections_make_room(releases: Path) -> None:
     """With every place taken by a client that was answered and is idle, a new one is answered within seconds."""
     with ServiceProcess(releases, TAUGATE_MAX_CONNECTIONS="20") as service:

@@ -69,6 +69,7 @@ def test_connection_beyond_limit_is_refused(small: ServiceProcess) -> None:
                     break
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", WHOLE])
 def test_clients_without_key_block_no_one(releases: Path, tmp_path: Path, asked: bytes) -> None:
     """Whole requests to an open path, or refused for want of a key, earn no place."""

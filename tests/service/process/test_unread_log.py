@@ -14,6 +14,8 @@ import pytest
 from taugate.service.runtime.logs import _MAX_QUEUED_LINES
 from tests.service_process import ServiceProcess
 
+pytestmark = pytest.mark.slow
+
 QUERY = json.dumps({"query": "What does a building permit cost?"})
 # Logs more than a pipe holds, and ends as any program does.
 LOGS_AND_ENDS = """

@@ -37,6 +37,7 @@ def ask(service: ServiceProcess, number: int) -> int:
     return httpx.post(url, json={"query": f"a building permit {number}"}, timeout=30).status_code
 
 
+@pytest.mark.slow
 def test_any_worker_shows_all_metrics(workers: ServiceProcess) -> None:
     assert len(pids(workers)) == WORKERS
     with ThreadPoolExecutor(8) as pool:
@@ -79,6 +80,7 @@ def test_sigterm_ends_all_workers(workers: ServiceProcess) -> None:
     assert "Traceback" not in log
 
 
+@pytest.mark.slow
 def test_start_failure_is_reported(releases: Path, tmp_path: Path) -> None:
     own = Path(shutil.copytree(releases, tmp_path / "own"))
     (release,) = (entry for entry in own.iterdir() if entry.is_dir())
@@ -136,6 +138,7 @@ def test_worker_killed_at_start_is_replaced(releases: Path, crash: tuple[Path, d
         until(lambda: service.log().count('"ready"') == WORKERS)
 
 
+@pytest.mark.slow
 def test_drift_combines_all_workers(releases: Path) -> None:
     with ServiceProcess(releases, TAUGATE_WORKERS="2") as process:
         service = process.ready()
@@ -151,6 +154,7 @@ def test_drift_combines_all_workers(releases: Path) -> None:
         assert told().count('taugate_drift_alarm{signal="topk_similarity"}') == 1
 
 
+@pytest.mark.slow
 def test_judgement_counts_once_across_workers(releases: Path) -> None:
     with ServiceProcess(releases, TAUGATE_WORKERS="2") as process:
         service = process.ready()

@@ -177,6 +177,7 @@ def test_shared_batch_has_stages_per_request(collected: tuple[list[Span], str]) 
     assert {span.trace_id for span in encoded} <= {batch.trace_id for batch in batches}
 
 
+@pytest.mark.slow
 def test_silent_collector_delays_nothing(releases: Path) -> None:
     """One that takes connections and answers nothing, which is worse than none."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -45,8 +45,9 @@ class LocalModel:
         parameters.cache_prompt = False  # a reply must not depend on earlier prompts
         # llama.cpp's server also listens on a loopback port; the random key keeps other clients out.
         parameters.api_keys = [secrets.token_hex()]
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         for processor in (parameters.cpuparams, parameters.cpuparams_batch):
-            processor.n_threads, processor.poll = len(os.sched_getaffinity(0)), 0
+            processor.n_threads, processor.poll = processors, 0
         try:
             self._server = xllamacpp.Server(parameters)
         except Exception as error:  # its C++ raises RuntimeError for any failure, or other exceptions

@@ -8,6 +8,7 @@ in a folder that only its own user can enter.
 import os
 import shutil
 import stat
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,7 +30,8 @@ class PrivateFolder:
     """A folder that only this user can enter, created if needed.
 
     Attributes:
-        path: The folder through an open descriptor (Linux), so that renaming a parent folder cannot redirect it.
+        path: The folder through an open descriptor, so that renaming a parent folder cannot redirect it. On
+            macOS, which has no such paths for folders, it is the resolved path.
 
     Raises:
         InputError: If the folder belongs to another user, or others can enter it.
@@ -42,7 +44,7 @@ class PrivateFolder:
         except OSError as error:
             raise InputError(f"{folder}: cannot keep a private copy ({error.strerror}); {_REMEDY}") from error
         self._descriptor: int | None = descriptor
-        self.path = Path(f"/proc/self/fd/{descriptor}")
+        self.path = Path(f"/proc/self/fd/{descriptor}") if sys.platform == "linux" else folder.resolve()
         status = os.fstat(descriptor)
         problem = None
         if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:

@@ -20,6 +20,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.service.runtime.resources import allocate_file
 from taugate.storage.locks import EXCLUSIVE, acquire, is_at
 
 RING_BYTES = 8 << 20  # some 110,000 replies of five results: 30 a second for the hour that they can be judged
@@ -268,7 +269,7 @@ class RecentReplies:
             try:
                 if acquire(descriptor, EXCLUSIVE) and is_at(descriptor, path):
                     # Allocate all of it: with a sparse file on a full disk, a write would kill the process.
-                    os.posix_fallocate(descriptor, 0, RING_BYTES)
+                    allocate_file(descriptor, RING_BYTES)
                     memory = mmap.mmap(descriptor, RING_BYTES)
                     self._file = descriptor, path
                     return memory
