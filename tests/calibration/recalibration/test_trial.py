@@ -65,7 +65,7 @@ def test_trial_adds_counts_of_replicas(copy: Path, three: list[str]) -> None:
         found = try_release(copy, name, TrialSettings((one, other), 50, 5, "secret"), None, said.append)
     assert shadow_id(copy) == name
     assert replace(found, seconds=0.0) == TrialResult(50, 2, 25, 0, 25, 0.75, 0.0, 50)
-    assert "without a result" in str(found.objection) or "could not answer" in str(found.objection)
+    assert "without a result" in str(found.objection) or "failed to answer" in str(found.objection)
     assert asked[0] == "POST /admin/reload Bearer secret"
     assert asked[1] == "GET /metrics Bearer secret"
     assert "50 queries of 2 services" in said[0]
@@ -107,7 +107,7 @@ def test_invalid_response_is_retried(copy: Path, three: list[str]) -> None:
         server.shutdown(socket.SHUT_RDWR)
     thread.join()
     assert "nonsense; trying again" in said[-1]
-    assert f"{url} did not answer" in str(found.objection)
+    assert f"{url} did not respond" in str(found.objection)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_invalid_response_is_retried(copy: Path, three: list[str]) -> None:
         ({"empty_now": 20}, None),
         ({"empty_now": 21}, "leaves 21 of 200 queries without a result"),
         ({"failed": 2}, None),
-        ({"failed": 3}, "could not answer 3 of 203"),
+        ({"failed": 3}, "failed to answer 3 of 203"),
         ({"compared": 150}, "on 150 of 200 queries"),
     ],
 )
