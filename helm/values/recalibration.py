@@ -1,5 +1,7 @@
 """Recalibration: a CronJob, a Job on demand, their data, and the promotion of their releases."""
 
+from typing import Literal
+
 from helm.values.base import (
     Account,
     Group,
@@ -28,9 +30,13 @@ class Promotion(Group):
     """Promotion of new releases by the calibration itself. Otherwise, run `taugate release promote` by hand."""
 
     enabled: bool = value(False, "false: the release is written for review")
-    rule: str | None = value(
-        None, "promote only if this holds, such as `accuracy not lower and kept share not higher`; null: always"
+    max_accuracy_drop: float | Literal["auto"] | None = value(
+        None, "promote only if accuracy is shown to drop by at most this; `auto`: 0.01, or what the queries can show"
     )
+    max_kept_increase: float | Literal["auto"] | None = value(
+        None, "promote only if the share of results kept is shown to rise by at most this; `auto` as above"
+    )
+    rule: str | None = value(None, "deprecated: the rule as a sentence; use the two limits")
 
 
 class CronJob(Group):

@@ -109,6 +109,9 @@ def test_promotion_is_off_by_default() -> None:
 
 def test_promotion_always_or_by_rule() -> None:
     assert arguments(PROMOTED) == ["calibrate", "s3://bucket/data/faq", "--releases", "/releases"]
+    limits = {"enabled": True, "maxAccuracyDrop": 0.02, "maxKeptIncrease": "auto"}
+    expected = ["--max-accuracy-drop", "0.02", "--max-kept-increase", "auto"]
+    assert arguments(merged(PROMOTED, at("recalibration.promotion", limits)))[-4:] == expected
     rule = "accuracy not lower and kept share not higher"
     assert arguments(PROMOTED, at("recalibration.promotion.rule", rule))[-2:] == ["--promote-if", rule]
 

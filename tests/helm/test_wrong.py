@@ -170,6 +170,12 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
         "recalibration.promotion.enabled=true",
         at("recalibration.promotion.enabled", True),
     ),
+    "a rule in both forms": (
+        at("recalibration.promotion", {"enabled": False, "rule": "accuracy not lower", "maxAccuracyDrop": 0.01}),
+        "is replaced by maxAccuracyDrop and maxKeptIncrease",
+        "leave it out",
+        at("recalibration.promotion", {"enabled": True, "rule": None}),
+    ),
     "a promotion that nobody sees": (
         PROMOTES,
         "do not check for a new release",

@@ -64,6 +64,13 @@ template:
 {{- $arguments = append $arguments "--no-promote" }}
 {{- else if $values.promotion.rule }}
 {{- $arguments = concat $arguments (list "--promote-if" $values.promotion.rule) }}
+{{- else }}
+{{- with $values.promotion.maxAccuracyDrop }}
+{{- $arguments = concat $arguments (list "--max-accuracy-drop" (toString .)) }}
+{{- end }}
+{{- with $values.promotion.maxKeptIncrease }}
+{{- $arguments = concat $arguments (list "--max-kept-increase" (toString .)) }}
+{{- end }}
 {{- end }}
 {{- if $values.signingKey.existingSecret }}
 {{- $arguments = concat $arguments (list "--sign-with" (printf "/etc/taugate/signing/%s" $values.signingKey.key)) }}

@@ -29,8 +29,11 @@ recalibration.data.url and recalibration.data.existingClaim exclude one another:
 {{- if and (or $values.cronJob.enabled (and $values.job.enabled (not $values.job.arguments))) (not $data.url) (not $data.existingClaim) }}
 recalibration has no data: set recalibration.data.url, such as s3://bucket/data/faq, or a claim with corpus.jsonl, queries.jsonl and qrels/ in recalibration.data.existingClaim
 {{- end }}
-{{- if and $values.promotion.rule (not $values.promotion.enabled) }}
-recalibration.promotion.rule has no effect while promotion is off: set recalibration.promotion.enabled=true, or remove the rule
+{{- if and $values.promotion.rule (or $values.promotion.maxAccuracyDrop $values.promotion.maxKeptIncrease) }}
+recalibration.promotion.rule is replaced by maxAccuracyDrop and maxKeptIncrease: leave it out
+{{- end }}
+{{- if and (or $values.promotion.rule $values.promotion.maxAccuracyDrop $values.promotion.maxKeptIncrease) (not $values.promotion.enabled) }}
+a rule of recalibration.promotion has no effect while promotion is off: set recalibration.promotion.enabled=true, or remove the rule
 {{- end }}
 {{- if and (include "taugate.calibrates" .) $values.promotion.enabled }}
 {{- if eq (include "taugate.setting" (list . "reload_seconds") | float64) 0.0 }}
