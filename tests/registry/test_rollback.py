@@ -30,7 +30,7 @@ def test_repeated_rollback_goes_further_back(copy: Path, first: str, three: list
         assert current_id(copy) == expected
     code, out, error = release("rollback")
     assert (code, out) == (2, "")
-    assert error == (f"taugate: {copy}: no earlier release to roll back to from {first}; promote one ({c}, {b}, {a})\n")
+    assert error == (f"taugate: {copy}: {first} has no earlier release to roll back to; promote one ({c}, {b}, {a})\n")
 
 
 def test_promotion_after_rollback_extends_stack(copy: Path, first: str, three: list[str]) -> None:

@@ -47,14 +47,14 @@ def promote(
     Args:
         releases: The releases directory.
         name: Id of the release, or the beginning of one.
-        trusted: Keys of which one must have signed the release; None requires no signature.
+        trusted: Keys, one of which must have signed the release; None requires no signature.
         force: Promote even if the policy is none, if accuracy is not shown to be above chance, if the release is
             provisional and the current one calibrated, or if `taugate adapt` did not accept its encoder.
         new_encoder: Promote even if the encoder is not that of the current release.
-        rule: The rule that the release met, for the history; valid only for the current release that it names.
+        rule: The rule that the release met, for the history; refused unless the release that it names is still current.
 
     Raises:
-        NotPromoted: If the release's evidence is against it. Nothing is changed then, nor after the errors below.
+        NotPromoted: If the release's evidence is against it. After this and the other errors, the pointer is unchanged.
         ReleaseError: If the release does not verify, or another rule is against it.
         OSError: If the directory cannot be written.
     """
@@ -78,8 +78,9 @@ def promote(
             if not new_encoder:
                 raise ReleaseError(
                     f"{name}: encoded by {manifest.answering.name}, but the current release {current} by "
-                    f"{current_encoder_name(releases)} or another export of it, so similarities and thresholds of the "
-                    "two cannot be compared; to promote it anyway, give --new-encoder"
+                    f"{current_encoder_name(releases)} (which may be another export of the same model), so "
+                    "similarities and thresholds of the two cannot be compared; to promote it anyway, "
+                    "give --new-encoder"
                 )
             forced.append(ENCODER)
         _move_pointer(releases, "promote", name, forced, None if rule is None else rule.rule)
@@ -93,7 +94,7 @@ def check_evidence(releases: Path, manifest: Manifest) -> None:
 
 
 def rollback(releases: Path, name: str | None = None, trusted: TrustedKeys | None = None) -> str:
-    """Make a release current again that was current before; returns its id.
+    """Restore a release that was current before; returns its id.
 
     Args:
         releases: The releases directory.
@@ -101,7 +102,7 @@ def rollback(releases: Path, name: str | None = None, trusted: TrustedKeys | Non
         trusted: See `promote`.
 
     Raises:
-        ReleaseError: If there is none, or if it does not verify.
+        ReleaseError: If there is no such release, or if it does not verify.
         OSError: If the directory cannot be written.
     """
     name = None if name is None else find(releases, name).name
@@ -142,8 +143,8 @@ def shadow(releases: Path, name: str | None, trusted: TrustedKeys | None = None)
 def rollback_targets(releases: Path) -> list[str]:
     """Return the ids of existing releases that were current before, the latest first.
 
-    A rollback undoes the promotions after its target, so that a second one goes further back. Before the first event of
-    the history, and without a history, the parents in the manifests are used.
+    A rollback undoes the promotions after its target, so that a second rollback goes further back. What was current
+    before the history begins, or without a history, is taken from the parents in the manifests.
 
     Raises:
         ReleaseError: If there is no directory, or its history cannot be read.
@@ -156,7 +157,7 @@ def rollback_targets(releases: Path) -> list[str]:
 
 
 def _objections(manifest: Manifest, releases: Path) -> dict[str, ReleaseError]:
-    """Return the objections to a release from the evidence in its manifest, by the rule that --force overrides."""
+    """Return the objections to a release from the evidence in its manifest; each key is the rule --force overrides."""
     name, k, record = manifest.release_id, manifest.policy.k, manifest.calibration
     objections: dict[str, ReleaseError] = {}
     if manifest.policy.kind == "none":
@@ -178,7 +179,7 @@ def _objections(manifest: Manifest, releases: Path) -> dict[str, ReleaseError]:
         adaptation is not None
         and not adaptation.admitted
         and (current is None or encoder_differs(releases, float32_encoder(manifest)))
-    ):  # a service that uses the encoder already has decided for it
+    ):  # if the current release has the same encoder, that decision has been made
         objections[NOT_ADMITTED] = NotPromoted(
             f"{name}: its encoder is not shown to be better than {adaptation.base}, so `taugate adapt` did not accept "
             f"it: {adaptation.reason}, or give --force",
@@ -204,9 +205,9 @@ def current_encoder_name(releases: Path) -> str | None:
 
 
 def float32_encoder(manifest: Manifest) -> str:
-    """Return the digest of a release's float32 query encoder, which is also that of an int8 encoder made from it.
+    """Return the digest of a release's float32 query encoder, even if the release answers with int8 weights.
 
-    The document encoder is not enough to compare: a map of queries changes every similarity.
+    Comparing document encoders is not enough: a map learned for queries alone changes every similarity.
     """
     return (manifest.float32_encoder or manifest.answering).sha256
 
@@ -219,9 +220,11 @@ def _target(releases: Path, name: str | None) -> str:
         return before[0]
     if name is not None and name in before:
         return name
-    problem = "no earlier release to roll back to from" if name is None else f"{name} was never current before"
+    problem = f"{current} has no earlier release to roll back to"
+    if name is not None:
+        problem = f"{name} was never current before {current}"
     earlier = f"; earlier releases: {newest(before[::-1])}" if before else ""
-    raise ReleaseError(f"{releases}: {problem} {current}{earlier}; promote one ({_others(releases, current)})")
+    raise ReleaseError(f"{releases}: {problem}{earlier}; promote one ({_others(releases, current)})")
 
 
 def _others(releases: Path, current: str | None) -> str:
@@ -239,7 +242,7 @@ def _move_pointer(
         action: Promote, rollback or shadow.
         name: Id of the release; None removes the pointer.
         forced: Rules that were overridden.
-        rule: Rule that the release had to meet, None without one.
+        rule: Rule that the release met, None without one.
 
     Raises:
         OSError: If the history or the pointer cannot be written; the pointer is unchanged.
@@ -267,7 +270,7 @@ def _promotion_stack(moves: list[Event]) -> list[str]:
     """Replay moves of `current`; returns the current release last, after those that led to it."""
     stack: list[str] = []
     for event in moves:
-        if event.previous is not None and stack[-1:] != [event.previous]:  # the first, or a move that was not recorded
+        if event.previous is not None and stack[-1:] != [event.previous]:  # first, or after an unrecorded move
             stack.append(event.previous)
         if event.release is None:
             continue

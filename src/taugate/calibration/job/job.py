@@ -55,21 +55,22 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
     if settings.bootstraps * settings.sample_size * settings.k > _MAX_SIMILARITIES:
         raise InputError(
             f"--bootstraps {settings.bootstraps} × --sample-size {settings.sample_size} × --k {settings.k}: more than "
-            f"{_MAX_SIMILARITIES:,} similarities at once; give fewer bootstraps, as more do not narrow the intervals"
+            f"{_MAX_SIMILARITIES:,} similarities at once; give fewer bootstraps, since more would not narrow "
+            "the intervals"
         )
     answerable = len(dataset.answerable)
-    members = answerable - held_out(answerable, settings.holdout)
-    if not members:
+    calibrating = answerable - held_out(answerable, settings.holdout)
+    if not calibrating:
         raise InputError(
             f"--holdout {settings.holdout}: leaves none of the {answerable} answerable queries to calibrate on; "
             "label more queries or give a smaller share"
         )
     requested = settings.candidates.requested
-    if requested and members < MIN_CALIBRATING:  # for the gate, and to fit a projection
+    if requested and calibrating < MIN_CALIBRATING:  # the gate needs them, and so does fitting a projection
         name, value = next(iter(requested.items()))
         raise InputError(
             f"--{name} {value}: needs at least {MIN_CALIBRATING} answerable queries to calibrate on, there are "
-            f"{members}; label more, or leave the option out"
+            f"{calibrating}; label more, or leave the option out"
         )
     if "index" in requested:
         requested_kinds(settings.candidates.index, len(dataset.documents))
@@ -89,7 +90,7 @@ def calibrate(
 ) -> Manifest:
     """Read a data set, measure, choose a threshold and write a release into `releases`, without promoting it.
 
-    A directory has one calibration at a time. After an error, no release has been written.
+    Only one calibration at a time runs in a directory. After an error, no release has been written.
 
     Args:
         data: A folder or a URL.
@@ -97,7 +98,7 @@ def calibrate(
         requested: The encoder.
         settings: All other settings.
         say: Prints one line of progress or a warning.
-        watch: Stopwatch whose stages grow.
+        watch: Stopwatch that records the time of each stage.
 
     Raises:
         InputError: If the data set or the settings cannot be used.
@@ -121,10 +122,10 @@ def calibrate(
         if evidence.because:  # reported before the work, which may take long
             say(f"{PROVISIONAL} {evidence.because}")
         with watch.stage("export"):
-            encoders = _baseline(Encoders.load(requested.name), requested.name)
+            encoders = _require_float32(Encoders.load(requested.name), requested.name)
         requested.check(releases, encoders.queries)
         if adaptation is not None:
-            _warn(adaptation, requested.name, dataset.split, say)
+            _warn_of_adaptation(adaptation, requested.name, dataset.split, say)
         inherited = _inherited(releases, encoders.queries, settings)
         if inherited is not None:
             settings = replace(settings, rule=settings.rule.kept_from(inherited.chosen_by))
@@ -136,13 +137,13 @@ def calibrate(
         drawn = DrawnQueries.draw(
             SamplingUnits.from_clusters(clusters(dataset.answerable)), len(dataset.documents), settings
         )
-        search = accept_in_process
+        accept = accept_in_process
         if engine is not None:
             reusable = None
             if not settings.embeddings:
                 reusable = vectors_reusable_from_current(releases, encoders.documents, engine, dataset, say, watch)
-            search = partial(accept_over_engine, engine, Path(spool), reusable)
-        accepted = search(dataset, encoders, drawn.parts["calibration"], settings, say, watch)
+            accept = partial(accept_over_engine, engine, Path(spool), reusable)
+        accepted = accept(dataset, encoders, drawn.parts["calibration"], settings, say, watch)
         findings = study(dataset, accepted.encoded, accepted.index, drawn, settings, watch, inherited)
         for warning in findings.query_set.warnings:
             say(f"warning: {warning}")
@@ -161,7 +162,7 @@ def calibrate(
 
 
 def _read(data: str, settings: CalibrationSettings, spool: Path, say: Callable[[str], None]) -> Dataset:
-    """Read the labelled split, or the splits of few labels and of queries that users asked."""
+    """Read the splits of `--labels` as one data set; without `--labels`, the single labelled split."""
     if splits := settings.labelled_splits:
         with local_folder(data, *splits, optional=(GENERATED, TRAFFIC)) as folder:
             return read_people(folder, splits, spool, say)
@@ -170,34 +171,35 @@ def _read(data: str, settings: CalibrationSettings, spool: Path, say: Callable[[
         dataset = read_dataset(folder, split, spool)
     weights = {query.weight for query in dataset.answerable + dataset.unanswerable}
     if len(weights) > 1:
-        named = {HUMAN: "--labels human", TRAFFIC: "--labels human,traffic"}.get(
+        option = {HUMAN: "--labels human", TRAFFIC: "--labels human,traffic"}.get(
             split, f"--split {split} --labels human"
         )
         raise InputError(
             f"{data}: the queries of split {split} have weights, because they were sampled unevenly; calibrate with "
-            f"{named}, which uses the weights"
+            f"{option}, which uses the weights"
         )
     return dataset
 
 
-def _baseline(encoders: Encoders, name: str) -> Encoders:
+def _require_float32(encoders: Encoders, name: str) -> Encoders:
     if encoders.queries.config.precision != "float32":
         raise EncoderError(
             f"encoder {name!r}: has {encoders.queries.config.precision} weights, which encode only queries; give the "
-            f"float32 encoder it was made from, the folder {FLOAT32_FOLDER} beside it in the release, and --precision"
+            f"float32 encoder from which it was quantised (the folder {FLOAT32_FOLDER} beside it in the release), and "
+            "--precision"
         )
     return encoders
 
 
 def _adaptation(encoder: Path) -> AdaptationRecord | None:
-    """Read the record of an adapted encoder: beside the model, or in the manifest of the release that has it."""
+    """Read the record of an adapted encoder, which is beside the model or in the manifest of its release."""
     if (encoder.parent / MANIFEST).is_file() and encoder.name in ENCODER_FOLDERS:
         manifest = verify(encoder.parent)
         return manifest.adaptation if encoder.name in manifest.query_encoders else None
     return read_adaptation(encoder)
 
 
-def _warn(adaptation: AdaptationRecord, name: str, split: str, say: Callable[[str], None]) -> None:
+def _warn_of_adaptation(adaptation: AdaptationRecord, name: str, split: str, say: Callable[[str], None]) -> None:
     """Warn if an adapted encoder was not accepted, or was trained on these queries."""
     if not adaptation.admitted:
         say(f"warning: taugate adapt did not accept the encoder {name}: {adaptation.reason}")
@@ -209,9 +211,9 @@ def _warn(adaptation: AdaptationRecord, name: str, split: str, say: Callable[[st
 
 
 def _inherited(releases: Path, encoder: OnnxEncoder, settings: CalibrationSettings) -> Inherited | None:
-    """Read the relevance model of the current release, which a given threshold (--tau) is used with.
+    """Read the relevance model of the current release, for use with a given threshold (--tau).
 
-    None if the threshold is to be chosen, if no release is current, or if its model is of another encoder or K.
+    None if no threshold is given, if no release is current, or if its model was fitted for another encoder or K.
     """
     current = None if settings.rule.tau is None else current_id(releases)
     inherited = None if current is None else Inherited.model_of(releases / current, encoder.sha256, settings.k)

@@ -118,7 +118,7 @@ def _scores(findings: Findings, shown: ShownQueries, rows: NDArray[np.int64]) ->
 def _errors(scores: Scores, measured: Abstention, record: AbstentionRecord | None) -> Figure:
     chart = Chart(
         "abstention",
-        "Both errors, at every threshold",
+        "Errors on answerable and unanswerable queries at every threshold",
         "One curve per score; the closer to the lower left corner, the better.",
         Axis(0, 1, "answerable queries left empty", "percent"),
         Axis(0, 1, "unanswerable queries answered", "percent"),
@@ -134,7 +134,7 @@ def _errors(scores: Scores, measured: Abstention, record: AbstentionRecord | Non
         chart.line(*both_errors(*curve), series)
         keys.append(LegendEntry("line", series, name.replace("_", " ")))
     x, y = measured.answerable_empty, 1 - (measured.unanswerable_empty or 0.0)
-    in_force = f"in force: {percent(x)} left empty, {percent(y)} answered"
+    in_force = f"in force: {percent(x)} of answerable queries left empty, {percent(y)} of unanswerable ones answered"
     chart.dots([Dot(x, y, "", in_force)])
     return Figure.from_chart(chart, [*keys, LegendEntry("line", "guess", "guessing"), LegendEntry("dot", "", in_force)])
 
@@ -169,7 +169,7 @@ def _risk(best: Float32, shown: ShownQueries, min_score: np.float32 | None) -> F
     chart = Chart(
         "risk-coverage",
         "Wrong answers among the queries answered",
-        "A curve over the share of queries answered, those with the highest score first; the lower, the better.",
+        "Queries are answered in descending order of score; the lower the curve, the better.",
         Axis(0, 1, "queries answered", "percent"),
         Axis(0, 1, "of these, without a relevant document", "percent"),
     )

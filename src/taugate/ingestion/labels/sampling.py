@@ -1,7 +1,7 @@
 """Selection of the queries that people judge: a stratified random sample with known probabilities.
 
 Queries whose results lie near the threshold say the most about it, so they are drawn more often than others. Each
-judged query then counts by the inverse of its probability, and the estimates are those of all queries (Horvitz and
+judged query is then weighted by the inverse of its probability, so the estimates hold for all queries (Horvitz and
 Thompson, JASA 47, 1952).
 
 A judge who stops early has judged a smaller sample of the same kind. Within a stratum the order is random, so the first
@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 Float64 = NDArray[np.float64]
 Strata = NDArray[np.int64]
 
-# In the order of the scale: a stratum without judgements is joined to a neighbour.
+# In ascending order of score: a stratum without judgements is joined to a neighbour.
 BELOW, NEAR, ABOVE = 0, 1, 2
 NAMES = ("below", "near", "above")
-# Half of the sample is divided by the strata's sizes alone, so that no query counts more than twice the average.
+# Half of the sample is allocated in proportion to the strata's sizes, so no query counts more than twice the average.
 _BY_SIZE = 0.5
 
 
 def strata_of(decisions: NDArray[np.floating], tau: float | None) -> Strata:
     """Divide queries by the position of their results relative to the threshold; returns (q,) int64, BELOW to ABOVE.
 
-    NEAR is the third of the queries with a result closest to τ. The others are ABOVE if their best result passes τ,
-    and BELOW if it does not. Without a threshold, the three strata are thirds by the best result.
+    NEAR is the third of the queries that come closest to τ with any of their results. The others are ABOVE if their
+    best result passes τ, and BELOW if it does not. Without a threshold, the three strata are thirds by the best result.
 
     Args:
         decisions: (q, K) decision scores of each query's results.
@@ -49,10 +49,11 @@ def strata_of(decisions: NDArray[np.floating], tau: float | None) -> Strata:
 def outcome_deviations(
     strata: Strata, decisions: NDArray[np.floating], tau: float | None, relevance: Float64 | None
 ) -> Float64:
-    """Estimate how much the outcomes of a stratum's queries differ, (3,) float64: Neyman's S.
+    """Estimate the standard deviation of outcomes within each stratum (Neyman's S); returns (3,) float64.
 
-    There are two outcomes: a query has a relevant result, and τ drops all of its relevant results. The relevance model
-    gives the probability p of each, with the results taken as independent, and S² is the sum of both p·(1 − p).
+    There are two outcomes: a query has a relevant result, and a query has some but τ drops them all. The relevance
+    model gives the mean probability p of each in the stratum, taking results as independent. S² is the sum of p·(1 − p)
+    over the two.
 
     Args:
         strata: (q,) stratum of each query.
@@ -76,9 +77,9 @@ def outcome_deviations(
 def stratum_order(sizes: Sequence[int], deviations: Float64, n: int) -> list[int]:
     """Return the stratum of each query of the sample, in order: `n` strata, or fewer if the population is smaller.
 
-    Each stratum gives two queries first. After that, half of the sample is divided by N_h and half by Neyman's
-    allocation N_h·S_h (Cochran, Sampling Techniques, 3rd edition, 1977, §5.5), rounded by Webster's method at every
-    length.
+    First, two queries are taken from each stratum. After that, half of the sample is allocated in proportion to N_h and
+    half in proportion to N_h·S_h, Neyman's allocation (Cochran, Sampling Techniques, 3rd edition, 1977, §5.5). The
+    counts in every beginning of the order are rounded by Webster's method.
 
     Args:
         sizes: Number of queries in each stratum, N_h.
@@ -106,12 +107,12 @@ def stratum_order(sizes: Sequence[int], deviations: Float64, n: int) -> list[int
 def weights(sizes: Sequence[float], judged: Sequence[int]) -> list[float]:
     """Return the number of queries that each judged query of a stratum stands for, 0 without judged queries.
 
-    That is N_h / m_h. A stratum without judged queries is joined to its nearest neighbour that has some, as is done for
-    strata without an answer (Kalton and Flores-Cervantes, Journal of Official Statistics 19, 2003). So the weights of
-    all judged queries always add up to the population.
+    That is N_h / m_h. A stratum without judged queries is joined to its nearest neighbour that has some, as surveys
+    do with strata in which no one responded (Kalton and Flores-Cervantes, Journal of Official Statistics 19, 2003). So
+    the weights of all judged queries always add up to the population.
 
     Args:
-        sizes: Number of queries in each stratum, in the order of the scale.
+        sizes: Number of queries in each stratum, in ascending order of score.
         judged: Number of judged queries in each.
     """
     judged_strata = [stratum for stratum, count in enumerate(judged) if count]

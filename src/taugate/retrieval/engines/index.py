@@ -65,7 +65,7 @@ class EngineIndex:
     def search(self, queries: Float32, k: int) -> TopK:
         """Return the min(k, N) most similar of the proposed documents; ties go to the lower position.
 
-        The list is never shorter: a collection that returns too few, as while it is being loaded, is an error.
+        The list is never shorter: it is an error if the collection returns too few, as it may while it is being loaded.
 
         Args:
             queries: (n, d) float32 of unit length.
@@ -73,12 +73,12 @@ class EngineIndex:
 
         Raises:
             EngineUnavailable: If the engine does not respond or proposes too few documents.
-            ReleaseError: If the engine refuses.
+            ReleaseError: If the engine rejects the request.
         """
         return self.find(queries, k).top
 
     def search_within(self, queries: Float32, k: int, within: DocumentSubset) -> TopK:
-        """See Index.search_within; meant for small subsets because it reads the vectors of all M documents."""
+        """See Index.search_within; meant for small subsets, because it reads the vectors of all M members."""
         members = within.positions
         results = [brute_force_top_k(self, queries[row : row + 1], k, members) for row in range(len(queries))]
         scores, positions = zip(*results, strict=True)
@@ -88,8 +88,8 @@ class EngineIndex:
         """Search like `search`, among the documents that meet a filter evaluated by the engine.
 
         If at most k + SPARE documents meet the filter, all of them are scored and the result is exact. The same happens
-        if the engine finds too few, because documents far from a query may be unreachable in its graph, and at most
-        4,096 meet the filter.
+        if at most 4,096 meet the filter and the engine finds fewer than k: documents far from a query may be
+        unreachable in its graph.
 
         Args:
             queries: (n, d) float32 of unit length.
@@ -98,9 +98,9 @@ class EngineIndex:
             observe: Receives the stages "engine" and "rescore", once per request to the engine.
 
         Raises:
-            InputError: If an engine cannot compare a value of the filter exactly.
+            InputError: If the engine cannot compare a value of the filter exactly.
             EngineUnavailable: If the engine does not respond or proposes too few documents.
-            ReleaseError: If the engine refuses.
+            ReleaseError: If the engine rejects the request.
         """
         deadline = time.monotonic() + self._seconds
         count, candidates = len(self), dict[int, Candidate]()
@@ -133,12 +133,15 @@ class EngineIndex:
 
         Raises:
             EngineUnavailable: If the engine does not respond.
-            ReleaseError: If a row is missing or the engine refuses.
+            ReleaseError: If a row is missing or the engine rejects the request.
         """
         return self._collection.fetch(positions, time.monotonic() + self._seconds)
 
     def find_id(self, document_id: str) -> Positions:
-        """Return the position of the passage with an id, else of the chunks of that document, (m,) int64 ascending."""
+        """Return the position of the passage with this id or, if there is none, those of the chunks of the document.
+
+        The positions are (m,) int64, ascending.
+        """
         return self._collection.find(document_id, time.monotonic() + self._seconds)
 
     def _all_of(

@@ -28,8 +28,8 @@ from taugate.service.settings import Settings
 
 Result = TypeVar("Result")
 
-CURRENT = "current"  # stands for the release in service in APIs whose requests name a store or knowledge base
-# A request that takes less than this does not get a task that watches for its client to disconnect.
+CURRENT = "current"  # means the active release, in APIs whose requests name a store or knowledge base
+# Only a request that takes longer than this gets a task that watches for its client to disconnect.
 _WATCH_AFTER_SECONDS = 0.05
 _STATUSES = (400, 413, 422, 429, 500, 503, 504)
 
@@ -42,7 +42,7 @@ class SearchRoutes:
 
     @property
     def fields(self) -> Fields:
-        """The metadata fields of the release in service.
+        """The metadata fields of the active release.
 
         Raises:
             NotReady: If no release is loaded.
@@ -73,7 +73,7 @@ class SearchRoutes:
     async def answer_dialect(
         self, request: Request, searches: Sequence[SearchFields], form: ReplyForm, release: str, missing: str
     ) -> list[bytes]:
-        """Run searches that came through a dialect, under the same limits, and return the replies as JSON.
+        """Run searches requested in a dialect (the API of another product) under the same limits; returns JSON replies.
 
         Exploration is off, because the dialects cannot mark a result as below the threshold.
 
@@ -82,10 +82,10 @@ class SearchRoutes:
             searches: The translated requests.
             form: Format of the replies.
             release: Id of the requested release, or `current`.
-            missing: Error message if another release is in service.
+            missing: Error message if another release is active.
 
         Raises:
-            NotFound: If another release is in service.
+            NotFound: If another release is active.
         """
         self._check_batch(len(searches))
         active = self._serving.active
@@ -104,7 +104,8 @@ class SearchRoutes:
             raise TooLarge(f"{queries} queries, at most {limit} per request (TAUGATE_MAX_BATCH)")
 
     async def _answer(self, request: Request, tasks: Sequence[SearchTask], active: ActiveRelease) -> list[bytes]:
-        """Charge the searches, run those that are not cached, and return every reply as JSON with a new id."""
+        """Charge the searches to the rate limit, run those not cached, and return every reply as JSON with a new id."""
+        # The route has already charged the first one.
         await self._limiter.charge_more(request_key(request.scope), len(tasks) - 1)
         cached = [active.search.remembered(task) for task in tasks]
         missing = [task for task, reply in zip(tasks, cached, strict=True) if reply is None]
@@ -158,7 +159,10 @@ def search_task(
 
 
 def _may_explore(query: Query) -> bool:
-    """Return whether the calibrated threshold alone decides, over all documents: only then can it be learned from."""
+    """Return whether the calibrated threshold alone decides, over all documents.
+
+    Judgements of other results would not show whether that threshold is right.
+    """
     return query.threshold is None and query.group_by is None and not (query.filter or query.permitted)
 
 
@@ -168,8 +172,8 @@ def read_query(
     """Convert the fields of a request to a query.
 
     Args:
-        request: A search, also one that came through another route.
-        active: The release in service.
+        request: Fields of a search, from `/search` or another route.
+        active: The active release.
         settings: The limits.
         allowed: The filter of the caller's key.
         name: Prefix of field names in messages, for a query of a batch.
@@ -208,7 +212,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -
     answered = False
 
     def cancel_work(closed: asyncio.Task[None]) -> None:
-        # The connection may close just as the work finishes; nothing is to be cancelled then.
+        # The connection may close just as the work finishes; then there is nothing to cancel.
         if not closed.cancelled() and not answered:
             caller.cancel()
 
@@ -221,6 +225,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -
     try:
         return await work
     except asyncio.CancelledError:
+        # `uncancel` returns how many other cancellations are pending.
         if watching is not None and watching.done() and not caller.uncancel():
             raise ClientGone("the connection was closed before the reply was ready") from None
         raise

@@ -1,4 +1,4 @@
-"""Loads the active release in a thread, swaps it atomically, and closes it once drained."""
+"""Loads the current release in a thread, swaps it in atomically, and closes the previous one once it has drained."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ from taugate.service.runtime.resources import release_memory
 from taugate.service.settings import Settings
 
 _log = logging.getLogger(__name__)
-_ENGINE_PAUSE = 2.0  # seconds between two attempts to load a release whose engine is not responding
+_ENGINE_RETRY_SECONDS = 2.0  # between two attempts to load a release whose engine is not responding
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class ActiveRelease:
     """A release that serves requests: its searches, the watch over its traffic, and its requests in flight."""
 
     def __init__(self, search: CachedSearch, drift: DriftWatch | None) -> None:
-        """Serve searches; `drift` is None if traffic is not watched."""
+        """Start serving; `drift` is None if traffic is not watched."""
         self.search, self.drift = search, drift
         self.reference = ComputedOnce(lambda: reference_report(self.release))
         self.in_flight = InFlight()
@@ -97,7 +97,7 @@ class ActiveRelease:
         """Finish the current queries, refuse the waiting ones, and stop watching.
 
         Args:
-            replaced: Another release is active now, so this one's drift alarms are deleted.
+            replaced: Whether another release is active now, so that this one's drift alarms are deleted.
         """
         await asyncio.to_thread(self.search.pipeline.close)
         if self.drift is not None:
@@ -126,7 +126,7 @@ class Serving:
         Args:
             settings: Settings of the service.
             metrics: Metrics of the process.
-            access: Its keys' filters name fields that a release must have.
+            access: The API keys; a release must have the fields that their filters name.
             load_release: See ReleaseLoader.
         """
         self._settings, self._metrics, self._access = settings, metrics, access
@@ -138,9 +138,9 @@ class Serving:
         )
         self._cache: TieredCache | None = None
         self._active: ActiveRelease | None = None
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
         self._stopping = self._ending_announced = self._engine_away = False
-        self._ending, self.attempted = asyncio.Event(), asyncio.Event()
+        self._gave_up, self.attempted = asyncio.Event(), asyncio.Event()
         self.loaded_at: datetime | None = None
         self.refused: str | None = None
         self.failure: Exception | None = None
@@ -165,14 +165,16 @@ class Serving:
 
     @property
     def has_release(self) -> bool:
-        """Whether a release has been active."""
+        """Whether a release has become active; stays true while the service stops."""
         return self._active is not None
 
     @property
     def ready(self) -> ActiveRelease:
         """The active release, if it can answer and the service is not about to stop.
 
-        Raises as `active`, and EngineAway if the release's engine is not responding.
+        Raises:
+            NotReady: As `active`, and from `announce_end` on.
+            EngineAway: As `active`, and if the engine of the active release is not responding.
         """
         if self._ending_announced:
             raise NotReady("the service is shutting down")
@@ -198,10 +200,10 @@ class Serving:
         """Load the current release in a thread, so that /livez works meanwhile; wait while its engine is down."""
         try:
             self._cache = open_cache(self._settings, self._metrics)
-            while not (self._ending.is_set() or await self._started(self._cache)):
+            while not (self._gave_up.is_set() or await self._started(self._cache)):
                 self.attempted.set()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._ending.wait(), _ENGINE_PAUSE)
+                    await asyncio.wait_for(self._gave_up.wait(), _ENGINE_RETRY_SECONDS)
         except Exception as error:  # noqa: BLE001 (every error ends the process; serve() raises it again)
             self.failure = error
             self.on_failure()
@@ -227,7 +229,7 @@ class Serving:
 
     def give_up(self) -> None:
         """Stop waiting for an engine that keeps the first release from being loaded."""
-        self._ending.set()
+        self._gave_up.set()
 
     async def reload(self) -> ReloadResult:
         """Replace the active release by the current one if they differ.
@@ -263,15 +265,15 @@ class Serving:
         release = await self._loader.current()
         if release.name == previous:
             return ReloadResult(release.name, release.name)
-        self.refused = release.name  # until it is active
+        self.refused = release.name  # cleared by `reload` if the release becomes active
         pipeline = await self._loader.open(release)
         await self._check(pipeline)
         assert self._cache is not None  # noqa: S101 (for the type checker: opened by `start`)
         old = self.active
         self._activate(pipeline, self._cache)
-        leaving = asyncio.create_task(self._close_drained(old))
-        self._leaving.add(leaving)
-        leaving.add_done_callback(self._leaving.discard)
+        closing = asyncio.create_task(self._close_drained(old))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
         return ReloadResult(previous, release.name)
 
     async def _check(self, pipeline: SearchPipeline) -> None:
@@ -286,7 +288,7 @@ class Serving:
             raise
 
     def _activate(self, pipeline: SearchPipeline, cache: TieredCache) -> None:
-        """Make this the active release. Never awaits, so that no request comes in between."""
+        """Make the pipeline's release the active one. Never awaits, so that no request comes in between."""
         metrics, release = self._metrics, pipeline.release
         self.loaded_at = datetime.now(UTC)
         metrics.set_release(release.manifest, self.loaded_at.timestamp())
@@ -303,7 +305,7 @@ class Serving:
         await old.in_flight.drained()
         await old.close(replaced=True)
         _log.info("previous release closed", extra={"fields": {"release": old.release_id}})
-        del old
+        del old  # so that its memory can be released
         await asyncio.to_thread(release_memory)
 
     def announce_end(self) -> None:
@@ -315,7 +317,7 @@ class Serving:
         self._stopping = True
         if self._active is not None:
             await self._active.close()
-        await asyncio.gather(*self._leaving, return_exceptions=True)
+        await asyncio.gather(*self._closing, return_exceptions=True)
         await self.shadowing.close()
         if self._cache is not None:
             await self._cache.close()

@@ -35,7 +35,7 @@ DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 Part = Dialect | Literal["playground"]
 PARTS: frozenset[Part] = frozenset({*DIALECTS, "playground"})
 MAX_QUERIES = 1024  # largest value of TAUGATE_MAX_BATCH
-REFUSED = "refused_setting"  # type of errors that are raised in this module and have a complete message
+REFUSED = "refused_setting"  # type of the errors raised in this module; their messages are shown without the value
 
 Count = Annotated[int, Field(ge=1)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -50,7 +50,7 @@ class ComputedDefault:
 
 
 def _default_workers() -> int:
-    """Return one process per four processors, rounded up, but one if there is a GPU, which would hold an index each.
+    """Return one process per four processors, rounded up; one with a GPU, which would hold an index for each process.
 
     HTTP takes a small part of the processor time that encoding takes (docs/benchmarks/serving.md), so one process keeps
     four processors busy.
@@ -71,7 +71,7 @@ def _collector(url: str) -> str:
 
 
 def _redis_url(url: SecretStr) -> SecretStr:
-    """Refuse a URL that redis-py cannot use, without its messages, which may quote a part of the password."""
+    """Refuse a URL that redis-py cannot use, without quoting its messages, which may contain part of the password."""
     from redis import ConnectionPool  # takes 0.2 s
 
     try:
