@@ -54,7 +54,7 @@ def test_better_release_is_promoted(copy: Path, first: str, before: str, promote
     accuracy, kept = error.splitlines()
     assert accuracy == (
         "promotion: accuracy not lower by more than 0.01: holds, 0.9000 after 0.9000, lower by at most 0.0075 (95% "
-        "confidence; 400 queries, paired); no difference below 0.0075 can be shown with these"
+        "confidence; 400 queries, paired); these queries cannot exclude a difference below 0.0075"
     )
     assert kept.startswith("promotion: kept share not higher by more than 0.05: holds, 0.4000 after 0.6000, lower by")
     assert current_id(copy) == name
@@ -83,7 +83,7 @@ def test_few_queries_report_needed_number(copy: Path, first: str, promoted: Run)
     code, _, error = promoted(name, ["--max-accuracy-drop", "0.01"])
     assert code == 4
     assert "not shown, 1.0000 after 1.0000, lower by at most 0.0295" in error
-    assert "(95% confidence; 100 queries, paired); no difference below 0.0295 can be shown with these; about " in error
+    assert "(95% confidence; 100 queries, paired); these queries cannot exclude a difference below 0.0295; " in error
     needed = int(error.split("; about ")[1].split(" queries like these would show it")[0])
     assert needed == pytest.approx(299, rel=0.02)
 
@@ -95,8 +95,8 @@ def test_default_margin_widens_with_warning(copy: Path, first: str, promoted: Ru
     assert code == 0
     warning, verdict = error.splitlines()
     assert warning == (
-        'warning: the margin of "accuracy not lower" is 0.03 instead of 0.01: 100 queries cannot show less. '
-        "Label more, or name a margin in the rule"
+        'warning: the margin of "accuracy not lower" is 0.03 instead of 0.01: 100 queries cannot support a '
+        "smaller one. Label more, or name a margin in the rule"
     )
     assert verdict.startswith("promotion: accuracy not lower by more than 0.03: holds, ")
     assert history.read(copy).events[-1].rule == "accuracy not lower by more than 0.03"

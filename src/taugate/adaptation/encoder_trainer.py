@@ -1,4 +1,4 @@
-"""Trains the weights of an encoder, one recipe at a time, in separate folders that survive a kill."""
+"""Trains the weights of an encoder, with one folder per recipe, so that a killed run can be resumed."""
 
 import tempfile
 import time
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from taugate.adaptation.training.run import TrainingRun
 
-_NEGATIVES = 4  # negatives of each query, from which one is drawn for each triplet
-_TOGETHER = 4  # with more, a batch of the same cost would have too few different documents
-_STREAM = 6  # random stream of the seed for the negatives
+_NEGATIVES = 4  # negatives mined for each query; a triplet has one of them
+_MAX_TOGETHER = 4  # with more, a batch of the same cost would have too few different documents
+_STREAM = 6  # number of the seed's random stream for mining negatives
 # Learning rates. ft: from sentence-transformers' examples; pt: from Devlin et al., "BERT: Pre-training of Deep
 # Bidirectional Transformers", 2019, appendix A.3; layers: from trials on squadshifts_reddit with seed 1, listed in
 # docs/research/adapt.md; the only other trial was 3e-4 with another loss.
@@ -40,7 +40,7 @@ RATES = {"layers": 1e-4, "ft": 2e-5, "pt": 5e-5}
 
 @dataclass(frozen=True)
 class EncoderTrainer:
-    """Trains through the encoder.
+    """Trains recipes that change the encoder's own weights.
 
     Attributes:
         pairs: Queries and documents, encoded by the base encoder.
@@ -62,12 +62,12 @@ class EncoderTrainer:
 
     @property
     def together(self) -> int:
-        """Number of queries on one document from which the last layers learn in one step.
+        """Maximum number of queries on the same document in one step of training the last layers.
 
-        Encoding the document costs most, and is done once for all its queries.
+        Encoding a document costs most, and is done once for all its queries in a step.
         """
         passages = relevant_passages(self.pairs.queries.train, self.pairs.parents)
-        return max(1, min(_TOGETHER, len(passages) // len(np.unique(np.concatenate(passages)))))
+        return max(1, min(_MAX_TOGETHER, len(passages) // len(np.unique(np.concatenate(passages)))))
 
     def load(self, start: TriedRecipe | None = None) -> "SentenceTransformer":
         """Load a model with the weights of a recipe, or of the base if `start` is None."""
@@ -81,7 +81,7 @@ class EncoderTrainer:
     def train(
         self, recipe: RecipeName, start: TriedRecipe, stage_plan: StagePlan, *, bfloat16: bool
     ) -> tuple["SentenceTransformer", list[StageRecord]]:
-        """Train a recipe, or read the results of a killed run, and return the model and the record of each stage.
+        """Train a recipe, and return the model and the record of each stage; reuses the results of a killed run.
 
         Args:
             recipe: Recipe that trains through the encoder.
@@ -161,7 +161,7 @@ class EncoderTrainer:
         run: "TrainingRun",
         on_step: Callable[[float], None] | None,
     ) -> list[float]:
-        """Make the steps of one stage in place; while it trains, the model ends in the map `learned`."""
+        """Run the steps of one stage, in place; in fine-tuning, vectors pass through the frozen map `learned`."""
         from taugate.adaptation.training.fine_tuning import Triplets, fine_tune, fine_tune_layers, with_map
         from taugate.adaptation.training.run import Schedule
         from taugate.adaptation.training.upper_layers import LAYERS
@@ -196,9 +196,9 @@ class EncoderTrainer:
         Args:
             name: Name of the recipe.
             model: Trained model.
-            folder: Folder of the model's files, within the work.
-            before: Recipe with the map of the training, None without a map.
-            steps: Steps of the adapter.
+            folder: Name of the folder in `work` for the model's files.
+            before: Recipe whose map was used during training, None if there was no map.
+            steps: Training steps of the adapter.
 
         Raises:
             InputError: If the folder cannot be written.
@@ -213,7 +213,7 @@ class EncoderTrainer:
         return replace(best, name=name, transformer=transformer)
 
     def _encode(self, model: "SentenceTransformer", folder: Path) -> tuple[Path, EncodedPairs]:
-        """Save a model, export it, and encode everything, unless a killed run has already done so."""
+        """Save a model, export it, and encode everything, except what a killed run has already done."""
         from taugate.calibration.export.onnx_export import export
 
         saved = folder / "model"
@@ -260,5 +260,5 @@ def check_trainable(model: Path, base: str) -> None:
 
 
 def graph_of(transformer: Path) -> Path:
-    """Return the folder of the exported graph, from the folder of a trained model."""
+    """Return the folder of the graph that is exported from the trained model in the folder `transformer`."""
     return transformer.parent / "onnx"

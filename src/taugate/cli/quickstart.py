@@ -1,4 +1,4 @@
-"""`taugate quickstart`: calibrate on the sample corpus or on a folder of files, serve the release, and ask it."""
+"""`taugate quickstart`: calibrate on the sample corpus or a folder of files, serve the release, and ask a question."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ from taugate.errors import InputError
 from taugate.service.settings import read_settings
 
 _SAMPLE_QUESTION = "Who is liable for hidden defects when I buy a house?"
-_QUESTION_WORDS = 12  # of a heading or text that is asked as a question
+_QUESTION_WORDS = 12  # maximum, of a heading or passage that is asked as a question
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy does not reach this machine's loopback
 _READY_SECONDS = 60  # loading the sample release takes about a second
 
@@ -63,8 +63,8 @@ class _Tour:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `taugate quickstart` to its parser."""
     parser.description = (
-        "Calibrate on a sample data set, or on your own files, and serve the release. Needs no Redis, and with the "
-        "extra sample no network."
+        "Calibrate on a sample data set, or on your own files, and serve the release. Needs no Redis and, if "
+        "taugate[sample] is installed, no network."
     )
     parser.add_argument(
         "folder",
@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--releases",
         metavar="DIR",
         type=Path,
-        help="the releases directory (default: the folder releases in --directory)",
+        help="the releases directory (default: a folder named releases in --directory)",
     )
     parser.set_defaults(run=run)
 
@@ -307,7 +307,7 @@ def _print_reply(question: str, reply: QuestionOutcome) -> None:
     elif reply.reason == "unreadable":
         _print("→ no result: the encoder cannot read this question")
     else:
-        _print(f"→ no result: the most similar document has {reply.best:.3f}, which is below the threshold")
+        _print(f"→ no result: the most similar document scores {reply.best:.3f}, which is below the threshold")
 
 
 def _print(text: str) -> None:

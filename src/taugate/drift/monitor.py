@@ -19,7 +19,7 @@ from taugate.drift.rules import BLOCK, DEFAULT_RULES, Rules
 from taugate.drift.signals import Bounds, Signal, feedback_signal, query_signals
 from taugate.retrieval.release.query_arrays import Reference
 
-_ROWS = 8192  # processed together; the variables of more would take megabytes
+_ROWS = 8192  # queries processed at once; the variables of more would take megabytes
 
 Sample = TypeVar("Sample")
 
@@ -31,8 +31,8 @@ class FifthResult:
     fifth: Fifth
     changes: list[Change]
 
-    def later(self, rows: int) -> Self:
-        """Return the same with all rows increased by `rows`."""
+    def shifted(self, rows: int) -> Self:
+        """Return a copy with all row numbers increased by `rows`."""
         return replace(
             self,
             fifth=replace(self.fifth, row=self.fifth.row + rows),
@@ -46,12 +46,12 @@ class _State(Protocol):
 
 
 class Stream(Generic[Sample]):
-    """Signals of the same queries, or of the same judgements, in the same blocks.
+    """Signals computed from one stream of queries, or of judgements, in the same blocks.
 
     Attributes:
         signals: The signals.
         alarms: One alarm for each signal.
-        columns: Columns of each signal in the means of blocks.
+        columns: For each signal, the slice of its variables in a block's means.
         blocks: The blocks.
     """
 
@@ -92,10 +92,10 @@ class Stream(Generic[Sample]):
         return {f"{name}.{key}": array for name, part in self._parts().items() for key, array in part.pack().items()}
 
     def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
-        """Take over a state from `pack`.
+        """Replace the state with one from `pack`.
 
         Raises:
-            ValueError: If it is not one.
+            ValueError: If `packed` is not a state of these signals.
         """
         if {*packed} != {*self.pack()} or (self._auto is None and packed["blocks.size"].tolist() != [self.blocks.size]):
             raise ValueError("not the state of these signals")
@@ -126,12 +126,12 @@ class Monitor:
             reference: Similarities of the calibration queries.
             theta: θ of the calibration, see `theta_of`.
             rules: When an alarm is raised.
-            ordinary: Bounds of a baseline by signal, which widen those of the calibration.
+            ordinary: Bounds by signal from a baseline of ordinary traffic, which widen those of the calibration.
         """
         self._rules, self._reference, self._theta = rules, reference, theta
         signals, feedback = query_signals(reference, theta), feedback_signal(reference, theta)
         *query_alarms, feedback_alarm = alarms_of([*signals, feedback], rules, ordinary)
-        self.threshold = feedback_alarm.threshold  # all alarms have the same
+        self.threshold = feedback_alarm.threshold  # the same for all alarms
         self.queries = Stream(signals, query_alarms, rules)
         self.feedback = Stream([feedback], [feedback_alarm], rules)
 
@@ -149,7 +149,7 @@ class Monitor:
         for start in range(0, len(queries), _ROWS):
             part = queries.take(slice(start, start + _ROWS))
             for result in self.queries.process(part.key, part):
-                yield result.later(start)
+                yield result.shifted(start)
 
     def judge(self, judged: Judgements) -> list[Change]:
         """Add judgements in their order; returns the alarms that they begin or end."""
@@ -161,7 +161,7 @@ class Monitor:
 
     @property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits, equal for monitors that can share a state: of the same release, rules and baseline."""
+        """16 hexadecimal digits, equal for monitors of the same release, rules and baseline: they can share a state."""
         digest = hashlib.sha256(repr((self.threshold, self._rules.block)).encode())
         for alarm in self.alarms:
             digest.update(np.concatenate(alarm.bounds).tobytes())
@@ -169,16 +169,16 @@ class Monitor:
         return digest.hexdigest()[:16]
 
     def pack(self) -> bytes:
-        """Return the state, for other processes and after a restart: counts, sums and evidence, some 70 kB."""
+        """Return the state, to share with other processes or to restore after a restart: about 70 kB."""
         arrays = {f"queries.{name}": array for name, array in self.queries.pack().items()}
         arrays |= {f"feedback.{name}": array for name, array in self.feedback.pack().items()}
         return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
 
     def restore(self, packed: bytes) -> None:
-        """Take over a state from `pack`.
+        """Replace the state with one from `pack`.
 
         Raises:
-            ValueError: If it is not one; the monitor must then not be used without another `restore`.
+            ValueError: If `packed` is not a state of this monitor, which must then be restored again before it is used.
         """
         try:
             arrays = load(packed)

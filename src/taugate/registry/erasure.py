@@ -47,9 +47,9 @@ _REPORT = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <title>A release without {documents} documents</title>
-<p>This release was derived from <code>{release}</code> by erasing documents: {documents} of those that it was
-calibrated with are gone. Its figures, in <code>manifest.json</code>, are those of the calibration. The report of the
-calibration is not included, because it quotes texts.</p>
+<p>This release was derived from <code>{release}</code> by erasing documents. In all, {documents} of the documents in
+the calibration have been erased. The figures in <code>manifest.json</code> are those of the calibration. The report of
+the calibration is not included, because it quotes documents.</p>
 </html>
 """
 
@@ -60,12 +60,12 @@ class Erasure:
 
     Attributes:
         manifest: Manifest of the new release.
-        answered: Number of golden queries with another answer than before.
+        changed: Number of golden queries with another answer than before.
         dropped: Number of golden queries removed because only erased documents answer them.
     """
 
     manifest: Manifest
-    answered: int
+    changed: int
     dropped: int
 
 
@@ -76,11 +76,11 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
         releases: The releases directory.
         name: Id of the source release.
         ids: Ids of the documents to leave out, as in the corpus.
-        trusted: Keys of which one must have signed the source release; None requires no signature.
+        trusted: Keys, one of which must have signed the source release; None requires no signature.
 
     Raises:
-        InputError: If the release is over an engine, does not have an id, or would have too few documents or golden
-            queries left. Nothing is written then, nor after the errors below.
+        InputError: If the release is over an engine, lacks one of the ids, or would have too few documents or golden
+            queries left. Nothing is written after this or any other error.
         ReleaseError: If the source release does not verify.
         EncoderError: If its encoder does not work.
         OSError: If the release cannot be written.
@@ -187,9 +187,9 @@ def _without_erased(before: Retriever, kept: NDArray[np.int64], documents: Seque
 
 
 def _built_index(retriever: Retriever) -> AnyIndex:
-    """Return the retriever's index with its type: a release is opened with an index that Taugate built."""
+    """Return the retriever's index, checked to be of a type that Taugate builds."""
     if not isinstance(retriever.index, AnyIndex):
-        raise TypeError(f"{type(retriever.index).__name__} is no index of a release")
+        raise TypeError(f"{type(retriever.index).__name__} is not a type of index that a release has")
     return retriever.index
 
 
@@ -211,10 +211,10 @@ def _signals(rule: AnswerRule, vectors: Float32, documents: Sequence[Document]) 
 def _golden_queries(
     release: Release, retriever: Retriever, documents: Sequence[Document]
 ) -> tuple[list[GoldenQuery], int]:
-    """Return the golden queries as they are answered without the documents, and how many have another answer.
+    """Return the golden queries with their answers from the remaining documents, and how many answers changed.
 
-    A query that only erased documents answer is removed as well, because its text is about them. If the answer is the
-    same, the record is kept, so that it does not depend on this machine.
+    A query that only erased documents answer is removed as well, because its text is about them. If an answer is the
+    same, its recorded scores are kept, so that they do not depend on this machine.
     """
     remaining = {name for document in documents for name in (document.id, document.document_id)}
     answerable = [query for query in release.golden if not query.relevant or not remaining.isdisjoint(query.relevant)]
@@ -259,7 +259,7 @@ def _write_texts(folder: Path, documents: Sequence[Document]) -> None:
 
 
 def _facts(manifest: Manifest, erasure: ErasureRecord, documents: Sequence[Document]) -> dict[str, Any]:
-    """Return the manifest's facts for the remaining documents, without field values that none of them has."""
+    """Return the manifest's fields for the remaining documents, without strata that none of them belongs to."""
     facts = {name: getattr(manifest, name) for name in Manifest.model_fields if name not in _ADDED_BY_WRITER}
     return facts | {
         "taugate_version": version("taugate"),

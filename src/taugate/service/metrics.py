@@ -122,7 +122,7 @@ class Metrics:
         )
         self.keys_reload_failed = self._gauge(
             "taugate_keys_reload_failed",
-            "1 if changed API keys cannot be read and the previous ones remain in force, else 0.",
+            "1 if the API keys changed but cannot be read, so that the previous ones remain in force, else 0.",
             "livemax",
         )
         names = ("release", "encoder", "policy")
@@ -143,10 +143,14 @@ class Metrics:
             self.reloads.labels(outcome)
         self.reload_failed = self._gauge("taugate_reload_failed", "1 if the last reload failed, else 0.", "livemax")
         self.coe_reference = self._gauge(
-            "taugate_coe_reference", "COE at calibration, with its interval.", names=("bound",)
+            "taugate_coe_reference",
+            "COE (share of correct documents above θ) at calibration, with its interval.",
+            names=("bound",),
         )
         self.roe_reference = self._gauge(
-            "taugate_roe_reference", "ROE at calibration, with its interval.", names=("bound",)
+            "taugate_roe_reference",
+            "ROE (share of random documents above θ) at calibration, with its interval.",
+            names=("bound",),
         )
 
     def _gauge(
@@ -188,7 +192,7 @@ class Metrics:
             kept: Number of returned documents.
             considered: Number of retrieved documents.
             reason: Reason why none was returned, None if there are any.
-            explored: Number of returned documents that were explored.
+            explored: Number of documents below the threshold that were returned in order to be judged.
         """
         self._kept.inc(kept)
         self._dropped.inc(considered - kept)
@@ -236,7 +240,7 @@ class AllWorkersCollector(Collector):
         """Read the folder of the workers.
 
         Args:
-            folder: Folder of the workers.
+            folder: Folder in which the workers store their metrics.
             release_registry: This process's metrics of the release in service.
         """
         self._shared = MultiProcessCollector(None, folder)  # type: ignore[no-untyped-call]

@@ -161,7 +161,7 @@ def test_packed_target_corpus_is_refused(source: Path, tmp_path: Path, capsys: p
     (data / "corpus.jsonl").unlink()
     before = files(data)
     assert cli.main(["import", str(source), "--to", str(data)]) == 2
-    assert "cannot replace a packed corpus" in capsys.readouterr().err
+    assert "cannot replace a compressed corpus" in capsys.readouterr().err
     assert files(data) == before
 
 

@@ -15,12 +15,12 @@ if TYPE_CHECKING:  # comparing needs the extra `calibration`; commands without i
     from taugate.calibration.comparison.decision import PromotionDecision
     from taugate.calibration.comparison.verdicts import ClauseVerdict
 
-NO_CUT, NOT_PROMOTED = 3, 4  # exit codes: no safe threshold; a threshold, but not promoted for another reason
+NO_CUT, NOT_PROMOTED = 3, 4  # exit codes: no safe threshold found; not promoted for another reason
 _REASONS = {
     "first release": "no release is current, so there is nothing to compare with",
     "same content": "same content as the current release, nothing to promote",
 }
-PROVISIONAL = "promotion: the current release is now provisional: too little evidence for its threshold"
+PROVISIONAL = "promotion: the current release is now provisional, because its threshold rests on too little evidence"
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class CalibrateResult:
 
     Attributes:
         code: The exit code.
-        said: Why the release is not promoted, and what to do.
-        reason: The same in a word or two.
+        message: Why the release is not promoted, and what to do.
+        reason: Why, in a word or two.
         decision: The comparison under the promotion rule, if there was one.
     """
 
@@ -49,20 +49,20 @@ def unfit(manifest: Manifest, rule: ThresholdRule) -> CalibrateResult | None:
     """Explain why a release cannot be promoted, whichever release is current; None if it can.
 
     Args:
-        manifest: Of the new release.
-        rule: The threshold rule as requested.
+        manifest: Manifest of the new release.
+        rule: The requested threshold rule.
     """
     record = manifest.abstention
-    unlimited = None if record is None or record.certified else refusals_remedy(record, manifest.data)
+    advice = None if record is None or record.certified else refusals_remedy(record, manifest.data)
     if manifest.policy.kind == "none":
         from taugate.calibration.risk.cheapest import remedy  # needs the extra `calibration`
 
         ways = remedy(manifest.data.answerable, manifest.bootstrap.holdout, rule, manifest.policy.certificates)
-        refusals = "" if unlimited is None else f" Refusals: {unlimited}"
+        refusals = "" if advice is None else f" Refusals: {advice}"
         message = f"{manifest.policy.guarantee} {ways}{refusals} The release keeps every result and was not promoted."
         return CalibrateResult(NO_CUT, message, "no cut")
-    if unlimited is not None:
-        return CalibrateResult(NOT_PROMOTED, f"{unlimited} The release was written but not promoted.", "abstention")
+    if advice is not None:
+        return CalibrateResult(NOT_PROMOTED, f"{advice} The release was written but not promoted.", "abstention")
     return None
 
 
@@ -92,7 +92,7 @@ def as_json(rule: PromotionRule, ending: CalibrateResult) -> dict[str, Any]:
     """Return the object `promotion` of `taugate calibrate --json`.
 
     Args:
-        rule: As requested.
+        rule: The requested promotion rule.
         ending: How the calibration ended; without a decision, the release could not be promoted under any rule.
     """
     decision = ending.decision
@@ -133,9 +133,9 @@ def _line(verdict: "ClauseVerdict") -> str:
         f"({verdict.confidence:.0%} confidence; {queries}, {verdict.test})"
     )
     if verdict.statement == "document and query":
-        line += "; so is the average query"
+        line += "; the clause also holds for the average query"
     if verdict.detectable is not None:
-        line += f"; no difference below {fixed(verdict.detectable)} can be shown with these"
+        line += f"; these queries cannot exclude a difference below {fixed(verdict.detectable)}"
     if verdict.needed is not None:
         line += f"; about {verdict.needed:,} queries like these would show it"
     elif verdict.finding == "not shown" and verdict.test == "paired":
@@ -154,7 +154,7 @@ def _widened(verdict: "ClauseVerdict") -> str:
     clause = verdict.clause
     return (
         f'warning: the margin of "{clause.quantity} not {clause.way}" is {clause.margin:g} instead of {MARGIN:g}: '
-        f"{verdict.queries[1]:,} queries cannot show less. Label more, or name a margin in the rule"
+        f"{verdict.queries[1]:,} queries cannot support a smaller one. Label more, or name a margin in the rule"
     )
 
 

@@ -1,11 +1,11 @@
 """The gate accepts a cheaper candidate if it is shown to lose less than a margin, and records the evidence.
 
 Every candidate answers the same queries as the exact, unprojected float32 baseline. Its losses of accuracy@K and of
-NDCG@10 are paired, baseline − candidate per query, and both have to be non-inferior: the candidate's p-value is the
-larger of the two (intersection–union test, Berger 1982, needs no correction). Because several candidates give chance
-several tries, their p-values are adjusted by Holm's method ("A simple sequentially rejective multiple test procedure",
-Scand. J. Statist. 6, 1979): with the gate's confidence no inferior candidate is accepted. A candidate that is not
-cheaper, such as an adapted encoder, has to be better instead: its loss of NDCG@10 has to be below 0.
+NDCG@10 are paired, baseline − candidate per query. It has to be non-inferior in both, so its p-value is the larger of
+the two (intersection–union test, Berger 1982, needs no correction). Because each further candidate is another chance of
+a false acceptance, the p-values are adjusted by Holm's method ("A simple sequentially rejective multiple test
+procedure", Scand. J. Statist. 6, 1979): with the gate's confidence, no inferior candidate is accepted. A candidate that
+is not cheaper, such as an adapted encoder, has to be better instead: its loss of NDCG@10 has to be below 0.
 """
 
 import math
@@ -25,7 +25,7 @@ from taugate.retrieval.release.records import GateRecord, GateStatement, PairedL
 
 @dataclass(frozen=True)
 class GateCandidate:
-    """A cheaper candidate that may serve in place of the baseline.
+    """A candidate that may replace the baseline: a cheaper one, or an adapted encoder.
 
     Attributes:
         name: Name in the record.
@@ -69,11 +69,11 @@ def judge(
     p_values = np.array([_p_value(pair, margins) for pair in losses])
     detectable = min_detectable_loss(units, 1 - (1 - gate.confidence) / max(1, len(candidates)))
     records = []
-    by_query = _query_p_values(baseline, candidates, units, margins)
-    for candidate, pair, adjusted, p_query in zip(candidates, losses, holm(p_values), by_query, strict=True):
+    query_p_values = _query_p_values(baseline, candidates, units, margins)
+    for candidate, pair, adjusted, p_query in zip(candidates, losses, holm(p_values), query_p_values, strict=True):
         admitted = bool(adjusted <= 1 - gate.confidence)
         worse = any(loss.mean >= limit for loss, limit in zip(pair, margins, strict=True))
-        # Holm's strictest level, that of the smallest p-value.
+        # The strictest of Holm's levels, which applies to the smallest p-value.
         level = (1 - gate.confidence) / len(candidates)
         needed = None if admitted or worse else _needed(pair, margins, level, len(units))
         records.append(
@@ -100,14 +100,14 @@ def judge(
 
 
 def _p_value(pair: Sequence[MeanLoss], margins: Sequence[float]) -> float:
-    """Return the p-value of "accuracy or NDCG@10 loses its margin or more"."""
+    """Return the p-value of the null hypothesis that accuracy or NDCG@10 loses at least its margin."""
     return max(loss.p_value(margin) for loss, margin in zip(pair, margins, strict=True))
 
 
 def _query_p_values(
     baseline: RankingOutcomes, candidates: Sequence[GateCandidate], units: SamplingUnits, margins: Sequence[float]
 ) -> NDArray[np.float64]:
-    """Return the candidates' adjusted p-values for the average query, the second statement of a record."""
+    """Return the candidates' adjusted p-values for the mean loss over queries instead of documents."""
     p_values = []
     for outcomes in (candidate.outcomes for candidate in candidates):
         differences = (baseline.accuracy - outcomes.accuracy, baseline.ndcg - outcomes.ndcg)
@@ -123,13 +123,13 @@ def _statement(units: SamplingUnits, holds_for_queries: bool) -> GateStatement:
 
 
 def _needed(pair: Sequence[MeanLoss], margins: Sequence[float], level: float, queries: int) -> int | None:
-    """Count the queries like these that would show that no metric loses its margin; None if no number would."""
+    """Estimate how many queries like these would show that neither loss reaches its margin; None if no number would."""
     factors = [sample_size_factor(loss, margin, level) for loss, margin in zip(pair, margins, strict=True)]
     return None if None in factors else math.ceil(queries * max(factor for factor in factors if factor is not None))
 
 
 def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Adjust (m,) p-values by Holm's method (Scand. J. Statist. 6, 1979); those ≤ α are rejected at level α."""
+    """Adjust (m,) p-values by Holm's method; null hypotheses whose adjusted p-value is ≤ α are rejected at level α."""
     order = np.argsort(p_values, kind="stable")
     factors = np.arange(len(p_values), 0, -1)
     adjusted = np.empty(len(p_values))
@@ -148,17 +148,18 @@ def _paired(baseline: PerQuery, candidate: PerQuery, losses: MeanLoss, margin: f
 
 
 def gate_line(record: GateRecord) -> str:
-    """Return the line of progress about a candidate's record."""
+    """Return the progress line for a candidate's record."""
     losses = ", ".join(
-        f"{name} {loss.candidate:.4f} after {loss.baseline:.4f} (loss ≤ {loss.loss.upper:+.4f})"
+        f"{name} {loss.candidate:.4f} (baseline {loss.baseline:.4f}, loss ≤ {loss.loss.upper:+.4f})"
         for name, loss in (("accuracy", record.accuracy), ("NDCG@10", record.ndcg))
     )
     verdict = "accepted" if record.admitted else f"rejected, {record.verdict}"
-    of = {"document": " of the average document", "document and query": " of the average document and query"}
+    units = {"document": " of the average document", "document and query": " of the average document and query"}
+    average = units.get(record.statement or "", "")
     needed = "; more queries like these would not show it" if record.verdict == "cannot tell" else ""
     if record.queries_needed is not None:
         needed = f"; about {record.queries_needed:,} queries like these would show it"
     return (
-        f"gate: {record.candidate}: {verdict}, {losses}; margin {record.margin:g}{of.get(record.statement or '', '')}, "
-        f"p = {record.p_adjusted:.3g}; {record.n:,} queries can exclude a loss of {record.least:.4f} at best{needed}"
+        f"gate: {record.candidate}: {verdict}, {losses}; margin {record.margin:g}{average}, "
+        f"p = {record.p_adjusted:.3g}; {record.n:,} queries cannot exclude a loss below {record.least:.4f}{needed}"
     )

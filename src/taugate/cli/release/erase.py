@@ -62,7 +62,7 @@ def _erase(releases: Path, name: str, documents: list[str]) -> int:
     new_name = erased.manifest.release_id
     lines = [
         f"made from {name}; documents erased: {len(set(documents))}",
-        f"golden queries with another answer: {erased.answered}; removed, because no answer is left: {erased.dropped}",
+        f"golden queries with another answer: {erased.changed}; removed, because no answer is left: {erased.dropped}",
     ]
     if (releases / name / SIGNATURE).exists():
         lines.append(f"sign it first: taugate release sign {new_name} --releases {releases} --key PEM")

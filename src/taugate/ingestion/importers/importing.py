@@ -29,6 +29,7 @@ from taugate.storage.files import atomic_write, set_mode, sync, sync_folder
 from taugate.storage.folders import make_folder
 
 _PARTIAL = f".{CORPUS}.new"
+# Metadata fields that an import sets itself; they count towards MAX_FIELDS.
 _OWN_FIELDS = ("path", "title", "heading", "page", "created", "modified")
 
 
@@ -38,7 +39,7 @@ class ImportRecord(BaseModel):
     Attributes:
         schema_version: Version of this file's format.
         sources: Sources as the user named them.
-        encoder: Encoder whose tokenizer counted.
+        encoder: Encoder whose tokenizer counted the tokens.
         chunk_tokens: Maximum size of a chunk in tokens, None if documents were left whole.
         overlap: Overlap of chunks in tokens.
     """
@@ -66,11 +67,11 @@ class ImportResult:
         notes: Notes on files that were read.
         queries: Number of queries copied from data sets.
         splits: Splits of their judgements.
-        kept_labels: Whether queries of data sets were not copied because the target has queries of its own.
+        kept_labels: Whether the target has queries of its own, so that those of the sources were not copied.
         files: Number of files with text.
         unreadable_files: Number of files with passages that the encoder cannot read; 0 if documents are left whole.
-        left_out: Names of metadata fields beyond the maximum of a corpus.
-        shortened: Names of metadata fields with more strings than a list may have.
+        left_out: Names of metadata fields omitted because a corpus has at most MAX_FIELDS.
+        shortened: Names of metadata fields with lists cut to MAX_TAGS strings.
         mixed: Names of metadata fields that hold numbers in one document and text in another.
     """
 
@@ -113,10 +114,10 @@ class ImportPlan:
 def import_files(
     sources: Sequence[Path], plan: ImportPlan, progress: Callable[[str], object] = lambda name: None
 ) -> ImportResult:
-    """Read everything below the sources, and replace the corpus of a data set by it.
+    """Read everything below the sources, and make it the corpus of a data set.
 
     Queries and qrels of the data set are kept. If it has no queries, those of the sources are copied. With several
-    sources, the ids of a source's documents begin with its name, except those of the only data set among them.
+    sources, document ids begin with the name of their source; but if only one source is a data set, its ids are kept.
 
     Args:
         sources: Files, folders, and data sets, which are folders that hold corpus.jsonl.
@@ -155,7 +156,7 @@ def import_files(
 def import_corpus(
     documents: Iterable[ImportedDocument | Skipped | FileNote], plan: ImportPlan, queries: SourceQueries
 ) -> ImportResult:
-    """Replace the corpus of a data set by documents, in one step, after all of them have been read.
+    """Make documents the corpus of a data set, in one step, after all of them have been read.
 
     Args:
         documents: Documents of the corpus, and files that were not read.
@@ -202,9 +203,9 @@ def import_corpus(
 def _with_earlier_ids(
     documents: Iterable[ImportedDocument | Skipped | FileNote], before: Mapping[str, bytes]
 ) -> Iterator[ImportedDocument | Skipped | FileNote]:
-    """Give documents of files their ids in the previous corpus if the two differ only in Unicode form.
+    """Keep a file's id of the previous corpus if its name now differs only in Unicode normalization form.
 
-    So judgements still fit after a folder was copied from a system that writes names in another form.
+    Judgements then still match after a folder is copied from a system that writes names in another form.
     """
     forms = {normalize("NFC", identifier): identifier for identifier in before}
     for document in documents:
@@ -233,7 +234,7 @@ def _write_documents(
         if isinstance(document, FileNote):
             result.notes.append(document)
             continue
-        # Empty documents of data sets are kept, as judgements name them.
+        # Empty documents of data sets are kept, because judgements may name them.
         if not document.as_written and not has_visible_text(f"{document.content.title}{document.content.text}"):
             result.skipped.append(Skipped.of(_path(document), "holds no visible text"))
             continue
@@ -285,7 +286,7 @@ def _bounded(
 
 
 def _kind(value: MetadataValue) -> str | None:
-    """Return the kind of filters for a value: number, text or boolean; None if it is missing."""
+    """Return the kind of filter that applies to a value: number, text or boolean; None if it is missing."""
     if value is None or value == "":
         return None
     if isinstance(value, bool):
@@ -297,7 +298,7 @@ def _kind(value: MetadataValue) -> str | None:
 def _new_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file for the new corpus; it is removed unless `_publish` renames it."""
     if path.name == _PARTIAL:
-        path.unlink(missing_ok=True)  # left by an import that was killed, possibly of another user
+        path.unlink(missing_ok=True)  # left by a killed import, possibly another user's
     with path.open("wb") as file:
         try:
             yield file
@@ -363,7 +364,7 @@ def _check_target(data: Path) -> None:
     except ValidationError as error:
         raise InputError(f"{data / RECORD}: written by another version of taugate; import into a new folder") from error
     if corpus.suffix == ".gz":
-        raise InputError(f"{corpus}: cannot replace a packed corpus; unpack it, or import into a new folder")
+        raise InputError(f"{corpus}: cannot replace a compressed corpus; decompress it, or import into a new folder")
 
 
 def _digests(corpus: Path) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""Abstention: a query whose answer is probably not in the corpus is refused by one score before the cut.
+"""Abstention: one score refuses queries whose answer is probably not in the corpus, before results are cut.
 
 The nearest document may be as near for an unanswerable question as for an answerable one. Other signals separate them:
 how far the best result stands out from the other results and from random documents, and how many of the query's words
@@ -26,13 +26,14 @@ from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 # distance above the query's similarity with random documents, in standard deviations; BM25 of the best match; and a
 # logistic model of four signals.
 ScoreName = Literal["best_similarity", "margin", "z", "lexical", "model"]
-# Two signals are shares of the query's idf: the largest share in one result and in one sentence. On unseen documents
-# the model is no better with any further signal, and worse without any of these except z, which helps only for a corpus
-# of many fields, but much there
-# (docs/research/abstention.md).
+# best_idf and sentence_idf are the largest shares of the query's idf found in one result and in one sentence. On unseen
+# documents, no further signal improves the model, and removing any of these but z makes it worse. z helps only if a
+# corpus covers many subjects, but then it helps a lot (docs/research/abstention.md).
 MODEL_SIGNALS = ("best_similarity", "z", "best_idf", "sentence_idf")
 SIGNALS = ("best_similarity", "margin", "z", "lexical", "best_idf", "sentence_idf")
+# Signals that need the moments of the documents, and signals that need their terms.
 _BACKGROUND, _LEXICAL = frozenset({"z"}), frozenset({"lexical", "best_idf", "sentence_idf"})
+# Arrays of the model, the terms and the moments in a score's file.
 _MODEL = ("center", "scale", "weights", "intercept")
 _FORWARD = ("vocabulary", "frequencies", "documents", "offsets", "codes", "counts")
 _MOMENTS = ("mean", "covariance")
@@ -43,7 +44,7 @@ class Signals:
     """Computes the signals of a score from a query's first k results.
 
     Attributes:
-        k: Number of results that count.
+        k: Number of results that the signals are computed from.
         moments: Mean (d,) and covariance (d, d) of the document vectors, float64; None if the score does not need them.
         lexical: Terms of the documents; None if the score does not need them.
     """
@@ -57,7 +58,7 @@ class Signals:
         """Prepare all signals of a corpus.
 
         Args:
-            k: Number of results that count.
+            k: Number of results that the signals are computed from.
             documents: (N, d) float32 vectors.
             texts: Texts of the N documents.
         """
@@ -76,7 +77,7 @@ class Signals:
             names: Names among SIGNALS.
             texts: Texts of the queries.
             vectors: (n, d) float32.
-            top: Their w ≥ 1 results, best first; the first k count, or all if a filter leaves fewer.
+            top: Results of the queries, w ≥ 1 each, best first; only the first k are used, or all if there are fewer.
         """
         head = top.scores[:, : self.k].astype(np.float64)
         best, remaining = head[:, 0], head[:, 1:]
@@ -96,7 +97,7 @@ class Signals:
 
 @dataclass(frozen=True)
 class AnswerScore:
-    """A score of a query, higher where an answer in the corpus is more likely.
+    """A score of a query: the higher, the more likely the corpus has an answer.
 
     Attributes:
         name: Name of the score.
@@ -111,7 +112,7 @@ class AnswerScore:
     def of(self, texts: Sequence[str], vectors: Float32, top: TopK) -> Float32:
         """Compute the scores of n queries, (n,) float32; −∞ for all if a filter leaves no document.
 
-        Computed in float64 and rounded once, so batching affects scores about as rarely as in `similarity`.
+        Computed in float64 and rounded once, so batching changes a score about as rarely as a `similarity`.
 
         Args:
             texts: Texts of the queries.
@@ -149,7 +150,7 @@ class AnswerScore:
             documents: Number of documents in the index.
 
         Raises:
-            ReleaseError: If it holds anything else.
+            ReleaseError: If the file does not hold this score of this index.
         """
         score_name = next((valid for valid in get_args(ScoreName) if valid == name), None)
         arrays = read_tensors(path)
@@ -172,7 +173,7 @@ class AnswerRule:
 
     Attributes:
         score: Score of a query.
-        tau: τ.
+        tau: The threshold τ of the score.
     """
 
     score: AnswerScore
@@ -200,7 +201,10 @@ def _array_names(name: ScoreName) -> set[str]:
 
 
 def _has_valid_arrays(arrays: Arrays, dimension: int) -> bool:
-    """Return whether shapes and types are as written, numbers finite, and K positive; terms have their own check."""
+    """Return whether shapes and types are those that `save` writes, numbers are finite, and k and scales are positive.
+
+    Terms are not checked; `ForwardIndex.is_valid` does that.
+    """
     shapes: dict[str, tuple[int, ...]] = {"k": (1,), "mean": (dimension,), "covariance": (dimension, dimension)}
     shapes |= dict.fromkeys(("center", "scale", "weights"), (len(MODEL_SIGNALS),)) | {"intercept": (1,)}
     for name in {*arrays} - {*_FORWARD}:

@@ -2,11 +2,11 @@
 
     while batch := next_batch():              # queries of one length in tokens
         encode(batch)
-        for group in encoded.drain(batch):    # with what other threads have encoded meanwhile
+        for group in encoded.drain(batch):    # including what other threads have encoded meanwhile
             deliver(group, search_and_cut(group))
 
-Encoding is most of the work. As many threads as there are processors run this loop, each with an encoder on one thread;
-a query that is alone uses the encoder that runs on all processors.
+Encoding takes most of the time. One thread per processor runs this loop, each with a single-threaded encoder; a query
+that is alone is encoded on all processors instead.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from taugate.service.pipeline.queue import (
 from taugate.service.runtime.resources import lower_priority, set_search_threads
 from taugate.service.runtime.traces import Trace, current_trace
 
-# Random documents whose similarity with each query is measured, for ROE. Few, as each costs a product of two vectors.
+# Number of random documents that each query is compared with, for ROE. Few, because each costs a dot product.
 RANDOM_DOCUMENTS = 4
 
 
@@ -45,7 +45,7 @@ class _Batch:
     """Queries of one length.
 
     Attributes:
-        alone: Whether no other query is being encoded or waits to be.
+        alone: Whether no other query is being encoded or waiting to be encoded.
     """
 
     queries: list[PendingQuery]
@@ -60,11 +60,11 @@ class SearchPipeline:
         single_threaded: The release's retriever with an encoder on one thread.
     """
 
-    # Tokens encoded together, some 28 queries of 18 tokens: beyond 16 queries the encoder gains little or nothing
-    # (docs/benchmarks/serving.md), and a query waits for the others of its batch.
+    # Tokens encoded together, about 28 queries of 18 tokens. More would gain little or nothing: the encoder is hardly
+    # faster per query beyond 16 queries (docs/benchmarks/serving.md), and each query waits for its whole batch.
     max_batch_tokens = 512
     # Queries searched together: a flat index of 57,953 documents answers 118 queries/s one at a time and 616 together
-    # (docs/research/gate.md); a query waits for the others of its group.
+    # (docs/research/gate.md), but each query waits for its whole group.
     max_group_queries = 32
 
     def __init__(
@@ -79,7 +79,7 @@ class SearchPipeline:
         """Start the threads.
 
         Args:
-            release: A loaded release, closed by the caller after `close`.
+            release: A loaded release; the caller closes it after calling `close`.
             encoder_threads: Batches encoded at the same time.
             search_threads: FAISS's threads for one search.
             observe: Called with the name and the seconds of each stage.
@@ -91,9 +91,9 @@ class SearchPipeline:
         self.single_threaded = release.retriever.single_threaded() if encoder_threads > 1 else release.retriever
         self._search_threads = search_threads
         self._rng = np.random.default_rng(release.manifest.bootstrap.seed)
-        self._rescore_rng = np.random.default_rng(release.manifest.bootstrap.seed)  # of another thread
+        self._rescore_rng = np.random.default_rng(release.manifest.bootstrap.seed)  # `rescore` runs in another thread
         self._queue, self._encoded = QueryQueue(self.max_batch_tokens), EncodedQueries(self.max_group_queries)
-        self._taking = threading.Lock()  # one thread at a time takes a batch
+        self._batch_lock = threading.Lock()  # one thread at a time takes a batch
         self._busy: set[int] = set()  # ids of the threads that process a batch
         self._threads = [
             threading.Thread(target=self._run, name="taugate-search", daemon=True) for _ in range(encoder_threads)
@@ -104,14 +104,15 @@ class SearchPipeline:
         self._explanations = ThreadPoolExecutor(1, "taugate-explain", self._prepare_thread)
 
     async def search(self, query: Query, vector: Float32 | None = None) -> SearchResult:
-        """Search for a query. If the caller is cancelled before the query's turn, no work is done. Raises as its batch.
+        """Search for a query. If the caller is cancelled before the query's turn, no work is done.
 
         Args:
-            query: The query; if its vector is cached, as the encoder read it.
+            query: The query; if `vector` is set, with its flags as the encoder set them.
             vector: The query's vector, (d',) float32, None to encode it.
 
         Raises:
             NotReady: If the pipeline is closed before the query's turn.
+            Exception: Any error of the batch that the query was in.
         """
         pending = PendingQuery(query, asyncio.get_running_loop().create_future(), vector, current_trace.get())
         self._queue.put(pending)
@@ -128,7 +129,7 @@ class SearchPipeline:
         return result
 
     async def explain(self, query: Query, document_id: str) -> Explanation:
-        """Explain what a search does with a document; see retrieval.explanation for the arguments and errors.
+        """Explain how a search treats a document; see retrieval.explanation for the arguments and errors.
 
         Raises:
             NotReady: If the pipeline is closed.
@@ -172,7 +173,7 @@ class SearchPipeline:
 
     def _next_batch(self) -> _Batch | None:
         """Tokenize the queries that have arrived, and wait for the next batch. None when closed."""
-        with self._taking:
+        with self._batch_lock:
             while not self._queue.closed:
                 for pending in self._queue.arrivals():
                     with failing([pending]):
@@ -225,7 +226,7 @@ class SearchPipeline:
 
 
 def observing(observe: Observe, traces: Sequence[Trace | None]) -> Observe:
-    """Return a function that observes a stage and adds it to the traces of all requests with queries in a batch.
+    """Return a function that observes a stage and adds it to the trace of every request in a batch.
 
     Args:
         observe: Called with the stage and its seconds.
