@@ -1,4 +1,4 @@
-"""A release that is searched in this process, without a service: `taugate.open`."""
+"""Search a release in this process, without a service: `taugate.open`."""
 
 from os import PathLike
 from pathlib import Path
@@ -91,7 +91,7 @@ class LocalRetriever:
         )
 
     def close(self) -> None:
-        """Allow the release to be removed. A second call does nothing."""
+        """Close the release, so that it can be removed. A second call does nothing."""
         self._release.close()
 
     def __enter__(self) -> Self:

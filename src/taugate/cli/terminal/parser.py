@@ -20,7 +20,7 @@ def help_formatter(plain: type[argparse.HelpFormatter]) -> type[argparse.HelpFor
         return plain
     raw = issubclass(plain, argparse.RawDescriptionHelpFormatter)
     base: type[argparse.HelpFormatter] = RawDescriptionRichHelpFormatter if raw else RichHelpFormatter
-    # Headings stay as argparse writes them, and brackets in a text are no markup.
+    # Headings stay as argparse writes them, and brackets in a text are not markup.
     settings = {"group_name_formatter": str, "help_markup": False, "text_markup": False, "highlights": []}
     return cast("type[argparse.HelpFormatter]", type("HelpFormatter", (base,), settings))
 
@@ -44,7 +44,7 @@ class CommandParser(argparse.ArgumentParser):
         return self._format_common_help(self.common)
 
     def _format_common_help(self, common: frozenset[str]) -> str:
-        """Return the help without the options that --help-all alone shows."""
+        """Return the help without the options that only --help-all shows."""
         options = [action for action in self._actions if action.option_strings]
         hidden = [action for action in options if action.dest not in common]
         texts, groups, epilog = [action.help for action in hidden], self._action_groups, self.epilog
@@ -67,7 +67,10 @@ class CommandParser(argparse.ArgumentParser):
         args: Sequence[str] | None = None,
         namespace: Any = None,  # noqa: ANN401 (argparse takes any object)
     ) -> tuple[Any, list[str]]:
-        """Parse as argparse does, after refusing an option that neither this command nor one below it has."""
+        """Parse as argparse does, but first refuse unknown options, with a suggestion.
+
+        Options after a subcommand are left to its own parser.
+        """
         if args is not None:
             self._refuse_unknown_options(args)
         return super().parse_known_args(args, namespace)
@@ -100,7 +103,7 @@ class _HelpAllAction(argparse.Action):
 
 
 def show_in_help(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
-    """Let --help show some of the options, and add --help-all, which shows all of them.
+    """Limit --help to some of the options, and add --help-all, which shows all of them.
 
     Args:
         parser: A CommandParser. Any other parser keeps its whole help.

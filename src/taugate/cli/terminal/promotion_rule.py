@@ -1,4 +1,4 @@
-"""The promotion at the end of a calibration: unconditional, on condition that a rule holds, or none."""
+"""The promotion at the end of a calibration: always, only if a rule holds, or never."""
 
 import argparse
 from collections.abc import Callable
@@ -18,23 +18,23 @@ FORCE_HELP = (
 )
 # The limits that a rule can set, with their help.
 _LIMITS = {
-    "max_accuracy_drop": "promote only if accuracy is shown to drop by at most X (auto: 0.01 or what the queries show)",
+    "max_accuracy_drop": "promote only if accuracy is shown to drop by at most X (auto: 0.01, more with few queries)",
     "max_kept_increase": "promote only if the share of results kept is shown to rise by at most X; auto as above",
 }
 _OPTIONS = [f"--{name.replace('_', '-')}" for name in _LIMITS]
 
 
-def add_rule_options(parser: argparse._ActionsContainer, sentence: str) -> None:
+def add_rule_options(parser: argparse._ActionsContainer, sentence_option: str) -> None:
     """Add the options that limit what promotion may cost.
 
     Args:
         parser: Parser or group of a command that promotes a release.
-        sentence: Option that takes the rule as a sentence, as version 0.2 did.
+        sentence_option: Name of the option that takes the rule as a sentence, as in version 0.2.
     """
     for (name, text), option in zip(_LIMITS.items(), _OPTIONS, strict=True):
         parser.add_argument(option, metavar="X|auto", type=_limit, dest=name, default=argparse.SUPPRESS, help=text)
     parser.add_argument(
-        sentence,
+        sentence_option,
         metavar="RULE",
         dest="rule_sentence",
         default=argparse.SUPPRESS,
@@ -42,12 +42,12 @@ def add_rule_options(parser: argparse._ActionsContainer, sentence: str) -> None:
     )
 
 
-def rule_from_arguments(arguments: argparse.Namespace, sentence: str) -> PromotionRule | None:
+def rule_from_arguments(arguments: argparse.Namespace, sentence_option: str) -> PromotionRule | None:
     """Return the promotion rule of a command line, or None if it has none.
 
     Args:
         arguments: The parsed command line.
-        sentence: Option that takes the rule as a sentence. Using it prints a warning.
+        sentence_option: Name of the option that takes the rule as a sentence. Using it prints a warning.
 
     Raises:
         InputError: If both forms are given, or the rule cannot be read.
@@ -56,21 +56,21 @@ def rule_from_arguments(arguments: argparse.Namespace, sentence: str) -> Promoti
     if not hasattr(arguments, "rule_sentence"):
         return PromotionRule.from_limits(**limits) if limits else None
     if limits:
-        raise InputError(f"{sentence}: replaced by {' and '.join(_OPTIONS)}; leave it out")
-    rule = PromotionRule.parse(arguments.rule_sentence, sentence)
-    say(f"warning: {sentence} is deprecated and will be removed in version 0.4; use {' and '.join(_OPTIONS)}")
+        raise InputError(f"{sentence_option}: replaced by {' and '.join(_OPTIONS)}; leave it out")
+    rule = PromotionRule.parse(arguments.rule_sentence, sentence_option)
+    say(f"warning: {sentence_option} is deprecated and will be removed in version 0.4; use {' and '.join(_OPTIONS)}")
     return rule
 
 
-def rule_option(arguments: argparse.Namespace, sentence: str) -> str | None:
+def rule_option(arguments: argparse.Namespace, sentence_option: str) -> str | None:
     """Return the name of the first option that sets a rule, or None.
 
     Args:
         arguments: The parsed command line.
-        sentence: Option that takes the rule as a sentence.
+        sentence_option: Name of the option that takes the rule as a sentence.
     """
     if hasattr(arguments, "rule_sentence"):
-        return sentence
+        return sentence_option
     return next((option for name, option in zip(_LIMITS, _OPTIONS, strict=True) if hasattr(arguments, name)), None)
 
 
@@ -93,12 +93,12 @@ def add_promotion_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class PromotionRequest:
-    """Whether and on which condition the user wants the new release promoted.
+    """Whether the user wants the new release promoted, and under which rule.
 
     Attributes:
         requested: Whether to promote at all.
         rule: The rule that has to hold, or None.
-        force: Also promote a release that `promote` refuses for its evidence.
+        force: Also promote a release that `promote` would refuse because of its evidence.
     """
 
     requested: bool
@@ -147,7 +147,7 @@ class PromotionRequest:
             new_encoder: Whether its encoder may differ from the current release's.
 
         Returns:
-            How the command ends.
+            The end of the command: its exit code, and why the release is not promoted.
         """
         try:
             return self._carry_out(release.parent, release.name, say, new_encoder)

@@ -8,8 +8,8 @@ from taugate.retrieval.index.flat import MAX_CANDIDATES
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.vectors.similarity import Float32
 
-# Returns, for (n, d) queries, k and a number of candidates, the k best candidates of every query and the lowest
-# similarity among all its candidates, (n,) float32. A place without a candidate scores −∞.
+# Called with (n, d) queries, k and the number of candidates to fetch. Returns the k best candidates of every query, and
+# the lowest similarity among all candidates of each query, (n,) float32. A missing candidate scores −∞.
 Best = Callable[[Float32, int, int], tuple[TopK, Float32]]
 
 

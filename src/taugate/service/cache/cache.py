@@ -18,7 +18,7 @@ from taugate.service.settings import Settings
 
 # Version of the format of values; values that were written with another number are not read.
 _SCHEMA = 5
-# Memory of a key and of its table entries: 450 to 550 bytes, measured with tracemalloc in a full cache that evicts
+# Memory that a key and its table entries take: 450 to 550 bytes, measured with tracemalloc in a full cache that evicts
 # entries, on CPython 3.11 (tests/service/cache/test_memory.py).
 _ENTRY_BYTES = 512
 
@@ -47,7 +47,7 @@ class CacheKeys:
         return self._key("found", (query.text, depth, query.filter, query.permitted, query.group_by))
 
     def reply(self, query: Query, form: object) -> str:
-        """Return the key of a whole reply; the `repr` of `form` must state the reply's format completely."""
+        """Return the key of a whole reply; the `repr` of `form` must have all that changes the output."""
         return self._key("reply", (*_every_field(query), form))
 
     def _key(self, kind: str, parts: object) -> str:
@@ -72,7 +72,7 @@ class MemoryCache:
         self._entries: LRUCache[str, CacheValue] = LRUCache(max_bytes, getsizeof=_size)
 
     def get(self, key: str) -> CacheValue | None:
-        """Return a value, which becomes the most recently used one, None if the key is absent."""
+        """Return a value, which becomes the most recently used one, or None if the key is absent."""
         value: CacheValue | None = self._entries.get(key)
         return value
 
@@ -109,8 +109,8 @@ class SingleFlight(Generic[Result]):
     async def join(self, key: str, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """Return the result of the call in progress under `key`, or call `work` if there is none.
 
-        The first caller runs `work` itself, without a separate task. If it is cancelled, one of the waiting callers
-        starts again. An exception of `work` is raised in all callers.
+        The first caller runs `work` itself, without a separate task. If that caller is cancelled, one of the waiting
+        callers runs its own `work`. An exception of `work` is raised in all callers.
         """
         while (future := self._futures.get(key)) is not None:
             await asyncio.wait((future,))
@@ -140,7 +140,10 @@ class TieredCache:
         self.memory, self.shared = memory, shared
 
     async def fetch(self, keys: Sequence[str]) -> tuple[CacheOutcome, list[bytes | None]]:
-        """Return the shared value of each key. Values are untrusted: validate them before use."""
+        """Return the outcome of the lookup, and the shared value of each key, None if it is absent.
+
+        Values are untrusted: validate them before use.
+        """
         if self.shared is None:
             return "miss" if self.memory.max_bytes else "bypass", [None] * len(keys)
         return await self.shared.get(keys)
