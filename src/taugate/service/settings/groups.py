@@ -172,7 +172,7 @@ class ComputeSettings(SettingGroup, title="Processes and threads"):
     """Division of the processors among processes, encoding and searching."""
 
     precision: RequestedPrecision = Field(
-        default="auto", description="encoder of the release to use: float32, int8, or auto, the calibrated one"
+        default="auto", description="encoder of the release to use: float32, int8, or auto (as calibrated)"
     )
     workers: Annotated[int, ComputedDefault("one per four processors; one if there is a GPU")] = Field(
         default_factory=_default_workers, ge=1, description="number of worker processes"
@@ -188,7 +188,7 @@ class ComputeSettings(SettingGroup, title="Processes and threads"):
 
 
 class RequestSettings(SettingGroup, title="Limits of a request"):
-    """Limits on the size of a request, and on its API."""
+    """Limits on requests, and the APIs that are offered."""
 
     max_k: Count = Field(default=100, description="largest `k` of a search")
     max_batch: Count = Field(
@@ -196,15 +196,15 @@ class RequestSettings(SettingGroup, title="Limits of a request"):
     )
     max_query_chars: Count = Field(
         default=8192,
-        description="maximum length of a query in characters: four times what an encoder of 512 tokens reads",
+        description="maximum length of a query in characters; the default is about four times what a 512-token encoder reads",
     )
     max_body_bytes: Count = Field(
         default=64 << 10,
-        description="maximum size of a request body in bytes; a query of MAX_QUERY_CHARS in UTF-8 takes half of it",
+        description="maximum size of a request body in bytes; a query of MAX_QUERY_CHARS takes at most half of the default",
     )
     max_batch_bytes: Count = Field(
         default=1 << 20,
-        description="maximum size of the body of /search/batch in bytes; a full batch of queries of 16 kB fits",
+        description="maximum size of the body of /search/batch in bytes; the default is enough for a full batch of 16 kB queries",
     )
     dialects: Annotated[str, AfterValidator(_dialects)] = Field(
         default="",
@@ -244,8 +244,8 @@ class EngineSettings(SettingGroup, title="Engine"):
     timeout_ms: Count = Field(
         default=2000,
         validation_alias="engine_timeout_ms",
-        description="longest wait for the engine in milliseconds, half of it for the first server, before a request "
-        "gets 503; must be below DEADLINE_MS",
+        description="longest wait for the engine in milliseconds before a request gets 503; the first server gets half "
+        "of it; must be below DEADLINE_MS",
     )
 
     @property
@@ -261,7 +261,7 @@ class CacheSettings(SettingGroup, title="Cache and Redis"):
         default=64 << 20,
         ge=0,
         validation_alias="cache_bytes",
-        description="memory for cached replies and vectors per process, about 12,000 queries; 0 turns the cache off",
+        description="bytes of memory per process for cached replies and vectors; the default holds about 12,000 queries; 0: no cache",
     )
     redis_url: Annotated[SecretStr, AfterValidator(_redis_url)] | None = Field(
         default=None,
@@ -290,7 +290,7 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
         default=3600,
         gt=0,
         validation_alias="drift_window_seconds",
-        description="age in seconds at which a query leaves that window",
+        description="age in seconds at which a query leaves the window of DRIFT_WINDOW_QUERIES",
     )
     smallest_effect: Share = Field(
         default=MIN_EFFECT,
@@ -301,8 +301,8 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
         default=AVERAGE_RUN_LENGTH,
         gt=1,
         validation_alias=AliasChoices("drift_average_run_length", "drift_seldom"),
-        description="rarity of false alarms: the probability of one within N distinct queries is at most N divided by "
-        "this number",
+        description="rarity of false alarms: without drift, an alarm within N distinct queries has a probability of at "
+        "most N divided by this number",
     )
     block: Annotated[int, Field(ge=MIN_IN_BLOCK, le=MAX_IN_BLOCK)] | Literal["auto"] = Field(
         default=BLOCK,
@@ -364,13 +364,13 @@ class AccessSettings(SettingGroup, title="Access"):
     allow_unauthenticated: bool = Field(
         default=False,
         validation_alias=AliasChoices("allow_unauthenticated", "allow_anyone"),
-        description="whether the service may listen on other than loopback addresses without API keys",
+        description="whether the service may listen on non-loopback addresses without API keys",
     )
     queries_per_second: Finite = Field(
         default=0.0,
         ge=0,
-        description="rate limit of keys that have none of their own or, without keys, of all clients together; 0: no "
-        "limit",
+        description="queries per second of a key without a limit of its own or, without keys, of all clients together; "
+        "0: no limit",
     )
     allowed_hosts: str = Field(
         default="localhost",
@@ -388,7 +388,7 @@ class ConnectionSettings(SettingGroup, title="Connections"):
     receive_seconds: Finite = Field(
         default=10.0,
         gt=0,
-        description="longest time in seconds for a client to send a request, and again to read its reply",
+        description="longest time in seconds for a client to send a request and, separately, to read its reply",
     )
     keep_alive_seconds: Finite = Field(
         default=75.0,
@@ -406,8 +406,8 @@ class ConnectionSettings(SettingGroup, title="Connections"):
         default=20,
         ge=0,
         le=86400,
-        description="longest time in seconds after SIGTERM in which requests are served, each reply with "
-        "`Connection: close`; ends early after 5 s without connections; 0: none (docs/operations.md)",
+        description="longest time in seconds to serve requests after SIGTERM, each reply with `Connection: close`; ends "
+        "early after 5 s without connections; 0: none (docs/operations.md)",
     )
     shutdown_seconds: int = Field(
         default=20, ge=0, description="longest wait in seconds for requests in progress after DRAIN_SECONDS"
