@@ -196,15 +196,18 @@ class RequestSettings(SettingGroup, title="Limits of a request"):
     )
     max_query_chars: Count = Field(
         default=8192,
-        description="maximum length of a query in characters; the default is about four times what a 512-token encoder reads",
+        description="maximum length of a query in characters; the default is about four times what a "
+        "512-token encoder reads",
     )
     max_body_bytes: Count = Field(
         default=64 << 10,
-        description="maximum size of a request body in bytes; a query of MAX_QUERY_CHARS takes at most half of the default",
+        description="maximum size of a request body in bytes; a query of MAX_QUERY_CHARS takes at most half "
+        "of the default",
     )
     max_batch_bytes: Count = Field(
         default=1 << 20,
-        description="maximum size of the body of /search/batch in bytes; the default is enough for a full batch of 16 kB queries",
+        description="maximum size of the body of /search/batch in bytes; the default is enough for a full "
+        "batch of 16 kB queries",
     )
     dialects: Annotated[str, AfterValidator(_dialects)] = Field(
         default="",
@@ -261,7 +264,8 @@ class CacheSettings(SettingGroup, title="Cache and Redis"):
         default=64 << 20,
         ge=0,
         validation_alias="cache_bytes",
-        description="bytes of memory per process for cached replies and vectors; the default holds about 12,000 queries; 0: no cache",
+        description="bytes of memory per process for cached replies and vectors; the default holds about "
+        "12,000 queries; 0: no cache",
     )
     redis_url: Annotated[SecretStr, AfterValidator(_redis_url)] | None = Field(
         default=None,
