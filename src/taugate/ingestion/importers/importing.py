@@ -386,8 +386,8 @@ def _check_words_kept(notes: Sequence[FileNote]) -> None:
     """
     losing = sorted((note for note in notes if note.share is not None), key=lambda note: note.share or 0.0)
     if losing:
-        others = len(losing) - 1
-        other_files = f", and {others} more {'file loses' if others == 1 else 'files lose'} words" if others else ""
+        further = len(losing) - 1
+        other_files = f", and {further} more {'file loses' if further == 1 else 'files lose'} words" if further else ""
         raise InputError(
             f"{losing[0].path} {losing[0].note}{other_files}; convert it to text, or import without --strict"
         )

@@ -410,7 +410,7 @@ class ConnectionSettings(SettingGroup, title="Connections"):
         default=20,
         ge=0,
         le=86400,
-        description="longest time in seconds to serve requests after SIGTERM, each reply with `Connection: close`; ends "
+        description="longest time in seconds to serve after SIGTERM, each reply with `Connection: close`; ends "
         "early after 5 s without connections; 0: none (docs/operations.md)",
     )
     shutdown_seconds: int = Field(
