@@ -87,6 +87,7 @@ def test_release_carries_adaptation_record(
     assert cli.main(["release", "verify", release.name, "--releases", str(tmp_path)]) == 0
 
 
+@pytest.mark.slow
 def test_unproven_encoder_makes_provisional_release(
     sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,6 +135,7 @@ def test_missing_train_split_uses_crops(
     assert printed["adaptation"]["steps"] == 0
 
 
+@pytest.mark.slow
 def test_rejected_encoder_is_written(
     meaningless: Path, sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

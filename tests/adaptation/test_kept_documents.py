@@ -168,6 +168,7 @@ def test_truncating_base_keeps_documents(model: Path, sample: Path, tmp_path: Pa
     assert encoders.documents.config.dimension == 32
 
 
+@pytest.mark.slow
 def test_documents_are_not_encoded_again(
     adapted: Adapted, releases: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -249,6 +250,7 @@ def test_query_map_counts_as_new_encoder(
 
 
 @pytest.mark.parametrize("precision", [(), ("--precision", "int8", "--margin", "0.05", "--force")])
+@pytest.mark.slow
 def test_update_encodes_documents_by_base(
     precision: tuple[str, ...],
     adapted: Adapted,

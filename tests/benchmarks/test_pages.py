@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from taugate.calibration.provisional.bias import read_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,6 +21,7 @@ def read(page: str) -> str:
     return (ROOT / page).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_benchmark_pages_match_their_modules() -> None:
     finished = run("structure.pages")
     assert finished.returncode == 0, finished.stdout + finished.stderr

@@ -77,6 +77,7 @@ def test_closed_stderr_changes_nothing(name: str, releases: Path) -> None:
 
 @pytest.mark.parametrize("redirection", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "2>/dev/full"])
 @pytest.mark.parametrize("name", ["list", "version"])
+@pytest.mark.slow
 def test_stream_closed_at_start_is_ignored(name: str, redirection: str, releases: Path) -> None:
     done = run(redirected(redirection, taugate(name, releases)))
     assert done.returncode == 0
@@ -109,6 +110,7 @@ def test_closed_stream_number_is_not_reused(tmp_path: Path) -> None:
     assert [entry["name"] for entry in json.loads(keys.read_bytes())] == ["a"], "nothing was printed into it"
 
 
+@pytest.mark.slow
 def test_long_command_completes_without_reader(sample: Path, encoder: Path, tmp_path: Path) -> None:
     words = ["calibrate", str(sample), "--releases", str(tmp_path / "releases"), "--encoder", str(encoder), "--json"]
     done = run(unread("1,2", [sys.executable, "-m", "taugate", *words]))

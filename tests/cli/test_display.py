@@ -64,6 +64,7 @@ def test_log_prints_line_regularly(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert all(line.startswith("counting: 50 of 100 (50 %), ") for line in lines[:-1])
 
 
+@pytest.mark.slow
 def test_terminal_line_is_redrawn_and_cleared(sample: Path, encoder: Path, tmp_path: Path) -> None:
     """Less what is redrawn, a terminal shows what a log has, with the last five labels in bold."""
     leader, follower = pty.openpty()

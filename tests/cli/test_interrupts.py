@@ -63,6 +63,7 @@ def ended_quietly(process: subprocess.Popen[str], folder: Path) -> None:
         for module in modules
     ],
 )
+@pytest.mark.slow
 def test_interrupt_during_import_ends_quietly(
     module: str, number: signal.Signals, sample: Path, encoder: Path, tmp_path: Path
 ) -> None:

@@ -64,6 +64,7 @@ def test_only_requested_command_is_loaded() -> None:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["calibrate", "--help"], ["release", "--help"]])
+@pytest.mark.slow
 def test_help_is_coloured_only_on_request(words: list[str]) -> None:
     def shown(**variables: str) -> str:
         environment = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}

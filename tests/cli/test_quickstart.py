@@ -110,6 +110,7 @@ def test_folder_gives_provisional_release(tmp_path: Path) -> None:
         (".", "is inside .; give --directory a folder outside it"),
     ],
 )
+@pytest.mark.slow
 def test_empty_folder_gives_one_sentence(folder: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     command = [sys.executable, "-m", "taugate", "quickstart", folder, "--no-serve"]

@@ -63,6 +63,7 @@ async def search_and_judge(server: str | StdioServerParameters, mode: str) -> No
 
 
 @pytest.mark.parametrize("mode", PROTOCOLS)
+@pytest.mark.slow
 def test_stdio_search_and_judge(guarded: str, mode: str) -> None:
     asyncio.run(search_and_judge(stdio(guarded, TAUGATE_KEY=KEY), mode))
 

@@ -173,6 +173,7 @@ def test_unusable_service_url_is_refused(url: str) -> None:
 
 
 @BOTH
+@pytest.mark.slow
 def test_https_to_http_service_names_url(send: Send) -> None:
     with Script((400, {}, PAGE)) as server:
         url = server.url.replace("http://", "https://")

@@ -75,6 +75,7 @@ def test_committed_dashboards_are_current() -> None:
 
 
 @pytest.mark.parametrize("expression", QUERIES)
+@pytest.mark.slow
 def test_panel_queries_return_series(prometheus: Prometheus, expression: str) -> None:
     asked = expression.replace("$__rate_interval", "1m").replace("$job", "taugate")
     assert "$" not in asked

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.nginx_process import nginx
 from tests.service_process import ServiceProcess
@@ -12,6 +13,7 @@ from tests.service_process import ServiceProcess
 CLIENTS = 4
 
 
+@pytest.mark.slow
 def test_rolling_restart_fails_no_request(releases: Path) -> None:
     statuses: list[int] = []
     done = threading.Event()

@@ -33,6 +33,7 @@ def test_promtool_accepts_configuration_and_rules() -> None:
 
 
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
+@pytest.mark.slow
 def test_rules_pass_unit_tests(path: Path) -> None:
     run(require("promtool"), "test", "rules", path)
 

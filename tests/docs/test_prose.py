@@ -29,6 +29,7 @@ def test_spelling_and_grammar() -> None:
     assert [f"{finding.page}:{finding.line}: {finding.message}" for finding in findings(PAGES, ignored)] == []
 
 
+@pytest.mark.slow
 def test_sentences_are_short() -> None:
     remarks = [finding for finding in findings(SHORT_SENTENCES, []) if finding.rule == "LongSentences"]
     assert [f"{remark.page}:{remark.line}: {remark.message}" for remark in remarks] == []

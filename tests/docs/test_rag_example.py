@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.docs.code_blocks import ROOT, PageRun, code_blocks
 from tests.language_model import fake_model
@@ -18,6 +19,7 @@ def judged(service: ServiceProcess) -> float:
     )
 
 
+@pytest.mark.slow
 def test_example_declines_answers_and_judges(releases: Path, tmp_path: Path) -> None:
     (program,) = [block for block in code_blocks(PAGE.read_text(encoding="utf-8")) if "MODEL_URL" in block.text]
     # With the encoder of the tests, every question of the page has results: a threshold of 2 stands for a high τ.

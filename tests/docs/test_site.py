@@ -31,6 +31,7 @@ def site() -> Path:
     return ROOT / "build" / "site" / "html"
 
 
+@pytest.mark.slow
 def test_site_has_every_page(site: Path) -> None:
     pages = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
     assert {page for page in pages if not (site / page).is_file()} == set()
@@ -71,6 +72,7 @@ def served(site: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", ["index.html", "benchmarks/drift.html", "reference/python.html"])
+@pytest.mark.slow
 def test_browser_contacts_no_other_host(served: str, page: str, tmp_path: Path) -> None:
     log = tmp_path / "network.json"
     command = [require(*CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]

@@ -63,6 +63,7 @@ def check(fifths_found: list[Fifth], expected: list[tuple[int, list[float], int,
 
 
 @pytest.mark.parametrize(("size", "queries"), [(25, 20_000), (200, 20_000), (203, 20_000), (5000, 60_000)])
+@pytest.mark.slow
 def test_blocks_follow_literal_rules(size: int, queries: int) -> None:
     query_keys, values = zipf(np.random.default_rng(0), queries)
     expected = literal(query_keys.tolist(), values.tolist(), size)

@@ -59,6 +59,7 @@ def test_only_listed_modules_read_wall_clock() -> None:
     assert readers == {*TIME_OF_DAY}
 
 
+@pytest.mark.slow
 def test_service_survives_clock_changes(releases: Path, clock: Clock) -> None:
     """Searches, judgements, rates and canaries continue; a key is expired exactly while the clock is past its date."""
     key = {"name": "k", "sha256": digest(b"secret").hex(), "scopes": ["search", "feedback", "metrics"]}

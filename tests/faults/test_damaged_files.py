@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import httpx
+import pytest
 
 from taugate.registry.promotion import promote, rollback
 from taugate.retrieval.release.layout import MANIFEST
@@ -35,6 +36,7 @@ def damage(path: Path, rng: random.Random) -> None:
             path.mkdir()
 
 
+@pytest.mark.slow
 def test_damaged_file_is_not_loaded(two: Two, tmp_path: Path, rng: random.Random, rounds: int) -> None:
     """The loaded release keeps serving, and the repaired one is loaded in the end."""
     whole = shutil.copytree(two.folder / two.new, tmp_path / "whole")
@@ -63,6 +65,7 @@ def test_damaged_file_is_not_loaded(two: Two, tmp_path: Path, rng: random.Random
         assert name in said or (name == MANIFEST and two.new in said)  # without one it is no release
 
 
+@pytest.mark.slow
 def test_loaded_release_survives_damaged_files(two: Two, rng: random.Random) -> None:
     """A mapped file that is cut short ends the process at the next search (SIGBUS); it serves again after a rollback.
 
@@ -86,6 +89,7 @@ def test_loaded_release_survives_damaged_files(two: Two, rng: random.Random) -> 
         assert service.ready().http.post("/search", json={"query": "permit"}).json()["release"] == two.old
 
 
+@pytest.mark.slow
 def test_replaced_files_leave_loaded_release_intact(two: Two) -> None:
     """rsync, package managers and `mv` replace files by name: processes keep the old, mapped file."""
     with ServiceProcess(two.folder, **NOT_CACHED) as service:

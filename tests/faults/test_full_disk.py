@@ -37,6 +37,7 @@ def refused(command: list[str], capfd: pytest.CaptureFixture[str]) -> str:
     return last
 
 
+@pytest.mark.slow
 def test_calibration_on_full_disk(
     releases: Path, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,6 +34,7 @@ STRANGE = {
 
 @pytest.mark.parametrize("known", [True, False], ids=["after a valid reply", "from the first reply"])
 @pytest.mark.parametrize("answer", STRANGE.values(), ids=STRANGE.keys())
+@pytest.mark.slow
 def test_strange_server_counts_as_failed_redis(
     redis: RedisProcess, answer: bytes, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def check_replies(service: ServiceProcess, expected: dict, seconds: float = 1.0)
 
 
 @pytest.mark.parametrize("kind", ["always OK", "a length that is none", "infinite"])
+@pytest.mark.slow
 def test_redis_sends_nonsense(service: ServiceProcess, between: RedisProxy, expected: dict, kind: str) -> None:
     between.answer = STRANGE[kind]
     check_replies(service, expected, 0.5)

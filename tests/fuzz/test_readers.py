@@ -32,6 +32,7 @@ def test_every_reader_is_listed(all_readers: dict[str, Reader]) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_reader_accepts_valid_and_refuses_mutated(all_readers: dict[str, Reader], name: str) -> None:
     reader = all_readers[name]
     for seed in reader.seeds:

@@ -78,6 +78,7 @@ def test_existing_redis_password_is_used() -> None:
     assert secrets(rendered.container) == {"REDIS_PASSWORD": ("ours", "pass")}
 
 
+@pytest.mark.slow
 def test_real_redis_accepts_arguments(tmp_path: Path) -> None:
     (container,) = render(KEYS, OWN).one("Deployment", "-redis")["spec"]["template"]["spec"]["containers"]
     command = [part.replace("$(REDISCLI_AUTH)", "0123456789abcdef") for part in container["args"]]

@@ -123,5 +123,6 @@ def differs(number: int, path: str, value: Any) -> bool:
 
 
 @pytest.mark.parametrize(("path", "default"), LEAVES, ids=[path for path, _ in LEAVES])
+@pytest.mark.slow
 def test_value_changes_rendered_chart(path: str, default: Any) -> None:
     assert any(differs(number, path, value) for number in range(len(SETTINGS)) for value in others(path, default))

@@ -107,6 +107,7 @@ def test_remote_file_fault_names_its_url(
         ("s3://releases/team/..", "does not end in the name of a data set"),
     ],
 )
+@pytest.mark.slow
 def test_url_that_is_unusable_refused(
     store: ObjectStorage, encoder: Path, tmp_path: Path, url: str, says: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,6 +131,7 @@ def test_unreachable_store_is_not_input_error(
 
 
 @pytest.mark.parametrize(("fault", "code"), [(OSError(5, "reset"), 1), (EOFError(), 1), (PermissionError("no"), 2)])
+@pytest.mark.slow
 def test_interrupted_download_is_reported(
     store: ObjectStorage, encoder: Path, tmp_path: Path, fault: Exception, code: int, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,6 +43,7 @@ def test_pull_from_empty_store_does_nothing(store: ObjectStorage, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_current_release_with_policy_none_is_pulled(store: ObjectStorage, there: str, tmp_path: Path) -> None:
     pull(store.url, tmp_path / "a")
     name = clone(tmp_path / "a" / there, 1, without_a_cut)
@@ -71,6 +72,7 @@ def test_named_release_is_pulled_without_promotion(store: ObjectStorage, there: 
 
 
 @pytest.mark.parametrize("name", ["../../etc", "20300101T000000Z-000000000000"])
+@pytest.mark.slow
 def test_unknown_release_is_not_pulled(store: ObjectStorage, there: str, tmp_path: Path, name: str) -> None:
     with pytest.raises(ReleaseError, match="holds no release"):
         pull(store.url, tmp_path / "r", name)
@@ -87,6 +89,7 @@ def test_damaged_release_is_not_pulled(store: ObjectStorage, there: str, tmp_pat
         pull(store.url, tmp_path / "r")
 
 
+@pytest.mark.slow
 def test_pull_requires_trusted_signature(store: ObjectStorage, releases: Path, tmp_path: Path) -> None:
     private, public = write_keys(tmp_path)
     source = tmp_path / "signed"
@@ -107,6 +110,7 @@ def test_url_with_credentials_is_refused(tmp_path: Path) -> None:
         pull("s3://key:secret@bucket/x", tmp_path / "r")
 
 
+@pytest.mark.slow
 def test_push_refuses_unknown_remote_current(
     store: ObjectStorage, there: str, releases: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,6 +134,7 @@ def test_push_refuses_unknown_remote_current(
     assert store.get(CURRENT).decode().strip() == name
 
 
+@pytest.mark.slow
 def test_invalid_remote_pointer_is_not_replaced(
     store: ObjectStorage, there: str, releases: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

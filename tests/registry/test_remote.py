@@ -54,6 +54,7 @@ def test_pushed_release_is_copied_and_loads(release: Path, store: ObjectStorage,
     }
 
 
+@pytest.mark.slow
 def test_copy_keeps_current_and_previous_release(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     names = []
@@ -66,6 +67,7 @@ def test_copy_keeps_current_and_previous_release(release: Path, store: ObjectSto
     assert verify(find(copy)).release_id == names[0]
 
 
+@pytest.mark.slow
 def test_interrupted_push_is_resumed(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
     upload, uploaded = Store.upload, []
 
@@ -125,6 +127,7 @@ HARMS: dict[str, tuple[Callable[[ObjectStorage, str], None], str]] = {
 
 
 @pytest.mark.parametrize(("harm", "message"), HARMS.values(), ids=HARMS.keys())
+@pytest.mark.slow
 def test_damaged_download_keeps_copy(
     release: Path, store: ObjectStorage, tmp_path: Path, harm: Callable[[ObjectStorage, str], None], message: str
 ) -> None:
@@ -153,6 +156,7 @@ def test_repair_replaces_damaged_copy(release: Path, store: ObjectStorage, tmp_p
     verify(find(update_copy(store.url, copy, repair=True)))
 
 
+@pytest.mark.slow
 def test_signatures_are_copied_and_required(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
     private, public = write_keys(tmp_path)
     trusted = TrustedKeys.load(public)

@@ -108,6 +108,7 @@ def test_min_results_are_not_explored(release: Release) -> None:
         assert answer.propensities.tolist() == [1] * 5
 
 
+@pytest.mark.slow
 def test_explored_results_are_marked_and_logged(exploring: ServiceProcess, log: Path) -> None:
     replies = [asked(exploring, query) for query in QUERIES]
     shown = [explored(reply) for reply in replies]

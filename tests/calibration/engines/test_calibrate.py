@@ -104,6 +104,7 @@ def test_new_threshold_reuses_collection(
     assert len(engine.names(soon())) == 1
 
 
+@pytest.mark.slow
 def test_interrupted_upload_is_repeated(
     data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, run: Capture
 ) -> None:
@@ -155,6 +156,7 @@ def test_unreachable_engine_writes_no_release(
     assert not (tmp_path / "r").exists() or not release_ids(tmp_path / "r")
 
 
+@pytest.mark.slow
 def test_promotion_requires_collection(
     data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, run: Capture
 ) -> None:

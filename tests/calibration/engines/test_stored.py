@@ -60,6 +60,7 @@ def test_corpus_is_read_back(engine: Engine, record: EngineRecord) -> None:
     assert read_back(engine, record, rows()) == rows().documents
 
 
+@pytest.mark.slow
 def test_altered_row_outside_sample_is_detected(engine: Engine, record: EngineRecord) -> None:
     held = rows()
     altered = np.setdiff1d(np.arange(SHARD_ROWS, COUNT), sampled_positions(COUNT))[0]

@@ -29,6 +29,7 @@ def record_of(releases: Path, name: str | None = None) -> EngineRecord:
     return EngineRecord.model_validate(manifest_of(releases, name)["engine"])
 
 
+@pytest.mark.slow
 def test_engine_update_matches_in_process(
     data: tuple[Path, Path],
     calibrated: dict[str, Path],

@@ -193,6 +193,7 @@ def indexed(
     return folder / current_id(folder)
 
 
+@pytest.mark.slow
 def test_served_scores_equal_measured(indexed: Path) -> None:
     """The golden queries are checked at load; here the scores of what is served, by what the index stores."""
     manifest = json.loads((indexed / "manifest.json").read_bytes())

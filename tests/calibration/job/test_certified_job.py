@@ -182,6 +182,7 @@ NAMED = [
 @pytest.mark.parametrize(
     ("options", "certifying"), NAMED, ids=lambda value: " ".join(value[1::2]) if isinstance(value, list) else None
 )
+@pytest.mark.slow
 def test_named_policy_is_certified(
     sample: Path, encoder: Path, tmp_path: Path, calibrate: Capture, options: list[str], certifying: int
 ) -> None:

@@ -108,6 +108,7 @@ def test_random_documents_are_passages(calibrated: Calibrated) -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["--max-loss", "0.3", "--policy", "similarity", "--metric", "ndcg"]])
+@pytest.mark.slow
 def test_document_label_equals_best_chunk_label(
     calibrated: Calibrated, tmp_path: Path, capfd: pytest.CaptureFixture[str], more: list[str]
 ) -> None:

@@ -33,6 +33,7 @@ def digests(releases: Path) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_digest_ignores_cache(sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path) -> None:
     assert calibrate(sample, tmp_path / "a", encoder) == 0
     assert calibrate(sample, tmp_path / "b", encoder) == 0

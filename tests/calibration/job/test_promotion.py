@@ -43,6 +43,7 @@ def failure(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
     return said
 
 
+@pytest.mark.slow
 def test_named_encoder_may_replace_another(sample: Path, encoder: Path, another: Path, copy: Path) -> None:
     for named in (another, encoder):
         before = set(release_ids(copy))

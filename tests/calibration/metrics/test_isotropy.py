@@ -48,6 +48,7 @@ def test_i_a_equals_equation_5_by_svd(cloud: np.ndarray) -> None:
 
 
 @pytest.mark.model
+@pytest.mark.slow
 def test_i_b_of_real_embeddings() -> None:
     encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
     vectors = encoder.embed(encoder.tokenize(PROBES, "document"))

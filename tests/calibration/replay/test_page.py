@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 from playwright.sync_api import Browser
 
 from taugate.calibration.charts.chart import LEFT, RIGHT
@@ -64,6 +65,7 @@ def test_page_names_utc_once(lines: list[dict], tmp_path: Path, replayed: Comman
     assert abs(hour - at % DAY / 3600) < 0.1  # the table and the axis say the same
 
 
+@pytest.mark.slow
 def test_page_is_accessible(browser: Browser, lines: list[dict], tmp_path: Path, replayed: Command) -> None:
     page = Path(replayed(write(tmp_path / "queries.log", lines))["page"])
     with opened(browser, page, width=400) as phone:

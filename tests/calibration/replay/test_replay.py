@@ -116,6 +116,7 @@ def test_lines_of_other_releases_are_counted(
     assert "all 7 lines are of other releases" in refused("replay", log)
 
 
+@pytest.mark.slow
 def test_log_of_real_service_is_replayed(releases: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "queries.log"
     with ServiceProcess(releases, TAUGATE_QUERY_LOG=str(log)) as service:

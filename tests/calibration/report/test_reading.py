@@ -22,6 +22,7 @@ def reports(papers: Studied, probability: Studied, tmp_path_factory: pytest.Temp
 
 @pytest.mark.parametrize("name", ["first", "compared"])
 @pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (1280, "light"), (1280, "dark")])
+@pytest.mark.slow
 def test_page_has_no_accessibility_violations(
     browser: Browser, reports: dict[str, Path], name: str, width: int, scheme: Literal["light", "dark"]
 ) -> None:

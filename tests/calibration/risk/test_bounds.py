@@ -155,6 +155,7 @@ def shares(taus: list[float | None], worth: float, delta: float) -> tuple[float,
 
 
 @pytest.mark.parametrize(("n", "delta", "hits"), [(60, 0.05, 1.0), (211, 0.05, 0.6), (400, 0.02, 0.9)])
+@pytest.mark.slow
 def test_high_probability_guarantee_holds(n: int, delta: float, hits: float) -> None:
     rng = np.random.default_rng(n)
     rule = ThresholdRule("risk-control", "similarity", max_loss=delta)
@@ -196,6 +197,7 @@ def worth_of_graded() -> float:
 
 
 @pytest.mark.parametrize(("guarantee", "n", "delta"), [("high-probability", 150, 0.05), ("expected-loss", 80, 0.05)])
+@pytest.mark.slow
 def test_ndcg_loss_guarantee_holds(guarantee: str, n: int, delta: float) -> None:
     rng = np.random.default_rng(7)
     assert discounts(4)[3] == pytest.approx(1 / math.log2(5))

@@ -201,6 +201,7 @@ def test_approximate_index_is_tested_again(
     assert (record["kind"], record["admitted"], record["margin"]) == ("index", True, 0.1)
 
 
+@pytest.mark.slow
 def test_update_keeps_projection(
     sample: Path, encoder: Path, tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,6 +83,7 @@ def test_files_of_each_kind_become_documents(folder: Path, tmp_path: Path, capsy
     assert not any(word in page["text"] for word in ("Home", "Three", "Imprint", "alert"))
 
 
+@pytest.mark.slow
 def test_repeated_import_counts_changes(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "data"
     imported(capsys, folder, "--to", data)

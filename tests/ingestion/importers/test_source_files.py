@@ -229,6 +229,7 @@ def test_judged_document_named_like_chunk_keeps_its_id(
         ("x" * 240 + ".txt", "x" * 240 + ".txt"),
     ],
 )
+@pytest.mark.slow
 def test_odd_name_becomes_valid_id(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, identifier: str
 ) -> None:

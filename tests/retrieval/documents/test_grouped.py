@@ -82,6 +82,7 @@ def brute_force(index: AnyIndex, parents: np.ndarray, vector: np.ndarray, k: int
 @pytest.mark.parametrize("name", CORPORA)
 @pytest.mark.parametrize("kind", ["flat", "flat-float16", "flat-int8"])
 @pytest.mark.parametrize("within", [(), EVEN])
+@pytest.mark.slow
 def test_grouped_answers_equal_brute_force(name: str, kind: Kind, within: Any) -> None:
     parents, index = CORPORA[name], FlatIndex.build(VECTORS, kind)
     members = np.flatnonzero(METADATA.where(within)) if within else np.arange(N)

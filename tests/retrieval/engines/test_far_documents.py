@@ -74,6 +74,7 @@ def check_exact(index: EngineIndex, rows: Rows) -> FoundPassages:
     return found
 
 
+@pytest.mark.slow
 def test_far_documents_are_found(index: EngineIndex, rows: Rows) -> None:
     check_exact(index, rows)
 

@@ -27,6 +27,7 @@ def test_absent_server_error_hides_password(kind: EngineKind) -> None:
 
 
 @pytest.mark.parametrize("kind", URLS)
+@pytest.mark.slow
 def test_silent_server_times_out(kind: EngineKind) -> None:
     with silent_server() as port:
         engine = connect(kind, [URLS[kind].format(host=HOST, port=port)])

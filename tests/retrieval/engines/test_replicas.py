@@ -72,6 +72,7 @@ def replay(replica: PostgresProcess, *, go_on: bool) -> None:
         connection.execute(f"SELECT pg_wal_replay_{'resume' if go_on else 'pause'}()")
 
 
+@pytest.mark.slow
 def test_lagging_replica_delays_release(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

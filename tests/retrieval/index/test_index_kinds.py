@@ -57,6 +57,7 @@ def recall(found: np.ndarray, exact: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("kind", EXACT)
+@pytest.mark.slow
 def test_exact_kinds_store_vectors_exactly(built: dict[Kind, AnyIndex], documents: np.ndarray, kind: Kind) -> None:
     np.testing.assert_array_equal(stored(built[kind]), documents)
 
@@ -101,6 +102,7 @@ def test_result_is_independent_of_batch(index: AnyIndex, queries: np.ndarray) ->
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivf-flat", "ivf-pq"])
+@pytest.mark.slow
 def test_larger_breadth_finds_more(documents: np.ndarray, queries: np.ndarray, kind: Kind) -> None:
     index, (_, exact) = build(kind, documents), brute_force(queries, documents)
     assert isinstance(index, ApproximateIndex)
@@ -149,6 +151,7 @@ def test_equal_vectors_give_equal_bytes(documents: np.ndarray, index: AnyIndex) 
     )
 
 
+@pytest.mark.slow
 def test_saved_index_is_mapped(index: AnyIndex, queries: np.ndarray, tmp_path: Path) -> None:
     if isinstance(index, ApproximateIndex):
         index.breadth = 7

@@ -59,6 +59,7 @@ def check(found: TopK, index: AnyIndex, queries: np.ndarray, mask: np.ndarray, k
 
 
 @pytest.mark.parametrize("count", SIZES)
+@pytest.mark.slow
 def test_subset_search_equals_brute_force(index: AnyIndex, queries: np.ndarray, count: int) -> None:
     rng = np.random.default_rng(count)
     for _ in range(3):

@@ -295,6 +295,7 @@ def test_release_unfit_for_filter_is_refused(releases: Path, tmp_path: Path) -> 
     )
 
 
+@pytest.mark.slow
 def test_unfit_release_or_keys_replace_nothing(rich: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(rich, tmp_path / "releases")
     old = find(folder).name

@@ -37,6 +37,7 @@ def soon(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_key_rotation_needs_no_restart(guarded: Guarded) -> None:
     service, keys = guarded
     assert (search(service, APP), search(service, NEW)) == (200, 401)
@@ -54,6 +55,7 @@ def test_key_rotation_needs_no_restart(guarded: Guarded) -> None:
 
 
 @pytest.mark.parametrize("broken", ['[{"name": "app"', '[{"name": "app"}]', None])
+@pytest.mark.slow
 def test_broken_key_file_keeps_previous_keys(guarded: Guarded, broken: str | None) -> None:
     service, keys = guarded
     assert metrics(service)["taugate_keys_reload_failed"] == 0
@@ -78,6 +80,7 @@ def test_last_key_can_be_removed(guarded: Guarded) -> None:
     soon(lambda: search(service, APP) == 401)
 
 
+@pytest.mark.slow
 def test_log_has_key_names_but_no_secrets(guarded: Guarded) -> None:
     service, _ = guarded
     search(service, APP)
@@ -90,6 +93,7 @@ def test_log_has_key_names_but_no_secrets(guarded: Guarded) -> None:
     assert not any(each["sha256"] in log for each in ENTRIES)
 
 
+@pytest.mark.slow
 def test_all_workers_reload_keys(releases: Path, tmp_path: Path) -> None:
     keys = write(tmp_path / "keys.json", ENTRIES)
     with ServiceProcess(releases, TAUGATE_KEYS_FILE=str(keys), TAUGATE_WORKERS="2") as service:

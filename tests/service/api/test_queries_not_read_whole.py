@@ -110,6 +110,7 @@ def test_explain_marks_truncated_query(answering: ServiceProcess) -> None:
     assert "knows less than half of its characters" in reply["why"]
 
 
+@pytest.mark.slow
 def test_drift_ignores_truncated_queries(answering: ServiceProcess, log: Path) -> None:
     ids = {query: search(answering, query=query)["query_id"] for query in (QUERY, LONG, UNREADABLE)}
     until(lambda: log.exists() and ids[UNREADABLE] in log.read_text(encoding="utf-8"))

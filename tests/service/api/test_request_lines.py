@@ -64,6 +64,7 @@ async def _summed_up(caplog: pytest.LogCaptureFixture, lines: int) -> bool:
     return len(_fields(caplog, "unauthenticated requests suppressed")) == lines
 
 
+@pytest.mark.slow
 def test_unauthenticated_requests_are_sampled(releases: Path, tmp_path: Path) -> None:
     keys = write(tmp_path / "keys.json", ENTRIES)
     began = time.monotonic()

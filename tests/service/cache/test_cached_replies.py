@@ -154,6 +154,7 @@ def test_unreachable_redis_changes_no_reply(releases: Path, uncached: list[dict[
         assert "taugate_redis_up 0.0" in service.http.get("/metrics").text
 
 
+@pytest.mark.slow
 def test_redis_password_is_not_logged(releases: Path) -> None:
     with ServiceProcess(releases, TAUGATE_REDIS_URL="redis://:hunter2@127.0.0.1:1/0") as service:
         ask(service.ready())

@@ -103,6 +103,7 @@ def test_log_rotated_during_copy_is_unchanged(tmp_path: Path, monkeypatch: pytes
     assert log.read_bytes() == expected
 
 
+@pytest.mark.slow
 def test_concurrent_writers_lose_no_line(release: Release, tmp_path: Path) -> None:
     path = tmp_path / "log"
     done = threading.Event()

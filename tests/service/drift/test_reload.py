@@ -80,6 +80,7 @@ def served(
         yield Served(service, first, second, log)
 
 
+@pytest.mark.slow
 def test_reloading_same_release_keeps_alarms(served: Served) -> None:
     before = by_signal(served.service, "evidence")
     assert before[SIGNAL] >= 1
@@ -88,6 +89,7 @@ def test_reloading_same_release_keeps_alarms(served: Served) -> None:
     assert by_signal(served.service, "evidence")[SIGNAL] >= before[SIGNAL]
 
 
+@pytest.mark.slow
 def test_new_release_starts_without_alarms(served: Served, sample: Path) -> None:
     assert served.reload(served.second) == "loaded"
     assert served.says() == [NO_ALARM] * 8

@@ -39,6 +39,7 @@ def test_new_service_reports_no_alarm(service: ServiceProcess) -> None:
     assert send(service, ["one", "two"]) == [NO_ALARM] * 2
 
 
+@pytest.mark.slow
 def test_ordinary_queries_raise_no_alarm(service: ServiceProcess, sample: Path) -> None:
     send(service, ordinary(sample, 1200))
     until(lambda: metrics(service)["blocks_total"] == 6)
@@ -46,6 +47,7 @@ def test_ordinary_queries_raise_no_alarm(service: ServiceProcess, sample: Path) 
     assert set(by_signal(service, "alarm").values()) == {0}
 
 
+@pytest.mark.slow
 def test_foreign_queries_raise_alarm(drifted: ServiceProcess) -> None:
     reply = told(drifted)
     assert reply["alarm"] is True

@@ -67,6 +67,7 @@ def deployment(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     running.redis.__exit__(None, None, None)
 
 
+@pytest.mark.slow
 def test_replicas_raise_alarm_as_one_process(deployment: Deployment, release: Release) -> None:
     needed = queries_until_alarm(release)
     questions = foreign_queries(needed)

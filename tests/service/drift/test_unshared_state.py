@@ -44,6 +44,7 @@ def test_locked_file_does_not_block_worker(in_file: InFile, release: Release, se
     assert in_file.join(release).weighs() == ALARM
 
 
+@pytest.mark.slow
 def test_unshared_queries_are_bounded(
     in_file: InFile, release: Release, seen: Observations, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ ORDERED = "filter: tags holds lists of strings, which have no order; name a stri
 @pytest.mark.parametrize(
     "query_filter", [{"tags": {"gt": 1}}, {"$or": [{"year": 1990}, {"$not": {"tags": {"lte": 2.5}}}]}]
 )
+@pytest.mark.slow
 def test_ordering_filter_on_list_is_refused(services: Services, query_filter: dict[str, Any]) -> None:
     request = {"query": QUERY, "filter": query_filter}
     for path, body, message in (

@@ -19,6 +19,7 @@ KEEP_ALL = {"threshold": -2.0}
 FEW, MANY = {"category": "bygglov"}, {"category": {"ne": "bygglov"}}  # 20 documents, and all others
 
 
+@pytest.mark.slow
 def test_releases_differ_only_in_engine(services: Services) -> None:
     one, other = (each.http.get("/release").json() for each in (services.here, services.there))
     assert one["release"] != other["release"]

@@ -28,6 +28,7 @@ def reload_by_signal(service: ServiceProcess) -> None:
     service.process.send_signal(signal.SIGHUP)
 
 
+@pytest.mark.slow
 def test_sighup_loads_current_release(two: Two) -> None:
     with ServiceProcess(two.folder) as service:
         service.ready()
@@ -71,6 +72,7 @@ def spoil(two: Two, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["encoder/model.onnx", "golden.jsonl", MANIFEST])
+@pytest.mark.slow
 def test_damaged_release_is_not_loaded(two: Two, name: str) -> None:
     with ServiceProcess(two.folder) as service:
         service.ready()

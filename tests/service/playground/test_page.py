@@ -171,6 +171,7 @@ def test_code_equals_last_search(playground: Playground) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.slow
 def test_axe_finds_no_violations(browser: Browser, service: ServiceProcess, scheme: Literal["light", "dark"]) -> None:
     def worst(route: Route) -> None:
         told = route.fetch().json()

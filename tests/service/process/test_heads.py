@@ -162,6 +162,7 @@ def test_many_pipelined_requests_are_answered(strict: ServiceProcess) -> None:
     assert replies.count(b"HTTP/1.1 200 ") == 501
 
 
+@pytest.mark.slow
 def test_malformed_requests_are_not_logged(releases: Path) -> None:
     with ServiceProcess(releases, TAUGATE_LOG_LEVEL="debug") as service:
         service.ready()

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.service_process import ServiceProcess
 
 
@@ -14,6 +16,7 @@ def check(port: int, host: str = "127.0.0.1") -> subprocess.CompletedProcess[str
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_healthcheck_follows_readiness(releases: Path) -> None:
     with ServiceProcess(releases) as service:
         service.ready()

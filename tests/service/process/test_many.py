@@ -39,6 +39,7 @@ def open_connections(service: ServiceProcess) -> float:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /li", HALF])
+@pytest.mark.slow
 def test_unauthenticated_connections_are_replaced(small: ServiceProcess, sent: bytes) -> None:
     before = refused(small, "connections")
     with crowd(small, 6 * MOST, sent):

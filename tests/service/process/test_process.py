@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import pytest
 
 from taugate.service.process.server import duplicate_listener
 from tests.service_process import ServiceProcess
@@ -35,6 +36,7 @@ sys.exit(cli.main(["serve", "--releases", sys.argv[1], "--port", "0"]))
 """
 
 
+@pytest.mark.slow
 def test_sigterm_completes_requests_in_progress(releases: Path) -> None:
     slow = {"TAUGATE_QUEUE_LIMIT": str(BATCHES * SIZE), "TAUGATE_DEADLINE_MS": "60000"}
     # Every query has its own length, so that none shares an encoder run: about 0.1 s a batch.
@@ -92,6 +94,7 @@ def _is_json(line: str) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_sigint_ends_service(releases: Path) -> None:
     with ServiceProcess(releases) as service:
         assert service.ready().stop(signal.SIGINT)[0] == 0

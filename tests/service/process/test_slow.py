@@ -34,6 +34,7 @@ def test_silent_connection_is_closed(hasty: ServiceProcess) -> None:
 
 
 @pytest.mark.parametrize("sent", [HEAD, HALF, b"P", WHOLE[:-1], HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nab"])
+@pytest.mark.slow
 def test_partial_request_is_408(hasty: ServiceProcess, sent: bytes) -> None:
     before = refused(hasty, "receive_timeout")
     with connected(hasty, sent) as connection:
@@ -44,6 +45,7 @@ def test_partial_request_is_408(hasty: ServiceProcess, sent: bytes) -> None:
 
 
 @pytest.mark.parametrize(("first", "drop"), [(b"GET /", b"a"), (HEAD, b"X-A: b\r\n"), (HALF, b" ")])
+@pytest.mark.slow
 def test_trickling_request_does_not_extend_deadline(hasty: ServiceProcess, first: bytes, drop: bytes) -> None:
     began = time.perf_counter()
     with connected(hasty, first) as connection:
@@ -89,6 +91,7 @@ def test_deadline_applies_per_request(hasty: ServiceProcess) -> None:
             assert reply.startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.slow
 def test_slow_reply_is_not_limited(releases: Path) -> None:
     bodies = [json.dumps({"queries": [f"marmalade {row} " * (10 + each) for each in range(64)]}) for row in range(8)]
     settings = {"TAUGATE_QUEUE_LIMIT": "1024", "TAUGATE_DEADLINE_MS": "60000", "TAUGATE_RECEIVE_SECONDS": "0.2"}
@@ -124,6 +127,7 @@ def test_client_not_reading_is_closed(hasty: ServiceProcess) -> None:
             time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_sigterm_limits_wait_for_body(releases: Path) -> None:
     with ServiceProcess(releases, TAUGATE_RECEIVE_SECONDS=str(SECONDS)) as service:
         service.ready()

@@ -68,6 +68,7 @@ def test_current_pointer_is_invalid(own: Path, name: bytes) -> None:
 
 
 @pytest.mark.parametrize("file", ["index.faiss", "encoder/model.onnx", "manifest.json"])
+@pytest.mark.slow
 def test_flipped_byte_is_named(own: Path, file: str) -> None:
     path = find(own) / file
     content = bytearray(path.read_bytes())
@@ -111,6 +112,7 @@ def test_port_in_use_is_named(releases: Path, taken: str) -> None:
         ("QUEUE_LIMIT", "10"),  # below MAX_BATCH: a whole batch would be 429 even when nothing waits
     ],
 )
+@pytest.mark.slow
 def test_invalid_setting_is_named(releases: Path, taken: str, name: str, value: str) -> None:
     environment = {"TAUGATE_PORT": taken, f"TAUGATE_{name}": value}
     assert f"TAUGATE_{name}" in refusal("--releases", str(releases), **environment)

@@ -68,6 +68,7 @@ def test_dead_worker_is_replaced(workers: ServiceProcess) -> None:
     assert scrape(workers)["taugate_requests_total{/search,200}"] == 20
 
 
+@pytest.mark.slow
 def test_sigterm_ends_all_workers(workers: ServiceProcess) -> None:
     until(lambda: workers.log().count('"ready"') == WORKERS)
     alive = pids(workers)
@@ -94,12 +95,17 @@ def test_start_failure_is_reported(releases: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def crash(tmp_path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
-    """A file that makes every worker kill itself as it starts while the file exists, and the environment for it."""
+    """A file that makes starting workers kill themselves while it exists, or one of them with CRASH_ONCE set.
+
+    Returns the file, and the environment for it.
+    """
     switch = tmp_path / "crash"
     (tmp_path / "sitecustomize.py").write_text(
-        "import os, signal, sys\n"
+        "import contextlib, os, signal, sys\n"
         f"if any('spawn_main' in word for word in sys.orig_argv) and os.path.exists({str(switch)!r}):\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    with contextlib.suppress(FileNotFoundError):  # another worker was first\n"
+        f"        os.environ.get('CRASH_ONCE') and os.unlink({str(switch)!r})\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     yield switch, {"TAUGATE_WORKERS": str(WORKERS), "PYTHONPATH": str(tmp_path)}
 
@@ -115,6 +121,7 @@ def test_three_deaths_at_start_end_service(releases: Path, crash: tuple[Path, di
     assert "Traceback" not in log
 
 
+@pytest.mark.slow
 def test_three_deaths_of_replacement_end_service(releases: Path, crash: tuple[Path, dict[str, str]]) -> None:
     switch, environment = crash
     with ServiceProcess(releases, **environment) as service:
@@ -131,10 +138,9 @@ def test_three_deaths_of_replacement_end_service(releases: Path, crash: tuple[Pa
 def test_worker_killed_at_start_is_replaced(releases: Path, crash: tuple[Path, dict[str, str]]) -> None:
     switch, environment = crash
     switch.touch()
-    with ServiceProcess(releases, **environment) as service:
-        until(lambda: "worker died; starting another" in service.log())
-        switch.unlink()
+    with ServiceProcess(releases, CRASH_ONCE="1", **environment) as service:
         service.ready()
+        assert service.log().count("worker died; starting another") == 1
         until(lambda: service.log().count('"ready"') == WORKERS)
 
 

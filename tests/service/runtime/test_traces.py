@@ -89,6 +89,7 @@ def lines(log: str) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, log.splitlines()) if line.get("route") == "/search"]
 
 
+@pytest.mark.slow
 def test_caller_trace_is_logged_without_collector(releases: Path) -> None:
     with ServiceProcess(releases) as service:
         http = service.ready().http
@@ -120,6 +121,7 @@ def collected(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield collector.spans, log
 
 
+@pytest.mark.slow
 def test_request_span_has_stage_spans(collected: tuple[list[Span], str]) -> None:
     spans, log = collected
     (request,) = [span for span in spans if span.parent_id == PARENT]
