@@ -28,6 +28,8 @@ from tests.service.drift.traffic import (
 
 STATE = "taugate:drift:*:state:*"
 
+pytestmark = pytest.mark.slow  # each test continues where the one before it ended
+
 
 class Deployment:
     """A Redis that can be killed and started again, and replicas that use it."""
@@ -67,7 +69,6 @@ def deployment(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     running.redis.__exit__(None, None, None)
 
 
-@pytest.mark.slow
 def test_replicas_raise_alarm_as_one_process(deployment: Deployment, release: Release) -> None:
     needed = queries_until_alarm(release)
     questions = foreign_queries(needed)
@@ -101,7 +102,6 @@ def test_reply_cached_by_other_replica_reports_alarm(deployment: Deployment) -> 
     assert ask(deployment.replicas[1], asked_of_the_first)["drift"]["alarm"] is True
 
 
-@pytest.mark.slow
 def test_restarted_replica_takes_over_alarm(deployment: Deployment) -> None:
     restarted = deployment.replicas[0]
     restarted.stop()
@@ -135,7 +135,6 @@ def test_invalid_state_in_redis_is_replaced(deployment: Deployment) -> None:
     assert all(SIGNAL in told(each)["signals"] for each in deployment.replicas)
 
 
-@pytest.mark.slow
 def test_replicas_reunite_after_redis_restart(deployment: Deployment) -> None:
     deployment.redis.kill()
     until(lambda: deployment.all_are("shared", 0))
@@ -155,7 +154,6 @@ def test_replicas_reunite_after_redis_restart(deployment: Deployment) -> None:
     assert all("Traceback" not in each.log() for each in deployment.replicas)
 
 
-@pytest.mark.slow
 def test_restarted_deployment_keeps_alarm(deployment: Deployment) -> None:
     assert [each.stop()[0] for each in deployment.replicas] == [0] * 3
     with deployment.new() as late:
