@@ -37,7 +37,11 @@ def with_few_queries(data: Path, folder: Path, share: int) -> Path:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("share", "m", "within"), [(10, 100, 0.03), pytest.param(1, 500, 0.004, marks=pytest.mark.exhaustive)]
+    ("share", "m", "within"),
+    [
+        pytest.param(10, 100, 0.03, marks=pytest.mark.exhaustive),
+        pytest.param(1, 500, 0.004, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_squad_matches_reference_implementation(
     share: int, m: int, within: float, public_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -11,6 +11,13 @@ pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(600)]
 PAGES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+_MINUTES = {"adapt-the-encoder"}  # pages whose commands take minutes
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.exhaustive if page.stem in _MINUTES else ()) for page in PAGES],
+    ids=[page.stem for page in PAGES],
+)
 def test_how_to_page_runs(page: Path, quickstart: Path, tmp_path: Path) -> None:
     run_pages([page], tmp_path, quickstart)

@@ -148,7 +148,7 @@ def test_service_reads_from_read_only_releases(two: Two, tmp_path: Path) -> None
             promote(two.folder, two.old)
             (two.folder / "history.jsonl").unlink()
             kept = {outcome.name: outcome.kept for outcome in prune(two.folder, 0)}
-            assert str(kept[two.new]).startswith("a service has it open")
+            assert str(kept[two.new]).startswith("open in a service")
             assert service.stop()[0] == 0
         assert release_ids(two.folder) == sorted([two.old, two.new])
 

@@ -34,6 +34,8 @@ SETTINGS: list[Values] = [
 
 # What no rule below finds: texts of a form of their own, lists, and Kubernetes' own objects.
 OTHER: dict[str, object] = {
+    "recalibration.promotion.maxAccuracyDrop": 0.05,
+    "recalibration.promotion.maxKeptIncrease": "auto",
     "keys.entries": [{"name": "shop", "sha256": "0" * 64, "scopes": ["search"]}],
     "releases.copyPath": "/cache/other",
     "trustedKeys.pem": "-----BEGIN PUBLIC KEY-----\nMCow\n-----END PUBLIC KEY-----\n",

@@ -51,7 +51,7 @@ def test_shards_match_in_memory_vectors(whole: Path, sample: Path, encoder: Path
     assert vectors[np.arange(len(expected))].tobytes() == expected.tobytes()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_killed_workers_leave_resumable_shards(whole: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     first = EncodingProcess(sample, folder, str(encoder), 2, ROWS)
