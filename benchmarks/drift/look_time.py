@@ -49,7 +49,7 @@ def kilobytes_of_the_alarms(here: DriftWorld) -> tuple[float, float]:
 
 
 def share_of_a_processor(here: DriftWorld, rate: int) -> tuple[float, float, float]:
-    """Return the milliseconds of updating the alarms and of showing the window, and the share of a processor of both."""
+    """Return the milliseconds to update the alarms and to show the window, and the processor share of both."""
     release, ordinary = here.release, here.pool
     pipeline = SearchPipeline(release)
     analysis = TrafficAnalysis(pipeline, Settings(releases=release.manifest.release_id), CollectorRegistry(), None)

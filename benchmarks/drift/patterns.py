@@ -69,7 +69,7 @@ def load_test(of: int, share: float, odd: Rows | None = None) -> Pattern:
 
 
 def days(half: NDArray[np.bool_], swing: float, sundays: bool = False) -> Pattern:
-    """Day and night ask for two halves of the pool."""
+    """Queries by day come from one half of the pool, queries by night from the other."""
     by_day, by_night = np.flatnonzero(half), np.flatnonzero(~half)
 
     def draw(queries: int, rng: np.random.Generator) -> Rows:

@@ -21,7 +21,7 @@ _BUILD_MEMORY = "3GB"
 
 @contextmanager
 def running(name: str) -> Iterator[Engine]:
-    """Connect to one of NAMES, started without data unless it runs already."""
+    """Connect to the engine of this name; start an empty one unless it is already running."""
     if name == "at-url":
         kind: EngineKind = "pgvector" if _URL.startswith("postgres") else "milvus"
         yield connect(kind, [_URL], os.environ.get("TAUGATE_ENGINE_TOKEN", ""))

@@ -28,7 +28,7 @@ _JITTER = 0.02  # of each component, in the copies of a document
 
 @dataclass(frozen=True)
 class TiledCorpus:
-    """The paths of a tiled corpus.
+    """Files of a corpus that repeats a smaller one.
 
     Attributes:
         data: The data set, with the first queries of the original.

@@ -212,7 +212,7 @@ def _realised(stair: Staircase, tau: float | None, others: Positions) -> Realise
 def _check(
     searched: SearchedSplit, kind: Literal["similarity", "relative"], calibration: Positions, taus: list[float | None]
 ) -> None:
-    """Raise AssertionError if the product decides otherwise."""
+    """Check the decision against that of the product; raise AssertionError if they differ."""
     evidence = CalibrationQueries(
         searched.scored(), calibration, np.zeros((1, 1), np.int64), None, None, searched.units, 0
     )
@@ -221,7 +221,7 @@ def _check(
 
 
 def _price(rows: Sequence[Row]) -> str:
-    """Describe what is no longer cut if documents are the unit."""
+    """Describe which cuts are lost if documents are the unit of evidence."""
     dear = [row for row in rows if row.mean("kept") != row.mean("kept", before=True)]
     if not dear:
         return ""

@@ -78,7 +78,7 @@ def binomial(drawn: Drawn, margin: float) -> PValues:
 
 
 def check(structure: Structure, drawn: Drawn, margin: float, *, gains: bool) -> None:
-    """Raise AssertionError if the product, called as a whole, decides otherwise."""
+    """Check the decisions against those of the product; raise AssertionError if they differ."""
     units = structure.units
     by_document = units.unit == "document"
     expected = passed((of_documents if by_document else tilted)(drawn, margin))

@@ -82,7 +82,7 @@ class Fall:
     def draw_anew(
         self, rng: np.random.Generator, structure: Structure, mean: float, statement: Statement, trials: int
     ) -> "Drawn":
-        """The same if the documents themselves are drawn with replacement in each trial, with what befalls them."""
+        """Draw the documents with replacement in each trial, together with their losses."""
         chances = np.broadcast_to(self._whole(structure.sizes, mean, statement), len(structure.sizes))
         places = rng.integers(0, len(chances), size=(trials, len(chances)))
         return self._draw(rng, structure.sizes, chances, mean, places)

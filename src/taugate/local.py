@@ -10,9 +10,10 @@ from pydantic import ValidationError
 from taugate.errors import InputError
 from taugate.registry.catalog import find
 from taugate.registry.signing import trusted_keys
-from taugate.retrieval.query import GroupBy, Query
+from taugate.retrieval.query import GroupBy
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import Release, load
+from taugate.service.api.queries import to_query
 from taugate.service.api.schemas import SearchFields, SearchResults
 from taugate.service.pipeline.reply import search_fields
 
@@ -75,17 +76,8 @@ class LocalRetriever:
         except ValidationError as error:
             first = error.errors()[0]
             raise InputError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-        manifest = self._release.manifest
-        depth = manifest.policy.k if fields.k is None else fields.k
-        if fields.min_results > depth:
-            raise InputError(f"min_results: {fields.min_results} is over k, which is {depth}")
-        if fields.filter:
-            self._release.fields.check_kinds(fields.filter)
-        request = Query(
-            fields.query, depth, fields.threshold, fields.min_results, fields.filter, group_by=fields.group_by
-        )
-        (answer,) = self._release.retriever.search([request])
-        documents = answer.read(self._release.documents)
+        (answer,) = self._release.retriever.search([to_query(fields, self._release)])
+        documents, manifest = answer.read(self._release.documents), self._release.manifest
         return SearchResults.model_validate(
             search_fields(answer, documents, release=manifest.release_id, state=manifest.state)
         )

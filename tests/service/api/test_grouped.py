@@ -140,7 +140,7 @@ def test_replicas_share_only_grouped_vector(chunks: Path, tmp_path: Path) -> Non
             fields = {"k": 6, "threshold": KEEP_ALL} | ({"group_by": "document"} if grouped else {})
             replies = []
             for _ in range(2):
-                with ServiceProcess(chunks, TAUGATE_REDIS_URL=redis.url) as service:
+                with ServiceProcess(chunks, TAUGATE_REDIS_URL=redis.url, TAUGATE_REDIS_TIMEOUT_MS="500") as service:
                     service.ready()
                     replies.append(search(service, f"{QUERIES[2]} {grouped}", **fields))
                     count = scrape(service)["taugate_cache_requests_total{hit}"]

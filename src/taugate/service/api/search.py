@@ -17,6 +17,7 @@ from taugate.service.access.keys import ApiKey
 from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.bodies import add_json_route
 from taugate.service.api.openapi import errors, judging, replies
+from taugate.service.api.queries import results_to_consider, to_query
 from taugate.service.api.replies import EncodedJsonResponse
 from taugate.service.api.request_context import permitted, reply_id, request_key
 from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchFields, SearchRequest, SearchResponse
@@ -183,19 +184,13 @@ def read_query(
     """
     if len(request.query) > settings.requests.max_query_chars:
         raise Invalid(f"{name}query: over {settings.requests.max_query_chars} characters (TAUGATE_MAX_QUERY_CHARS)")
-    k = active.release.manifest.policy.k if request.k is None else request.k
+    k = results_to_consider(request, active.release)
     if k > settings.requests.max_k:
         raise Invalid(f"{name}k: {k} is over {settings.requests.max_k} (TAUGATE_MAX_K)")
-    if request.min_results > k:
-        raise Invalid(f"{name}min_results: {request.min_results} is over k, which is {k}")
-    if request.group_by is not None and active.release.retriever.passages.remote:
-        raise Invalid(f"{name}group_by: the documents are in an engine, where results cannot be grouped; leave it out")
-    if request.filter:
-        try:
-            active.release.fields.check_kinds(request.filter)
-        except InputError as error:
-            raise Invalid(f"{name}filter: {error}") from error
-    return Query(request.query, k, request.threshold, request.min_results, request.filter, allowed, request.group_by)
+    try:
+        return to_query(request, active.release, allowed)
+    except InputError as error:
+        raise Invalid(f"{name}{error}") from error
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:

@@ -1,0 +1,36 @@
+"""Converts the fields of a search request to a query of a release, for the service and for `taugate.open`."""
+
+from taugate.errors import InputError
+from taugate.retrieval.documents.filters import Filter
+from taugate.retrieval.query import Query
+from taugate.retrieval.release.reader import Release
+from taugate.service.api.schemas import SearchFields
+
+
+def results_to_consider(request: SearchFields, release: Release) -> int:
+    """Return the request's `k`, by default the K of the calibration."""
+    return release.manifest.policy.k if request.k is None else request.k
+
+
+def to_query(request: SearchFields, release: Release, permitted: Filter = ()) -> Query:
+    """Return the query that a request stands for.
+
+    Args:
+        request: Fields of a search.
+        release: The release to search.
+        permitted: Documents that the caller may see.
+
+    Raises:
+        InputError: If fields contradict each other or do not fit the release. The message starts with the field.
+    """
+    k = results_to_consider(request, release)
+    if request.min_results > k:
+        raise InputError(f"min_results: {request.min_results} is over k, which is {k}")
+    if request.group_by is not None and release.retriever.passages.remote:
+        raise InputError("group_by: the documents are in an engine, where results cannot be grouped; leave it out")
+    if request.filter:
+        try:
+            release.fields.check_kinds(request.filter)
+        except InputError as error:
+            raise InputError(f"filter: {error}") from error
+    return Query(request.query, k, request.threshold, request.min_results, request.filter, permitted, request.group_by)
