@@ -44,6 +44,7 @@ from taugate.retrieval.release.records import (
     NoAnswerRecord,
     ProjectionRecord,
     QuerySetRecord,
+    RefusalRecord,
     State,
 )
 
@@ -292,6 +293,8 @@ class Manifest(Record):
         evidence: Unit of evidence among all answerable queries.
         calibration: Amount of evidence behind the release.
         abstention: Rule that refuses queries as a whole; None if there is none.
+        refusal: Rule that refuses queries by default; None, and not written, without one.
+        summary: What the release keeps, loses and refuses, as one sentence; None, and not written, by older versions.
         no_answer: Share of queries without an answer that still get a result.
         drift: Smallest shift of the traffic that an alarm detects.
         erasure: None for a release as it was calibrated.
@@ -328,6 +331,8 @@ class Manifest(Record):
     strata: StrataRecord | None = None
     calibration: CalibrationRecord | None = None
     abstention: AbstentionRecord | None = None
+    refusal: RefusalRecord | None = None
+    summary: str | None = None
     no_answer: NoAnswerRecord | None = None
     drift: DriftRecord | None = None
     erasure: ErasureRecord | None = None
@@ -346,7 +351,7 @@ class Manifest(Record):
     def _without_absent_records(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Omit records that most releases lack, so that their digests do not change."""
         fields: dict[str, Any] = dump(self)
-        for name in ("query_encoder", "update", "labels", "adaptation", "encoder_fit", "engine"):
+        for name in ("query_encoder", "update", "labels", "adaptation", "encoder_fit", "engine", "refusal", "summary"):
             if getattr(self, name) is None:
                 fields.pop(name, None)
         return fields

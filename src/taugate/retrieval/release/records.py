@@ -201,6 +201,45 @@ class NoAnswerRecord(Record):
     evidence: EvidenceRecord
 
 
+class RefusedQuestions(Record):
+    """How many questions of one kind, none of which the corpus answers, are refused.
+
+    Attributes:
+        queries: Number of questions.
+        refused: Number of these that get no result, whether refused as a whole or cut.
+        lower: One-sided 95 % lower limit of the refused share.
+    """
+
+    queries: int = Field(ge=1)
+    refused: int = Field(ge=0)
+    lower: float
+
+
+class RefusalRecord(Record):
+    """The default gate: a query whose score is below rho, compared in float32, gets no result.
+
+    Unlike `AbstentionRecord` it needs no unanswerable queries of the user: rho comes from questions that no document
+    answers, which ship with Taugate or are made from the labelled queries.
+
+    Attributes:
+        score: Name of the score.
+        rho: Threshold of the score.
+        provisional: Whether there were too few labelled queries to limit the share of lost answers.
+        off_topic: Questions about other subjects.
+        near_miss: Questions close to the documents that no document answers; None if none could be made.
+        unanswerable: The user's own unanswerable queries; None without any.
+        lost: Share of the queries with a relevant document in their top K that are refused, with its one-sided limits.
+    """
+
+    score: str
+    rho: FiniteFloat
+    provisional: bool
+    off_topic: RefusedQuestions
+    near_miss: RefusedQuestions | None = None
+    unanswerable: RefusedQuestions | None = None
+    lost: Interval
+
+
 TrainedSimilarity = Literal["dot", "euclidean", "manhattan"]
 
 
