@@ -1,9 +1,11 @@
 """Several workers on one socket: shared metrics, replacement of dead workers, and shutdown."""
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from taugate.service.metrics import SHARED_FOLDER
+from taugate.service.process.workers import _run_worker
 from tests.prometheus_process import until
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
@@ -82,6 +86,23 @@ def test_sigterm_ends_all_workers(workers: ServiceProcess) -> None:
 
 
 @pytest.mark.slow
+def test_sigterm_worker_ends_by_itself(releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that its signal killed would not write the last lines of its log."""
+    for name, value in {"RELEASES": str(releases), "DRAIN_SECONDS": "0", "WORKERS": "2"}.items():
+        monkeypatch.setenv(f"TAUGATE_{name}", value)
+    monkeypatch.setenv(SHARED_FOLDER, str(tmp_path))
+    context = multiprocessing.get_context("spawn")
+    tokens, _ = context.Pipe(duplex=False)
+    messages, sender = context.Pipe(duplex=False)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        worker = context.Process(target=_run_worker, args=(listener, tokens, sender))
+        worker.start()
+        assert messages.poll(60)
+        worker.terminate()
+        worker.join(30)
+    assert worker.exitcode == 0
+
+
 def test_start_failure_is_reported(releases: Path, tmp_path: Path) -> None:
     own = Path(shutil.copytree(releases, tmp_path / "own"))
     (release,) = (entry for entry in own.iterdir() if entry.is_dir())

@@ -246,7 +246,10 @@ def _run_worker(listener: socket.socket, tokens: "Connection[None, None]", super
 
     serving.on_ready, serving.on_failure = ready, lambda: _give_up(serving.failure, folder, supervisor)
     server = make_server(application, settings, lambda: _is_last(tokens))
-    signal.signal(_STOP_NOW, server.stop_now)
+    # SIGTERM too, because uvicorn raises it again at the end, and its default would kill the process before the last
+    # lines of the log are written.
+    for stop in (signal.SIGTERM, _STOP_NOW):
+        signal.signal(stop, server.stop_now)
     server.run(duplicate_listener(listener))
 
 
