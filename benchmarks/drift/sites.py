@@ -18,7 +18,7 @@ from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.similarity import Float32
 
 HEADING = "Another site of the corpus"
-_SITES = ("squad_v2_dev", "squadshifts_new_wiki", "squadshifts_reddit", "covidqa_chunks")
+_SITES = ("squad_v2_dev", "squadshifts_new_wiki", "squadshifts_reddit", "pubmedqa_labelled")
 _LOSS = 0.05
 _OPTIONS = ("--policy", "similarity", "--max-loss", f"{_LOSS:g}")
 _ALL = "all-sites"

@@ -14,7 +14,7 @@ from taugate.errors import InputError, ReleaseError, StoreError
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote
 from taugate.registry.remote.copy import ORIGIN, update_copy
-from taugate.registry.remote.transfer import promote_remote, push
+from taugate.registry.remote.transfer import promote_remote, pull, push
 from taugate.registry.signing import read_private_key, sign
 from taugate.retrieval.release.layout import CURRENT, MANIFEST
 from taugate.retrieval.release.reader import load
@@ -22,7 +22,7 @@ from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 from taugate.storage.object_store import Store
 from tests.keys import write_keys
-from tests.object_storage import ObjectStorage, object_storage
+from tests.object_storage import MemoryStorage, ObjectStorage, object_storage
 from tests.retrieval.release.test_hostile_release import forge
 
 
@@ -38,7 +38,7 @@ def another(release: Path, name: str = "another") -> Path:
     return forge(copy, lambda folder, raw: raw["data"].update(name=name))
 
 
-def pushed(release: Path, store: ObjectStorage) -> Path:
+def pushed(release: Path, store: ObjectStorage | MemoryStorage) -> Path:
     push(release, store.url)
     promote_remote(store.url, release.name)
     return release
@@ -49,21 +49,21 @@ def test_pushed_release_is_copied_and_loads(release: Path, store: ObjectStorage,
     copy = update_copy(store.url + "/", tmp_path / "copy")
     assert current_id(copy) == release.name
     assert load(find(copy)).manifest == verify(release)
+    assert pull(store.url, tmp_path / "pulled") == release.name == current_id(tmp_path / "pulled")
     assert store.names() == {CURRENT} | {
         path.relative_to(release.parent).as_posix() for path in release.rglob("*") if path.is_file()
     }
 
 
-@pytest.mark.slow
-def test_copy_keeps_current_and_previous_release(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
+def test_copy_keeps_current_and_previous_release(release: Path, memory: MemoryStorage, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     names = []
     for each in (release, another(release, "b"), another(release, "c")):
-        names.append(pushed(each, store).name)
-        assert current_id(update_copy(store.url, copy)) == names[-1]
+        names.append(pushed(each, memory).name)
+        assert current_id(update_copy(memory.url, copy)) == names[-1]
     assert set(release_ids(copy)) == set(names[1:])
-    promote_remote(store.url, names[0])  # rolled back further than the copy reaches
-    assert current_id(update_copy(store.url, copy)) == names[0]
+    promote_remote(memory.url, names[0])  # rolled back further than the copy reaches
+    assert current_id(update_copy(memory.url, copy)) == names[0]
     assert verify(find(copy)).release_id == names[0]
 
 
@@ -108,7 +108,8 @@ def test_damaged_release_is_not_pushed(release: Path, store: ObjectStorage) -> N
     assert store.names() == set()
 
 
-HARMS: dict[str, tuple[Callable[[ObjectStorage, str], None], str]] = {
+Harm = Callable[[ObjectStorage | MemoryStorage, str], None]
+HARMS: dict[str, tuple[Harm, str]] = {
     "tampered": (lambda s, n: s.put(f"{n}/index.faiss", b"x" * len(s.get(f"{n}/index.faiss"))), "index.faiss: SHA-256"),
     "longer": (
         lambda s, n: s.put(f"{n}/golden.jsonl", s.get(f"{n}/golden.jsonl") + b"x"),
@@ -116,7 +117,7 @@ HARMS: dict[str, tuple[Callable[[ObjectStorage, str], None], str]] = {
     ),
     "shorter": (lambda s, n: s.put(f"{n}/golden.jsonl", b"x"), "golden.jsonl: its size is not"),
     "missing": (lambda s, n: s.remove(f"{n}/encoder/model.onnx"), "model.onnx: missing"),
-    "manifest": (lambda s, n: s.put(f"{n}/manifest.json", b"{"), "s3://releases/team/.*manifest.json: cannot be read"),
+    "manifest": (lambda s, n: s.put(f"{n}/manifest.json", b"{"), "/store/.*manifest.json: cannot be read"),
     "no manifest": (lambda s, n: s.remove(f"{n}/manifest.json"), "holds no release"),
     "manifest without end": (lambda s, n: s.put(f"{n}/manifest.json", bytes(9 << 20)), "manifest.json: more than"),
     "pointer": (lambda s, n: s.put("current", b"../../etc"), "current: does not hold one line"),
@@ -126,11 +127,16 @@ HARMS: dict[str, tuple[Callable[[ObjectStorage, str], None], str]] = {
 }
 
 
-@pytest.mark.parametrize(("harm", "message"), HARMS.values(), ids=HARMS.keys())
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    # S3 has errors of its own for objects that are missing.
+    [*(("memory", name) for name in HARMS), pytest.param("store", "missing", marks=pytest.mark.slow)],
+)
 def test_damaged_download_keeps_copy(
-    release: Path, store: ObjectStorage, tmp_path: Path, harm: Callable[[ObjectStorage, str], None], message: str
+    release: Path, request: pytest.FixtureRequest, kind: str, tmp_path: Path, name: str
 ) -> None:
+    harm, message = HARMS[name]
+    store = request.getfixturevalue(kind)
     copy = update_copy(store.url, tmp_path / "copy") if pushed(release, store) else tmp_path
     other = pushed(another(release), store)
     harm(store, other.name)
@@ -147,13 +153,13 @@ def test_damaged_download_keeps_copy(
         assert current_id(update_copy(store.url, copy)) == other.name
 
 
-def test_repair_replaces_damaged_copy(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
-    pushed(release, store)
-    copy = update_copy(store.url, tmp_path / "copy")
+def test_repair_replaces_damaged_copy(release: Path, memory: MemoryStorage, tmp_path: Path) -> None:
+    pushed(release, memory)
+    copy = update_copy(memory.url, tmp_path / "copy")
     (find(copy) / "index.faiss").write_bytes(b"")
     with pytest.raises(ReleaseError, match=r"index\.faiss"):
-        verify(find(update_copy(store.url, copy)))
-    verify(find(update_copy(store.url, copy, repair=True)))
+        verify(find(update_copy(memory.url, copy)))
+    verify(find(update_copy(memory.url, copy, repair=True)))
 
 
 @pytest.mark.slow
@@ -188,8 +194,8 @@ def test_unreachable_store_is_reported(
     load(find(copy))
 
 
-def test_store_error_is_not_release_error(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
-    pushed(release, store)
+def test_store_error_is_not_release_error(release: Path, memory: MemoryStorage, tmp_path: Path) -> None:
+    pushed(release, memory)
     read = Store.read
 
     def broken(self: Store, name: str, most: int) -> bytes:
@@ -198,7 +204,7 @@ def test_store_error_is_not_release_error(release: Path, store: ObjectStorage, t
         return read(self, name, most)
 
     with patch.object(Store, "read", broken), pytest.raises(StoreError):
-        update_copy(store.url, tmp_path / "copy")
+        update_copy(memory.url, tmp_path / "copy")
 
 
 def test_missing_credentials_are_reported(
@@ -225,12 +231,12 @@ def test_other_folder_is_not_used_as_copy(release: Path, store: ObjectStorage, t
         update_copy(store.url, tmp_path / "file")
 
 
-def test_full_disk_is_reported_before_download(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
-    pushed(release, store)
+def test_full_disk_is_reported_before_download(release: Path, memory: MemoryStorage, tmp_path: Path) -> None:
+    pushed(release, memory)
     with patch("taugate.registry.remote.download.shutil.disk_usage") as usage:
         usage.return_value.free = 1000
         with pytest.raises(ReleaseError, match="only 1000 are free"):
-            update_copy(store.url, tmp_path / "copy")
+            update_copy(memory.url, tmp_path / "copy")
 
 
 @pytest.mark.parametrize(
