@@ -90,8 +90,9 @@ def section(plan: DriftPlan) -> str:
 After {BEFORE:,} ordinary queries of the releases above, something changes. A cell has the number of queries from the change to the first
 alarm: median / 90th percentile of {plan.runs} runs. A run gives up after {MOST:,}.
 
-- *Off-topic queries* are those of ood_queries. For squadshifts_reddit they are those of cosqa: the bank customers in ood_queries
-  resemble its conversations, and no similarity tells them apart.
+- *Off-topic queries* are those of ood_queries, of a field that is far from the corpus. [Near ones](#questions-of-a-near-field) take
+  longer, or raise no alarm. For squadshifts_reddit they are those of cosqa: the bank customers in ood_queries resemble its
+  conversations, and no similarity tells them apart.
 - *Corpus replaced* puts the corpus of squadshifts_new_wiki in place of the old one, or that of squad_v2_dev in place of its own. The
   old τ stays.
 - *Encoder bytes altered* changes the sign of 3 % of the weights.

@@ -35,7 +35,7 @@ def section(plan: DriftPlan) -> str:
         release = released(plan.data, name, plan.work)
         own = _pool(plan, release, name, [*heldout(plan.data, name, release)], "heldout")
         foreign = _pool(plan, release, other, _foreign(plan, name, other), f"foreign-to-{name}")
-        cells = [median_and_tail(_delays(plan, release, own, foreign, part)) for part in _SHARES]
+        cells = [delays_beside(plan, release, own, foreign, part) for part in _SHARES]
         nearness = share(_auroc(own.top[:, 0], foreign.top[:, 0]), 2)
         rows.append([name, "its unanswerable ones" if other == name else other, nearness, *cells])
     header = ["corpus", "foreign questions", "AUROC", *(f"{part:.0%}" for part in _SHARES)]
@@ -66,10 +66,11 @@ def _pool(plan: DriftPlan, release: Release, name: str, texts: list[str], kind: 
     return Pool.of(encoded(texts, release, plan.work / f"{name}-{kind}.npy"), release)
 
 
-def _delays(plan: DriftPlan, release: Release, own: Pool, foreign: Pool, part: float) -> np.ndarray:
+def delays_beside(plan: DriftPlan, release: Release, own: Pool, foreign: Pool, part: float) -> str:
+    """Format the queries of one process until the alarm, from when foreign ones are this part of the traffic."""
     both, usual = own.beside(foreign), independent(len(own))
     pattern = mixed(usual, moved(independent(len(foreign)), len(own)), part)
-    return delays(
+    found = delays(
         alone,
         partial(monitor, release),
         lambda rng: own.draw(BEFORE, rng),
@@ -77,6 +78,7 @@ def _delays(plan: DriftPlan, release: Release, own: Pool, foreign: Pool, part: f
         runs=plan.runs,
         seed=plan.seed,
     )
+    return median_and_tail(found)
 
 
 def _auroc(own: np.ndarray, foreign: np.ndarray) -> float:

@@ -1,17 +1,16 @@
 """What a cut that was certified on the queries of one site loses on another site's, before an alarm and after it."""
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from benchmarks.drift.fleets import BEFORE, CHUNK, MOST, alone, delays, median_and_tail
+from benchmarks.drift.fleets import MOST
+from benchmarks.drift.near import delays_beside
 from benchmarks.drift.plan import DriftPlan
 from benchmarks.drift.traffic import Pool, encoded, labelled, released
-from benchmarks.drift.worlds import monitor
 from benchmarks.markdown import share, table
 from taugate.retrieval.policy.policy import decision_scores, keep
 from taugate.retrieval.release.reader import Release
@@ -19,6 +18,7 @@ from taugate.retrieval.vectors.similarity import Float32
 
 HEADING = "Another site of the corpus"
 _SITES = ("squad_v2_dev", "squadshifts_new_wiki", "squadshifts_reddit", "pubmedqa_labelled")
+_SHARES = (1.0, 0.5)
 _LOSS = 0.05
 _OPTIONS = ("--policy", "similarity", "--max-loss", f"{_LOSS:g}")
 _ALL = "all-sites"
@@ -46,11 +46,10 @@ def section(plan: DriftPlan) -> str:
     releases["each site (`--strata metadata.site`)"] = released(
         data, _ALL, plan.work / "sites-strata", *_OPTIONS, "--strata", "metadata.site"
     )
-    work.mkdir(exist_ok=True)
-    texts, sites = {name: [*queries] for name, queries in served.items()}, {}
-    for name, queries in served.items():
-        vectors = encoded(texts[name], releases[name], work / f"{name}.npy")
-        sites[name] = _Site(vectors, [*queries.values()])
+    sites = {
+        name: _Site(encoded([*queries], releases[name], work / f"{name}.npy"), [*queries.values()])
+        for name, queries in served.items()
+    }
     losses, alarms = [], []
     for certified, release in releases.items():
         threshold = release.retriever.policy.threshold
@@ -58,20 +57,25 @@ def section(plan: DriftPlan) -> str:
         losses.append([certified, "none" if threshold is None else f"{threshold:.3f}", *row])
         if certified in sites:
             pools = {name: Pool.of(site.vectors, release) for name, site in sites.items()}
-            alarms.append([certified, *(_delay(plan, release, pools[certified], pool) for pool in pools.values())])
+            for part in _SHARES:
+                cells = (
+                    "" if name == certified else delays_beside(plan, release, pools[certified], pool, part)
+                    for name, pool in pools.items()
+                )
+                alarms.append([certified, f"{part:.0%}", *cells])
     return f"""\
-The corpus is that of {len(_SITES)} sites, here {", ".join(_SITES)}. A cut is certified to lose at most {share(_LOSS, 2)} of the answers with the
-questions of one site (`--max-loss {_LOSS:g} --policy similarity`), about half of its documents. The questions about the other half are
-served. All searches are in the whole corpus.
+Several sites share a corpus: here the documents of four sets are one corpus, and every search is in all of it. A cut is certified on
+the questions of one site, those about half of its documents: at most {share(_LOSS, 2)} of them lose their answer (`--max-loss {_LOSS:g}
+--policy similarity`). The questions about the other half are served.
 
 The share of the questions that lose their answer to the cut, by the site that asks:
 
 {table(["certified on", "τ", *_SITES], losses)}
 
-The number of queries from the moment when only the other site asks to the alarm: median / 90th percentile of {plan.runs} runs. A run
-gives up after {MOST:,}. Until the alarm, and until somebody acts, the loss is that of the table above.
+The number of queries until the alarm, from when another site asks so many of them: median / 90th percentile of {plan.runs} runs. A run
+gives up after {MOST:,}. Until the alarm, and until somebody acts, that site loses what the table above says.
 
-{table(["certified on", *_SITES], alarms)}
+{table(["certified on", "of another", *_SITES], alarms)}
 """
 
 
@@ -120,15 +124,3 @@ def _lost(release: Release, site: _Site) -> float:
         ]
     )
     return float((correct.any(axis=1) & ~(correct & kept).any(axis=1)).mean())
-
-
-def _delay(plan: DriftPlan, release: Release, own: Pool, other: Pool) -> str:
-    found = delays(
-        alone,
-        partial(monitor, release),
-        lambda rng: own.draw(BEFORE, rng),
-        lambda rng: other.draw(CHUNK, rng),
-        runs=plan.runs,
-        seed=plan.seed,
-    )
-    return median_and_tail(found)

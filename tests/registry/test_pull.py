@@ -48,7 +48,6 @@ def test_pull_from_empty_store_does_nothing(store: MemoryStorage, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_current_release_with_policy_none_is_pulled(store: MemoryStorage, there: str, tmp_path: Path) -> None:
     pull(store.url, tmp_path / "a")
     name = clone(tmp_path / "a" / there, 1, without_a_cut)
@@ -77,7 +76,6 @@ def test_named_release_is_pulled_without_promotion(store: MemoryStorage, there: 
 
 
 @pytest.mark.parametrize("name", ["../../etc", "20300101T000000Z-000000000000"])
-@pytest.mark.slow
 def test_unknown_release_is_not_pulled(store: MemoryStorage, there: str, tmp_path: Path, name: str) -> None:
     with pytest.raises(ReleaseError, match="holds no release"):
         pull(store.url, tmp_path / "r", name)
@@ -94,7 +92,6 @@ def test_damaged_release_is_not_pulled(store: MemoryStorage, there: str, tmp_pat
         pull(store.url, tmp_path / "r")
 
 
-@pytest.mark.slow
 def test_pull_requires_trusted_signature(store: MemoryStorage, releases: Path, tmp_path: Path) -> None:
     private, public = write_keys(tmp_path)
     source = tmp_path / "signed"
@@ -115,7 +112,6 @@ def test_url_with_credentials_is_refused(tmp_path: Path) -> None:
         pull("s3://key:secret@bucket/x", tmp_path / "r")
 
 
-@pytest.mark.slow
 def test_push_refuses_unknown_remote_current(
     store: MemoryStorage, there: str, releases: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,7 +135,6 @@ def test_push_refuses_unknown_remote_current(
     assert store.get(CURRENT).decode().strip() == name
 
 
-@pytest.mark.slow
 def test_invalid_remote_pointer_is_not_replaced(
     store: MemoryStorage, there: str, releases: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
