@@ -61,7 +61,7 @@ class Alertmanager(ServerProcess):
 class Prometheus(ServerProcess):
     """A Prometheus with deploy/prometheus/prometheus.yml and its rules; it scrapes these ports every second.
 
-    Alerts fire a second after their condition holds, in place of the minute or more of the rules: test_rules tests that.
+    Alerts fire a second after their condition holds, not after the minute or more of the rules, which test_rules tests.
     """
 
     def __init__(self, folder: Path, targets: list[int], alertmanager: int | None = None) -> None:
