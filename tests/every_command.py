@@ -99,7 +99,7 @@ def run_every_command(
     Args:
         folder: Folder for data, releases and home folders.
         wrap: Returns the command line that runs a command line, such as one of strace.
-        settings: Additional variables of every environment, which otherwise has only PATH of this process.
+        settings: Additional variables of every environment, which otherwise has PATH and what keeps runs short.
         serve_seconds: Seconds that a service runs after its first answer.
     """
     for number, run in enumerate(_runs(folder, serve_seconds)):
@@ -117,6 +117,7 @@ def _outcome(
     # A short path, because Ray creates Unix sockets in it.
     with tempfile.TemporaryDirectory(prefix="t") as temporary, (folder / "output").open("w+b") as output:
         environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": temporary, "OMP_NUM_THREADS": "1"}
+        environment["TAUGATE_DRAIN_SECONDS"] = "0"  # no other service takes the place of one that ends
         process = subprocess.Popen(
             wrap([sys.executable, "-m", *module, *run.arguments]),
             cwd=folder,

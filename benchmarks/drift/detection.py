@@ -8,7 +8,17 @@ from multiprocessing import get_context
 
 import numpy as np
 
-from benchmarks.drift.fleets import Sharing, alone, averaged, shared
+from benchmarks.drift.fleets import (
+    BEFORE,
+    CHUNK,
+    MOST,
+    Sharing,
+    alone,
+    averaged,
+    delays,
+    median_and_tail,
+    shared,
+)
 from benchmarks.drift.patterns import DAY, Pattern, bursts, days, independent, mixed, moved
 from benchmarks.drift.plan import DriftPlan
 from benchmarks.drift.swings import daily_half
@@ -18,9 +28,7 @@ from benchmarks.markdown import Target, table, targets
 from taugate.drift.baseline import Baseline
 
 HEADING = "Drift"
-_BEFORE, _MOST = 5_000, 40_000  # ordinary queries before the change, and those after it before a run is given up
 _BURST = 50
-_CHUNK = 2000  # queries at a time; a multiple of the burst
 _PROCESSES = 2
 
 After = Callable[[DriftWorld, DriftPlan, bool], tuple[Pool, Pattern]]
@@ -66,7 +74,7 @@ def section(plan: DriftPlan) -> str:
     parts, wanted = [], []
     for way in WAYS:
         cells = [[found[way.name, change.name, name] for name in SETS] for change in way.changes]
-        rows = [[change.name, *map(_words, each)] for change, each in zip(way.changes, cells, strict=True)]
+        rows = [[change.name, *map(median_and_tail, each)] for change, each in zip(way.changes, cells, strict=True)]
         parts.append(f"**{way.name}**\n\n{table(['change', *SETS], rows)}")
         for change, each in zip(way.changes, cells, strict=True):
             together = np.concatenate(each)
@@ -79,11 +87,12 @@ def section(plan: DriftPlan) -> str:
                     wanted.append(Target(name, float(value), at_most=way.slower * bound))
     own = "\n\n".join(parts)
     return f"""\
-After {_BEFORE:,} ordinary queries of the releases above, something changes. A cell has the number of queries from the change to the first
-alarm: median / 90th percentile of {plan.runs} runs. A run gives up after {_MOST:,}.
+After {BEFORE:,} ordinary queries of the releases above, something changes. A cell has the number of queries from the change to the first
+alarm: median / 90th percentile of {plan.runs} runs. A run gives up after {MOST:,}.
 
-- *Off-topic queries* are those of ood_queries. For squadshifts_reddit they are those of cosqa: the bank customers in ood_queries
-  resemble its conversations, and no similarity tells them apart.
+- *Off-topic queries* are those of ood_queries, of a field that is far from the corpus. [Near ones](#questions-of-a-near-field) take
+  longer, or raise no alarm. For squadshifts_reddit they are those of cosqa: the bank customers in ood_queries resemble its
+  conversations, and no similarity tells them apart.
 - *Corpus replaced* puts the corpus of squadshifts_new_wiki in place of the old one, or that of squad_v2_dev in place of its own. The
   old τ stays.
 - *Encoder bytes altered* changes the sign of 3 % of the weights.
@@ -118,10 +127,10 @@ def _all_delays(plan: DriftPlan) -> dict[tuple[str, str, str], np.ndarray]:
         for place in range(len(way.changes))
     ]
     with ProcessPoolExecutor(_PROCESSES, mp_context=get_context("spawn")) as processes:
-        delays = processes.map(_delays_of, tasks, chunksize=4)
+        measured = processes.map(_delays_of, tasks, chunksize=4)
         return {
             (WAYS[number].name, WAYS[number].changes[place].name, name): each
-            for (_, number, place, name), each in zip(tasks, delays, strict=True)
+            for (_, number, place, name), each in zip(tasks, measured, strict=True)
         }
 
 
@@ -130,13 +139,15 @@ def _delays_of(task: tuple[DriftPlan, int, int, str]) -> np.ndarray:
     way, here = WAYS[number], world(plan.data, name, plan.work)
     pool, pattern = way.changes[place].after(here, plan, way.in_bursts)
     baseline = _week(here, plan.seed) if way.baseline else None
-    delays = []
-    for run in range(max(1, round(way.runs * plan.runs))):
-        rng = np.random.default_rng([plan.seed, run])
-        before = here.pool.seen(_usual(here, way.in_bursts)(_BEFORE, rng), rng)
-        after = (pool.seen(pattern(_CHUNK, rng), rng) for _ in range(0, _MOST, _CHUNK))
-        delays.append(way.sharing(lambda: here.monitor(baseline=baseline), before, after))
-    return np.array(delays)
+    usual = _usual(here, way.in_bursts)
+    return delays(
+        way.sharing,
+        lambda: here.monitor(baseline=baseline),
+        lambda rng: here.pool.seen(usual(BEFORE, rng), rng),
+        lambda rng: pool.seen(pattern(CHUNK, rng), rng),
+        runs=max(1, round(way.runs * plan.runs)),
+        seed=plan.seed,
+    )
 
 
 def _usual(here: DriftWorld, in_bursts: bool) -> Pattern:
@@ -200,11 +211,3 @@ def _week(here: DriftWorld, seed: int) -> Baseline:
     seen = here.pool.seen(pattern(7 * DAY, rng), rng)
     seen = replace(seen, at=np.arange(len(seen)) * 86400.0 / DAY)
     return Baseline.learn(here.release.manifest.release_id, seen, here.monitor())
-
-
-def _words(delays: Sequence[float] | np.ndarray) -> str:
-    return f"{_count(np.median(delays))} / {_count(np.percentile(delays, 90, method='higher'))}"
-
-
-def _count(queries: float) -> str:
-    return "none" if np.isinf(queries) else f"{queries:,.0f}"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Observations
@@ -10,7 +11,11 @@ from taugate.drift.observations import Observations
 REPLICAS = 10
 _LOOK = 250  # queries of the deployment between two looks of a replica: fifty a second, a look every five seconds
 
+BEFORE, MOST = 5_000, 40_000  # ordinary queries before a change, and those after it before a run is given up
+CHUNK = 2000  # queries at a time; a multiple of the bursts of benchmarks.drift.detection
+
 New = Callable[[], Monitor]
+Draw = Callable[[np.random.Generator], Observations]
 Sharing = Callable[[New, Observations, Iterable[Observations]], float]
 
 
@@ -59,6 +64,37 @@ def averaged(new: New, before: Observations, after: Iterable[Observations]) -> f
             if (np.log(np.exp(logs * threshold).mean(axis=0)) / threshold >= 0.999).any():
                 return passed
     return np.inf
+
+
+def delays(sharing: Sharing, new: New, before: Draw, after: Draw, *, runs: int, seed: int) -> NDArray[np.float64]:
+    """Count the queries from a change of the traffic to the first alarm.
+
+    Args:
+        sharing: Who watches the traffic.
+        new: Builds a monitor that has seen nothing.
+        before: Draws the ordinary traffic, BEFORE queries.
+        after: Draws the next CHUNK queries after the change.
+        runs: Number of repetitions.
+        seed: Seed of the repetitions.
+
+    Returns:
+        (runs,) queries; infinite if there is no alarm.
+    """
+    found = []
+    for run in range(runs):
+        rng = np.random.default_rng([seed, run])
+        ordinary = before(rng)
+        found.append(sharing(new, ordinary, (after(rng) for _ in range(0, MOST, CHUNK))))
+    return np.array(found)
+
+
+def median_and_tail(found: NDArray[np.float64]) -> str:
+    """Format delays as `median / 90th percentile`."""
+    return f"{_count(np.median(found))} / {_count(np.percentile(found, 90, method='higher'))}"
+
+
+def _count(queries: float) -> str:
+    return "none" if np.isinf(queries) else f"{queries:,.0f}"
 
 
 def _looks(part: Observations) -> Iterator[list[Observations]]:

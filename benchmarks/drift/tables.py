@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.drift import canaries, detection, overhead, quiet, smallest, swings
+from benchmarks.drift import canaries, detection, near, overhead, quiet, sites, smallest, swings
 from benchmarks.drift.plan import DriftPlan
 from benchmarks.page import Option, Page, data_folder
 from taugate.storage.folders import cache_folder
@@ -19,6 +19,8 @@ measurement.""",
         "quiet": quiet,
         "swings": swings,
         "detection": detection,
+        "near": near,
+        "sites": sites,
         "smallest": smallest,
         "canaries": canaries,
         "overhead": overhead,

@@ -73,26 +73,38 @@ class Pool:
 
 
 @lru_cache(maxsize=8)
-def released(data: Path, name: str, work: Path) -> Release:
-    """Return a release of a data set at the default settings, calibrated when it is first asked for."""
+def released(data: Path, name: str, work: Path, *options: str) -> Release:
+    """Return a release of a data set, calibrated when it is first asked for.
+
+    Args:
+        data: Folder of the data sets.
+        name: The data set.
+        work: Folder of the releases directories, each named as its data set.
+        options: Further options of `taugate calibrate`; the same in each call for a name.
+    """
     folder = work / name
     if not (folder / "current").is_file():
-        arguments = ["calibrate", str(data / name), "--releases", str(folder)]
+        arguments = ["calibrate", str(data / name), "--releases", str(folder), *options]
         subprocess.run([sys.executable, "-m", "taugate", *arguments], check=True, env=environment())
     return load(find(folder))
 
 
 def heldout(data: Path, name: str, release: Release) -> dict[str, set[str]]:
     """Answerable queries that the calibration did not use, with the ids of their relevant documents."""
+    answerable = [(text, relevant) for text, relevant in labelled(data, name) if relevant]
+    drawn = release.manifest.bootstrap
+    split = HoldoutSplit.by_query(np.random.default_rng(drawn.seed), len(answerable), drawn.holdout)
+    return dict(answerable[row] for row in split.heldout)
+
+
+def labelled(data: Path, name: str) -> list[tuple[str, set[str]]]:
+    """Read all queries of a data set, each with the ids of its relevant documents, if it has any."""
     relevant: dict[str, set[str]] = {}
     for line in (data / name / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()[1:]:
         query, document, grade = line.split("\t")
         if int(grade) >= 1:
             relevant.setdefault(query, set()).add(document)
-    answerable = [record for record in _records(data / name) if record["_id"] in relevant]
-    drawn = release.manifest.bootstrap
-    split = HoldoutSplit.by_query(np.random.default_rng(drawn.seed), len(answerable), drawn.holdout)
-    return {answerable[row]["text"]: relevant[answerable[row]["_id"]] for row in split.heldout}
+    return [(record["text"], relevant.get(record["_id"], set())) for record in _records(data / name)]
 
 
 def judged(queries: dict[str, set[str]], vectors: Float32, release: Release) -> Float32:

@@ -50,13 +50,15 @@ class DriftWorld:
     strange: Pool
     strange_topics: Rows
 
-    @property
-    def _theta(self) -> float:
-        return theta_of(self.release.reference, self.release.manifest.bootstrap.overlap_percentile)
-
     def monitor(self, rules: Rules = DEFAULT_RULES, baseline: Baseline | None = None) -> Monitor:
         """Build a monitor that has seen nothing."""
-        return Monitor(self.release.reference, self._theta, rules, {} if baseline is None else baseline.bounds)
+        return monitor(self.release, rules, baseline)
+
+
+def monitor(release: Release, rules: Rules = DEFAULT_RULES, baseline: Baseline | None = None) -> Monitor:
+    """Build the monitor of a release; it has seen nothing."""
+    theta = theta_of(release.reference, release.manifest.bootstrap.overlap_percentile)
+    return Monitor(release.reference, theta, rules, {} if baseline is None else baseline.bounds)
 
 
 @lru_cache(maxsize=len(SETS))

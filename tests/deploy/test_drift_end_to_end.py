@@ -59,7 +59,7 @@ def test_drift_alert_fires_and_resolves(
         ServiceProcess(promoted, port) as service,
     ):
         send(service.ready(), questions)
-        until(lambda: "TaugateSimilarityDrift" in alertmanager.alerts(), seconds=120)  # a minute of it is `for`
+        until(lambda: "TaugateSimilarityDrift" in alertmanager.alerts())
         alert = alertmanager.alerts()["TaugateSimilarityDrift"]
         assert (alert["status"]["state"], alert["labels"]["severity"]) == ("active", "warning")
         assert alert["annotations"]["runbook_url"] == "docs/runbooks/TaugateSimilarityDrift.md"

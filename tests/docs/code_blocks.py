@@ -107,6 +107,7 @@ class PageRun:
             "HAYSTACK_TELEMETRY_ENABLED": "False",
             "TAUGATE_PORT": str(self.port),
             "MODEL_URL": model,
+            "TAUGATE_DRAIN_SECONDS": "0",  # no other service takes the place of one that ends
         }
 
     def run(self, block: CodeBlock) -> None:

@@ -1,10 +1,12 @@
 """Mutations of inputs without a fuzzer, the same in every run, for CI."""
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 
 _NUMBERS = [b"-1", b"0", b"1e999", b"9" * 30, b"0.5", b"null", b"true", b"[]", b"{}", b'""', b"NaN", b'"\\ud800"']
 _MAX_BYTES = 1 << 16
+_BEFORE_VALUE, _AFTER_VALUE = re.compile(rb"[:,\[]"), re.compile(rb"[,\]}\n]")
 
 
 def mutations(seeds: Sequence[bytes], words: Sequence[bytes], count: int) -> Iterator[bytes]:
@@ -47,9 +49,9 @@ def _change(content: bytearray, rng: random.Random, words: Sequence[bytes]) -> N
 
 def _replace_value(content: bytearray, rng: random.Random, words: Sequence[bytes]) -> None:
     """Replace the text between a colon or comma and the next comma or bracket."""
-    starts = [place + 1 for place, byte in enumerate(content[:4096]) if byte in b":,["]
+    starts = [match.end() for match in _BEFORE_VALUE.finditer(content, 0, 4096)]
     if not starts:
         return
     start = rng.choice(starts)
-    end = next((place for place in range(start, len(content)) if content[place] in b",]}\n"), len(content))
-    content[start:end] = rng.choice(words)
+    found = _AFTER_VALUE.search(content, start)
+    content[start : found.start() if found else len(content)] = rng.choice(words)

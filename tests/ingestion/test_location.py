@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
@@ -19,22 +18,22 @@ from taugate.ingestion.dataset.beir import read_dataset
 from taugate.ingestion.dataset.location import local_folder
 from taugate.registry.catalog import release_ids
 from tests.calibration.commands import refusal
-from tests.object_storage import ObjectStorage, object_storage
+from tests.object_storage import ObjectStorage, empty_bucket
 
 FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
 
 
 @pytest.fixture
-def store(sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStorage]:
+def store(sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStorage:
     """A bucket with the sample at team/zaragoza; temporary files have a folder of their own."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    with object_storage() as (bucket, _):
-        for name, value in bucket.environment.items():
-            monkeypatch.setenv(name, value)
-        for name in FILES:
-            bucket.put(f"zaragoza/{name}", (sample / name).read_bytes())
-        yield bucket
+    bucket = empty_bucket()
+    for name, value in bucket.environment.items():
+        monkeypatch.setenv(name, value)
+    for name in FILES:
+        bucket.put(f"zaragoza/{name}", (sample / name).read_bytes())
+    return bucket
 
 
 def command(url: str, releases: Path, encoder: Path) -> list[str]:

@@ -1,14 +1,14 @@
 """A releases directory that tests may change, the `taugate release` command on it, and an empty object store."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id
-from tests.object_storage import ObjectStorage, object_storage
+from tests.object_storage import MemoryStorage, ObjectStorage, empty_bucket
 from tests.retrieval.release.clones import clone
 
 
@@ -44,9 +44,15 @@ def release(copy: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., tupl
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStorage]:
+def store(monkeypatch: pytest.MonkeyPatch) -> ObjectStorage:
     """An empty bucket, with the environment that leads there."""
-    with object_storage() as (bucket, _):
-        for name, value in bucket.environment.items():
-            monkeypatch.setenv(name, value)
-        yield bucket
+    bucket = empty_bucket()
+    for name, value in bucket.environment.items():
+        monkeypatch.setenv(name, value)
+    return bucket
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> MemoryStorage:
+    """An empty store for tests of what is in it, not of how S3 answers: a push to S3 takes a second."""
+    return MemoryStorage(f"{tmp_path}/store")

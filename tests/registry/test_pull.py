@@ -16,12 +16,17 @@ from taugate.retrieval.release.layout import CURRENT
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 from tests.keys import write_keys
-from tests.object_storage import ObjectStorage
+from tests.object_storage import MemoryStorage
 from tests.retrieval.release.clones import clone, without_a_cut
 
 
 @pytest.fixture
-def there(store: ObjectStorage, releases: Path) -> str:
+def store(memory: MemoryStorage) -> MemoryStorage:
+    return memory
+
+
+@pytest.fixture
+def there(store: MemoryStorage, releases: Path) -> str:
     """The id of what is current in the store."""
     release = find(releases)
     push(release, store.url)
@@ -29,7 +34,7 @@ def there(store: ObjectStorage, releases: Path) -> str:
     return release.name
 
 
-def test_pull_makes_remote_current_release_current(store: ObjectStorage, there: str, tmp_path: Path) -> None:
+def test_pull_makes_remote_current_release_current(store: MemoryStorage, there: str, tmp_path: Path) -> None:
     here = tmp_path / "deep" / "releases"
     for _ in range(2):
         assert pull(store.url, here) == there
@@ -38,13 +43,12 @@ def test_pull_makes_remote_current_release_current(store: ObjectStorage, there: 
     assert len(history.read(here).events) == 1
 
 
-def test_pull_from_empty_store_does_nothing(store: ObjectStorage, tmp_path: Path) -> None:
+def test_pull_from_empty_store_does_nothing(store: MemoryStorage, tmp_path: Path) -> None:
     assert pull(store.url, tmp_path / "r") is None
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
-def test_current_release_with_policy_none_is_pulled(store: ObjectStorage, there: str, tmp_path: Path) -> None:
+def test_current_release_with_policy_none_is_pulled(store: MemoryStorage, there: str, tmp_path: Path) -> None:
     pull(store.url, tmp_path / "a")
     name = clone(tmp_path / "a" / there, 1, without_a_cut)
     push(tmp_path / "a" / name, store.url)
@@ -52,7 +56,7 @@ def test_current_release_with_policy_none_is_pulled(store: ObjectStorage, there:
     assert pull(store.url, tmp_path / "b") == name == current_id(tmp_path / "b")
 
 
-def test_pull_does_not_undo_local_promotion(store: ObjectStorage, there: str, tmp_path: Path) -> None:
+def test_pull_does_not_undo_local_promotion(store: MemoryStorage, there: str, tmp_path: Path) -> None:
     here = tmp_path / "r"
     pull(store.url, here)
     other = clone(here / there, 1)
@@ -65,21 +69,20 @@ def test_pull_does_not_undo_local_promotion(store: ObjectStorage, there: str, tm
     assert current_id(here) == other
 
 
-def test_named_release_is_pulled_without_promotion(store: ObjectStorage, there: str, tmp_path: Path) -> None:
+def test_named_release_is_pulled_without_promotion(store: MemoryStorage, there: str, tmp_path: Path) -> None:
     assert pull(store.url, tmp_path / "r", there) == there
     assert current_id(tmp_path / "r") is None
     promote(tmp_path / "r", there)
 
 
 @pytest.mark.parametrize("name", ["../../etc", "20300101T000000Z-000000000000"])
-@pytest.mark.slow
-def test_unknown_release_is_not_pulled(store: ObjectStorage, there: str, tmp_path: Path, name: str) -> None:
+def test_unknown_release_is_not_pulled(store: MemoryStorage, there: str, tmp_path: Path, name: str) -> None:
     with pytest.raises(ReleaseError, match="holds no release"):
         pull(store.url, tmp_path / "r", name)
     assert not (tmp_path / "r").exists() or release_ids(tmp_path / "r") == []
 
 
-def test_damaged_release_is_not_pulled(store: ObjectStorage, there: str, tmp_path: Path) -> None:
+def test_damaged_release_is_not_pulled(store: MemoryStorage, there: str, tmp_path: Path) -> None:
     store.put(f"{there}/golden.jsonl", b"x" * len(store.get(f"{there}/golden.jsonl")))
     with pytest.raises(ReleaseError, match=r"golden\.jsonl: SHA-256"):
         pull(store.url, tmp_path / "r")
@@ -89,8 +92,7 @@ def test_damaged_release_is_not_pulled(store: ObjectStorage, there: str, tmp_pat
         pull(store.url, tmp_path / "r")
 
 
-@pytest.mark.slow
-def test_pull_requires_trusted_signature(store: ObjectStorage, releases: Path, tmp_path: Path) -> None:
+def test_pull_requires_trusted_signature(store: MemoryStorage, releases: Path, tmp_path: Path) -> None:
     private, public = write_keys(tmp_path)
     source = tmp_path / "signed"
     name = str(current_id(releases))
@@ -110,9 +112,8 @@ def test_url_with_credentials_is_refused(tmp_path: Path) -> None:
         pull("s3://key:secret@bucket/x", tmp_path / "r")
 
 
-@pytest.mark.slow
 def test_push_refuses_unknown_remote_current(
-    store: ObjectStorage, there: str, releases: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    store: MemoryStorage, there: str, releases: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A directory that is new, or was lost: its first release was compared with nothing."""
     pull(store.url, tmp_path / "other", there)
@@ -134,9 +135,8 @@ def test_push_refuses_unknown_remote_current(
     assert store.get(CURRENT).decode().strip() == name
 
 
-@pytest.mark.slow
 def test_invalid_remote_pointer_is_not_replaced(
-    store: ObjectStorage, there: str, releases: Path, capfd: pytest.CaptureFixture[str]
+    store: MemoryStorage, there: str, releases: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["release", "push", "--releases", str(releases), "--to", store.url, "--promote"]
     store.put(CURRENT, b"../../etc")
@@ -149,7 +149,7 @@ def test_invalid_remote_pointer_is_not_replaced(
     assert store.get(CURRENT).decode().strip() == there
 
 
-def cron(store: ObjectStorage, data: str, releases: Path, encoder: Path, *more: str) -> list[int]:
+def cron(store: MemoryStorage, data: str, releases: Path, encoder: Path, *more: str) -> list[int]:
     """Exit codes of the commands of a recalibration, each only where the one before ended with 0."""
     commands = [
         ["pull", "--releases", str(releases), "--from", store.url],
@@ -165,7 +165,7 @@ def cron(store: ObjectStorage, data: str, releases: Path, encoder: Path, *more: 
 
 @pytest.mark.slow
 def test_recalibration_works_from_object_store(
-    store: ObjectStorage, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    store: MemoryStorage, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The first release, the same once more, one that keeps less, and one that may not be promoted."""
     for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):

@@ -14,7 +14,7 @@ from taugate.errors import InputError, ReleaseError, StoreError
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote
 from taugate.registry.remote.copy import ORIGIN, update_copy
-from taugate.registry.remote.transfer import promote_remote, push
+from taugate.registry.remote.transfer import promote_remote, pull, push
 from taugate.registry.signing import read_private_key, sign
 from taugate.retrieval.release.layout import CURRENT, MANIFEST
 from taugate.retrieval.release.reader import load
@@ -22,7 +22,7 @@ from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 from taugate.storage.object_store import Store
 from tests.keys import write_keys
-from tests.object_storage import ObjectStorage, object_storage
+from tests.object_storage import MemoryStorage, ObjectStorage, object_storage
 from tests.retrieval.release.test_hostile_release import forge
 
 
@@ -38,7 +38,7 @@ def another(release: Path, name: str = "another") -> Path:
     return forge(copy, lambda folder, raw: raw["data"].update(name=name))
 
 
-def pushed(release: Path, store: ObjectStorage) -> Path:
+def pushed(release: Path, store: ObjectStorage | MemoryStorage) -> Path:
     push(release, store.url)
     promote_remote(store.url, release.name)
     return release
@@ -49,26 +49,25 @@ def test_pushed_release_is_copied_and_loads(release: Path, store: ObjectStorage,
     copy = update_copy(store.url + "/", tmp_path / "copy")
     assert current_id(copy) == release.name
     assert load(find(copy)).manifest == verify(release)
+    assert pull(store.url, tmp_path / "pulled") == release.name == current_id(tmp_path / "pulled")
     assert store.names() == {CURRENT} | {
         path.relative_to(release.parent).as_posix() for path in release.rglob("*") if path.is_file()
     }
 
 
-@pytest.mark.slow
-def test_copy_keeps_current_and_previous_release(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
+def test_copy_keeps_current_and_previous_release(release: Path, memory: MemoryStorage, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     names = []
     for each in (release, another(release, "b"), another(release, "c")):
-        names.append(pushed(each, store).name)
-        assert current_id(update_copy(store.url, copy)) == names[-1]
+        names.append(pushed(each, memory).name)
+        assert current_id(update_copy(memory.url, copy)) == names[-1]
     assert set(release_ids(copy)) == set(names[1:])
-    promote_remote(store.url, names[0])  # rolled back further than the copy reaches
-    assert current_id(update_copy(store.url, copy)) == names[0]
+    promote_remote(memory.url, names[0])  # rolled back further than the copy reaches
+    assert current_id(update_copy(memory.url, copy)) == names[0]
     assert verify(find(copy)).release_id == names[0]
 
 
-@pytest.mark.slow
-def test_interrupted_push_is_resumed(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
+def test_interrupted_push_is_resumed(release: Path, memory: MemoryStorage, tmp_path: Path) -> None:
     upload, uploaded = Store.upload, []
 
     def killed(self: Store, path: Path, name: str) -> None:
@@ -78,37 +77,38 @@ def test_interrupted_push_is_resumed(release: Path, store: ObjectStorage, tmp_pa
         upload(self, path, name)
 
     with patch.object(Store, "upload", killed), pytest.raises(KeyboardInterrupt):
-        push(release, store.url)
-    promote_remote(store.url, release.name)
+        push(release, memory.url)
+    promote_remote(memory.url, release.name)
     with pytest.raises(ReleaseError, match=f"holds no release {release.name}"):
-        update_copy(store.url, tmp_path / "copy")
-    store.put(uploaded[0], b"x" * len(store.get(uploaded[0])))  # of the right size, and another
+        update_copy(memory.url, tmp_path / "copy")
+    memory.put(uploaded[0], b"x" * len(memory.get(uploaded[0])))  # of the right size, and another
     again: list[str] = []
     with patch.object(Store, "upload", lambda self, path, name: again.append(name) or upload(self, path, name)):
-        push(release, store.url)
+        push(release, memory.url)
     assert set(again).isdisjoint(uploaded[1:])
     assert uploaded[0] in again
-    verify(find(update_copy(store.url, tmp_path / "copy")))
+    verify(find(update_copy(memory.url, tmp_path / "copy")))
     with patch.object(Store, "upload", side_effect=AssertionError("uploaded twice")):
-        push(release, store.url)
+        push(release, memory.url)
 
 
-def test_push_does_not_overwrite_other_release(release: Path, store: ObjectStorage) -> None:
-    pushed(release, store)
-    store.put(f"{release.name}/{MANIFEST}", b"{}")
+def test_push_does_not_overwrite_other_release(release: Path, memory: MemoryStorage) -> None:
+    pushed(release, memory)
+    memory.put(f"{release.name}/{MANIFEST}", b"{}")
     with pytest.raises(ReleaseError, match=rf"{release.name}: holds another manifest\.json"):
-        push(release, store.url)
-    assert store.get(f"{release.name}/{MANIFEST}") == b"{}"
+        push(release, memory.url)
+    assert memory.get(f"{release.name}/{MANIFEST}") == b"{}"
 
 
-def test_damaged_release_is_not_pushed(release: Path, store: ObjectStorage) -> None:
+def test_damaged_release_is_not_pushed(release: Path, memory: MemoryStorage) -> None:
     (release / "report.html").write_bytes(b"")
     with pytest.raises(ReleaseError, match=r"report\.html"):
-        push(release, store.url)
-    assert store.names() == set()
+        push(release, memory.url)
+    assert memory.names() == set()
 
 
-HARMS: dict[str, tuple[Callable[[ObjectStorage, str], None], str]] = {
+Harm = Callable[[ObjectStorage | MemoryStorage, str], None]
+HARMS: dict[str, tuple[Harm, str]] = {
     "tampered": (lambda s, n: s.put(f"{n}/index.faiss", b"x" * len(s.get(f"{n}/index.faiss"))), "index.faiss: SHA-256"),
     "longer": (
         lambda s, n: s.put(f"{n}/golden.jsonl", s.get(f"{n}/golden.jsonl") + b"x"),
@@ -116,7 +116,7 @@ HARMS: dict[str, tuple[Callable[[ObjectStorage, str], None], str]] = {
     ),
     "shorter": (lambda s, n: s.put(f"{n}/golden.jsonl", b"x"), "golden.jsonl: its size is not"),
     "missing": (lambda s, n: s.remove(f"{n}/encoder/model.onnx"), "model.onnx: missing"),
-    "manifest": (lambda s, n: s.put(f"{n}/manifest.json", b"{"), "s3://releases/team/.*manifest.json: cannot be read"),
+    "manifest": (lambda s, n: s.put(f"{n}/manifest.json", b"{"), "/store/.*manifest.json: cannot be read"),
     "no manifest": (lambda s, n: s.remove(f"{n}/manifest.json"), "holds no release"),
     "manifest without end": (lambda s, n: s.put(f"{n}/manifest.json", bytes(9 << 20)), "manifest.json: more than"),
     "pointer": (lambda s, n: s.put("current", b"../../etc"), "current: does not hold one line"),
@@ -126,11 +126,16 @@ HARMS: dict[str, tuple[Callable[[ObjectStorage, str], None], str]] = {
 }
 
 
-@pytest.mark.parametrize(("harm", "message"), HARMS.values(), ids=HARMS.keys())
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    # S3 has errors of its own for objects that are missing.
+    [*(("memory", name) for name in HARMS), pytest.param("store", "missing", marks=pytest.mark.slow)],
+)
 def test_damaged_download_keeps_copy(
-    release: Path, store: ObjectStorage, tmp_path: Path, harm: Callable[[ObjectStorage, str], None], message: str
+    release: Path, request: pytest.FixtureRequest, kind: str, tmp_path: Path, name: str
 ) -> None:
+    harm, message = HARMS[name]
+    store = request.getfixturevalue(kind)
     copy = update_copy(store.url, tmp_path / "copy") if pushed(release, store) else tmp_path
     other = pushed(another(release), store)
     harm(store, other.name)
@@ -147,27 +152,26 @@ def test_damaged_download_keeps_copy(
         assert current_id(update_copy(store.url, copy)) == other.name
 
 
-def test_repair_replaces_damaged_copy(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
-    pushed(release, store)
-    copy = update_copy(store.url, tmp_path / "copy")
+def test_repair_replaces_damaged_copy(release: Path, memory: MemoryStorage, tmp_path: Path) -> None:
+    pushed(release, memory)
+    copy = update_copy(memory.url, tmp_path / "copy")
     (find(copy) / "index.faiss").write_bytes(b"")
     with pytest.raises(ReleaseError, match=r"index\.faiss"):
-        verify(find(update_copy(store.url, copy)))
-    verify(find(update_copy(store.url, copy, repair=True)))
+        verify(find(update_copy(memory.url, copy)))
+    verify(find(update_copy(memory.url, copy, repair=True)))
 
 
-@pytest.mark.slow
-def test_signatures_are_copied_and_required(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
+def test_signatures_are_copied_and_required(release: Path, memory: MemoryStorage, tmp_path: Path) -> None:
     private, public = write_keys(tmp_path)
     trusted = TrustedKeys.load(public)
     with pytest.raises(ReleaseError, match="not signed"):
-        push(release, store.url, trusted)
-    pushed(release, store)
-    with pytest.raises(ReleaseError, match=r"s3://releases/team/.*manifest\.sig: the release is not signed"):
-        update_copy(store.url, tmp_path / "copy", trusted)
+        push(release, memory.url, trusted)
+    pushed(release, memory)
+    with pytest.raises(ReleaseError, match=r"/store/.*manifest\.sig: the release is not signed"):
+        update_copy(memory.url, tmp_path / "copy", trusted)
     sign(release, read_private_key(private))
-    push(release, store.url, trusted)
-    load(find(update_copy(store.url, tmp_path / "copy", trusted)), trusted=trusted)
+    push(release, memory.url, trusted)
+    load(find(update_copy(memory.url, tmp_path / "copy", trusted)), trusted=trusted)
 
 
 def test_unreachable_store_is_reported(
@@ -188,8 +192,8 @@ def test_unreachable_store_is_reported(
     load(find(copy))
 
 
-def test_store_error_is_not_release_error(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
-    pushed(release, store)
+def test_store_error_is_not_release_error(release: Path, memory: MemoryStorage, tmp_path: Path) -> None:
+    pushed(release, memory)
     read = Store.read
 
     def broken(self: Store, name: str, most: int) -> bytes:
@@ -198,7 +202,7 @@ def test_store_error_is_not_release_error(release: Path, store: ObjectStorage, t
         return read(self, name, most)
 
     with patch.object(Store, "read", broken), pytest.raises(StoreError):
-        update_copy(store.url, tmp_path / "copy")
+        update_copy(memory.url, tmp_path / "copy")
 
 
 def test_missing_credentials_are_reported(
@@ -225,12 +229,12 @@ def test_other_folder_is_not_used_as_copy(release: Path, store: ObjectStorage, t
         update_copy(store.url, tmp_path / "file")
 
 
-def test_full_disk_is_reported_before_download(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
-    pushed(release, store)
+def test_full_disk_is_reported_before_download(release: Path, memory: MemoryStorage, tmp_path: Path) -> None:
+    pushed(release, memory)
     with patch("taugate.registry.remote.download.shutil.disk_usage") as usage:
         usage.return_value.free = 1000
         with pytest.raises(ReleaseError, match="only 1000 are free"):
-            update_copy(store.url, tmp_path / "copy")
+            update_copy(memory.url, tmp_path / "copy")
 
 
 @pytest.mark.parametrize(
