@@ -202,7 +202,7 @@ def _by_document(
     total = np.cumsum(heights)
     first = np.searchsorted(step_document, step_document, side="left")
     before = np.concatenate([[0.0], total])[first]
-    capacity = np.bincount(step_document, heights, minlength=len(sizes))
+    capacity = np.bincount(step_document, heights, minlength=len(sizes)).astype(np.float64)
     after = np.minimum((total - before) / capacity[step_document], 1.0)
     down = np.clip((total - before - heights) / capacity[step_document], 0.0, 1.0)
     return DocumentSteps(sizes, capacity, step_document, candidate[order] + 1, down, after, candidates + 1)
