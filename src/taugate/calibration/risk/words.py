@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from taugate.calibration.metrics.clusters import documents_phrase
 from taugate.calibration.settings.rules import ThresholdRule
-from taugate.retrieval.release.evidence import Certificate, Level, StrataRecord
+from taugate.retrieval.release.evidence import Certificate, Drawn, Level, StrataRecord
 
 _MAX_CHARACTERS = 40  # of a metadata value in a sentence
 ACCURACY, NDCG, EMPTY = "accuracy", "ndcg", "empty"
@@ -20,13 +20,14 @@ def papers(k: int) -> str:
     )
 
 
-def guarantee(rule: ThresholdRule, certificates: Sequence[Certificate], k: int) -> str:
+def guarantee(rule: ThresholdRule, certificates: Sequence[Certificate], k: int, drawn: Drawn | None = None) -> str:
     """State what is guaranteed, for which queries and by which test.
 
     Args:
         rule: Rule that was certified.
         certificates: Certificates of its limits, that of the metric first.
         k: K, the number of results per query.
+        drawn: How the labels were drawn, None if documents are assumed.
     """
     limits = " and ".join(_limit(certificate, k) for certificate in certificates)
     first = certificates[0]
@@ -34,6 +35,8 @@ def guarantee(rule: ThresholdRule, certificates: Sequence[Certificate], k: int) 
     effect = f"design effect {first.queries / first.effective_queries:.3g}"
     of = f" about {documents_phrase(first.units)} ({effect})" if first.units and by_document else ""
     queries = f"the {first.queries:,} queries{of} that certified it"
+    if drawn == "queries":
+        queries += ", which were drawn one by one"
     sure = f"{100 * rule.confidence:.4g} % confidence"
     if rule.further_losses:
         losses = " and ".join(f"{100 * loss:.4g} %" for loss in (rule.max_loss, *rule.further_losses))
