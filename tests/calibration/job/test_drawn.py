@@ -1,14 +1,13 @@
-"""`--drawn`: how labels were drawn decides what counts as one draw, in the certificate, the manifest and the console."""
+"""`--drawn`: how labels were drawn decides what counts as one draw, in certificate, manifest and console."""
 
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from taugate.calibration.recalibration.settings import inherited_settings
 from taugate.retrieval.release.verify import verify
-from tests.calibration.commands import Capture, arguments, failure, small
+from tests.calibration.commands import Capture, small
 
 OPTIONS = ("--max-loss", "0.05", "--holdout", "0", "--policy", "similarity", "--no-promote")
 ASSUMED = "--drawn queries certifies more"

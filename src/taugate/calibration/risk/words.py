@@ -80,7 +80,7 @@ def shortage(rule: ThresholdRule, certificates: Sequence[Certificate], levels: S
         levels: One for each requested largest loss, if there are several; a later one may be certified.
     """
     worst = max(certificates, key=lambda certificate: certificate.queries_needed - certificate.queries)
-    quantity = "a share of empty replies" if worst.limit == EMPTY else "a loss"
+    quantity = _quantity(worst)
     if rule.statement == "expected-loss":
         quantity, sure = f"an expected {quantity.removeprefix('a ')}", ""
     else:
@@ -97,6 +97,37 @@ def shortage(rule: ThresholdRule, certificates: Sequence[Certificate], levels: S
         f"{100 * worst.most:.4g} % cannot be certified{sure}; "
         f"{worst.queries_needed:,}{like} are needed{instead}"
     )
+
+
+def impossible(
+    rule: ThresholdRule,
+    certificates: Sequence[Certificate],
+    documents: int,
+    largest: float | None,
+    *,
+    by_any_test: bool,
+) -> str:
+    """State that a limit cannot be certified with the documents of a corpus, however many queries are labelled.
+
+    Args:
+        rule: Rule that was tried.
+        certificates: Certificates of its limits.
+        documents: Number of documents of the corpus; documents that share queries count as one.
+        largest: Largest share of the queries that are about one document; None if equal shares would not be enough.
+        by_any_test: Whether no test can certify it; else Taugate's cannot.
+    """
+    worst = min(certificates, key=lambda certificate: certificate.most)
+    test = "no test can" if by_any_test else "the test by document cannot"
+    reason = "they are too few" if largest is None else f"one of them has {100 * largest:.3g} % of the queries"
+    return (
+        f"Nothing is certified: with the {documents:,} documents of this corpus, {test} certify {_quantity(worst)} of "
+        f"{100 * worst.most:.4g} % at {100 * rule.confidence:.4g} %, however many queries are labelled: all queries "
+        f"about one document may be lost together, and {reason}."
+    )
+
+
+def _quantity(certificate: Certificate) -> str:
+    return "a share of empty replies" if certificate.limit == EMPTY else "a loss"
 
 
 def _at_most(rule: ThresholdRule, certificates: Sequence[Certificate]) -> str:

@@ -36,6 +36,7 @@ from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import alternatives, decide_policy
 from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.calibration.threshold.policy_choice import certifiable_policy
+from taugate.calibration.threshold.shortage import with_shortage
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
@@ -170,7 +171,7 @@ def study(  # noqa: PLR0913, PLR0917 (the state of the calibration)
         queries = CalibrationQueries(
             scored, members, parts["calibration"].resamples.rows, roles, fitted, units, settings.seed
         )
-        policy = _decide(settings, queries, few_labels, inherited)
+        policy = with_shortage(_decide(settings, queries, few_labels, inherited), dataset, queries, settings)
         policy, strata = _stratified(policy, dataset, encoded.answerable, index, settings, queries)
         if settings.abstention is not None and policy.certificates and policy.tau is not None:
             policy = policy.model_copy(update={"guarantee": f"{policy.guarantee} {words.WITHOUT_REFUSALS}"})

@@ -35,7 +35,7 @@ class Interval(Record):
         return cls(mean=float(values.mean()), lower=float(lower), upper=float(upper))
 
 
-def _without_absent(fields: dict[str, Any], *names: str) -> dict[str, Any]:
+def without_absent(fields: dict[str, Any], *names: str) -> dict[str, Any]:
     """Omit the named fields if they are None, so that the digests of releases without them do not change."""
     return {name: value for name, value in fields.items() if value is not None or name not in names}
 
@@ -51,7 +51,7 @@ class Estimate(Interval):
 
     @model_serializer(mode="wrap")
     def _without_absent_interval(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_absent(dump(self), "by_document")
+        return without_absent(dump(self), "by_document")
 
 
 # How τ was chosen; "fixed" is a τ set by the user.
@@ -82,7 +82,7 @@ class EvidenceRecord(Record):
 
     @model_serializer(mode="wrap")
     def _without_assumption(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_absent(dump(self), "drawn")
+        return without_absent(dump(self), "drawn")
 
 
 class Certificate(Record):
@@ -119,7 +119,27 @@ class Certificate(Record):
 
     @model_serializer(mode="wrap")
     def _without_absent_cap(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_absent(dump(self), "count_at_most")
+        return without_absent(dump(self), "count_at_most")
+
+
+class Shortage(Record):
+    """What is missing if no limit could be certified with high probability.
+
+    Attributes:
+        lowest: Ids of the labelled queries whose best relevant result scores lowest, at most 20: they hold τ down.
+        queries: Further queries, about documents without any, with a chance of 8 in 10 to certify the limit; None if
+            unknown, or if it is impossible.
+        documents: Number of documents that the further queries are about.
+        min_loss: Smallest loss that any test can certify with the documents of the corpus, however many queries are
+            labelled; None if the requested limit is possible.
+        count_at_most: Cap on the queries of a document that makes the requested limit possible.
+    """
+
+    lowest: list[str]
+    queries: int | None = None
+    documents: int | None = None
+    min_loss: float | None = None
+    count_at_most: int | None = None
 
 
 class Level(Record):
