@@ -57,3 +57,33 @@ def test_documents_drawn_need_documents_as_units(unit: str, low: float, high: fl
         tau = certified(rng.normal(size=100)[clusters] + NOISE * rng.normal(size=1000), units)
         wrong += float(stats.norm.cdf(tau / (1 + NOISE**2) ** 0.5)) > DELTA
     assert low <= wrong / DRAWS <= high
+
+
+def test_capped_losses_are_weighted_means_of_documents() -> None:
+    rng = np.random.default_rng(0)
+    clusters = np.repeat(np.arange(6), [1, 2, 3, 9, 4, 1])
+    units, scores = SamplingUnits.from_clusters(clusters).capped(3), rng.random(20).astype(np.float32)
+    steps = LossSteps.of_empty(scores[:, None], units)
+    for tau in np.linspace(0, 1, 11):
+        lost = sum(
+            min(3, (clusters == document).sum()) * float((scores[clusters == document] < tau).mean())
+            for document in range(6)
+        )
+        assert float(steps.at(np.array([tau], dtype=np.float32))[0]) == pytest.approx(lost)
+    assert (steps.total, steps.largest) == (1 + 2 + 3 + 3 + 3 + 1, 3)
+
+
+def test_capped_loss_is_certified_at_stated_rate() -> None:
+    """One document has a third of the queries: nothing can be certified, but the capped loss can, and it holds."""
+    rng, sizes = np.random.default_rng(0), np.r_[300, np.full(200, 3)]
+    clusters = np.repeat(np.arange(len(sizes)), sizes)
+    units = SamplingUnits.from_clusters(clusters)
+    wrong = nothing = 0
+    for _ in range(DRAWS):
+        scores = rng.normal(size=len(sizes))[clusters] + NOISE * rng.normal(size=len(clusters))
+        assert certified(scores, units) == -np.inf
+        tau = certified(scores, units.capped("auto"))
+        nothing += tau == -np.inf
+        wrong += float(stats.norm.cdf(tau / (1 + NOISE**2) ** 0.5)) > DELTA  # of each document, so of any weights
+    assert nothing == 0
+    assert wrong / DRAWS <= 0.05

@@ -103,6 +103,11 @@ class SamplingUnits:
         """Number of queries in each cluster, (c,), in ascending order of the clusters."""
         return np.unique(self.clusters, return_counts=True)[1].astype(np.int64)
 
+    def weights(self) -> PerQuery:
+        """Return what each query counts for, (q,): min(n, cap) / n of the n queries of its cluster, 1 without a cap."""
+        sizes = self.sizes()[np.unique(self.clusters, return_inverse=True)[1]]
+        return np.ones(len(self)) if self.cap is None else np.minimum(sizes, self.cap) / sizes
+
     def take(self, rows: NDArray[np.int64]) -> Self:
         """Take the queries at `rows`; the unit stays that of all queries."""
         return replace(self, clusters=self.clusters[rows])

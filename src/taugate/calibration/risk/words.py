@@ -29,8 +29,8 @@ def guarantee(rule: ThresholdRule, certificates: Sequence[Certificate], k: int, 
         k: K, the number of results per query.
         drawn: How the labels were drawn, None if documents are assumed.
     """
-    limits = " and ".join(_limit(certificate, k) for certificate in certificates)
     first = certificates[0]
+    limits = capped(first) + " and ".join(_limit(certificate, k) for certificate in certificates)
     by_document = first.unit == "document" and first.units is not None
     effect = f"design effect {first.queries / first.effective_queries:.3g}"
     of = f" about {documents_phrase(first.units)} ({effect})" if first.units and by_document else ""
@@ -90,10 +90,12 @@ def shortage(rule: ThresholdRule, certificates: Sequence[Certificate], levels: S
     about, like = "", ""
     if worst.unit == "document" and worst.units is not None:
         about, like = f" about {documents_phrase(worst.units)}", " like these"
+        if worst.count_at_most is not None:
+            about += f" (each counted for at most {_queries(worst.count_at_most)})"
     certified = [f"{100 * level.max_loss:.4g} %" for level in levels if level.tau is not None]
     instead = f". A loss of {' or of '.join(certified)} can be: name it first" if certified else ""
     return (
-        f"with {worst.queries:,} {'query' if worst.queries == 1 else 'queries'}{about} {quantity} of "
+        f"with {_queries(worst.queries)}{about} {quantity} of "
         f"{100 * worst.most:.4g} % cannot be certified{sure}; "
         f"{worst.queries_needed:,}{like} are needed{instead}"
     )
@@ -124,6 +126,16 @@ def impossible(
         f"{100 * worst.most:.4g} % at {100 * rule.confidence:.4g} %, however many queries are labelled: all queries "
         f"about one document may be lost together, and {reason}."
     )
+
+
+def capped(certificate: Certificate) -> str:
+    """State for how many queries a document counts, as the beginning of a statement; "" without a cap."""
+    cap = certificate.count_at_most
+    return "" if cap is None else f"counting each document for at most {_queries(cap)}, "
+
+
+def _queries(count: int) -> str:
+    return f"{count:,} {'query' if count == 1 else 'queries'}"
 
 
 def _quantity(certificate: Certificate) -> str:

@@ -18,7 +18,7 @@ from scipy import optimize
 from taugate.calibration.metrics.splits import held_out
 from taugate.calibration.risk import words
 from taugate.calibration.risk.cheapest import RuleVariant
-from taugate.calibration.risk.e_values import log_e, worst_of_queries
+from taugate.calibration.risk.e_values import DocumentBets, log_e
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.ingestion.dataset.beir import Dataset
@@ -162,7 +162,7 @@ def evidence_bound(sizes: Sizes, delta: float) -> float:
 
 def zero_loss_evidence(sizes: Sizes, delta: float) -> float:
     """Return the evidence of the product's own test, in nats, if nothing is lost."""
-    worst = worst_of_queries(delta, sizes)
+    worst = DocumentBets.against(delta, sizes).log_worst(delta)
     return float(log_e(np.zeros(len(worst)), worst))
 
 
