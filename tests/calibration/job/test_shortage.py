@@ -81,6 +81,19 @@ def test_advised_queries_certify(tmp_path: Path, calibrate: Capture) -> None:
     assert calibrate(data, tmp_path / "r", encoder, *OPTIONS, *NOTHING_HELD_OUT)[0] == 0
 
 
+def test_named_options_certify(tmp_path: Path, calibrate: Capture) -> None:
+    """80 documents, one of them with a tenth of the queries, and 30 % held out: every option named is enough."""
+    data, encoder = small(tmp_path, 200, texts=160)
+    keep_rows(data, [f"q{row}-0\td{row % 80 if row < 180 else 0}\t1" for row in range(200)])
+    code, _, error = calibrate(data, tmp_path / "r", encoder, "--max-loss", "0.06", *OPTIONS[2:])
+    assert code == 3
+    (named,) = re.findall(r"any of these can be certified: (.*?)\. [A-Z]", error)
+    assert len(named.split("; ")) >= 2
+    for options in named.split("; "):
+        request = ("--max-loss", "0.06", *OPTIONS[2:], *options.split())
+        assert calibrate(data, tmp_path / "r", encoder, *request)[0] == 0, options
+
+
 def test_drawn_queries_only_lack_labels(tmp_path: Path, calibrate: Capture) -> None:
     data, encoder = small(tmp_path, 50, texts=20)
     code, _, error = calibrate(data, tmp_path / "r", encoder, *OPTIONS, *NOTHING_HELD_OUT, "--drawn", "queries")

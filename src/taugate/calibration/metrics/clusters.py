@@ -64,11 +64,13 @@ class SamplingUnits:
         """
         return replace(cls.from_clusters(sampling_clusters(queries, drawn)), drawn=drawn)
 
+    def usual_cap(self) -> int:
+        """Return the number of queries that nine in ten documents do not exceed."""
+        return int(np.quantile(self.sizes(), _CAP_PERCENTILE, method="inverted_cdf"))
+
     def capped(self, cap: int | Literal["auto"]) -> Self:
-        """Count each document for at most `cap` queries; "auto" is the 90th percentile of the queries per document."""
-        if cap == "auto":
-            cap = int(np.quantile(self.sizes(), _CAP_PERCENTILE, method="inverted_cdf"))
-        return replace(self, cap=cap)
+        """Count each document for at most `cap` queries; "auto" is the usual cap."""
+        return replace(self, cap=self.usual_cap() if cap == "auto" else cap)
 
     @property
     def unit(self) -> Unit:

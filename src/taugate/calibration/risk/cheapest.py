@@ -78,6 +78,8 @@ def remedy(
     requested, *alternatives = _variants(holdout, rule)
     needed = max(certificate.queries_needed for certificate in certificates)
     options = [variant.options for variant in alternatives if variant.certifying(labels) >= needed][:2]
+    if shortage is not None and _by_document(certificates):
+        options = [*shortage.options]
     options += _on_average(rule, certificates, holdout, labels)
     options += _larger(rule, certificates, [requested, *alternatives], labels)
     certified = f"With these {labels:,} labelled queries any of these can be certified: {'; '.join(options)}. "
@@ -106,10 +108,13 @@ def _missing(shortage: Shortage, certificates: Sequence[Certificate]) -> str | N
         )
     if shortage.queries is None or shortage.documents is None:
         return None
+    fewer, without_holdout = "", shortage.queries_without_holdout
+    if without_holdout is not None and "--holdout 0" not in shortage.options:
+        fewer = f" (with --holdout 0, {without_holdout:,} more)"
     documents = "documents" if shortage.queries == shortage.documents else f"{shortage.documents:,} documents"
     return (
         f"Label {shortage.queries:,} more queries, about {documents} that have none: 8 in 10 chance to certify "
-        f"{100 * strictest.most:.4g} %."
+        f"{100 * strictest.most:.4g} %{fewer}."
     )
 
 

@@ -39,13 +39,17 @@ class LabelledDocuments:
 
     Attributes:
         sizes: (d,) number of answerable queries about each document.
+        certifying: (c,) the same of the calibration queries.
         others: Number of documents in the corpus without a query.
         cap: Largest number of queries that a document counts for, None without a limit.
+        usual_cap: The cap of `--count-at-most auto`.
     """
 
     sizes: Sizes
+    certifying: Sizes
     others: int
     cap: int | None
+    usual_cap: int
 
     @classmethod
     def of(cls, dataset: Dataset, evidence: CalibrationQueries) -> Self:
@@ -53,7 +57,9 @@ class LabelledDocuments:
         about = {document for query in dataset.answerable for document in query.relevant}
         parents = dataset.documents.parents
         documents = len(dataset.documents) if parents is None else len(np.unique(parents))
-        return cls(evidence.units.sizes(), documents - len(about), evidence.units.cap)
+        units = evidence.units
+        certifying = units.take(evidence.calibration).sizes()
+        return cls(units.sizes(), certifying, documents - len(about), units.cap, units.usual_cap())
 
     @property
     def per_document(self) -> int:
@@ -68,10 +74,24 @@ class LabelledDocuments:
         """Return the number of queries that documents of these sizes count for."""
         return sizes if self.cap is None else np.minimum(sizes, self.cap)
 
-    @property
     def corpus(self) -> Sizes:
         """Counted queries of every document of the corpus, if the others had as many as the labelled ones."""
         return self.counted(self.with_queries(self.others, self.per_document))
+
+    def options(self, delta: float, nats: float) -> list[str]:
+        """Return the options with which these labels certify δ: no holdout, a cap, or only both together.
+
+        Args:
+            delta: δ, in 0…1.
+            nats: Evidence that is enough.
+        """
+        cap, tried = self.usual_cap, {"--holdout 0": self.counted(self.sizes)}
+        if self.cap is None:
+            tried[f"--count-at-most {cap}"] = np.minimum(self.certifying, cap)
+        certified = [option for option, sizes in tried.items() if zero_loss_evidence(sizes, delta) >= nats]
+        if certified or self.cap is not None or zero_loss_evidence(np.minimum(self.sizes, cap), delta) < nats:
+            return certified
+        return [" ".join(tried)]
 
     def needed(self, each: int, delta: float, nats: float, settings: CalibrationSettings) -> int | None:
         """Return how many further documents give a chance of 8 in 10 to certify δ; None if all are too few.
@@ -119,29 +139,41 @@ def with_shortage(
     rule, units = settings.rule, evidence.units
     if policy.kind != "none" or policy.statement != "high-probability":
         return policy
-    shortage, changes = Shortage(lowest=_lowest(dataset, evidence, settings)), {}
     nats = -math.log((1 - rule.confidence) / (1 + len(rule.further_losses)))
     delta = min(certificate.most for certificate in policy.certificates)
     documents = LabelledDocuments.of(dataset, evidence)
-    corpus = documents.corpus
+    found: dict[str, object] = {"lowest": _lowest(dataset, evidence, settings)}
+    if units.unit == "document" and not RuleVariant(settings.holdout, rule).set_aside:
+        found["options"] = documents.options(delta, nats)
+    guarantee, corpus = policy.guarantee, documents.corpus()
     if units.drawn != "queries" and zero_loss_evidence(corpus, delta) < nats:
-        capped = replace(documents, cap=units.capped("auto").cap)
-        min_loss = optimize.brentq(lambda loss: zero_loss_evidence(corpus, loss) - nats, 1e-9, 1 - 1e-9)
-        helps = documents.cap is None and zero_loss_evidence(capped.corpus, delta) >= nats
-        shortage = shortage.model_copy(
-            update={"min_loss": float(min_loss), "count_at_most": capped.cap if helps else None}
-        )
+        found |= _possible(documents, delta, nats)
         largest = None if zero_loss_evidence(np.ones_like(corpus), delta) < nats else corpus.max() / corpus.sum()
         by_any_test = evidence_bound(corpus, delta) < nats
-        changes["guarantee"] = words.impossible(
-            rule, policy.certificates, len(corpus), largest, by_any_test=by_any_test
-        )
+        guarantee = words.impossible(rule, policy.certificates, len(corpus), largest, by_any_test=by_any_test)
     elif units.unit == "document":
-        for each in dict.fromkeys((1, documents.per_document)):
-            if (further := documents.needed(each, delta, nats, settings)) is not None:
-                shortage = shortage.model_copy(update={"queries": further * each, "documents": further})
-                break
-    return policy.model_copy(update=changes | {"shortage": shortage})
+        found |= _further(documents, delta, nats, settings)
+    return policy.model_copy(update={"shortage": Shortage.model_validate(found), "guarantee": guarantee})
+
+
+def _possible(documents: LabelledDocuments, delta: float, nats: float) -> dict[str, object]:
+    """Return the smallest loss that labels about the whole corpus can certify, and a cap with which δ is possible."""
+    corpus, cap = documents.corpus(), documents.usual_cap
+    min_loss = optimize.brentq(lambda loss: zero_loss_evidence(corpus, loss) - nats, 1e-9, 1 - 1e-9)
+    helps = documents.cap is None and zero_loss_evidence(replace(documents, cap=cap).corpus(), delta) >= nats
+    return {"min_loss": float(min_loss), "count_at_most": cap if helps else None}
+
+
+def _further(
+    documents: LabelledDocuments, delta: float, nats: float, settings: CalibrationSettings
+) -> dict[str, object]:
+    """Return how many queries about further documents are likely to certify δ: one about each if that is enough."""
+    for each in dict.fromkeys((1, documents.per_document)):
+        if (further := documents.needed(each, delta, nats, settings)) is not None:
+            without_holdout = documents.needed(each, delta, nats, replace(settings, holdout=0.0))
+            fewer = None if without_holdout in {None, further} else without_holdout * each
+            return {"queries": further * each, "documents": further, "queries_without_holdout": fewer}
+    return {}
 
 
 def evidence_bound(sizes: Sizes, delta: float) -> float:
