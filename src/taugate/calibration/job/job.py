@@ -143,7 +143,7 @@ def calibrate(
             if not settings.embeddings:
                 reusable = vectors_reusable_from_current(releases, encoders.documents, engine, dataset, say, watch)
             accept = partial(accept_over_engine, engine, Path(spool), reusable)
-        accepted = accept(dataset, encoders, drawn.parts["calibration"], settings, say, watch)
+        accepted = accept(dataset, encoders, drawn, settings, say, watch)
         findings = study(dataset, accepted.encoded, accepted.index, drawn, settings, watch, inherited)
         for warning in findings.query_set.warnings:
             say(f"warning: {warning}")

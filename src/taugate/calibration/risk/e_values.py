@@ -159,7 +159,7 @@ class DocumentLosses:
     @classmethod
     def from_means(cls, means: PerQuery, weights: Array | NDArray[np.int64]) -> Self:
         """Count the distinct pairs of (d,) mean losses and (d,) weights of documents."""
-        pairs, counts = np.unique(np.column_stack([means, weights]), axis=0, return_counts=True)
+        pairs, counts = np.unique(np.column_stack([means, weights.astype(np.float64)]), axis=0, return_counts=True)
         return cls(pairs[:, 0], pairs[:, 1], counts.astype(np.float64))
 
     @property

@@ -147,8 +147,7 @@ def _update_of(
         evidence = release.manifest.evidence
         units = SamplingUnits.of_queries(dataset.answerable, None if evidence is None else evidence.drawn)
         drawn = DrawnQueries.draw(units, len(dataset.documents), calibration)
-        part = drawn.parts["calibration"]
-        accepted = accept_update(dataset, Path(spool), changes, release, encoders, part, calibration, say, watch)
+        accepted = accept_update(dataset, Path(spool), changes, release, encoders, drawn, calibration, say, watch)
         inherited = Inherited.everything(release)
         findings = study(dataset, accepted.encoded, accepted.index, drawn, calibration, watch, inherited)
         with watch.stage("check"):
