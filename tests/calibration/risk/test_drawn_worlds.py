@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.risk.certify import LossLimit, certify
+from taugate.calibration.risk.certify import LossLimit, certify, p_values
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import ThresholdRule
 
@@ -87,3 +87,26 @@ def test_capped_loss_is_certified_at_stated_rate() -> None:
         wrong += float(stats.norm.cdf(tau / (1 + NOISE**2) ** 0.5)) > DELTA  # of each document, so of any weights
     assert nothing == 0
     assert wrong / DRAWS <= 0.05
+
+
+@pytest.mark.parametrize(("cap", "low", "high"), [(None, 0.08, 1.0), ("auto", 0.0, 0.05)])
+def test_large_documents_by_chance_need_cap(cap: str | None, low: float, high: float) -> None:
+    """One document in 100 has ten queries, the others one, and only large ones are lost: few samples show them.
+
+    The loss is δ in the population of documents. The bound takes the sizes as given, so a sample with few large
+    documents passes too often. The usual cap, one query, makes every document count as much.
+    """
+    rng, sizes = np.random.default_rng(0), np.array([1, 10])
+    counted = sizes if cap is None else np.ones(2)
+    shares = np.array([0.99, 0.01]) * counted
+    chance = min(1.0, DELTA * shares.sum() / shares[1])
+    lost = np.array([(DELTA * shares.sum() - shares[1] * chance) / shares[0], chance])  # the large first, then the rest
+    passed = 0
+    for _ in range(DRAWS):
+        large = (rng.random(300) < 0.01).astype(int)
+        scores = np.repeat((rng.random(300) >= lost[large]).astype(np.float32), sizes[large])
+        units = SamplingUnits.from_clusters(np.repeat(np.arange(300), sizes[large]))
+        units = units if cap is None else units.capped("auto")
+        steps = LossSteps.of_empty(scores[:, None], units)
+        passed += float(p_values(steps, DELTA)[steps.places(np.array([0.5], dtype=np.float32))[0]]) <= 0.05
+    assert low <= passed / DRAWS <= high
