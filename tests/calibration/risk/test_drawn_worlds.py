@@ -36,14 +36,14 @@ def popularity(world: int) -> np.ndarray:
 @pytest.mark.parametrize("world", [0, 1, 2])
 def test_queries_drawn_one_by_one_certify_at_stated_rate(world: int) -> None:
     rng, shares = np.random.default_rng(world), popularity(world)
-    wrong = 0
+    exceeded = 0
     for _ in range(DRAWS):
         documents = rng.normal(size=len(shares))
         drawn = rng.choice(len(shares), size=LABELS, p=shares)
         scores = documents[drawn] + NOISE * rng.normal(size=LABELS)
         tau = certified(scores, SamplingUnits.from_clusters(np.arange(LABELS)))
-        wrong += float(shares @ stats.norm.cdf((tau - documents) / NOISE)) > DELTA
-    assert wrong / DRAWS <= 0.05 + 2 * (0.05 * 0.95 / DRAWS) ** 0.5
+        exceeded += float(shares @ stats.norm.cdf((tau - documents) / NOISE)) > DELTA
+    assert exceeded / DRAWS <= 0.05 + 2 * (0.05 * 0.95 / DRAWS) ** 0.5
 
 
 @pytest.mark.parametrize(("unit", "low", "high"), [("query", 0.15, 1.0), ("document", 0.0, 0.05)])
@@ -52,11 +52,11 @@ def test_documents_drawn_need_documents_as_units(unit: str, low: float, high: fl
     rng = np.random.default_rng(0)
     clusters = np.repeat(np.arange(100), 10)
     units = SamplingUnits.from_clusters(np.arange(1000) if unit == "query" else clusters)
-    wrong = 0
+    exceeded = 0
     for _ in range(DRAWS):
         tau = certified(rng.normal(size=100)[clusters] + NOISE * rng.normal(size=1000), units)
-        wrong += float(stats.norm.cdf(tau / (1 + NOISE**2) ** 0.5)) > DELTA
-    assert low <= wrong / DRAWS <= high
+        exceeded += float(stats.norm.cdf(tau / (1 + NOISE**2) ** 0.5)) > DELTA
+    assert low <= exceeded / DRAWS <= high
 
 
 def test_capped_losses_are_weighted_means_of_documents() -> None:
@@ -78,15 +78,15 @@ def test_capped_loss_is_certified_at_stated_rate() -> None:
     rng, sizes = np.random.default_rng(0), np.r_[300, np.full(200, 3)]
     clusters = np.repeat(np.arange(len(sizes)), sizes)
     units = SamplingUnits.from_clusters(clusters)
-    wrong = nothing = 0
+    exceeded = nothing = 0
     for _ in range(DRAWS):
         scores = rng.normal(size=len(sizes))[clusters] + NOISE * rng.normal(size=len(clusters))
         assert certified(scores, units) == -np.inf
         tau = certified(scores, units.capped("auto"))
         nothing += tau == -np.inf
-        wrong += float(stats.norm.cdf(tau / (1 + NOISE**2) ** 0.5)) > DELTA  # of each document, so of any weights
+        exceeded += float(stats.norm.cdf(tau / (1 + NOISE**2) ** 0.5)) > DELTA  # of each document, so of any weights
     assert nothing == 0
-    assert wrong / DRAWS <= 0.05
+    assert exceeded / DRAWS <= 0.05
 
 
 @pytest.mark.parametrize(("cap", "low", "high"), [(None, 0.08, 1.0), ("auto", 0.0, 0.05)])

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
+from taugate.calibration.metrics.clusters import MAX_DESIGN_EFFECT
 from taugate.calibration.metrics.splits import held_out
 from taugate.calibration.risk import words
 from taugate.calibration.risk.cheapest import RuleVariant
@@ -40,14 +41,14 @@ class LabelledDocuments:
     Attributes:
         sizes: (d,) number of answerable queries about each document.
         certifying: (c,) the same of the calibration queries.
-        others: Number of documents in the corpus without a query.
+        unlabelled: Number of documents in the corpus without a query.
         cap: Largest number of queries that a document counts for, None without a limit.
         usual_cap: The cap of `--count-at-most auto`.
     """
 
     sizes: Sizes
     certifying: Sizes
-    others: int
+    unlabelled: int
     cap: int | None
     usual_cap: int
 
@@ -66,17 +67,31 @@ class LabelledDocuments:
         """Mean number of queries about a labelled document, rounded up."""
         return math.ceil(float(self.sizes.mean()))
 
-    def with_queries(self, documents: int, each: int) -> Sizes:
-        """Return the sizes after `each` queries were labelled about so many of the other documents."""
-        return np.append(self.sizes, np.full(documents, each))
+    def with_queries(self, documents: int, queries: int) -> Sizes:
+        """Return the sizes after `queries` queries were labelled about so many of the other documents."""
+        return np.append(self.sizes, np.full(documents, queries))
 
     def counted(self, sizes: Sizes) -> Sizes:
         """Return the number of queries that documents of these sizes count for."""
         return sizes if self.cap is None else np.minimum(sizes, self.cap)
 
     def corpus(self) -> Sizes:
-        """Counted queries of every document of the corpus, if the others had as many as the labelled ones."""
-        return self.counted(self.with_queries(self.others, self.per_document))
+        """Return the sizes if every document of the corpus had queries, the others as many as the labelled ones."""
+        return self.with_queries(self.unlabelled, self.per_document)
+
+    def evidence(self, sizes: Sizes, delta: float, certifying: Sizes | None = None) -> float:
+        """Return the evidence of the product's own test, in nats, if nothing is lost.
+
+        Args:
+            sizes: (d,) number of queries about each labelled document, which decide on the unit.
+            delta: δ, in 0…1.
+            certifying: (c,) the same of the documents that certify; None if all of them do.
+        """
+        certifying = sizes if certifying is None else certifying
+        if sizes @ sizes <= MAX_DESIGN_EFFECT * sizes.sum():
+            return -float(certifying.sum()) * math.log1p(-delta)
+        worst = DocumentBets.against(delta, self.counted(certifying)).log_worst(delta)
+        return float(log_e(np.zeros(len(worst)), worst))
 
     def options(self, delta: float, nats: float) -> list[str]:
         """Return the options with which these labels certify δ: no holdout, a cap, or only both together.
@@ -85,22 +100,22 @@ class LabelledDocuments:
             delta: δ, in 0…1.
             nats: Evidence that is enough.
         """
-        cap, tried = self.usual_cap, {"--holdout 0": self.counted(self.sizes)}
+        capped, tried = replace(self, cap=self.usual_cap), {"--holdout 0": self.evidence(self.sizes, delta)}
         if self.cap is None:
-            tried[f"--count-at-most {cap}"] = np.minimum(self.certifying, cap)
-        certified = [option for option, sizes in tried.items() if zero_loss_evidence(sizes, delta) >= nats]
-        if certified or self.cap is not None or zero_loss_evidence(np.minimum(self.sizes, cap), delta) < nats:
+            tried[f"--count-at-most {capped.cap}"] = capped.evidence(self.sizes, delta, self.certifying)
+        certified = [option for option, evidence in tried.items() if evidence >= nats]
+        if certified or self.cap is not None or capped.evidence(self.sizes, delta) < nats:
             return certified
         return [" ".join(tried)]
 
-    def needed(self, each: int, delta: float, nats: float, settings: CalibrationSettings) -> int | None:
+    def needed(self, queries: int, delta: float, nats: float, settings: CalibrationSettings) -> int | None:
         """Return how many further documents give a chance of 8 in 10 to certify δ; None if all are too few.
 
         A cut that loses nothing is certified as soon as the certifying documents are enough, so the chance depends on
         their random division alone.
 
         Args:
-            each: Number of queries about each further document.
+            queries: Number of queries about each further document.
             delta: δ, in 0…1.
             nats: Evidence that is enough.
             settings: Settings with the shares of queries that do not certify, and the seed.
@@ -108,17 +123,17 @@ class LabelledDocuments:
         aside = 1 - (1 - settings.holdout) * (1 - sum(RuleVariant(settings.holdout, settings.rule).set_aside))
 
         def is_likely(documents: int) -> bool:
-            labelled, passed = self.with_queries(documents, each), 0
+            labelled, passed = self.with_queries(documents, queries), 0
             for division in range(_DIVISIONS):
                 order = np.random.default_rng([settings.seed, division]).permutation(labelled)
                 out = held_out(int(labelled.sum()), aside)
                 first = int(np.searchsorted(np.cumsum(order), out)) + 1 if out else 0
-                passed += first < len(order) and zero_loss_evidence(self.counted(order[first:]), delta) >= nats
+                passed += first < len(order) and self.evidence(labelled, delta, order[first:]) >= nats
             return passed >= _CHANCE * _DIVISIONS
 
-        if not is_likely(self.others):
+        if not is_likely(self.unlabelled):
             return None
-        low, high = 0, self.others
+        low, high = 0, self.unlabelled
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if is_likely(middle) else (middle, high)
@@ -142,37 +157,42 @@ def with_shortage(
     nats = -math.log((1 - rule.confidence) / (1 + len(rule.further_losses)))
     delta = min(certificate.most for certificate in policy.certificates)
     documents = LabelledDocuments.of(dataset, evidence)
-    found: dict[str, object] = {"lowest": _lowest(dataset, evidence, settings)}
+    missing: dict[str, object] = {"lowest": _lowest(dataset, evidence, settings)}
     if units.unit == "document" and not RuleVariant(settings.holdout, rule).set_aside:
-        found["options"] = documents.options(delta, nats)
+        missing["options"] = documents.options(delta, nats)
     guarantee, corpus = policy.guarantee, documents.corpus()
-    if units.drawn != "queries" and zero_loss_evidence(corpus, delta) < nats:
-        found |= _possible(documents, delta, nats)
-        largest = None if zero_loss_evidence(np.ones_like(corpus), delta) < nats else corpus.max() / corpus.sum()
-        by_any_test = evidence_bound(corpus, delta) < nats
+    if units.drawn != "queries" and documents.evidence(corpus, delta) < nats:
+        missing |= _possible(documents, delta, nats)
+        counted = documents.counted(corpus)
+        largest = (
+            None
+            if documents.evidence(np.full_like(corpus, documents.per_document), delta) < nats
+            else counted.max() / counted.sum()
+        )
+        by_any_test = evidence_bound(counted, delta) < nats
         guarantee = words.impossible(rule, policy.certificates, len(corpus), largest, by_any_test=by_any_test)
     elif units.unit == "document":
-        found |= _further(documents, delta, nats, settings)
-    return policy.model_copy(update={"shortage": Shortage.model_validate(found), "guarantee": guarantee})
+        missing |= _further(documents, delta, nats, settings)
+    return policy.model_copy(update={"shortage": Shortage.model_validate(missing), "guarantee": guarantee})
 
 
 def _possible(documents: LabelledDocuments, delta: float, nats: float) -> dict[str, object]:
     """Return the smallest loss that labels about the whole corpus can certify, and a cap with which δ is possible."""
-    corpus, cap = documents.corpus(), documents.usual_cap
-    min_loss = optimize.brentq(lambda loss: zero_loss_evidence(corpus, loss) - nats, 1e-9, 1 - 1e-9)
-    helps = documents.cap is None and zero_loss_evidence(replace(documents, cap=cap).corpus(), delta) >= nats
-    return {"min_loss": float(min_loss), "count_at_most": cap if helps else None}
+    corpus, capped = documents.corpus(), replace(documents, cap=documents.usual_cap)
+    min_loss = optimize.brentq(lambda loss: documents.evidence(corpus, loss) - nats, 1e-9, 1 - 1e-9)
+    helps = documents.cap is None and capped.evidence(corpus, delta) >= nats
+    return {"min_loss": float(min_loss), "count_at_most": capped.cap if helps else None}
 
 
 def _further(
     documents: LabelledDocuments, delta: float, nats: float, settings: CalibrationSettings
 ) -> dict[str, object]:
     """Return how many queries about further documents are likely to certify δ: one about each if that is enough."""
-    for each in dict.fromkeys((1, documents.per_document)):
-        if (further := documents.needed(each, delta, nats, settings)) is not None:
-            without_holdout = documents.needed(each, delta, nats, replace(settings, holdout=0.0))
-            fewer = None if without_holdout in {None, further} else without_holdout * each
-            return {"queries": further * each, "documents": further, "queries_without_holdout": fewer}
+    for queries in dict.fromkeys((1, documents.per_document)):
+        if (further := documents.needed(queries, delta, nats, settings)) is not None:
+            without_holdout = documents.needed(queries, delta, nats, replace(settings, holdout=0.0))
+            fewer = None if without_holdout in {None, further} else without_holdout * queries
+            return {"queries": further * queries, "documents": further, "queries_without_holdout": fewer}
     return {}
 
 
@@ -190,12 +210,6 @@ def evidence_bound(sizes: Sizes, delta: float) -> float:
     lost = np.maximum(n - breaks[:, None], 0.0) @ counts
     kappa = np.interp(delta * (n @ counts), lost[::-1], breaks[::-1])
     return float(-np.log(np.minimum(1.0, kappa / n)) @ counts)
-
-
-def zero_loss_evidence(sizes: Sizes, delta: float) -> float:
-    """Return the evidence of the product's own test, in nats, if nothing is lost."""
-    worst = DocumentBets.against(delta, sizes).log_worst(delta)
-    return float(log_e(np.zeros(len(worst)), worst))
 
 
 def _lowest(dataset: Dataset, evidence: CalibrationQueries, settings: CalibrationSettings) -> list[str]:
