@@ -163,12 +163,8 @@ def with_shortage(
     guarantee, corpus = policy.guarantee, documents.corpus()
     if units.drawn != "queries" and documents.evidence(corpus, delta) < nats:
         missing |= _possible(documents, delta, nats)
-        counted = documents.counted(corpus)
-        largest = (
-            None
-            if documents.evidence(np.full_like(corpus, documents.per_document), delta) < nats
-            else counted.max() / counted.sum()
-        )
+        counted, equal = documents.counted(corpus), np.full_like(corpus, documents.per_document)
+        largest = None if documents.evidence(equal, delta) < nats else counted.max() / counted.sum()
         by_any_test = evidence_bound(counted, delta) < nats
         guarantee = words.impossible(rule, policy.certificates, len(corpus), largest, by_any_test=by_any_test)
     elif units.unit == "document":
