@@ -18,6 +18,7 @@ from taugate.retrieval.release.evidence import Certificate, Shortage
 _MAX_LOSS = 0.5  # a cut that may lose half of the queries is no advice
 # A policy that all calibration queries certify; it keeps fewer results than `similarity` (docs/thresholds.md).
 _NAMED: PolicyChoice = "relative"
+_LOWEST = "The labels with the lowest scores hold the threshold down; check them first:"
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,13 @@ def remedy(
     options += _on_average(rule, certificates, holdout, labels)
     options += _larger(rule, certificates, [requested, *alternatives], labels)
     certified = f"With these {labels:,} labelled queries any of these can be certified: {'; '.join(options)}. "
+    lowest = "" if shortage is None else f" {_LOWEST} {', '.join(shortage.lowest)}."
     if shortage is not None and (missing := _missing(shortage, certificates)) is not None:
-        return f"{certified if options else ''}{missing}{_lowest(shortage)}"
+        return f"{certified if options else ''}{missing}{lowest}"
     frugal = (alternatives or [requested])[-1]
     advice = f"the request as it is needs about {requested.labels_needed(needed):,}"
     if frugal is not requested and (enough := frugal.labels_needed(needed)) > labels:
         advice = f"with {enough:,} in all, {frugal.options} is enough; {advice}"
-    lowest = "" if shortage is None else _lowest(shortage)
     if not options:
         on = ", about other documents" if _by_document(certificates) else ""
         return f"Label more queries{on}: {advice}.{lowest}"
@@ -100,28 +101,16 @@ def _missing(shortage: Shortage, certificates: Sequence[Certificate]) -> str | N
     """State how many queries about further documents are likely to be enough, or what these documents allow."""
     strictest = min(certificates, key=lambda certificate: certificate.most)
     if shortage.min_loss is not None:
-        allowed = f"{_option(strictest)} {_up(shortage.min_loss)}"
-        if shortage.count_at_most is not None:
-            allowed += f" or --count-at-most {shortage.count_at_most}"
         return (
-            f"With more labels, these documents allow {allowed}; so does --drawn queries, if single queries were drawn."
+            f"With more labels, these documents allow {_option(strictest)} {_up(shortage.min_loss)}; --count-at-most "
+            "auto may allow less, and so does --drawn queries, if single queries were drawn."
         )
     if shortage.queries is None or shortage.documents is None:
         return None
-    fewer, without_holdout = "", shortage.queries_without_holdout
-    if without_holdout is not None and "--holdout 0" not in shortage.options:
-        fewer = f" (with --holdout 0, {without_holdout:,} more)"
     documents = "documents" if shortage.queries == shortage.documents else f"{shortage.documents:,} documents"
     return (
         f"Label {shortage.queries:,} more queries, about {documents} that have none: 8 in 10 chance to certify "
-        f"{100 * strictest.most:.4g} %{fewer}."
-    )
-
-
-def _lowest(shortage: Shortage) -> str:
-    """Name the labelled queries that hold τ down."""
-    return (
-        f" The labels with the lowest scores hold the threshold down; check them first: {', '.join(shortage.lowest)}."
+        f"{100 * strictest.most:.4g} %."
     )
 
 

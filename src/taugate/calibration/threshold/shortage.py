@@ -100,13 +100,13 @@ class LabelledDocuments:
             delta: δ, in 0…1.
             nats: Evidence that is enough.
         """
-        capped, tried = replace(self, cap=self.usual_cap), {"--holdout 0": self.evidence(self.sizes, delta)}
+        tried = {"--holdout 0": self.evidence(self.sizes, delta)}
         if self.cap is None:
+            capped = replace(self, cap=self.usual_cap)
             tried[f"--count-at-most {capped.cap}"] = capped.evidence(self.sizes, delta, self.certifying)
+            tried[" ".join(tried)] = capped.evidence(self.sizes, delta)
         certified = [option for option, evidence in tried.items() if evidence >= nats]
-        if certified or self.cap is not None or capped.evidence(self.sizes, delta) < nats:
-            return certified
-        return [" ".join(tried)]
+        return certified if len(certified) < len(tried) or self.cap is not None else certified[:-1]
 
     def needed(self, queries: int, delta: float, nats: float, settings: CalibrationSettings) -> int | None:
         """Return how many further documents give a chance of 8 in 10 to certify δ; None if all are too few.
@@ -162,34 +162,16 @@ def with_shortage(
         missing["options"] = documents.options(delta, nats)
     guarantee, corpus = policy.guarantee, documents.corpus()
     if units.drawn != "queries" and documents.evidence(corpus, delta) < nats:
-        missing |= _possible(documents, delta, nats)
+        missing["min_loss"] = optimize.brentq(lambda loss: documents.evidence(corpus, loss) - nats, 1e-9, 1 - 1e-9)
         counted, equal = documents.counted(corpus), np.full_like(corpus, documents.per_document)
         largest = None if documents.evidence(equal, delta) < nats else counted.max() / counted.sum()
         by_any_test = evidence_bound(counted, delta) < nats
         guarantee = words.impossible(rule, policy.certificates, len(corpus), largest, by_any_test=by_any_test)
     elif units.unit == "document":
-        missing |= _further(documents, delta, nats, settings)
+        for queries in (1, documents.per_document):  # about each further document, as few as are enough
+            if "queries" not in missing and (further := documents.needed(queries, delta, nats, settings)) is not None:
+                missing |= {"queries": further * queries, "documents": further}
     return policy.model_copy(update={"shortage": Shortage.model_validate(missing), "guarantee": guarantee})
-
-
-def _possible(documents: LabelledDocuments, delta: float, nats: float) -> dict[str, object]:
-    """Return the smallest loss that labels about the whole corpus can certify, and a cap with which δ is possible."""
-    corpus, capped = documents.corpus(), replace(documents, cap=documents.usual_cap)
-    min_loss = optimize.brentq(lambda loss: documents.evidence(corpus, loss) - nats, 1e-9, 1 - 1e-9)
-    helps = documents.cap is None and capped.evidence(corpus, delta) >= nats
-    return {"min_loss": float(min_loss), "count_at_most": capped.cap if helps else None}
-
-
-def _further(
-    documents: LabelledDocuments, delta: float, nats: float, settings: CalibrationSettings
-) -> dict[str, object]:
-    """Return how many queries about further documents are likely to certify δ: one about each if that is enough."""
-    for queries in dict.fromkeys((1, documents.per_document)):
-        if (further := documents.needed(queries, delta, nats, settings)) is not None:
-            without_holdout = documents.needed(queries, delta, nats, replace(settings, holdout=0.0))
-            fewer = None if without_holdout in {None, further} else without_holdout * queries
-            return {"queries": further * queries, "documents": further, "queries_without_holdout": fewer}
-    return {}
 
 
 def evidence_bound(sizes: Sizes, delta: float) -> float:

@@ -131,19 +131,15 @@ class Shortage(Record):
         queries: Further queries, about documents without any, with a chance of 8 in 10 to certify the limit; None if
             unknown, or if it is impossible.
         documents: Number of documents that the further queries are about.
-        queries_without_holdout: The same as `queries` with --holdout 0; None if that changes nothing.
         min_loss: Smallest loss that any test can certify with the documents of the corpus, however many queries are
             labelled; None if the requested limit is possible.
-        count_at_most: Cap on the queries of a document that makes the requested limit possible.
     """
 
     lowest: list[str]
     options: list[str] = Field(default_factory=list)
     queries: int | None = None
     documents: int | None = None
-    queries_without_holdout: int | None = None
     min_loss: float | None = None
-    count_at_most: int | None = None
 
 
 class Level(Record):
