@@ -8,7 +8,7 @@ from taugate.calibration.recalibration.settings import inherited_settings
 from taugate.cli import main as cli
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.verify import verify
-from tests.calibration.commands import Capture, arguments, failure, small
+from tests.calibration.commands import Capture, arguments, failure, repeat_first, small
 
 OPTIONS = ("--max-loss", "0.05", "--policy", "similarity", "--holdout", "0", "--no-promote")
 
@@ -22,8 +22,7 @@ def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
 def uneven(tmp_path: Path) -> tuple[Path, Path]:
     """One document with 82 of 280 queries, the other 99 with two each."""
     data, encoder = small(tmp_path, 280, texts=100)
-    rows = [f"q{row}-0\td{row % 100 if row < 200 else 0}\t1" for row in range(280)]
-    (data / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]) + "\n", encoding="utf-8")
+    repeat_first(data, range(200, 280))
     return data, encoder
 
 

@@ -11,7 +11,7 @@ from taugate.calibration.report.terminal import statement
 from taugate.calibration.threshold.shortage import evidence_bound
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.verify import verify
-from tests.calibration.commands import Capture, small
+from tests.calibration.commands import Capture, repeat_first, small
 
 OPTIONS = ("--max-loss", "0.05", "--policy", "similarity", "--no-promote")
 NOTHING_HELD_OUT = ("--holdout", "0")
@@ -54,7 +54,7 @@ def test_possible_loss_of_few_documents_can_be_certified(tmp_path: Path, calibra
 def test_document_with_many_queries_is_impossible_without_cap(tmp_path: Path, calibrate: Capture) -> None:
     """80 of 280 queries are about one document, which could lose them all: 29 % of the queries."""
     data, encoder = small(tmp_path, 280, texts=100)
-    keep_rows(data, [f"q{row}-0\td{row % 100 if row < 200 else 0}\t1" for row in range(280)])
+    repeat_first(data, range(200, 280))
     code, _, error = calibrate(data, tmp_path / "r", encoder, *OPTIONS)
     assert code == 5
     assert "one of them has 29.3 % of the queries" in error
@@ -81,9 +81,9 @@ def test_advised_queries_certify(tmp_path: Path, calibrate: Capture) -> None:
 
 
 def test_named_options_certify(tmp_path: Path, calibrate: Capture) -> None:
-    """80 documents, one of them with a tenth of the queries, and 30 % held out: every option named is enough."""
-    data, encoder = small(tmp_path, 200, texts=160)
-    keep_rows(data, [f"q{row}-0\td{row % 80 if row < 180 else 0}\t1" for row in range(200)])
+    """100 documents, one of them with ten queries, the others with two, 30 % held out: every option named is enough."""
+    data, encoder = small(tmp_path, 208, texts=100)
+    repeat_first(data, range(200, 208))
     code, _, error = calibrate(data, tmp_path / "r", encoder, "--max-loss", "0.06", *OPTIONS[2:])
     assert code == 3
     (named,) = re.findall(r"any of these can be certified: (.*?)\. [A-Z]", error)
@@ -104,7 +104,7 @@ def test_drawn_queries_only_lack_labels(tmp_path: Path, calibrate: Capture) -> N
 def test_evidence_bound_is_worst_chance_of_no_loss(sizes: np.ndarray) -> None:
     """No way to lose δ has a larger chance that nothing is lost, and one has that chance; the truth is by search."""
     delta, rng = 0.05, np.random.default_rng(0)
-    bound = evidence_bound(sizes.astype(np.int64), delta)
+    bound = evidence_bound(sizes.astype(np.float64), float(sizes.sum()), delta)
     for _ in range(2000):
         part = rng.random(len(sizes)) ** rng.exponential(3) * (rng.random(len(sizes)) < rng.random())
         if not part.any():
