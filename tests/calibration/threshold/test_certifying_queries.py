@@ -52,13 +52,13 @@ def test_probability_excludes_fitting_queries(known: CalibrationQueries) -> None
 
 
 def divided(given: CalibrationQueries, delta: float) -> dict[str, tuple[np.ndarray, float]]:
-    """Who certifies each of two policies, with which error: half for probability, what it cannot use for relative."""
+    """Who certifies each of two policies, with which error: a fifth for probability, what it cannot use for relative."""
     remaining = given.roles.not_fitting
     used = max(
-        (p for lost in range(len(remaining)) if (p := stats.binom.cdf(lost, len(remaining), delta)) <= 0.025),
+        (p for lost in range(len(remaining)) if (p := stats.binom.cdf(lost, len(remaining), delta)) <= 0.01),
         default=0.0,
     )
-    return {"probability": (remaining, 0.025), "relative": (given.calibration, 0.05 - used)}
+    return {"probability": (remaining, 0.01), "relative": (given.calibration, 0.05 - used)}
 
 
 @pytest.mark.parametrize("delta", [0.06, 0.1, 0.2, 0.4])
