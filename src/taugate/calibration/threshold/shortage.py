@@ -8,6 +8,7 @@ queries about the same documents do not raise it.
 """
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -160,17 +161,9 @@ def _options(labelled: LabelledDocuments, evidence: CalibrationQueries) -> list[
 
 def _needed(labelled: LabelledDocuments, unlabelled: int, queries: int, settings: CalibrationSettings) -> int | None:
     """Return how many further documents give a chance of 8 in 10 to certify δ; None if all are too few."""
-
-    def is_likely(documents: int) -> bool:
-        return labelled.with_queries(documents, queries).chance(settings) >= _CHANCE
-
-    if not is_likely(unlabelled):
-        return None
-    low, high = 0, unlabelled
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_likely(middle) else (middle, high)
-    return high
+    numbers = range(1, unlabelled + 1)
+    place = bisect_left(numbers, _CHANCE, key=lambda number: labelled.with_queries(number, queries).chance(settings))
+    return numbers[place] if place < len(numbers) else None
 
 
 def _unlabelled(dataset: Dataset) -> int:
