@@ -26,7 +26,7 @@ from benchmarks.markdown import share, table, verdict
 from taugate.calibration.risk.e_values import Statement
 
 HEADING = "Size: a true loss exactly at the margin"
-TRIALS = 1000
+TRIALS = 500
 _CHUNK = 250
 _CHECKED = 6  # trials of each structure and fall, 50 of a structure, that the product as a whole judges too
 _CHECKED_AT = 0.02
