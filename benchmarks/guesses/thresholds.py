@@ -45,8 +45,10 @@ Each cell has the lowest and the highest figure of {len(outcomes)} cases: {len(p
 The first row is search without a threshold: what it answers wrongly, the encoder gets wrong. No cut can find more answers;
 it can only lose fewer.
 
-{len(outcomes) - len(none)} of the {len(outcomes)} cases have enough labels to certify a loss of 2 %. In the others Taugate passes on every result, says how
-many labels it takes, and exits with status 3. Calibration queries needed: {"; ".join(needed) or "no more anywhere"}.
+{len(outcomes) - len(none)} of the {len(outcomes)} cases have enough labels to certify a loss of 2 %. In the others Taugate passes on every result, says what
+is missing, and exits with status 3, or 5 if it is impossible with these documents. {". ".join(needed) or "No case is left"}.
+With `--holdout 0` no question is held out, so this table could not judge the cut. With `--count-at-most` a large document
+counts for less ([thresholds.md](../thresholds.md#one-document-with-many-queries)).
 
 A cut judges results, not questions. The certified one answers questions that have no answer, too. A high threshold refuses
 some of them, and loses right answers on the way. To refuse questions, set a limit on both errors with `--max-answered` and
@@ -97,8 +99,13 @@ def _percent(figure: float) -> str:
 
 
 def _needed(outcome: SetOutcome) -> str:
-    certificate = outcome.policy.certificates[0]
-    return f"{outcome.name} {certificate.queries_needed:,} (it has {certificate.queries:,})"
+    """State what certifies 2 % on a set: options, or how many more queries about other documents."""
+    shortage = outcome.policy.shortage
+    if shortage is None or shortage.min_loss is not None:
+        return f"{outcome.name} has too few documents"
+    ways = [f"`{option}`" for option in shortage.options]
+    ways += [] if shortage.queries is None else [f"{shortage.queries:,} more questions about other documents"]
+    return f"{outcome.name} can be certified with {' or '.join(ways)}"
 
 
 def _by_set(outcomes: Sequence[SetOutcome], encoder: str) -> str:

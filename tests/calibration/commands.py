@@ -74,3 +74,14 @@ def small(
     for name, content in lines.items():
         (data / name).write_text("\n".join(content) + "\n", encoding="utf-8")
     return data, write_fake_encoder(folder / "encoder", [" ".join(text) for text in documents])
+
+
+def repeat_first(data: Path, rows: range) -> None:
+    """Replace the queries of `small` in these rows by its first one."""
+    lines = (data / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    first = json.loads(lines[0])["text"]
+    changed = [json.dumps({"_id": f"q{row}-0", "text": first}) for row in rows]
+    (data / "queries.jsonl").write_text("\n".join([*lines[: rows.start], *changed]) + "\n", encoding="utf-8")
+    header, *labels = (data / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()
+    labels = [*labels[: rows.start], *(f"q{row}-0\td0\t1" for row in rows)]
+    (data / "qrels" / "test.tsv").write_text("\n".join([header, *labels]) + "\n", encoding="utf-8")

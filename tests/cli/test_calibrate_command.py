@@ -112,11 +112,11 @@ def test_same_data_keeps_current_release(copy: Path, first: str, calibrated: Run
     assert current_id(copy) == first
 
 
-def test_unsafe_threshold_skips_rule(copy: Path, first: str, calibrated: Run) -> None:
+def test_impossible_threshold_skips_rule(copy: Path, first: str, calibrated: Run) -> None:
     code, printed, error = calibrated(
         "--max-loss", "0.001", rule=["--promote-if", "kept share not lower by more than 0.9"]
     )
-    assert code == 3
+    assert code == 5, "the sample has too few documents to certify so small a loss"
     assert current_id(copy) == first
     assert (printed["promotion"]["promoted"], printed["promotion"]["reason"]) == (False, "no cut")
     assert "promotion:" not in error

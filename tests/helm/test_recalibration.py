@@ -91,7 +91,7 @@ def test_failed_job_is_not_retried() -> None:
     spec = job(at("recalibration.activeDeadlineSeconds", 600))
     assert (spec["backoffLimit"], spec["activeDeadlineSeconds"]) == (0, 600)
     failed, drained = spec["podFailurePolicy"]["rules"]
-    assert failed == {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [2, 3, 4]}}
+    assert failed == {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [2, 3, 4, 5]}}
     assert drained == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
 

@@ -15,7 +15,7 @@ podFailurePolicy:
     - action: FailJob
       onExitCodes:
         operator: In
-        values: [2, 3, 4]
+        values: [2, 3, 4, 5]
     - action: Ignore
       onPodConditions:
         - type: DisruptionTarget

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fields = CalibrationSettings.fields()
     add_option(parser, fields, "split")
     add_option(parser, fields, "labels", omit_default=True, metavar="SPLITS", type=_splits)
-    for name in ("k", "bootstraps", "sample_size", "seed"):
+    for name in ("drawn", "k", "bootstraps", "sample_size", "seed"):
         add_option(parser, fields, name)
     add_option(parser, fields, "holdout", omit_default=True)
     add_option(parser, fields, "overlap_percentile")
@@ -74,6 +74,7 @@ def _add_threshold_options(parser: argparse.ArgumentParser) -> None:
     add_option(group, rule, "confidence", omit_default=True, metavar="P")
     add_option(group, rule, "max_empty", metavar="X")
     add_option(group, rule, "strata", metavar="metadata.FIELD")
+    add_option(group, rule, "count_at_most", metavar="N|auto", type=_cap, choices=None)
     add_option(group, abstention, "max_answered", metavar="X")
     add_option(group, rule, "tau", metavar="X")
 
@@ -81,6 +82,14 @@ def _add_threshold_options(parser: argparse.ArgumentParser) -> None:
 def _splits(text: str) -> tuple[str, ...]:
     """Parse names with commas between them."""
     return tuple(text.split(","))
+
+
+def _cap(text: str) -> int | str:
+    """Parse a number of queries or "auto"; argparse shows the message of the error."""
+    try:
+        return text if text == "auto" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f'"{text}": give a whole number of 1 or more, or auto') from None
 
 
 def _shares(text: str) -> list[float]:

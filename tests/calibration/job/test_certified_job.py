@@ -150,13 +150,14 @@ def test_uncertified_release_is_not_promoted(
     shutil.copytree(releases, tmp_path / "r")
     promoted, known = current_id(tmp_path / "r"), set(release_ids(tmp_path / "r"))
     code, manifest, error = calibrate(sample, tmp_path / "r", encoder, "--max-loss", "0.005")
-    assert code == 3
+    assert code == 5
     said = [line for line in error.splitlines() if line.startswith("taugate: ")]
     assert len(said) == 1
-    assert "with 352 queries a loss of 0.5 % cannot be certified at 95 %; 598 are needed" in said[0]
+    assert "documents of this corpus, no test can certify a loss of 0.5 % at 95 %, however many queries" in said[0]
     assert "not promoted" in said[0]
     assert (manifest["policy"]["kind"], manifest["policy"]["tau"]) == ("none", None)
-    assert "598 are needed" in manifest["policy"]["guarantee"]
+    assert "they are too few" in manifest["policy"]["guarantee"]
+    assert manifest["policy"]["certificates"][0]["queries_needed"] == 598
     assert current_id(tmp_path / "r") == promoted
     assert set(release_ids(tmp_path / "r")) == known | {manifest["release_id"]}
     assert manifest["metrics"]["calibration"]["kept_fraction"] == 1.0

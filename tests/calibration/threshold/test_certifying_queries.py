@@ -52,7 +52,7 @@ def test_probability_excludes_fitting_queries(known: CalibrationQueries) -> None
 
 
 def divided(given: CalibrationQueries, delta: float) -> dict[str, tuple[np.ndarray, float]]:
-    """Who certifies each of two policies, with which error: probability with a fifth, relative with what is left."""
+    """Who certifies each of two policies, with which error: a fifth for probability, and what is left for relative."""
     remaining = given.roles.not_fitting
     used = max(
         (p for lost in range(len(remaining)) if (p := stats.binom.cdf(lost, len(remaining), delta)) <= 0.01),

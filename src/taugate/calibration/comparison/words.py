@@ -15,7 +15,9 @@ if TYPE_CHECKING:  # comparing needs the extra `calibration`; commands without i
     from taugate.calibration.comparison.decision import PromotionDecision
     from taugate.calibration.comparison.verdicts import ClauseVerdict
 
-NO_CUT, NOT_PROMOTED = 3, 4  # exit codes: no safe threshold found; not promoted for another reason
+# Exit codes: too few labels for a safe threshold; not promoted for another reason; no threshold can be certified with
+# these documents, however many queries are labelled.
+NO_CUT, NOT_PROMOTED, IMPOSSIBLE = 3, 4, 5
 _REASONS = {
     "first release": "no release is current, so there is nothing to compare with",
     "same content": "same content as the current release, nothing to promote",
@@ -57,10 +59,12 @@ def unfit(manifest: Manifest, rule: ThresholdRule) -> CalibrateResult | None:
     if manifest.policy.kind == "none":
         from taugate.calibration.risk.cheapest import remedy  # needs the extra `calibration`
 
-        ways = remedy(manifest.data.answerable, manifest.bootstrap.holdout, rule, manifest.policy.certificates)
+        policy = manifest.policy
+        ways = remedy(manifest.data.answerable, manifest.bootstrap.holdout, rule, policy.certificates, policy.shortage)
         refusals = "" if advice is None else f" Refusals: {advice}"
-        message = f"{manifest.policy.guarantee} {ways}{refusals} The release keeps every result and was not promoted."
-        return CalibrateResult(NO_CUT, message, "no cut")
+        message = f"{policy.guarantee} {ways}{refusals} The release keeps every result and was not promoted."
+        possible = policy.shortage is None or policy.shortage.min_loss is None
+        return CalibrateResult(NO_CUT if possible else IMPOSSIBLE, message, "no cut")
     if advice is not None:
         return CalibrateResult(NOT_PROMOTED, f"{advice} The release was written but not promoted.", "abstention")
     return None

@@ -17,7 +17,7 @@ from taugate.calibration.job.acceptance import (
     vectors_reusable_from_current,
 )
 from taugate.calibration.job.release import ReleaseContents, golden_queries, manifest_facts, query_outcomes
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.clusters import SamplingUnits, how_drawn
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
 from taugate.calibration.metrics.splits import MIN_CALIBRATING, held_out
@@ -39,6 +39,7 @@ from taugate.registry.catalog import current_id
 from taugate.registry.lock import calibration_lock
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.adaptation import AdaptationRecord, read_adaptation
+from taugate.retrieval.release.evidence import Drawn
 from taugate.retrieval.release.layout import ENCODER_FOLDERS, FLOAT32_FOLDER, MANIFEST
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify
@@ -117,6 +118,7 @@ def calibrate(
         if dataset.orphaned:
             say(f"queries left out because all their relevant documents are left out: {dataset.orphaned:,}")
         check_sizes(dataset, settings)
+        units = _units(dataset, settings, say)
         adaptation = _adaptation(Path(requested.name))
         evidence = AvailableEvidence.count(dataset, settings.k, adaptation)
         if evidence.because:  # reported before the work, which may take long
@@ -134,9 +136,7 @@ def calibrate(
         config = encoders.queries.config
         for warning in encoder_fit_warnings(fit, config.name, config.max_length):
             say(f"warning: {warning}")
-        drawn = DrawnQueries.draw(
-            SamplingUnits.from_clusters(clusters(dataset.answerable)), len(dataset.documents), settings
-        )
+        drawn = DrawnQueries.draw(units, len(dataset.documents), settings)
         accept = accept_in_process
         if engine is not None:
             reusable = None
@@ -179,6 +179,37 @@ def _read(data: str, settings: CalibrationSettings, spool: Path, say: Callable[[
             f"{option}, which uses the weights"
         )
     return dataset
+
+
+def _units(dataset: Dataset, settings: CalibrationSettings, say: Callable[[str], None]) -> SamplingUnits:
+    """Return the sampling units of the answerable queries, and tell what is assumed if it costs evidence.
+
+    Raises:
+        InputError: If a cap is requested for queries that were drawn one by one.
+    """
+    labels, cap = how_drawn(dataset), settings.rule.count_at_most
+    drawn: Drawn | None = None if settings.drawn == "auto" else settings.drawn
+    if settings.drawn == "auto" and labels == "queries":
+        drawn = labels
+    units = SamplingUnits.of_queries(dataset.answerable, drawn)
+    if drawn == "queries" and labels == "documents":
+        say(
+            f"warning: --drawn queries: the queries of split {dataset.split} were made from documents, so what is "
+            "certified may not hold; leave the option out"
+        )
+    if drawn == "queries" and cap is not None:
+        raise InputError(
+            f"--count-at-most {cap}: the queries were drawn one by one, so each counts as one; leave the option out, "
+            "or give --drawn documents"
+        )
+    if units.unit == "document" and (drawn, labels) == (None, None) and settings.rule.statement is not None:
+        say(
+            "queries about the same document count as one draw, because the labels do not say how they were drawn; if "
+            "they were drawn one by one, such as from a log, --drawn queries certifies more"
+        )
+    if cap is None or units.unit == "query":
+        return units
+    return units.capped(cap)
 
 
 def _require_float32(encoders: Encoders, name: str) -> Encoders:

@@ -1,7 +1,7 @@
-"""Clusters of queries that share documents, and the effective sample size of a query set."""
+"""Clusters of queries that were drawn together, and the effective sample size of a query set."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import numpy as np
@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from taugate.ingestion.dataset.beir import LabelledQuery
-from taugate.retrieval.release.evidence import EvidenceRecord, Interval
+from taugate.ingestion.dataset.beir import PEOPLE, Dataset, LabelledQuery
+from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
+from taugate.retrieval.release.evidence import Drawn, EvidenceRecord, Interval
 
 ClusterIds = NDArray[np.int64]
 PerQuery = NDArray[np.float64]
@@ -18,6 +19,9 @@ Unit = Literal["query", "document"]
 
 # Above this design effect the unit is the document: clusters may then widen a confidence interval by √1.1, 5 %.
 MAX_DESIGN_EFFECT = 1.1
+# Nine in ten documents count with all their queries; a few large ones decide the power of the evidence
+# (docs/thresholds.md, "One document with many queries").
+_CAP_PERCENTILE = 0.9
 
 
 def documents_phrase(documents: int) -> str:
@@ -34,16 +38,39 @@ class SamplingUnits:
         design_effect: Design effect of all labelled queries, Σn² / Σn for clusters of n queries (Kish, Survey Sampling,
             1965, with a correlation of 1), which is the upper limit. The correlation is not estimated from the losses:
             losses are rare, and two losses on one document are seldom observed.
+        drawn: How the labels were drawn: "queries" one by one, in which case every query is a cluster, or "documents"
+            with all their queries. None if documents are assumed.
+        cap: Largest number of queries that a document counts for, None without a limit.
     """
 
     clusters: ClusterIds
     design_effect: float
+    drawn: Drawn | None = None
+    cap: int | None = None
 
     @classmethod
     def from_clusters(cls, clusters: ClusterIds) -> Self:
         """Compute the design effect of all labelled queries of a kind, from the (q,) cluster of each."""
         sizes = np.unique(clusters, return_counts=True)[1]
         return cls(clusters, float(sizes @ sizes) / len(clusters))
+
+    @classmethod
+    def of_queries(cls, queries: Sequence[LabelledQuery], drawn: Drawn | None) -> Self:
+        """Find the clusters of all labelled queries of a kind.
+
+        Args:
+            queries: The queries.
+            drawn: How they were drawn, None to assume documents.
+        """
+        return replace(cls.from_clusters(sampling_clusters(queries, drawn)), drawn=drawn)
+
+    def usual_cap(self) -> int:
+        """Return the number of queries that nine in ten documents do not exceed."""
+        return int(np.quantile(self.sizes(), _CAP_PERCENTILE, method="inverted_cdf"))
+
+    def capped(self, cap: int | Literal["auto"]) -> Self:
+        """Count each document for at most `cap` queries; "auto" is the usual cap."""
+        return replace(self, cap=self.usual_cap() if cap == "auto" else cap)
 
     @property
     def unit(self) -> Unit:
@@ -72,15 +99,37 @@ class SamplingUnits:
     @property
     def record(self) -> EvidenceRecord:
         """Record for the manifest."""
-        return EvidenceRecord(unit=self.unit, units=self.count, design_effect=self.design_effect)
+        return EvidenceRecord(unit=self.unit, units=self.count, design_effect=self.design_effect, drawn=self.drawn)
 
     def sizes(self) -> NDArray[np.int64]:
         """Number of queries in each cluster, (c,), in ascending order of the clusters."""
         return np.unique(self.clusters, return_counts=True)[1].astype(np.int64)
 
+    def weights(self) -> PerQuery:
+        """Return what each query counts for, (q,): min(n, cap) / n of the n queries of its cluster, 1 without a cap."""
+        sizes = self.sizes()[np.unique(self.clusters, return_inverse=True)[1]]
+        return np.ones(len(self)) if self.cap is None else np.minimum(sizes, self.cap) / sizes
+
     def take(self, rows: NDArray[np.int64]) -> Self:
         """Take the queries at `rows`; the unit stays that of all queries."""
-        return type(self)(self.clusters[rows], self.design_effect)
+        return replace(self, clusters=self.clusters[rows])
+
+
+def how_drawn(dataset: Dataset) -> Drawn | None:
+    """Tell how the labelled queries were drawn from their split and origins; None if these do not say it.
+
+    Users ask queries one by one (traffic), and `taugate judge` draws a random sample of queries. Crops and questions of
+    a language model are made from documents.
+    """
+    origins = {query.origin for query in dataset.answerable}
+    if origins - PEOPLE:
+        return "documents"
+    return "queries" if dataset.split in {HUMAN, TRAFFIC} or origins == {"traffic"} else None
+
+
+def sampling_clusters(queries: Sequence[LabelledQuery], drawn: Drawn | None) -> ClusterIds:
+    """Number the clusters of queries that were drawn together, (q,): single queries, or those that share documents."""
+    return np.arange(len(queries)) if drawn == "queries" else clusters(queries)
 
 
 def clusters(queries: Sequence[LabelledQuery]) -> ClusterIds:

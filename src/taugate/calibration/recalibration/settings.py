@@ -36,6 +36,7 @@ def inherited_settings(manifest: Manifest) -> CalibrationSettings:
     before = () if manifest.labels is None else manifest.labels.splits
     return CalibrationSettings(
         split=manifest.data.split,
+        drawn=(manifest.evidence and manifest.evidence.drawn) or "auto",
         k=manifest.policy.k,
         **manifest.bootstrap.model_dump(),
         rule=_rule(manifest),
@@ -95,6 +96,7 @@ def _rule(manifest: Manifest) -> ThresholdRule:
         confidence=policy.confidence,
         max_empty=policy.max_empty,
         strata=None if manifest.strata is None else f"metadata.{manifest.strata.field}",
+        count_at_most=next((certificate.count_at_most for certificate in policy.certificates), None),
     )
 
 

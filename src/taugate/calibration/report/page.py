@@ -140,7 +140,10 @@ def page_warnings(facts: Mapping[str, Any], findings: Findings) -> list[PageWarn
             expectation = outlook(record, findings.policy, [*findings.metrics.values()][-1])
             warnings += [PageWarning("What to expect", expectation)] if expectation else []
     if findings.policy.kind == "none":
-        advice = f"{findings.policy.guarantee} Label more queries, or allow a larger loss with --max-loss."
+        shortage, advice = findings.policy.shortage, "Label more queries, or allow a larger loss with --max-loss."
+        if shortage is not None and shortage.min_loss is not None:
+            advice = "Allow a larger loss with --max-loss."
+        advice = f"{findings.policy.guarantee} {advice}"
         warnings.append(PageWarning("No threshold", f"The service keeps every result. {advice}"))
     if (update := facts.get("update")) is not None:
         warnings.append(PageWarning("Updated", update_words(update)))

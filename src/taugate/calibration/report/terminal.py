@@ -5,6 +5,7 @@ from taugate.calibration.charts.numbers import METRICS, percent
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.provisional.words import PROVISIONAL, outlook
 from taugate.calibration.report import few_labels
+from taugate.calibration.risk.words import capped
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.retrieval.release.evidence import Alternative, Certificate, DriftRecord, Interval, Level
 from taugate.retrieval.release.manifest import Manifest, MetricsRecord, PolicyRecord
@@ -49,6 +50,7 @@ def promise(policy: PolicyRecord) -> str:
             "--max-loss, such as --max-loss 0.02."
         )
     limits = " and ".join(_limit(certificate, policy.k) for certificate in policy.certificates)
+    limits = (capped(policy.certificates[0]) if policy.certificates else "") + limits
     if policy.statement == "labels":
         return f"Estimated from few labels, with {100 * policy.confidence:.4g} % confidence: {limits}."
     if policy.statement == "expected-loss":

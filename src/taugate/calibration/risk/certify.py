@@ -11,6 +11,7 @@ from scipy import optimize
 from taugate.calibration.risk import bounds
 from taugate.calibration.risk.e_values import log_e
 from taugate.calibration.risk.steps import LossSteps
+from taugate.calibration.risk.words import EMPTY
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.release.evidence import Certificate
 
@@ -23,13 +24,11 @@ class LossLimit:
         name: "accuracy", "ndcg" or "empty".
         steps: Loss as a function of τ.
         delta: δ, the largest mean loss allowed.
-        uncut: Mean of the metric without the cut, None for "empty".
     """
 
     name: str
     steps: LossSteps
     delta: float
-    uncut: float | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def queries_needed(limit: LossLimit, rule: ThresholdRule) -> int:
             return bounds.queries_for_expected(limit.delta)
         return bounds.queries_for_confidence(limit.delta, rule.confidence)
     if rule.statement == "expected-loss":
-        return math.ceil(int(documents.sizes.max()) * (1 / limit.delta - 1) - 1e-9)
+        return math.ceil(limit.steps.queries / limit.steps.total * limit.steps.largest * (1 / limit.delta - 1) - 1e-9)
     worst = documents.bets(limit.delta).log_worst(limit.delta)
 
     def short(factor: float) -> float:
@@ -119,28 +118,28 @@ def _passes(limit: LossLimit, rule: ThresholdRule) -> NDArray[np.bool_]:
     """Test each step of the staircase; (c + 1,) bool."""
     steps = limit.steps
     if rule.statement == "expected-loss":
-        largest = 1 if steps.documents is None else int(steps.documents.sizes.max())
-        return bounds.expected(steps.losses, steps.queries, limit.delta, largest)
+        return bounds.expected(steps.losses, steps.total, limit.delta, steps.largest)
     passed: NDArray[np.bool_] = p_values(steps, limit.delta) <= (1 - rule.confidence) * (1 + 1e-9)
     return passed
 
 
 def certificate(limit: LossLimit, tau: float | None, rule: ThresholdRule) -> Certificate:
     """Record the evidence about a limit at τ; `tau` is None without a cut."""
-    steps = limit.steps
-    n, largest = steps.queries, 1 if steps.documents is None else int(steps.documents.sizes.max())
+    steps, documents = limit.steps, limit.steps.documents
+    n, total, largest = steps.queries, steps.total, steps.largest
     loss = 0.0 if tau is None else float(steps.at(np.array([tau], dtype=np.float32))[0])
     upper = upper_limit(steps, tau, rule.confidence, limit.delta)
     return Certificate(
         limit=limit.name,
         most=limit.delta,
         queries=n,
-        effective_queries=float(n) if steps.documents is None else n**2 / float(np.square(steps.documents.sizes).sum()),
-        unit="query" if steps.documents is None else "document",
-        units=n if steps.documents is None else len(steps.documents.sizes),
-        found=limit.uncut,
-        loss=loss / n,
-        bound=(loss + largest) / (n + largest) if rule.statement == "expected-loss" else upper,
+        effective_queries=float(n) if documents is None else n * total / float(np.square(documents.sizes).sum()),
+        unit="query" if documents is None else "document",
+        units=n if documents is None else len(documents.sizes),
+        found=None if limit.name == EMPTY else float(steps.losses[-1]) / total,
+        loss=loss / total,
+        bound=(loss + largest) / (total + largest) if rule.statement == "expected-loss" else upper,
         upper=upper,
         queries_needed=queries_needed(limit, rule),
+        count_at_most=None if documents is None else documents.cap,
     )

@@ -13,11 +13,12 @@ from taugate.calibration.metrics.splits import MIN_CALIBRATING, SHARES, held_out
 from taugate.calibration.risk import bounds
 from taugate.calibration.risk.words import EMPTY
 from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
-from taugate.retrieval.release.evidence import Certificate
+from taugate.retrieval.release.evidence import Certificate, Shortage
 
 _MAX_LOSS = 0.5  # a cut that may lose half of the queries is no advice
 # A policy that all calibration queries certify; it keeps fewer results than `similarity` (docs/thresholds.md).
 _NAMED: PolicyChoice = "relative"
+_LOWEST = "The labels with the lowest scores hold the threshold down; check them first:"
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,13 @@ class RuleVariant:
         return labels
 
 
-def remedy(labels: int, holdout: float, rule: ThresholdRule, certificates: Sequence[Certificate]) -> str:
+def remedy(
+    labels: int,
+    holdout: float,
+    rule: ThresholdRule,
+    certificates: Sequence[Certificate],
+    shortage: Shortage | None = None,
+) -> str:
     """Advise which options to use, or how many queries to label, if nothing could be certified.
 
     Args:
@@ -67,22 +74,43 @@ def remedy(labels: int, holdout: float, rule: ThresholdRule, certificates: Seque
         holdout: Share of queries held out.
         rule: Requested rule.
         certificates: Certificates of its limits, at least one of which failed.
+        shortage: What is missing, None if unknown.
     """
     requested, *alternatives = _variants(holdout, rule)
     needed = max(certificate.queries_needed for certificate in certificates)
     options = [variant.options for variant in alternatives if variant.certifying(labels) >= needed][:2]
+    if shortage is not None and _by_document(certificates):
+        options = [*shortage.options]
     options += _on_average(rule, certificates, holdout, labels)
     options += _larger(rule, certificates, [requested, *alternatives], labels)
+    certified = f"With these {labels:,} labelled queries any of these can be certified: {'; '.join(options)}. "
+    lowest = "" if shortage is None else f" {_LOWEST} {', '.join(shortage.lowest)}."
+    if shortage is not None and (missing := _missing(shortage, certificates)) is not None:
+        return f"{certified if options else ''}{missing}{lowest}"
     frugal = (alternatives or [requested])[-1]
     advice = f"the request as it is needs about {requested.labels_needed(needed):,}"
     if frugal is not requested and (enough := frugal.labels_needed(needed)) > labels:
         advice = f"with {enough:,} in all, {frugal.options} is enough; {advice}"
     if not options:
         on = ", about other documents" if _by_document(certificates) else ""
-        return f"Label more queries{on}: {advice}."
+        return f"Label more queries{on}: {advice}.{lowest}"
+    return f"{certified}{_sentence(advice)}.{lowest}"
+
+
+def _missing(shortage: Shortage, certificates: Sequence[Certificate]) -> str | None:
+    """State how many queries about further documents are likely to be enough, or what these documents allow."""
+    strictest = min(certificates, key=lambda certificate: certificate.most)
+    if shortage.min_loss is not None:
+        return (
+            f"With more labels, these documents allow {_option(strictest)} {_up(shortage.min_loss)}; --count-at-most "
+            "auto may allow less, and so does --drawn queries, if single queries were drawn."
+        )
+    if shortage.queries is None or shortage.documents is None:
+        return None
+    documents = "documents" if shortage.queries == shortage.documents else f"{shortage.documents:,} documents"
     return (
-        f"With these {labels:,} labelled queries any of these can be certified: {'; '.join(options)}. "
-        f"{_sentence(advice)}."
+        f"Label {shortage.queries:,} more queries, about {documents} that have none: 8 in 10 chance to certify "
+        f"{100 * strictest.most:.4g} %."
     )
 
 

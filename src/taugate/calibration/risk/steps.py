@@ -22,7 +22,8 @@ class DocumentSteps:
     """The staircase by document: each step raises the loss of one document.
 
     Attributes:
-        sizes: (d,) number of queries on each document.
+        sizes: (d,) number of queries that each document counts for: its own, or the cap.
+        cap: Largest number of queries that a document counts for, None without a limit.
         capacity: (d,) float64, total loss of these queries if everything is dropped.
         documents: (s,) document of each step.
         places: (s,) place in the staircase from which on the step counts, 1…c.
@@ -32,6 +33,7 @@ class DocumentSteps:
     """
 
     sizes: NDArray[np.int64]
+    cap: int | None
     capacity: NDArray[np.float64]
     documents: NDArray[np.int64]
     places: NDArray[np.int64]
@@ -65,7 +67,8 @@ class LossSteps:
     Attributes:
         queries: n, with and without a step.
         candidates: (c,) float32 observed decision scores, ascending.
-        losses: (c + 1,) float64, total loss of the n queries by the number of candidates strictly below τ.
+        losses: (c + 1,) float64, total loss of the n queries by the number of candidates strictly below τ. With a cap
+            on the queries of a document, a query counts for less than 1 (`SamplingUnits.weights`).
         binary: Whether the loss of a query is always 0 or 1.
         documents: None if each query is its own unit.
     """
@@ -133,12 +136,22 @@ class LossSteps:
     ) -> Self:
         """Add up the steps of single queries by (s,) owners, thresholds and heights."""
         candidates, candidate = np.unique(at, return_inverse=True)
-        heights = np.bincount(candidate, weights=height, minlength=len(candidates))
-        losses = np.concatenate([[0.0], np.cumsum(heights)])
-        documents = None
+        weighted, documents = height, None
         if units is not None and units.unit == "document":
-            documents = _by_document(owners, candidate, height, len(candidates), units)
-        return cls(queries, candidates, losses, binary, documents)
+            weighted = height * units.weights()[owners]
+            documents = _by_document(owners, candidate, weighted, len(candidates), units)
+        heights = np.bincount(candidate, weights=weighted, minlength=len(candidates))
+        return cls(queries, candidates, np.concatenate([[0.0], np.cumsum(heights)]), binary, documents)
+
+    @property
+    def total(self) -> int:
+        """Loss if every query is lost: n, or less with a cap on the queries of a document."""
+        return self.queries if self.documents is None else int(self.documents.sizes.sum())
+
+    @property
+    def largest(self) -> int:
+        """Largest loss of one unit."""
+        return 1 if self.documents is None else int(self.documents.sizes.max())
 
     def places(self, thresholds: Float32) -> NDArray[np.int64]:
         """Return the number of candidates strictly below each of (t,) thresholds, the index into `losses`."""
@@ -205,4 +218,5 @@ def _by_document(
     capacity = np.bincount(step_document, heights, minlength=len(sizes)).astype(np.float64)
     after = np.minimum((total - before) / capacity[step_document], 1.0)
     down = np.clip((total - before - heights) / capacity[step_document], 0.0, 1.0)
-    return DocumentSteps(sizes, capacity, step_document, candidate[order] + 1, down, after, candidates + 1)
+    counted, place = sizes if units.cap is None else np.minimum(sizes, units.cap), candidate[order] + 1
+    return DocumentSteps(counted, units.cap, capacity, step_document, place, down, after, candidates + 1)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from taugate.calibration.metrics.clusters import documents_phrase
 from taugate.calibration.settings.rules import ThresholdRule
-from taugate.retrieval.release.evidence import Certificate, Level, StrataRecord
+from taugate.retrieval.release.evidence import Certificate, Drawn, Level, StrataRecord
 
 _MAX_CHARACTERS = 40  # of a metadata value in a sentence
 ACCURACY, NDCG, EMPTY = "accuracy", "ndcg", "empty"
@@ -20,20 +20,23 @@ def papers(k: int) -> str:
     )
 
 
-def guarantee(rule: ThresholdRule, certificates: Sequence[Certificate], k: int) -> str:
+def guarantee(rule: ThresholdRule, certificates: Sequence[Certificate], k: int, drawn: Drawn | None = None) -> str:
     """State what is guaranteed, for which queries and by which test.
 
     Args:
         rule: Rule that was certified.
         certificates: Certificates of its limits, that of the metric first.
         k: K, the number of results per query.
+        drawn: How the labels were drawn, None if documents are assumed.
     """
-    limits = " and ".join(_limit(certificate, k) for certificate in certificates)
     first = certificates[0]
+    limits = capped(first) + " and ".join(_limit(certificate, k) for certificate in certificates)
     by_document = first.unit == "document" and first.units is not None
     effect = f"design effect {first.queries / first.effective_queries:.3g}"
     of = f" about {documents_phrase(first.units)} ({effect})" if first.units and by_document else ""
     queries = f"the {first.queries:,} queries{of} that certified it"
+    if drawn == "queries":
+        queries += ", which were drawn one by one"
     sure = f"{100 * rule.confidence:.4g} % confidence"
     if rule.further_losses:
         losses = " and ".join(f"{100 * loss:.4g} %" for loss in (rule.max_loss, *rule.further_losses))
@@ -77,7 +80,7 @@ def shortage(rule: ThresholdRule, certificates: Sequence[Certificate], levels: S
         levels: One for each requested largest loss, if there are several; a later one may be certified.
     """
     worst = max(certificates, key=lambda certificate: certificate.queries_needed - certificate.queries)
-    quantity = "a share of empty replies" if worst.limit == EMPTY else "a loss"
+    quantity = _quantity(worst)
     if rule.statement == "expected-loss":
         quantity, sure = f"an expected {quantity.removeprefix('a ')}", ""
     else:
@@ -87,13 +90,56 @@ def shortage(rule: ThresholdRule, certificates: Sequence[Certificate], levels: S
     about, like = "", ""
     if worst.unit == "document" and worst.units is not None:
         about, like = f" about {documents_phrase(worst.units)}", " like these"
+        if worst.count_at_most is not None:
+            about += f" (each counted for at most {_queries(worst.count_at_most)})"
     certified = [f"{100 * level.max_loss:.4g} %" for level in levels if level.tau is not None]
     instead = f". A loss of {' or of '.join(certified)} can be: name it first" if certified else ""
     return (
-        f"with {worst.queries:,} {'query' if worst.queries == 1 else 'queries'}{about} {quantity} of "
+        f"with {_queries(worst.queries)}{about} {quantity} of "
         f"{100 * worst.most:.4g} % cannot be certified{sure}; "
         f"{worst.queries_needed:,}{like} are needed{instead}"
     )
+
+
+def impossible(
+    rule: ThresholdRule,
+    certificates: Sequence[Certificate],
+    documents: int,
+    largest: float | None,
+    *,
+    by_any_test: bool,
+) -> str:
+    """State that a limit cannot be certified with the documents of a corpus, however many queries are labelled.
+
+    Args:
+        rule: Rule that was tried.
+        certificates: Certificates of its limits.
+        documents: Number of documents of the corpus; documents that share queries count as one.
+        largest: Largest share of the queries that are about one document; None if equal shares would not be enough.
+        by_any_test: Whether no test can certify it; else Taugate's cannot.
+    """
+    worst = min(certificates, key=lambda certificate: certificate.most)
+    test = "no test can" if by_any_test else "the test by document cannot"
+    reason = "they are too few" if largest is None else f"one of them has {100 * largest:.3g} % of the queries"
+    return (
+        f"Nothing is certified: with the {documents:,} documents of this corpus, {test} certify {_quantity(worst)} of "
+        f"{100 * worst.most:.4g} % at {100 * rule.confidence:.4g} %, however many queries are labelled: all queries "
+        f"about one document may be lost together, and {reason}."
+    )
+
+
+def capped(certificate: Certificate) -> str:
+    """State for how many queries a document counts, as the beginning of a statement; "" without a cap."""
+    cap = certificate.count_at_most
+    return "" if cap is None else f"counting each document for at most {_queries(cap)}, "
+
+
+def _queries(count: int) -> str:
+    return f"{count:,} {'query' if count == 1 else 'queries'}"
+
+
+def _quantity(certificate: Certificate) -> str:
+    return "a share of empty replies" if certificate.limit == EMPTY else "a loss"
 
 
 def _at_most(rule: ThresholdRule, certificates: Sequence[Certificate]) -> str:

@@ -59,6 +59,14 @@ class ThresholdRule(Options):
         default=(), description="other largest losses, certified beside the first"
     )
     strata: str | None = Field(default=None, description="certify a threshold for each value of a metadata field")
+    count_at_most: Annotated[
+        Annotated[int, Field(ge=1)] | Literal["auto"] | None,
+        Advice("give a whole number of 1 or more, or auto"),
+    ] = Field(
+        default=None,
+        description="certify the loss with each document counted for at most this many queries; auto: as many as nine "
+        "in ten documents have",
+    )
     tau: Annotated[
         Annotated[float, Field(allow_inf_nan=False)] | None,
         Advice("give the threshold as a number, such as 0.42"),
@@ -108,6 +116,7 @@ class ThresholdRule(Options):
         confidence: float | None = None,
         max_empty: float | None = None,
         strata: str | None = None,
+        count_at_most: int | Literal["auto"] | None = None,
         tau: float | None = None,
     ) -> Self:
         """Build the rule from command-line options (docs/thresholds.md).
@@ -125,6 +134,7 @@ class ThresholdRule(Options):
             "--guarantee": guarantee,
             "--max-empty": max_empty,
             "--strata": strata,
+            "--count-at-most": count_at_most,
             f"--policy {policy}": None if policy in {None, "similarity"} else policy,
         }
         requested = [name for name, value in certified.items() if value is not None]
@@ -158,6 +168,7 @@ class ThresholdRule(Options):
             max_empty=max_empty,
             further_losses=tuple(losses[1:]),
             strata=strata and strata.removeprefix(_METADATA),
+            count_at_most=count_at_most,
         )
 
     @classmethod
@@ -244,7 +255,7 @@ class AbstentionRule(Options):
             return None, {name: value for name, value in options.items() if name != "max_answered"}
         values = {name: options[name] for name in cls.fields() if name in options}
         certified = (
-            bool({"guarantee", "max_loss", "strata"} & {*options})
+            bool({"guarantee", "max_loss", "strata", "count_at_most"} & {*options})
             or options.get("method") not in {None, "bootstrap"}
             or options.get("policy") not in {None, "similarity"}
         )

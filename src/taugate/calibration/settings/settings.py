@@ -13,6 +13,7 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
 from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.index.kinds import Kind
+from taugate.retrieval.release.evidence import Drawn
 from taugate.retrieval.release.records import GateRecord
 
 # Half a point: less than the papers' encoders differ, and what 600 queries or some 700 documents can show.
@@ -27,6 +28,7 @@ ProjectionChoice = Literal["none", "query-pca", "auto"]
 PrecisionChoice = Literal["float32", "int8", "auto"]
 IndexChoice = Kind | Literal["auto"]
 EngineChoice = Literal["faiss", EngineKind]
+DrawnChoice = Literal["auto", Drawn]
 _BASELINE = {"precision": "float32", "projection": "none", "index": "flat"}
 
 
@@ -134,6 +136,11 @@ class CalibrationSettings(Options):
         description="calibrate on few human judgements, of the split human or of human,traffic: judged queries count "
         "by their weights, and a model scores the unjudged queries; --split names another split instead of human",
     )
+    drawn: DrawnChoice = Field(
+        default="auto",
+        description="how the labels were drawn: queries one by one, such as from a log, or documents with their "
+        "queries; auto: queries for traffic and taugate judge, else documents",
+    )
     k: Annotated[int, _POSITIVE] = Field(default=5, ge=1, description="results per query before the threshold (K)")
     bootstraps: Annotated[int, _POSITIVE] = Field(default=500, ge=1, description="number of bootstrap samples (m)")
     sample_size: Annotated[int, _POSITIVE] = Field(default=100, ge=1, description="queries per bootstrap sample (l)")
@@ -213,6 +220,7 @@ class CalibrationSettings(Options):
             f"--guarantee {rule.guarantee}": (rule.guarantee != "high-probability", single_limit),
             f"--max-empty {rule.max_empty}": (rule.max_empty is not None, single_limit),
             f"--strata metadata.{rule.strata}": (rule.strata is not None, single_limit),
+            f"--count-at-most {rule.count_at_most}": (rule.count_at_most is not None, single_limit),
             "--max-loss with several": (bool(rule.further_losses), single_limit),
             "--max-answered": (self.abstention is not None, "refusing whole queries needs labels of its own"),
         }

@@ -11,7 +11,7 @@ from taugate.calibration.abstention.certify import CertifiedAbstention, abstain,
 from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup
 from taugate.calibration.abstention.no_answer import answered_off_topic, answered_unanswerable
 from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits, clusters
+from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits, sampling_clusters
 from taugate.calibration.metrics.isotropy import Isotropy, isotropy
 from taugate.calibration.metrics.measure import DrawnQueries, QueryPart, measure
 from taugate.calibration.metrics.own_documents import own_passages_of, search_excluding_own
@@ -36,6 +36,7 @@ from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import alternatives, decide_policy
 from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.calibration.threshold.policy_choice import certifiable_policy
+from taugate.calibration.threshold.shortage import with_shortage
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
@@ -155,14 +156,14 @@ def study(  # noqa: PLR0913, PLR0917 (the state of the calibration)
                 judged, encoded.answerable, no_answer, roles, encoded.documents, encoded.lengths
             )
         relevance = (estimated.answerable, estimated.unanswerable) if estimated else (None, None)
-    cluster_ids = clusters(dataset.answerable + dataset.unanswerable)
+    cluster_ids = sampling_clusters(dataset.answerable + dataset.unanswerable, units.drawn)
     with watch.stage("abstention"):
         tops = (judged.top, unanswerable)
         abstention = _abstain(dataset, encoded, tops, cluster_ids, members, settings, inherited)
         answering = None if abstention is None else abstention.answering
         scored = ScoredQueries(judged, unanswerable, relevance[0], relevance[1], answering)
     with watch.stage("labels"):
-        few_labels = FewLabels.search(dataset, encoded, index, judged, unanswerable, settings.seed)
+        few_labels = FewLabels.search(dataset, encoded, index, judged, unanswerable, cluster_ids, settings.seed)
     with watch.stage("query set"):
         query_set_record, wording = _query_set(dataset, encoded, index, judged, parts, settings.seed)
         document_isotropy = isotropy(encoded.documents)
@@ -170,7 +171,7 @@ def study(  # noqa: PLR0913, PLR0917 (the state of the calibration)
         queries = CalibrationQueries(
             scored, members, parts["calibration"].resamples.rows, roles, fitted, units, settings.seed
         )
-        policy = _decide(settings, queries, few_labels, inherited)
+        policy = with_shortage(_decide(settings, queries, few_labels, inherited), dataset, queries, settings)
         policy, strata = _stratified(policy, dataset, encoded.answerable, index, settings, queries)
         if settings.abstention is not None and policy.certificates and policy.tau is not None:
             policy = policy.model_copy(update={"guarantee": f"{policy.guarantee} {words.WITHOUT_REFUSALS}"})

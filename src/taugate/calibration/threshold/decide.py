@@ -96,7 +96,12 @@ def decide_policy(rule: ThresholdRule, evidence: CalibrationQueries) -> PolicyRe
         guarantee = f"Nothing is certified: {words.shortage(rule, certified.certificates, levels)}."
         return _record(rule, k, "none", None, guarantee=guarantee, **facts)
     return _record(
-        rule, k, chosen.kind, certified.tau, guarantee=words.guarantee(rule, certified.certificates, k), **facts
+        rule,
+        k,
+        chosen.kind,
+        certified.tau,
+        guarantee=words.guarantee(rule, certified.certificates, k, evidence.units.drawn),
+        **facts,
     )
 
 

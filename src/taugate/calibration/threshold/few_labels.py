@@ -12,7 +12,7 @@ from taugate.calibration.few_labels.machine import hit_scores, loss_scores, loss
 from taugate.calibration.few_labels.population import QueryPopulation, ScoredResults, Scores, Scoring, SourceComparison
 from taugate.calibration.few_labels.shares import Float64, ShareEstimates
 from taugate.calibration.few_labels.threshold import LossEstimates, ThresholdEstimate, candidate_thresholds
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits
 from taugate.calibration.metrics.own_documents import search_excluding_own
 from taugate.calibration.metrics.ranking import JudgedQueries, discounts
 from taugate.calibration.risk import bounds, words
@@ -55,13 +55,14 @@ class FewLabels:
     machine: Machine | None
 
     @classmethod
-    def search(
+    def search(  # noqa: PLR0913, PLR0917 (the state of the study)
         cls,
         dataset: Dataset,
         encoded: EncodedTexts,
         index: Searchable,
         judged: JudgedQueries,
         unanswerable: TopK,
+        cluster_ids: ClusterIds,
         seed: int,
     ) -> "FewLabels | None":
         """Search the unjudged queries, and let the machine score the results of all queries.
@@ -74,6 +75,7 @@ class FewLabels:
             index: Index of the documents.
             judged: The answerable judged queries with their results.
             unanswerable: Results of the unanswerable judged queries.
+            cluster_ids: Clusters of the answerable queries, then of the unanswerable ones.
             seed: Seed of the division of the generated queries into those that fit the machine and those that
                 recalibrate it.
 
@@ -103,7 +105,6 @@ class FewLabels:
             machine = scorer.name
             relevance = scorer.score(np.concatenate([encoded.answerable, encoded.unanswerable]), top)
             unjudged = ScoredResults(unjudged_top.scores, scorer.score(encoded.unjudged, unjudged_top))
-        cluster_ids = clusters(queries)
         relevant = np.concatenate([judged.relevant, np.zeros(unanswerable.scores.shape, dtype=np.bool_)])
         return cls(
             QueryPopulation(

@@ -113,8 +113,7 @@ def loss_limits(
     """
     scored, units = evidence.scored.take(certifying), evidence.units.take(certifying)
     decisions = scored.decisions(kind)
-    uncut = float(scored.judged.metric(rule.metric).mean())
-    limited = [LossLimit(rule.metric, loss_steps(scored.judged, decisions, rule.metric, units), rule.max_loss, uncut)]
+    limited = [LossLimit(rule.metric, loss_steps(scored.judged, decisions, rule.metric, units), rule.max_loss)]
     if rule.max_empty is not None:
         limited.append(LossLimit(words.EMPTY, LossSteps.of_empty(decisions, units), rule.max_empty))
     return limited

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from taugate.calibration.encoding.changes import CorpusDigests
 from taugate.calibration.engines.search import search_in_batches
-from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits, clusters
+from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.metrics.own_documents import OwnPassages, exclude_own, max_own_passages
 from taugate.calibration.risk.paired import min_detectable_loss, paired_losses
 from taugate.calibration.settings.rules import CONFIDENCE
@@ -108,7 +108,7 @@ def check_threshold(
     then = _hits(release, queries, vectors[pairs], [relevant_before[row] for row in pairs], own_passages)
     scored = findings.scored.take(pairs)
     now = scored.judged.accuracy(scored.kept(findings.policy.kind, findings.threshold))
-    units = SamplingUnits.from_clusters(clusters(queries))
+    units = SamplingUnits.of_queries(queries, findings.units.drawn)
     losses = paired_losses(then - now, units)
     detectable = min_detectable_loss(units, CONFIDENCE)
     margin = settings.margin_for(detectable)

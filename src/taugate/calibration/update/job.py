@@ -12,7 +12,7 @@ from taugate.calibration.engines.stored import JOB_ACCESS, documents_of
 from taugate.calibration.gate.baseline import AcceptedSearch
 from taugate.calibration.job.job import check_sizes
 from taugate.calibration.job.release import ReleaseContents, golden_queries, manifest_facts, query_outcomes
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.provisional.words import PROVISIONAL
@@ -144,7 +144,8 @@ def _update_of(
         fit = _encoder_fit(release.manifest, dataset, encoders)
         for warning in encoder_fit_warnings(fit, encoders.queries.config.name, encoders.queries.config.max_length):
             say(f"warning: {warning}")
-        units = SamplingUnits.from_clusters(clusters(dataset.answerable))
+        evidence = release.manifest.evidence
+        units = SamplingUnits.of_queries(dataset.answerable, None if evidence is None else evidence.drawn)
         drawn = DrawnQueries.draw(units, len(dataset.documents), calibration)
         accepted = accept_update(dataset, Path(spool), changes, release, encoders, drawn, calibration, say, watch)
         inherited = Inherited.everything(release)

@@ -35,6 +35,11 @@ class Interval(Record):
         return cls(mean=float(values.mean()), lower=float(lower), upper=float(upper))
 
 
+def without_absent(fields: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Omit the named fields if they are None, so that the digests of releases without them do not change."""
+    return {name: value for name, value in fields.items() if value is not None or name not in names}
+
+
 class Estimate(Interval):
     """A metric with its interval.
 
@@ -46,16 +51,17 @@ class Estimate(Interval):
 
     @model_serializer(mode="wrap")
     def _without_absent_interval(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = dump(self)
-        if self.by_document is None:
-            del fields["by_document"]
-        return fields
+        return without_absent(dump(self), "by_document")
 
 
 # How τ was chosen; "fixed" is a τ set by the user.
 Method = Literal["bootstrap", "non-inferiority", "risk-control", "fixed"]
 # The kind of guarantee: the loss is small with high probability, or on average.
 Statement = Literal["high-probability", "expected-loss"]
+
+
+# How labels were drawn: queries one by one, or documents with all queries about them.
+Drawn = Literal["queries", "documents"]
 
 
 class EvidenceRecord(Record):
@@ -66,11 +72,17 @@ class EvidenceRecord(Record):
         units: Number of units.
         design_effect: Σn² / Σn for n queries per document, the largest possible effect of shared documents. Above 1.1,
             documents are the units.
+        drawn: How the labels were drawn; None, and not written, if documents are assumed.
     """
 
     unit: Literal["query", "document"]
     units: int
     design_effect: float
+    drawn: Drawn | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_assumption(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_absent(dump(self), "drawn")
 
 
 class Certificate(Record):
@@ -88,6 +100,8 @@ class Certificate(Record):
         bound: Bound on the loss as the guarantee computes it; at most `most` if certified.
         upper: One-sided upper confidence limit of the loss, whatever the guarantee.
         queries_needed: Smallest number of queries that can certify the limit.
+        count_at_most: Largest number of queries that a document counts for in `loss`, `bound`, `upper` and `found`;
+            None, and not written, if every query counts as one.
     """
 
     limit: str
@@ -101,6 +115,31 @@ class Certificate(Record):
     bound: float
     upper: float | None = None
     queries_needed: int
+    count_at_most: int | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_absent_cap(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_absent(dump(self), "count_at_most")
+
+
+class Shortage(Record):
+    """What is missing if no limit could be certified with high probability.
+
+    Attributes:
+        lowest: Ids of the labelled queries whose best relevant result scores lowest, at most 20: they hold τ down.
+        options: Options of `taugate calibrate` with which these labels certify the limit.
+        queries: Further queries, about documents without any, with a chance of 8 in 10 to certify the limit; None if
+            unknown, or if it is impossible.
+        documents: Number of documents that the further queries are about.
+        min_loss: Smallest loss that any test can certify with the documents of the corpus, however many queries are
+            labelled; None if the requested limit is possible.
+    """
+
+    lowest: list[str]
+    options: list[str] = Field(default_factory=list)
+    queries: int | None = None
+    documents: int | None = None
+    min_loss: float | None = None
 
 
 class Level(Record):

@@ -31,8 +31,10 @@ from taugate.retrieval.release.evidence import (
     Method,
     Record,
     RelevanceRecord,
+    Shortage,
     Statement,
     StrataRecord,
+    without_absent,
 )
 from taugate.retrieval.release.labels import LabelsRecord
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
@@ -139,6 +141,7 @@ class PolicyRecord(Record):
             its tau.
         choice: How `auto` chose this kind.
         evidence: Unit of the evidence; queries for the method bootstrap.
+        shortage: What is missing if nothing could be certified; else None, and not written.
     """
 
     kind: PolicyKind
@@ -156,6 +159,11 @@ class PolicyRecord(Record):
     levels: list[Level] = Field(default_factory=list)
     choice: Choice | None
     evidence: EvidenceRecord | None = None
+    shortage: Shortage | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_absent_shortage(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_absent(dump(self), "shortage")
 
     @model_validator(mode="after")
     def _tau_fits_the_kind(self) -> Self:

@@ -1,0 +1,183 @@
+"""What is missing if nothing could be certified: queries about further documents, or a corpus with more documents.
+
+All queries about one document may be lost together, as far as an answer was found. If document d loses its n answers
+with probability p, with Σ n·p = δ·N for N queries, nothing is lost with probability Π (1 − p). A test that certifies δ
+if nothing is lost errs at least with the largest such probability. So −ln of it is the evidence, in nats, that no test
+can exceed; if it is below ln 1/α, nothing can be certified. It depends on the proportions of n and N alone: more
+queries about the same documents do not raise it.
+"""
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
+
+from taugate.calibration.metrics.clusters import MAX_DESIGN_EFFECT
+from taugate.calibration.metrics.splits import held_out
+from taugate.calibration.risk import words
+from taugate.calibration.risk.cheapest import RuleVariant
+from taugate.calibration.risk.e_values import DocumentBets, log_e
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
+from taugate.ingestion.dataset.beir import Dataset
+from taugate.retrieval.policy.policy import Metric, PolicyKind
+from taugate.retrieval.release.evidence import Certificate, Shortage
+from taugate.retrieval.release.manifest import PolicyRecord
+
+_CHANCE = 0.8  # the usual power of a planned study (Cohen, Statistical Power Analysis, 2nd ed., 1988, §2.4)
+_DIVISIONS = 40  # random divisions that estimate a chance, which is then known to √(.8·.2/40) = .06
+_MAX_NAMED = 20  # queries whose labels a person checks in a few minutes
+
+
+@dataclass(frozen=True)
+class LabelledDocuments:
+    """Documents with labelled queries, and the largest loss δ that is to be certified with α = exp(−nats).
+
+    Attributes:
+        sizes: (d,) number of answerable queries about each document.
+        answers: (d,) float64, what these queries can lose: their answers that were found, or their NDCG.
+        cap: Largest number of queries that a document counts for, None without a limit.
+        delta: δ, in 0…1.
+        nats: Evidence that is enough.
+    """
+
+    sizes: NDArray[np.int64]
+    answers: NDArray[np.float64]
+    cap: int | None
+    delta: float
+    nats: float
+
+    @classmethod
+    def of(cls, evidence: CalibrationQueries, strictest: Certificate, metric: Metric, nats: float) -> Self:
+        """Count the queries and answers of all labelled documents, for the strictest limit."""
+        units, judged = evidence.units, evidence.scored.judged
+        answers = np.ones(len(units)) if strictest.limit == words.EMPTY else judged.metric(metric)
+        document = np.unique(units.clusters, return_inverse=True)[1]
+        return cls(units.sizes(), np.bincount(document, answers).astype(np.float64), units.cap, strictest.most, nats)
+
+    def with_queries(self, documents: int, queries: int) -> Self:
+        """Add `queries` queries about each of so many further documents, which find answers as often as these."""
+        share = min(1.0, float(self.answers.sum() / self.sizes.sum()))
+        answers = np.random.default_rng(0).binomial(queries, share, documents)
+        sizes = np.append(self.sizes, np.full(documents, queries))
+        return replace(self, sizes=sizes, answers=np.append(self.answers, answers))
+
+    def counted(self, documents: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float64], float]:
+        """Return what documents can lose, (c,), and their number of queries, both as far as they count."""
+        rows = np.arange(len(self.sizes)) if documents is None else documents
+        weights = np.ones(len(rows)) if self.cap is None else np.minimum(1.0, self.cap / self.sizes[rows])
+        return self.answers[rows] * weights, float(self.sizes[rows] @ weights)
+
+    def certify(self, documents: NDArray[np.int64] | None = None) -> bool:
+        """Return whether the product's test certifies δ by these documents, all if None, if nothing is lost."""
+        answers, queries = self.counted(documents)
+        if self.sizes @ self.sizes <= MAX_DESIGN_EFFECT * self.sizes.sum():  # the unit is the query
+            return -queries * math.log1p(-self.delta) >= self.nats
+        if answers.sum() <= self.delta * queries:  # as much cannot be lost
+            return True
+        worst = DocumentBets.against(self.delta, answers, total=queries).log_worst(self.delta)
+        return float(log_e(np.zeros(len(worst)), worst)) >= self.nats
+
+    def chance(self, settings: CalibrationSettings) -> float:
+        """Return the chance to certify δ if nothing is lost, over divisions into documents that certify or do not."""
+        aside = 1 - (1 - settings.holdout) * (1 - sum(RuleVariant(settings.holdout, settings.rule).set_aside))
+        out, certified = held_out(int(self.sizes.sum()), aside), 0
+        for division in range(_DIVISIONS):
+            order = np.random.default_rng([settings.seed, division]).permutation(len(self.sizes))
+            first = int(np.searchsorted(np.cumsum(self.sizes[order]), out)) + 1 if out else 0
+            certified += first < len(order) and self.certify(order[first:])
+        return certified / _DIVISIONS
+
+
+def with_shortage(
+    policy: PolicyRecord, dataset: Dataset, evidence: CalibrationQueries, settings: CalibrationSettings
+) -> PolicyRecord:
+    """Return the policy with a record of what is missing, if it is `none` for lack of evidence.
+
+    Args:
+        policy: Policy in force.
+        dataset: Labelled queries and documents.
+        evidence: The queries.
+        settings: Settings with the rule and the holdout.
+    """
+    rule, units = settings.rule, evidence.units
+    if policy.kind != "none" or policy.statement != "high-probability":
+        return policy
+    missing: dict[str, object] = {"lowest": _lowest(dataset, evidence, settings)}
+    strictest = min(policy.certificates, key=lambda certificate: certificate.most)
+    nats = -math.log((1 - rule.confidence) / (1 + len(rule.further_losses)))
+    labelled = LabelledDocuments.of(evidence, strictest, rule.metric, nats)
+    if units.unit == "document" and not RuleVariant(settings.holdout, rule).set_aside:
+        missing["options"] = _options(labelled, evidence)
+    guarantee, unlabelled, usual = policy.guarantee, _unlabelled(dataset), math.ceil(len(units) / units.documents)
+    corpus = labelled.with_queries(unlabelled, usual)
+    if units.drawn != "queries" and not corpus.certify():
+        answers, queries = corpus.counted()
+        missing["min_loss"] = optimize.bisect(lambda loss: replace(corpus, delta=loss).certify() - 0.5, 1e-9, 1 - 1e-9)
+        equal = replace(corpus, sizes=np.full_like(corpus.sizes, usual), answers=np.full_like(answers, answers.mean()))
+        largest = answers.max() / queries if equal.certify() else None
+        by_any_test = evidence_bound(answers, queries, corpus.delta) < nats
+        guarantee = words.impossible(rule, policy.certificates, len(answers), largest, by_any_test=by_any_test)
+    elif units.unit == "document":
+        for queries_each in (1, usual):  # about each further document, as few as are enough
+            if "queries" not in missing and (further := _needed(labelled, unlabelled, queries_each, settings)):
+                missing |= {"queries": further * queries_each, "documents": further}
+    return policy.model_copy(update={"shortage": Shortage.model_validate(missing), "guarantee": guarantee})
+
+
+def evidence_bound(answers: NDArray[np.float64], queries: float, delta: float) -> float:
+    """Return the evidence against a loss of δ, in nats, that no test by document can exceed.
+
+    The largest Π (1 − p) has 1 − p = min(1, κ / n), with κ from Σ n·p = δ·N (Lagrange).
+
+    Args:
+        answers: (d,) n, the number of answers of each document that can be lost.
+        queries: N, the number of all queries.
+        delta: δ, in 0…1.
+    """
+    n, counts = np.unique(answers[answers > 0], return_counts=True)
+    if n @ counts <= delta * queries:
+        return math.inf
+    breaks = np.append(0.0, n)
+    lost = np.maximum(n - breaks[:, None], 0.0) @ counts
+    kappa = np.interp(delta * queries, lost[::-1], breaks[::-1])
+    return float(-np.log(np.minimum(1.0, kappa / n)) @ counts)
+
+
+def _options(labelled: LabelledDocuments, evidence: CalibrationQueries) -> list[str]:
+    """Return the options with which these labels certify δ: no holdout, a cap, or only both together."""
+    tried = {"--holdout 0": labelled.certify()}
+    if labelled.cap is None:
+        cap, document = evidence.units.usual_cap(), np.unique(evidence.units.clusters, return_inverse=True)[1]
+        capped = replace(labelled, cap=cap)
+        tried[f"--count-at-most {cap}"] = capped.certify(np.unique(document[evidence.calibration]))
+        tried[" ".join(tried)] = capped.certify() and not any(tried.values())
+    return [option for option, certified in tried.items() if certified]
+
+
+def _needed(labelled: LabelledDocuments, unlabelled: int, queries: int, settings: CalibrationSettings) -> int | None:
+    """Return how many further documents give a chance of 8 in 10 to certify δ; None if all are too few."""
+    numbers = range(1, unlabelled + 1)
+    place = bisect_left(numbers, _CHANCE, key=lambda number: labelled.with_queries(number, queries).chance(settings))
+    return numbers[place] if place < len(numbers) else None
+
+
+def _unlabelled(dataset: Dataset) -> int:
+    """Return the number of documents of the corpus that no answerable query is about."""
+    parents = dataset.documents.parents
+    documents = len(dataset.documents) if parents is None else len(np.unique(parents))
+    return documents - len({document for query in dataset.answerable for document in query.relevant})
+
+
+def _lowest(dataset: Dataset, evidence: CalibrationQueries, settings: CalibrationSettings) -> list[str]:
+    """Return the ids of the calibration queries that a rising threshold loses first, by their best relevant result."""
+    kind: PolicyKind = "relative" if settings.rule.policy == "auto" else settings.rule.policy
+    scored = evidence.scored.take(evidence.calibration)
+    relevant = scored.judged.relevant
+    best, hits = np.where(relevant, scored.decisions(kind), -np.inf).max(axis=1), np.flatnonzero(relevant.any(axis=1))
+    first = hits[np.argsort(best[hits], kind="stable")[:_MAX_NAMED]]
+    return [dataset.answerable[row].id for row in evidence.calibration[first].tolist()]

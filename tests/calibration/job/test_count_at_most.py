@@ -1,0 +1,88 @@
+"""`--count-at-most`: a document counts for at most so many queries, in the test and in every statement of it."""
+
+from pathlib import Path
+
+import pytest
+
+from taugate.calibration.recalibration.settings import inherited_settings
+from taugate.cli import main as cli
+from taugate.retrieval.release.layout import REPORT
+from taugate.retrieval.release.verify import verify
+from tests.calibration.commands import Capture, arguments, failure, repeat_first, small
+
+OPTIONS = ("--max-loss", "0.05", "--policy", "similarity", "--holdout", "0", "--no-promote")
+
+
+@pytest.fixture
+def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
+    return Capture(capfd)
+
+
+@pytest.fixture
+def uneven(tmp_path: Path) -> tuple[Path, Path]:
+    """One document with 82 of 280 queries, the other 99 with two each."""
+    data, encoder = small(tmp_path, 280, texts=100)
+    repeat_first(data, range(200, 280))
+    return data, encoder
+
+
+@pytest.mark.parametrize("cap", ["auto", "2"])
+def test_capped_document_lets_others_certify(
+    cap: str, uneven: tuple[Path, Path], tmp_path: Path, calibrate: Capture
+) -> None:
+    assert calibrate(*uneven[:1], tmp_path / "r", uneven[1], *OPTIONS)[0] == 5
+    code, manifest, error = calibrate(uneven[0], tmp_path / "r", uneven[1], *OPTIONS, "--count-at-most", cap)
+    assert code == 0
+    (certificate,) = manifest["policy"]["certificates"]
+    assert (certificate["count_at_most"], certificate["queries"], certificate["units"]) == (2, 280, 100)
+    stated = "counting each document for at most 2 queries, at most 5 % of"
+    assert stated in manifest["policy"]["guarantee"]
+    assert stated in error
+    release = tmp_path / "r" / manifest["release_id"]
+    report = (release / REPORT).read_text(encoding="utf-8")
+    assert f"Guaranteed with 95 % confidence: {stated}" in report
+    assert "A document counts for at most 2 of its queries" in report
+    assert inherited_settings(verify(release)).rule.count_at_most == 2
+
+
+def test_cap_above_all_documents_changes_only_words(
+    uneven: tuple[Path, Path], tmp_path: Path, calibrate: Capture
+) -> None:
+    options = ("--max-loss", "0.5", *OPTIONS[2:])
+    _, capped, _ = calibrate(uneven[0], tmp_path / "r", uneven[1], *options, "--count-at-most", "82")
+    _, plain, _ = calibrate(uneven[0], tmp_path / "r", uneven[1], *options)
+    assert capped["policy"]["tau"] == plain["policy"]["tau"]
+    (first,), (second,) = capped["policy"]["certificates"], plain["policy"]["certificates"]
+    assert first == second | {"count_at_most": 82}
+
+
+def test_average_over_calibrations_can_be_capped(uneven: tuple[Path, Path], tmp_path: Path, calibrate: Capture) -> None:
+    options = ("--max-loss", "0.05", "--guarantee", "expected-loss", *OPTIONS[2:])
+    assert calibrate(uneven[0], tmp_path / "r", uneven[1], *options)[0] == 3
+    code, manifest, _ = calibrate(uneven[0], tmp_path / "r", uneven[1], *options, "--count-at-most", "2")
+    assert code == 0
+    assert "counting each document for at most 2 queries" in manifest["policy"]["guarantee"]
+
+
+REFUSED = [
+    (["--drawn", "queries"], "--count-at-most 2: the queries were drawn one by one"),
+    (["--method", "bootstrap"], "--count-at-most: --method bootstrap follows the papers"),
+    (["--policy", "similarity", "--tau", "0.5"], "--tau 0.5: a given threshold cannot be certified; leave out --count"),
+]
+
+
+@pytest.mark.parametrize(("more", "says"), REFUSED)
+def test_contradicting_options_are_refused(
+    more: list, says: str, uneven: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked = arguments(uneven[0], tmp_path / "r", uneven[1], "--count-at-most", "2", *more)
+    assert failure(asked, capfd).startswith(says)
+
+
+@pytest.mark.parametrize("cap", ["0", "-1"])
+def test_invalid_cap_is_refused(cap: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    asked = arguments(tmp_path, tmp_path / "r", tmp_path, f"--count-at-most={cap}")
+    assert failure(asked, capfd) == f"--count-at-most {cap}: give a whole number of 1 or more, or auto"
+    with pytest.raises(SystemExit):
+        cli.main([*asked, "--count-at-most", "some"])
+    assert '"some": give a whole number of 1 or more, or auto' in capfd.readouterr().err
