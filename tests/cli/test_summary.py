@@ -1,5 +1,7 @@
 """The five lines at the end of a calibration, for each way in which it can end."""
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from taugate.cli.terminal.promotion_rule import PromotionRequest
 from taugate.cli.terminal.summary import CalibratedRelease, summary
 from taugate.registry.catalog import find
 from taugate.retrieval.release.verify import verify
+from tests.retrieval.release.clones import SUMMARY, clone, with_refusals, without_refusals
 
 RELEASES = Path("my releases")
 
@@ -67,3 +70,34 @@ def test_summary_without_holdout(first: CalibratedRelease) -> None:
     assert lines["Measured"].endswith(
         "The same queries choose and check the threshold, so expect slightly worse results."
     )
+
+
+def test_summary_compares_with_current_release(first: CalibratedRelease, releases: Path, tmp_path: Path) -> None:
+    older = clone(shutil.copytree(releases, tmp_path / "releases") / first.path.name, 1, without_refusals)
+    changed = json.loads(first.manifest.model_dump_json())
+    with_refusals(changed)
+    metrics = changed["metrics"]["heldout"]
+    metrics["kept_fraction"] = 0.5
+    metrics["accuracy_at_tau"]["mean"] = metrics["accuracy"]["mean"] - 0.015
+    manifest = first.manifest.model_validate(changed)
+    path = tmp_path / "releases" / manifest.release_id
+    lines = summary(replace(first, manifest=manifest, path=path, previous=older))
+    before = first.manifest.metrics["heldout"]
+    assert [*lines][:3] == ["Result", "Measured", "Threshold"]
+    assert lines["Result"] == SUMMARY
+    assert lines["Threshold"] == (
+        f"{manifest.policy.tau:.4f}. Results with a lower similarity are dropped. A question that scores below "
+        "ρ = 0.3906 gets no result; it is scored by its best similarity."
+    )
+    assert lines["Changes"] == f"From {older} to this release, measured on the same queries and documents:"
+    assert lines["Kept"] == f"{100 * before.kept_fraction:.1f} % → 50.0 % of the results are kept."
+    lost = 100 * (before.accuracy.mean - before.accuracy_at_tau.mean)
+    assert lines["Lost"] == f"{lost:.1f} % → 1.5 % of the questions lose their answer."
+    assert lines["Refused"] == (
+        "– → 95.0 % of the questions about other subjects are refused, – → 70.0 % of the near misses."
+    )
+
+
+def test_summary_without_changes_compares_nothing(first: CalibratedRelease, releases: Path) -> None:
+    same = replace(first, path=releases / first.path.name, previous=first.path.name)
+    assert not {"Changes", "Kept", "Lost", "Refused"} & {*summary(same)}

@@ -11,8 +11,10 @@ from taugate.calibration.report.abstaining import shown_queries
 from taugate.calibration.report.label_errors import label_errors
 from taugate.calibration.report.terminal import statement
 from taugate.calibration.settings.rules import ThresholdRule
+from taugate.retrieval.release.records import RefusalRecord
 from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied, sample_texts, studied, write
+from tests.retrieval.release.clones import SUMMARY, with_refusals, without_refusals
 
 
 def test_page_has_all_sections_and_no_script(probability: Studied, papers: Studied) -> None:
@@ -22,6 +24,22 @@ def test_page_has_all_sections_and_no_script(probability: Studied, papers: Studi
         assert "<script" not in html and "<b>mixed" not in html and "\x07" not in html
         assert statement(each.found.policy) in page.text["rules"]
         assert "&lt;script&gt;alert(1)" in html  # shown, not run
+
+
+def test_page_starts_with_summary_and_counts_refusals(papers: Studied) -> None:
+    facts = dict(papers.facts)
+    for record in (without_refusals, with_refusals):
+        record(facts)
+    record = RefusalRecord.model_validate(facts["refusal"])
+    html = replace(papers, facts=facts | {"refusal": record}).page()
+    page = check(html)
+    headline = page.text["headline"].split("\n")
+    assert [line for line in headline if line][:2] == [f"Calibration report: {papers.dataset.name}", SUMMARY]
+    assert "τ = " in html and ", ρ = 0.390625" in html
+    assert "questions about other subjects192095.0\u00a0%78.4\u00a0%" in page.text["abstaining"]
+    assert "near misses142070.0\u00a0%49.2\u00a0%" in page.text["abstaining"]
+    assert "No query is refused as a whole" not in page.text["abstaining"]
+    assert "your unanswerable queries" not in page.text["abstaining"]
 
 
 def test_page_is_reproducible(probability: Studied, mixed: Path, encoder: Path, tmp_path: Path) -> None:

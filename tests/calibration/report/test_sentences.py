@@ -9,8 +9,10 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.report.page import page_warnings
 from taugate.calibration.report.terminal import cost, promise, statement, table
+from taugate.retrieval.release.manifest import Manifest
 from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied
+from tests.retrieval.release.clones import with_refusals, without_refusals
 
 
 @pytest.mark.parametrize(
@@ -95,6 +97,22 @@ def test_table_ends_with_drift(papers: Studied) -> None:
     assert f"in force: similarity, τ = {manifest.policy.tau:.6f}, ψ = {manifest.policy.psi} (bootstrap)." in table(
         manifest
     )
+
+
+def test_table_counts_refused_kinds_instead_of_headline(papers: Studied) -> None:
+    record = papers.manifest().model_dump(mode="json")
+    without_refusals(record)
+    before = table(Manifest.model_validate(record))
+    with_refusals(record)
+    record["refusal"]["provisional"] = True
+    lines = table(Manifest.model_validate(record)).splitlines()
+    (refused,) = (line for line in lines if line.startswith("refused: "))
+    assert refused == (
+        "refused: 19 of 20 questions about other subjects (at least 78.4\u00a0%), 14 of 20 near misses (at least "
+        "49.2\u00a0%), and 0.7\u00a0% of the answers (at most 3.1 %), with ρ = 0.390625 (best_similarity). Questions "
+        "about other subjects are easy cases. Too few queries are labelled to limit that share: ρ is provisional."
+    )
+    assert before.splitlines()[0] not in lines
 
 
 def test_statement_matches_manifest(papers: Studied, probability: Studied) -> None:

@@ -1,5 +1,3 @@
-// ---- Results ----
-
 function showAnswer() {
   const { reply, all, tau } = state;
   if (!reply) return;
@@ -20,9 +18,9 @@ function verdict(reply, all, kept) {
   if (!n) return "No document matches the filter.";
   const best = compared(all.results[0], reply.policy, reply.best_score);
   if (reply.reason === "unanswerable" && state.tau === null) {
-    const why = reply.refusal ? `The question scores ${fixed(reply.refusal.score)}, which is below ρ = ${fixed(reply.refusal.rho)}.`
-      : `The best of ${n} results has ${fixed(best)}.`;
-    return `Refused: the documents do not seem to contain an answer. ${why}`;
+    const { score, rho } = reply.refusal ?? {};
+    return `Refused: the documents do not seem to contain an answer. ${rho === undefined
+      ? `The best of ${n} results has ${fixed(best)}` : `The question has ${fixed(score)}, below ρ = ${fixed(rho)}`}.`;
   }
   if (reply.reason === "unreadable" && state.tau === null) {
     return "Refused: the encoder does not know the words of this question, so similarities are meaningless.";
