@@ -93,9 +93,7 @@ def test_summary_compares_with_current_release(first: CalibratedRelease, release
     assert lines["Kept"] == f"{100 * before.kept_fraction:.1f} % → 50.0 % of the results are kept."
     lost = 100 * (before.accuracy.mean - before.accuracy_at_tau.mean)
     assert lines["Lost"] == f"{lost:.1f} % → 1.5 % of the questions lose their answer."
-    assert lines["Refused"] == (
-        "– → 95.0 % of the questions about other subjects are refused, – → 70.0 % of the near misses."
-    )
+    assert lines["Refused"] == ("– → 95.0 % of the off-topic questions are refused, – → 70.0 % of the near misses.")
 
 
 def test_summary_without_changes_compares_nothing(first: CalibratedRelease, releases: Path) -> None:

@@ -307,7 +307,9 @@ def _print_reply(question: str, reply: QuestionOutcome) -> None:
     elif reply.reason == "unreadable":
         _print("→ no result: the encoder cannot read this question")
     elif reply.reason == "unanswerable":
-        _print(f"→ no result: refused, as no document seems to answer it (the most similar one scores {reply.best:.3f})")
+        _print(
+            f"→ no result: refused, as no document seems to answer it (the most similar one scores {reply.best:.3f})"
+        )
     else:
         _print(f"→ no result: the most similar document scores {reply.best:.3f}, which is below the threshold")
 

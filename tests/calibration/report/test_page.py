@@ -35,8 +35,8 @@ def test_page_starts_with_summary_and_counts_refusals(papers: Studied) -> None:
     page = check(html)
     headline = page.text["headline"].split("\n")
     assert [line for line in headline if line][:2] == [f"Calibration report: {papers.dataset.name}", SUMMARY]
-    assert "τ = " in html and ", ρ = 0.390625" in html
-    assert "questions about other subjects192095.0\u00a0%78.4\u00a0%" in page.text["abstaining"]
+    assert "τ = " in html and "<br>ρ = 0.390625" in html
+    assert "off-topic questions192095.0\u00a0%78.4\u00a0%" in page.text["abstaining"]
     assert "near misses142070.0\u00a0%49.2\u00a0%" in page.text["abstaining"]
     assert "No query is refused as a whole" not in page.text["abstaining"]
     assert "your unanswerable queries" not in page.text["abstaining"]

@@ -108,9 +108,9 @@ def test_table_counts_refused_kinds_instead_of_headline(papers: Studied) -> None
     lines = table(Manifest.model_validate(record)).splitlines()
     (refused,) = (line for line in lines if line.startswith("refused: "))
     assert refused == (
-        "refused: 19 of 20 questions about other subjects (at least 78.4\u00a0%), 14 of 20 near misses (at least "
-        "49.2\u00a0%), and 0.7\u00a0% of the answers (at most 3.1 %), with ρ = 0.390625 (best_similarity). Questions "
-        "about other subjects are easy cases. Too few queries are labelled to limit that share: ρ is provisional."
+        "refused: 19 of 20 off-topic questions (at least 78.4\u00a0%), 14 of 20 near misses (at least "
+        "49.2\u00a0%), and 0.7\u00a0% of the answers (at most 3.1 %), with ρ = 0.390625 (best_similarity). Off-topic "
+        "questions are easy cases. Too few queries are labelled to limit that share: ρ is provisional."
     )
     assert before.splitlines()[0] not in lines
 

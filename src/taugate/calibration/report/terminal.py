@@ -12,7 +12,7 @@ from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord, R
 
 # Kinds of questions that no document answers, by their names in `RefusalRecord`.
 _KINDS = {
-    "off_topic": "questions about other subjects",
+    "off_topic": "off-topic questions",
     "near_miss": "near misses",
     "unanswerable": "your unanswerable queries",
 }
@@ -172,8 +172,8 @@ def _refusal(record: RefusalRecord) -> str:
     lost = f"{percent(record.lost.mean)} of the answers (at most {percent_at_most(record.lost.upper)})"
     provisional = " Too few queries are labelled to limit that share: ρ is provisional." if record.provisional else ""
     return (
-        f"refused: {shares}, and {lost}, with ρ = {record.rho:.6f} ({record.score}). Questions about other "
-        f"subjects are easy cases.{provisional}"
+        f"refused: {shares}, and {lost}, with ρ = {record.rho:.6f} ({record.score}). Off-topic questions are "
+        f"easy cases.{provisional}"
     )
 
 

@@ -25,7 +25,7 @@ _CHANGES = {
     "Kept": {"results kept": "of the results are kept"},
     "Lost": {"answers lost": "of the questions lose their answer"},
     "Refused": {
-        "off-topic questions refused": "of the questions about other subjects are refused",
+        "off-topic questions refused": "of the off-topic questions are refused",
         "near misses refused": "of the near misses",
         "unanswerable queries refused": "of your unanswerable queries",
     },
