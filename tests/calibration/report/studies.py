@@ -49,9 +49,7 @@ def studied(
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     encoded = encode_dataset(dataset, encoder, cache, lambda line: None, Stopwatch())
     drawn = DrawnQueries.draw(SamplingUnits.from_clusters(clusters(dataset.answerable)), len(dataset.documents), asked)
-    admitted = accept_candidates(
-        dataset, encoded, encoder, drawn.parts["calibration"], asked, lambda line: None, Stopwatch()
-    )
+    admitted = accept_candidates(dataset, encoded, encoder, drawn, asked, lambda line: None, Stopwatch())
     found = study(dataset, admitted.encoded, admitted.index, drawn, asked, Stopwatch())
     return Studied(dataset, manifest_facts(dataset, admitted, found, asked), found)
 

@@ -11,12 +11,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.encoding.corpus import EncodedTexts
+from taugate.calibration.encoding.corpus import EncodedTexts, encode_near_misses
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.metrics.documents import Parents, first_of_document, grades_of
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of, positions_excluding_own
 from taugate.calibration.metrics.ranking import accuracy, ideal_dcg, ndcg
-from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.calibration.progress import Stopwatch
+from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
@@ -131,27 +132,27 @@ class GateBaseline:
     """The exact, unprojected float32 search that every candidate is compared with.
 
     Attributes:
-        members: Positions of the q calibration queries among the answerable ones.
+        fitting: Positions among the q queries of those that may fit a projection: the calibration queries.
         units: Sampling units of the q queries.
         trial: The q queries, encoded in float32, with the exact index of the documents.
         outcomes: Outcomes of exact search.
     """
 
-    members: NDArray[np.int64]
+    fitting: NDArray[np.int64]
     units: SamplingUnits
     trial: SearchTrial
     outcomes: RankingOutcomes
 
     @classmethod
-    def judge(cls, members: NDArray[np.int64], units: SamplingUnits, trial: SearchTrial) -> Self:
+    def judge(cls, fitting: NDArray[np.int64], units: SamplingUnits, trial: SearchTrial) -> Self:
         """Search exactly and measure the results.
 
         Args:
-            members: Positions of the q calibration queries.
+            fitting: Positions of the calibration queries among the q queries.
             units: Sampling units of these queries.
             trial: The q queries, with the exact index.
         """
-        return cls(members, units, trial, trial.outcomes())
+        return cls(fitting, units, trial, trial.outcomes())
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,12 @@ class AcceptedSearch:
     gate: tuple[GateRecord, ...] = ()
     engine: EngineRecord | None = None
 
+    def with_near_misses(self, dataset: Dataset, seed: int, watch: Stopwatch) -> Self:
+        """Make near misses from the answerable queries, and encode them; parameters as for `encode_near_misses`."""
+        projection = None if self.projection is None else self.projection.projection
+        questions = encode_near_misses(dataset, self.encoder, projection, seed, watch)
+        return replace(self, encoded=replace(self.encoded, near_misses=questions))
+
 
 @dataclass(frozen=True)
 class GateState:
@@ -197,7 +204,7 @@ class GateState:
 
     Attributes:
         accepted: What serves so far.
-        trial: The calibration queries, encoded and projected as in `accepted`, with exact search.
+        trial: The answerable queries, encoded and projected as in `accepted`, with exact search.
         outcomes: Outcomes of queries that the projection was not fitted on, None without a projection.
     """
 
@@ -212,30 +219,26 @@ class GateState:
         Args:
             encoder: The float32 encoder.
             encoded: Vectors of this encoder.
-            trial: The calibration queries, with the exact index.
+            trial: The answerable queries, with the exact index.
         """
         return cls(AcceptedSearch(encoder, encoded, trial.exact, index_record(trial.exact)), trial)
 
-    def with_queries(self, encoder: OnnxEncoder, encoded: EncodedTexts, vectors: Float32) -> Self:
+    def with_queries(self, encoder: OnnxEncoder, encoded: EncodedTexts) -> Self:
         """Encode queries with another encoder, with the same documents.
 
         Args:
             encoder: The new encoder of queries.
             encoded: The data set with queries encoded by it.
-            vectors: (q, d) float32, vectors of the calibration queries.
         """
         accepted = replace(self.accepted, encoder=encoder, encoded=encoded, float32=self.accepted.encoder)
-        return replace(self, accepted=accepted, trial=replace(self.trial, vectors=vectors))
+        return replace(self, accepted=accepted, trial=replace(self.trial, vectors=encoded.answerable))
 
-    def with_projection(
-        self, fitted: RecordedProjection, outcomes: RankingOutcomes, members: NDArray[np.int64]
-    ) -> Self:
+    def with_projection(self, fitted: RecordedProjection, outcomes: RankingOutcomes) -> Self:
         """Project everything, and search it exactly.
 
         Args:
             fitted: Projection to apply.
-            outcomes: Outcomes of the calibration queries, each by a projection that was not fitted on it.
-            members: Positions of the calibration queries among the answerable ones.
+            outcomes: Outcomes of the queries, each by a projection that was not fitted on it.
         """
         before, projection = self.accepted.encoded, fitted.projection
         encoded = replace(
@@ -247,9 +250,12 @@ class GateState:
             unjudged=None if before.unjudged is None else projection.apply(before.unjudged),
             generated=None if before.generated is None else projection.apply(before.generated),
         )
-        queries, vectors = self.trial.queries, encoded.answerable[members]
         trial = SearchTrial.build(
-            queries, vectors, require_in_memory(encoded.documents), self.trial.k, self.trial.parents
+            self.trial.queries,
+            encoded.answerable,
+            require_in_memory(encoded.documents),
+            self.trial.k,
+            self.trial.parents,
         )
         accepted = replace(
             self.accepted,
