@@ -25,9 +25,9 @@ def first(releases: Path) -> CalibratedRelease:
     return CalibratedRelease(manifest, path, PromotionRequest(requested=True, rule=None), CalibrateResult(), None)
 
 
-def test_summary_of_first_release(first: CalibratedRelease) -> None:
-    lines = summary(first)
-    manifest = first.manifest
+def test_summary_without_refusals(first: CalibratedRelease) -> None:
+    manifest = first.manifest.model_copy(update={"refusal": None, "summary": None})
+    lines = summary(replace(first, manifest=manifest))
     part = manifest.metrics["heldout"]
     assert lines["Measured"] == (
         f"503 labelled queries on 503 documents ({manifest.data.name}, split test). 70 % of the queries choose the "
@@ -41,7 +41,7 @@ def test_summary_of_first_release(first: CalibratedRelease) -> None:
     assert lines["Promotion"] == "Promoted: no release was current before."
     assert lines["Report"] == f"my releases/{manifest.release_id}/report.html"
     assert lines["Next"] == "taugate serve --releases 'my releases'"
-    assert [*summary(first, with_next_steps=False)] == ["Measured", "Threshold", "Promotion"]
+    assert [*summary(first, with_next_steps=False)] == ["Result", "Measured", "Threshold", "Promotion"]
 
 
 def test_summary_of_replaced_release(first: CalibratedRelease) -> None:
@@ -58,6 +58,9 @@ def test_summary_with_no_promote(first: CalibratedRelease) -> None:
 def test_summary_without_safe_threshold(first: CalibratedRelease) -> None:
     policy = first.manifest.policy.model_copy(update={"kind": "none", "tau": None})
     without = first.manifest.model_copy(update={"policy": policy})
+    lines = summary(replace(first, manifest=without, ending=CalibrateResult(3, "why", "no cut")))
+    assert lines["Threshold"].startswith("None: an answered question keeps all results. A question that scores below ρ")
+    without = without.model_copy(update={"refusal": None})
     lines = summary(replace(first, manifest=without, ending=CalibrateResult(3, "why", "no cut")))
     assert lines["Threshold"].startswith("None. Every result is kept, and ")
     assert lines["Promotion"] == "Not promoted, for the reason below. No release is current yet."

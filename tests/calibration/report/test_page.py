@@ -11,10 +11,8 @@ from taugate.calibration.report.abstaining import shown_queries
 from taugate.calibration.report.label_errors import label_errors
 from taugate.calibration.report.terminal import statement
 from taugate.calibration.settings.rules import ThresholdRule
-from taugate.retrieval.release.records import RefusalRecord
 from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied, sample_texts, studied, write
-from tests.retrieval.release.clones import SUMMARY, with_refusals, without_refusals
 
 
 def test_page_has_all_sections_and_no_script(probability: Studied, papers: Studied) -> None:
@@ -26,20 +24,22 @@ def test_page_has_all_sections_and_no_script(probability: Studied, papers: Studi
         assert "&lt;script&gt;alert(1)" in html  # shown, not run
 
 
-def test_page_starts_with_summary_and_counts_refusals(papers: Studied) -> None:
-    facts = dict(papers.facts)
-    for record in (without_refusals, with_refusals):
-        record(facts)
-    record = RefusalRecord.model_validate(facts["refusal"])
-    html = replace(papers, facts=facts | {"refusal": record}).page()
+def test_page_starts_with_summary_and_counts_refusals(mixed: Path, encoder: Path, tmp_path: Path) -> None:
+    each = studied(mixed, encoder, tmp_path / "s", refusal=True)
+    html, record = each.page(), each.facts["refusal"]
     page = check(html)
-    headline = page.text["headline"].split("\n")
-    assert [line for line in headline if line][:2] == [f"Calibration report: {papers.dataset.name}", SUMMARY]
-    assert "τ = " in html and "<br>ρ = 0.390625" in html
-    assert "off-topic questions192095.0\u00a0%78.4\u00a0%" in page.text["abstaining"]
-    assert "near misses142070.0\u00a0%49.2\u00a0%" in page.text["abstaining"]
+    headline = [line for line in page.text["headline"].split("\n") if line]
+    assert headline[:2] == [f"Calibration report: {each.dataset.name}", each.facts["summary"]]
+    assert f"<br>ρ = {record.rho:.6f}" in html
+    kinds = {
+        "off-topic questions": record.off_topic,
+        "near misses": record.near_miss,
+        "your unanswerable queries": record.unanswerable,
+    }
+    for name, refused in kinds.items():
+        share, lower = (f"{100 * value:.1f}\u00a0%" for value in (refused.refused / refused.queries, refused.lower))
+        assert f"{name}{refused.refused}{refused.queries}{share}{lower}" in page.text["abstaining"]
     assert "No query is refused as a whole" not in page.text["abstaining"]
-    assert "your unanswerable queries" not in page.text["abstaining"]
 
 
 def test_page_is_reproducible(probability: Studied, mixed: Path, encoder: Path, tmp_path: Path) -> None:

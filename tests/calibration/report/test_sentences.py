@@ -74,17 +74,18 @@ def test_cost_matches_metrics(papers: Studied) -> None:
 
 
 def test_promise_matches_policy(papers: Studied, probability: Studied) -> None:
-    assert promise(papers.found.policy).startswith("This loss is measured, not guaranteed")
+    assert promise(papers.found.policy, refusing=False).startswith("This loss is measured, not guaranteed")
     policy = probability.found.policy
     loses = "at most 10 % of the questions lose their answer to the threshold."
-    assert promise(policy) == f"Guaranteed on average over calibrations like this one: {loses}"
+    assert promise(policy, refusing=False) == f"Guaranteed on average over calibrations like this one: {loses}"
     sure = policy.model_copy(update={"statement": "high-probability"})
-    assert promise(sure) == f"Guaranteed with 95 % confidence: {loses}"
+    assert promise(sure, refusing=False) == f"Guaranteed with 95 % confidence: {loses}"
+    assert promise(sure, refusing=True).endswith("lose their answer to a refusal or the threshold.")
     empty = policy.certificates[0].model_copy(update={"limit": "empty", "most": 0.05})
-    both = promise(sure.model_copy(update={"certificates": [*policy.certificates, empty]}))
+    both = promise(sure.model_copy(update={"certificates": [*policy.certificates, empty]}), refusing=False)
     assert both.endswith("threshold and at most 5 % of the questions with an answer get no result.")
     none = policy.model_copy(update={"kind": "none", "tau": None})
-    assert promise(none) == "No threshold could be shown to be safe with these labels."
+    assert promise(none, refusing=False) == "No threshold could be shown to be safe with these labels."
 
 
 def test_table_ends_with_drift(papers: Studied) -> None:

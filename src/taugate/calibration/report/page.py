@@ -81,7 +81,7 @@ def render(dataset: Dataset, facts: Mapping[str, Any], findings: Findings, paren
         last=last,
         warnings=page_warnings(facts, findings),
         cost=cost(findings.policy, findings.metrics[last], refusing=findings.abstention is not None),
-        promise=promise(findings.policy),
+        promise=promise(findings.policy, refusing=refusal is not None),
         statement=statement,
         labels=findings.labels,
         few_labels=few_labels,

@@ -46,8 +46,13 @@ def cost(policy: PolicyRecord, metrics: MetricsRecord, *, refusing: bool) -> str
     )
 
 
-def promise(policy: PolicyRecord) -> str:
-    """State the guarantee in one or two plain sentences; `statement` has the exact form."""
+def promise(policy: PolicyRecord, *, refusing: bool) -> str:
+    """State the guarantee in one or two plain sentences; `statement` has the exact form.
+
+    Args:
+        policy: The policy in force.
+        refusing: Whether the guarantee includes answers that are lost because a query is refused as a whole.
+    """
     if policy.tau is None:
         return "No threshold could be shown to be safe with these labels."
     if policy.statement is None:
@@ -55,7 +60,8 @@ def promise(policy: PolicyRecord) -> str:
             "This loss is measured, not guaranteed: other questions can lose more. For a guarantee, calibrate with "
             "--max-loss, such as --max-loss 0.02."
         )
-    limits = " and ".join(_limit(certificate, policy.k) for certificate in policy.certificates)
+    cause = "a refusal or the threshold" if refusing else "the threshold"
+    limits = " and ".join(_limit(certificate, policy.k, cause) for certificate in policy.certificates)
     if policy.statement == "labels":
         return f"Estimated from few labels, with {100 * policy.confidence:.4g} % confidence: {limits}."
     if policy.statement == "expected-loss":
@@ -63,10 +69,10 @@ def promise(policy: PolicyRecord) -> str:
     return f"Guaranteed with {100 * policy.confidence:.4g} % confidence: {limits}."
 
 
-def _limit(certificate: Certificate, k: int) -> str:
+def _limit(certificate: Certificate, k: int, cause: str) -> str:
     share = f"{100 * certificate.most:.4g} %"
     return {
-        "accuracy": f"at most {share} of the questions lose their answer to the threshold",
+        "accuracy": f"at most {share} of the questions lose their answer to {cause}",
         "ndcg": f"the quality of the ranking, NDCG@{k}, falls by at most {certificate.most:.4g}",
         "empty": f"at most {share} of the questions with an answer get no result",
     }[certificate.limit]

@@ -108,6 +108,7 @@ def _threshold(manifest: Manifest) -> str:
     policy, metrics = manifest.policy, [*manifest.metrics.values()][-1]
     rule = "None." if policy.tau is None else _DROPPED[policy.kind].format(tau=policy.tau)
     if manifest.refusal is not None:  # the line of the result has the shares
+        rule = "None: an answered question keeps all results." if policy.tau is None else rule
         return f"{rule} {refusal_sentence(manifest.refusal)}"
     if manifest.abstention is not None:  # refusals count among what is kept and lost
         return f"{rule} {cost(policy, metrics, refusing=True)}"
