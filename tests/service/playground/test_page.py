@@ -289,7 +289,7 @@ def test_release_summary_and_refusal_are_shown(browser: Browser, service: Servic
         playground.ask()
         verdict = playground["verdict"].text_content() or ""
         assert verdict.startswith(
-            "Refused: the documents do not seem to contain an answer. The question has 0.210, below ρ = 0.391."
+            "Refused: the documents seem to hold no answer. The question has 0.210, below ρ = 0.391."
         )
 
 

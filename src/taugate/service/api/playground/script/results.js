@@ -19,7 +19,7 @@ function verdict(reply, all, kept) {
   const best = compared(all.results[0], reply.policy, reply.best_score);
   if (reply.reason === "unanswerable" && state.tau === null) {
     const { score, rho } = reply.refusal ?? {};
-    return `Refused: the documents do not seem to contain an answer. ${rho === undefined
+    return `Refused: the documents seem to hold no answer. ${rho === undefined
       ? `The best of ${n} results has ${fixed(best)}` : `The question has ${fixed(score)}, below ρ = ${fixed(rho)}`}.`;
   }
   if (reply.reason === "unreadable" && state.tau === null) {
