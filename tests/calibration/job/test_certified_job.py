@@ -261,7 +261,7 @@ def test_duplicate_hits_count_once(tmp_path: Path, calibrate: Capture) -> None:
     """
     data, encoder = small(tmp_path, 60, copies=6)
     options = ["--method", "non-inferiority", "--policy", "similarity", "--max-loss", "0.05", "--holdout", "0"]
-    _, manifest, _ = calibrate(data, tmp_path / "r", encoder, *options, "--k", "3")
+    _, manifest, _ = calibrate(data, tmp_path / "r", encoder, *options, "--no-refusal", "--k", "3")
     assert manifest["metrics"]["calibration"]["accuracy"]["mean"] == 1
     assert manifest["query_set"]["clusters"] == 60
     (certificate,) = manifest["policy"]["certificates"]

@@ -2,7 +2,8 @@
 
 There are three kinds: questions about other subjects, which ship with Taugate; near misses, made from labelled queries
 (`taugate.ingestion.queries.near_misses`, and labelled queries without the documents that answer them); and the user's
-own unanswerable queries. Each kind is divided: one part chooses ρ, another part is what the release reports.
+own unanswerable queries. The first and the last kind are divided: one part chooses ρ, the other is what the release
+reports. Near misses only report: they score among the right answers, so that refusing more of them costs about as many.
 """
 
 import re
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.index.top_k import Index
+from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -72,14 +73,12 @@ class LabelledParts:
     """The parts that the answerable queries take.
 
     Attributes:
-        chooses: (n,) bool, whether the query helps to choose ρ: near misses made from it count.
         limits: (n,) bool, whether the query limits how many right answers ρ loses.
         reports: (n,) bool, whether the query counts in the report.
         certifies: (n,) bool, whether the query may certify a loss, so that ρ must not depend on it.
         clusters: (n + u,) clusters of the answerable queries, then of the unanswerable ones.
     """
 
-    chooses: Mask
     limits: Mask
     reports: Mask
     certifies: Mask
@@ -88,16 +87,17 @@ class LabelledParts:
     @property
     def answerable(self) -> ClusterIds:
         """Clusters of the answerable queries, (n,)."""
-        return self.clusters[: len(self.chooses)]
+        return self.clusters[: len(self.limits)]
 
     def of_sources(self, scores: Float32, sources: Positions) -> Probes:
-        """Divide questions made from answerable queries as these are divided.
+        """Take questions made from answerable queries: all of them report.
 
         Args:
             scores: (m,) float32.
             sources: (m,) positions of the answerable queries.
         """
-        return Probes(scores, self.chooses[sources], self.reports[sources], self.answerable[sources])
+        reports = np.ones(len(scores), dtype=np.bool_)
+        return Probes(scores, ~reports, reports, self.answerable[sources])
 
     def of_unanswerable(self, scores: Float32) -> Probes:
         """Divide the user's unanswerable queries: every second cluster chooses, unless one of its queries certifies.
@@ -105,7 +105,7 @@ class LabelledParts:
         Args:
             scores: (u,) float32 scores of all unanswerable queries.
         """
-        clusters = self.clusters[len(self.chooses) :]
+        clusters = self.clusters[len(self.limits) :]
         chooses = np.unique(clusters, return_inverse=True)[1] % 2 == 0
         chooses &= ~np.isin(clusters, self.answerable[self.certifies])
         return Probes(scores, chooses, ~chooses, clusters)
@@ -116,52 +116,69 @@ def off_topic_probes(
 ) -> tuple[Probes, int]:
     """Score the questions about other subjects, and leave out those that the corpus seems to answer.
 
-    A question is left out if it scores above the median right answer and its best result has half of its words. The
-    others choose and report in turn, so that every language and field is in both parts.
+    The others choose and report in turn, so that every language and field is in both parts.
 
     Args:
         dataset: Documents and questions.
         encoded: Vectors of the questions.
         index: Index of the documents.
-        right_answers: Scores of the queries that choose and find a relevant document; without any, no question is left
-            out.
+        right_answers: Scores of the queries that limit ρ and find a relevant document.
 
     Returns:
         The questions, and how many were left out.
     """
     top = index.search(encoded.off_topic, 1)
-    scores = top.scores[:, 0]
-    remains = np.ones(len(scores), dtype=np.bool_)
-    if len(right_answers):
-        for row in np.flatnonzero(scores > np.median(right_answers)).tolist():
-            text = dataset.documents[int(top.positions[row, 0])].encoded_text
-            remains[row] = not _shares_words(dataset.off_topic[row], text)
+    remains = ~seem_answered(dataset, top, right_answers)
     rows = np.arange(int(remains.sum()))
-    return Probes(scores[remains], rows % 2 == 0, rows % 2 == 1, rows), int((~remains).sum())
+    return Probes(top.scores[remains, 0], rows % 2 == 0, rows % 2 == 1, rows), int((~remains).sum())
 
 
-def removed_documents(dataset: Dataset, encoded: EncodedTexts, index: Index) -> tuple[Float32, Positions]:
-    """Score answerable queries by their results without the documents that answer them.
+def seem_answered(dataset: Dataset, top: TopK, right_answers: Float32) -> Mask:
+    """Return which off-topic questions the corpus seems to answer, (o,) bool.
+
+    Such a question scores above the median right answer, and its best result has half of its words.
+
+    Args:
+        dataset: Documents and questions.
+        top: Results of the o questions, one or more each.
+        right_answers: (n,) float32, best scores of queries that find a relevant document; without any, no question
+            seems answered.
+    """
+    answered = np.zeros(len(top), dtype=np.bool_)
+    if len(right_answers):
+        for row in np.flatnonzero(top.scores[:, 0] > np.median(right_answers)).tolist():
+            text = dataset.documents[int(top.positions[row, 0])].encoded_text
+            answered[row] = _shares_words(dataset.off_topic[row], text)
+    return answered
+
+
+def removed_documents(dataset: Dataset, encoded: EncodedTexts, index: Index, k: int) -> tuple[TopK, Positions]:
+    """Search answerable queries, and take the documents that answer them out of the results.
 
     Args:
         dataset: Labelled queries and documents.
         encoded: Vectors of the queries.
         index: Index of the documents.
+        k: Number of results of a query.
 
     Returns:
-        Scores, (m,) float32, and positions, (m,), of the answerable queries that have another result.
+        The (m, k) results, and positions, (m,), of the answerable queries of which k results remain.
     """
-    top = index.search(encoded.answerable, min(_BEYOND, len(dataset.documents)))
+    top = index.search(encoded.answerable, min(k + _BEYOND, len(dataset.documents)))
     parents = dataset.documents.parents
     documents = top.positions if parents is None else parents[top.positions]
-    remains = np.array(
+    removed = np.array(
         [
-            [document not in query.relevant and position not in query.own_passages for position, document in found]
+            [document in query.relevant or position in query.own_passages for position, document in found]
             for query, found in zip(dataset.answerable, np.dstack([top.positions, documents]).tolist(), strict=True)
         ]
     )
-    rows = np.flatnonzero(remains.any(axis=1))
-    return top.scores[rows, remains[rows].argmax(axis=1)], rows
+    rows = np.flatnonzero((~removed).sum(axis=1) >= k)
+    order = np.argsort(removed[rows], axis=1, kind="stable")[:, :k]
+    kept = TopK(
+        np.take_along_axis(top.scores[rows], order, axis=1), np.take_along_axis(top.positions[rows], order, axis=1)
+    )
+    return kept, rows
 
 
 def _shares_words(question: str, text: str) -> bool:

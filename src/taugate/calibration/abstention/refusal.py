@@ -1,14 +1,13 @@
 """The default refusal: ρ, a threshold of the best similarity below which a query as a whole gets no result.
 
-ρ refuses as many questions without an answer as it can while few right answers are lost. It is the lowest threshold
-that is about as good as the best one: if no score lies between the two kinds of query, ρ is at the lower end of the
-gap, because real queries score lower than labelled ones more often than higher.
+ρ refuses nearly all questions about other subjects, and as many of the user's unanswerable queries as it can, while few
+right answers are lost. It is the lowest threshold that does so, because users' queries score lower than labelled ones
+more often than higher.
 
-No query that certifies a loss chooses ρ. Given the questions that choose it, ρ is a constant, and the loss of a query,
-1 if it is refused or the cut drops all of its relevant results, is a function of τ alone that never falls as τ rises.
-So the tests of `calibration/risk` hold for the sum of both losses as they do for the cut (`ScoredQueries.certifying`).
-With few labelled queries all calibration queries certify, off-topic questions alone choose ρ, and held-out queries only
-keep it from using up the loss.
+No query that certifies a loss influences ρ: held-out queries limit it then. Given these, ρ is a constant, and the loss
+of a query, 1 if it is refused or the cut drops all of its relevant results, is a function of τ alone that never falls
+as τ rises. So the tests of `calibration/risk` hold for the sum of both losses as they do for the cut
+(`ScoredQueries.certifying`).
 """
 
 from dataclasses import dataclass
@@ -34,10 +33,9 @@ from taugate.retrieval.vectors.similarity import Float32
 MAX_LOST = 0.015
 # Part of a certified loss that ρ may use; the cut needs the remainder (docs/benchmarks/abstention.md).
 _SHARE_OF_LOSS = 1 / 8
-# A lower ρ is taken if it refuses at most this much less than the best one. A share of the 166 off-topic questions that
-# choose is known to about as much (1.96 · √(.95 · .05 / 166) = .033), and the last questions of each kind cost the most
-# right answers (docs/benchmarks/abstention.md).
-_TOLERANCE = 0.04
+# Share of each kind of question that may remain. A share of the 166 off-topic questions that choose is known to about
+# as much (1.96 · √(.96 · .04 / 166) = .03), and the last few cost the most right answers.
+_REMAINING = 0.04
 
 
 @dataclass(frozen=True)
@@ -97,22 +95,31 @@ class ProbedKinds:
     unanswerable: Probes | None
     left_out: int
 
-    def choosing(self, *, alone: bool) -> list[Float32]:
-        """Return the scores that choose ρ, one array per kind; only off-topic ones if `alone`."""
-        kinds = [self.off_topic] if alone else [self.off_topic, self.near_miss, self.unanswerable]
+    @property
+    def choosing(self) -> list[Float32]:
+        """Scores that choose ρ, one array per kind."""
+        kinds = (self.off_topic, self.unanswerable)
         return [kind.choosing for kind in kinds if kind is not None and len(kind.choosing)]
 
 
-def lost_share(rule: ThresholdRule, *, chosen: bool) -> float:
-    """Return the largest share of the right answers that ρ may lose under a rule.
+@dataclass(frozen=True)
+class LostShares:
+    """Shares of right answers that ρ may lose.
 
-    Args:
-        rule: Rule of the threshold.
-        chosen: Whether labelled queries choose ρ; if a loss is certified and none does, ρ may not use it up.
+    Attributes:
+        planned: Largest share that it may lose.
+        one: Share that a single lost answer may be, if there are too few to limit a share of `planned`.
     """
-    if rule.statement is None:
-        return MAX_LOST
-    return min(MAX_LOST, _SHARE_OF_LOSS * rule.max_loss) if chosen else rule.max_loss
+
+    planned: float
+    one: float
+
+    @classmethod
+    def under(cls, rule: ThresholdRule) -> Self:
+        """Return the shares under a rule: a certified loss covers what ρ loses."""
+        if rule.statement is None:
+            return cls(MAX_LOST, MAX_LOST)
+        return cls(min(MAX_LOST, _SHARE_OF_LOSS * rule.max_loss), rule.max_loss)
 
 
 def can_limit(share: float, queries: int) -> bool:
@@ -120,27 +127,20 @@ def can_limit(share: float, queries: int) -> bool:
     return share * (queries + 1) >= 1
 
 
-def choose_rho(right: Float32, kinds: list[Float32], limit: float) -> float:
-    """Return the lowest ρ that refuses about as much as the highest ρ that loses few right answers.
+def choose_rho(right: Float32, kinds: list[Float32], lost: LostShares) -> float:
+    """Return the lowest ρ that refuses nearly all questions of each kind, or the highest that loses few right answers.
 
     Args:
         right: (n,) float32 scores of right answers.
-        kinds: Scores of the questions without an answer, one array per kind; kinds count equally.
-        limit: Largest share of right answers lost.
+        kinds: Scores of the questions without an answer, one array per kind.
+        lost: Shares of right answers that may be lost.
     """
-    ceiling = _ceiling(right, limit)
-    scores = np.unique(np.concatenate(kinds))
-    above = np.nextafter(scores, np.float32(np.inf))  # the lowest thresholds that refuse each score
-    highest = np.array([min(ceiling, float(above[-1]))], dtype=np.float32)
-    candidates = np.concatenate([above[above <= ceiling], highest])
-    refused = np.mean([np.searchsorted(np.sort(kind), candidates, side="left") / len(kind) for kind in kinds], axis=0)
-    enough = refused[-1] - _TOLERANCE
-    if len(kinds) == 1:  # the share to reach is that of all off-topic questions, if the ceiling allows it
-        enough = min(float(refused[-1]), 1 - _TOLERANCE)
-    return float(candidates[int(np.argmax(refused >= enough))])
+    above = [np.nextafter(np.sort(kind), np.float32(np.inf)) for kind in kinds]  # the lowest thresholds that refuse
+    enough = [float(scores[int(np.ceil((1 - _REMAINING) * len(scores))) - 1]) for scores in above]
+    return min(max(enough), _ceiling(right, lost))
 
 
-def _ceiling(right: Float32, limit: float) -> float:
+def _ceiling(right: Float32, lost: LostShares) -> float:
     """Return the highest threshold that loses at most a share of right answers, on average over such samples.
 
     With k losses among n, the next query is lost with probability (k + 1) / (n + 1) at most (conformal risk control,
@@ -148,10 +148,11 @@ def _ceiling(right: Float32, limit: float) -> float:
     """
     if len(right) < 2:
         return float(np.inf)
-    allowed = int(np.floor(limit * (len(right) + 1) + 1e-9)) - 1
+    planned, one = (int(np.floor(share * (len(right) + 1) + 1e-9)) - 1 for share in (lost.planned, lost.one))
+    allowed = max(planned, min(one, 1))
     if allowed >= 0:
         return float(np.sort(right)[allowed])
-    tail = right.mean(dtype=np.float64) + stats.norm.ppf(limit) * right.std(dtype=np.float64)
+    tail = right.mean(dtype=np.float64) + stats.norm.ppf(lost.planned) * right.std(dtype=np.float64)
     return float(np.float32(tail))
 
 
@@ -162,7 +163,7 @@ def refusal_record(rho: float, right: RightAnswers, kinds: ProbedKinds, *, provi
         rho: The threshold.
         right: Right answers to report.
         kinds: Questions without an answer.
-        provisional: Whether ρ comes from off-topic questions alone.
+        provisional: Whether labelled queries are too few, or generated, to limit the share of lost answers.
     """
     refused = right.scores < np.float32(rho)
     lost = Interval(mean=0.0, lower=0.0, upper=1.0)
