@@ -10,7 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.judgements import CorpusIds, JudgedId, Judgement, drop_orphans, qrels_of, read_qrels
+from taugate.ingestion.dataset.judgements import (
+    NOWHERE,
+    CorpusIds,
+    JudgedId,
+    Judgement,
+    drop_orphans,
+    judged_queries,
+    qrels_of,
+    read_qrels,
+)
 from taugate.ingestion.dataset.lines import LineError, read_objects, required_id, required_text, stored_file
 from taugate.ingestion.dataset.off_topic import off_topic_questions
 from taugate.ingestion.dataset.own_documents import is_same_text, left_out_notes
@@ -33,11 +42,13 @@ class DatasetQuery(NamedTuple):
         text: Text of the query.
         origin: Source of the query.
         weight: Number of queries that it stands for, if it was sampled.
+        answerable: False if its line says that no document answers it; then it needs no judgement.
     """
 
     text: str
     origin: Origin = "human"
     weight: float = 1.0
+    answerable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +62,7 @@ class LabelledQuery:
         text: Text of the query.
         relevant: Documents with their grades, 1 or more; empty if the query is unanswerable.
         judged: Documents that an unanswerable query was judged against, all with a score of 0; empty if it is
-            answerable.
+            answerable, or if it is unanswerable whatever the document.
         origin: Source of the query.
         chunks: Positions of the relevant chunks of each document that the qrels do not name as a whole; every chunk
             of the other documents is relevant. None if the corpus has no chunks.
@@ -96,7 +107,10 @@ class LabelledQuery:
         chunks: dict[int, tuple[int, ...]] = {}
         named_documents: set[int] = set()
         judged: dict[int, None] = {}  # keeps the order
-        for (position, names_document), (grade, _) in judgements.items():
+        for judged_id, (grade, _) in judgements.items():
+            if judged_id == NOWHERE:
+                continue
+            position, names_document = judged_id
             document = position if parents is None else int(parents[position])
             judged[document] = None
             if grade >= 1:
@@ -239,6 +253,8 @@ class OpenDataset:
     def labelled(self, split: str, earlier_ids: Container[str] = ()) -> tuple[list[LabelledQuery], int]:
         """Return the queries of a split in the order of queries.jsonl, and the number of queries left out as orphaned.
 
+        A query that queries.jsonl calls unanswerable belongs to every split if no split judges it.
+
         Args:
             split: Split whose judgements are read.
             earlier_ids: As in `read_dataset`.
@@ -246,8 +262,11 @@ class OpenDataset:
         Raises:
             InputError: If the file of the split cannot be read; LineError if a line of it is invalid.
         """
-        judgements = read_qrels(self.folder / qrels_of(split), self.queries, self.ids, earlier_ids)
+        unanswerable = {name for name, query in self.queries.items() if not query.answerable}
+        judgements = read_qrels(self.folder / qrels_of(split), self.queries, self.ids, earlier_ids, unanswerable)
         orphaned = drop_orphans(judgements)
+        if unanswerable:
+            judgements |= {name: {} for name in unanswerable - judged_queries(self.folder)}
         return [
             LabelledQuery.of(name, query, judgements[name], self.documents.parents, self.own_passages(name))
             for name, query in self.queries.items()
@@ -448,7 +467,10 @@ def read_queries(path: Path) -> dict[str, DatasetQuery]:
     seen: dict[str, int] = {}
     queries = {
         required_id(path, line, record, seen): DatasetQuery(
-            required_text(path, line, record, "text"), _origin(path, line, record), _weight(path, line, record)
+            required_text(path, line, record, "text"),
+            _origin(path, line, record),
+            _weight(path, line, record),
+            _answerable(path, line, record),
         )
         for line, record in read_objects(path)
     }
@@ -469,3 +491,10 @@ def _weight(path: Path, line: int, record: dict[str, Any]) -> float:
     if type(weight) not in {int, float} or not 0 < weight < math.inf:
         raise LineError(path, line, f'"weight" {str(weight)[:20]!r} is not a number above 0', "correct it")
     return float(weight)
+
+
+def _answerable(path: Path, line: int, record: dict[str, Any]) -> bool:
+    answerable: Any = record.get("answerable", True)
+    if not isinstance(answerable, bool):
+        raise LineError(path, line, f'"answerable" {str(answerable)[:20]!r} is not true or false', "correct it")
+    return answerable

@@ -13,10 +13,10 @@ from taugate.ingestion.dataset.judgements import (
     HEADER,
     WEIGHTED_HEADER,
     JudgementLine,
+    judged_queries,
     parse_header,
     parse_judgement,
     qrels_of,
-    splits_in,
 )
 from taugate.ingestion.dataset.lines import read_lines, stored_file
 from taugate.storage.files import atomic_write
@@ -41,6 +41,7 @@ class _Line(NamedTuple):
     identifier: str
     text: str
     origin: Origin
+    answerable: bool
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,8 @@ class QueryFile:
         with path.open("rb") as file:
             return cls(
                 [
-                    _Line(line, name, text, origin)
-                    for line, (name, (text, origin, _)) in zip(file, queries.items(), strict=True)
+                    _Line(line, name, query.text, query.origin, query.answerable)
+                    for line, (name, query) in zip(file, queries.items(), strict=True)
                 ]
             )
 
@@ -84,6 +85,11 @@ class QueryFile:
             for line in self.lines
             if line.origin != other_than and origin in {None, line.origin}
         }
+
+    @property
+    def unanswerable(self) -> set[str]:
+        """Ids of the queries whose lines say that no document answers them."""
+        return {line.identifier for line in self.lines if not line.answerable}
 
     def bytes_without(self, ids: Collection[str]) -> bytes:
         """Return the lines of all other queries, as they are in the file; the last one ends with a line break."""
@@ -120,7 +126,7 @@ def replace_queries(
     """
     qrels = data / qrels_of(split)
     _check_unpacked(qrels)
-    deleted = {*removed} - added.keys() - _judged_elsewhere(data, split)
+    deleted = {*removed} - added.keys() - judged_queries(data, other_than=split)
     replaced = {*removed, *added, *(judgement.query for judgement in judgements)}
     rows = [row for row in judgement_lines(qrels) if row.query not in replaced]
     new = b"".join(_query_line(name, query) for name, query in added.items())
@@ -175,12 +181,6 @@ def judgement_lines(qrels: Path) -> list[JudgementLine]:
     rows = read_lines(qrels)
     weighted = parse_header(qrels, next(rows, (0, ""))[1])
     return [parse_judgement(qrels, line, text, weighted=weighted) for line, text in rows]
-
-
-def _judged_elsewhere(data: Path, split: str) -> set[str]:
-    """Return the ids of the queries that other splits judge."""
-    files = [data / qrels_of(other) for other in splits_in(data) if other != split]
-    return {text.partition("\t")[0] for path in files for line, text in read_lines(path) if line > 1}
 
 
 def _query_line(name: str, query: NewQuery) -> bytes:

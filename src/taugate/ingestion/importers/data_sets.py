@@ -9,6 +9,7 @@ import orjson
 from taugate.ingestion.dataset.beir import CORPUS, QUERIES, read_lines_of_corpus
 from taugate.ingestion.dataset.editing import qrels_bytes
 from taugate.ingestion.dataset.judgements import (
+    NO_DOCUMENT,
     CorpusIds,
     JudgementLine,
     parse_header,
@@ -120,4 +121,4 @@ def _judgements(path: Path, prefix: str) -> Iterator[JudgementLine]:
     weighted = parse_header(path, next(rows, (0, ""))[1])
     for line, text in rows:
         query, document, judgement = parse_judgement(path, line, text, weighted=weighted)
-        yield JudgementLine(prefix + query, prefix + document, judgement)
+        yield JudgementLine(prefix + query, document if document == NO_DOCUMENT else prefix + document, judgement)
