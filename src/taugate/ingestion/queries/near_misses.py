@@ -13,9 +13,9 @@ from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.queries.changed_queries import ChangedQueries
 from taugate.ingestion.queries.generate import normalized
 
-# name: a name or rare term of another query. number: another number. tail: the end of another query, after a
-# preposition. opposite: the opposite of a word.
-NearMissKind = Literal["name", "number", "tail", "opposite"]
+# name: the name in another query. year: another year. absent: a thing that no document mentions. opposite: the opposite
+# of a word.
+NearMissKind = Literal["name", "year", "absent", "opposite"]
 KINDS: tuple[NearMissKind, ...] = get_args(NearMissKind)
 MAX_PER_KIND = 100  # a share of .9 to within six points: 1.96 · √(.9 · .1 / 100) = .059
 
@@ -49,18 +49,19 @@ def near_misses(dataset: Dataset, seed: int, max_per_kind: int = MAX_PER_KIND) -
     changed = ChangedQueries.read(dataset, seed)
     makers: dict[NearMissKind, Callable[[int], Iterator[str]]] = {
         "name": changed.with_other_name,
-        "number": changed.with_other_number,
-        "tail": changed.with_other_tail,
+        "year": changed.with_other_year,
+        "absent": changed.with_absent_thing,
         "opposite": changed.with_opposite,
     }
     taken = {normalized(query.text) for query in dataset.answerable + dataset.unanswerable}
     made: list[NearMiss] = []
     for kind, make in makers.items():
-        count = 0
+        before = len(made)
         for source in changed.queries:
+            if len(made) == before + max_per_kind:
+                break
             text = next((text for text in make(source) if normalized(text) not in taken), None)
-            if text is not None and count < max_per_kind:
-                count += 1
+            if text is not None:
                 taken.add(normalized(text))
                 made.append(NearMiss(text, kind, source))
     return made

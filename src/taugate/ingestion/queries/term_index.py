@@ -18,6 +18,7 @@ _STEM = 6
 # A term is rare if at most 2 % of the documents hold it: 10 of a FAQ with 503, 24 of the 1,204 of squad_v2_dev. The
 # limit of 500 bounds the memory for a large corpus.
 _MAX_SHARE, _MIN_LIMIT, _MAX_LIMIT = 0.02, 3, 500
+_YEARS = range(1000, 2100)
 
 
 class Term(NamedTuple):
@@ -36,9 +37,9 @@ class Term(NamedTuple):
     key: str
 
     @property
-    def is_number(self) -> bool:
-        """Whether the term is a number."""
-        return self.text.isdecimal()
+    def is_year(self) -> bool:
+        """Whether the term is a number that may be a year."""
+        return self.text.isascii() and self.text.isdecimal() and int(self.text) in _YEARS
 
 
 def terms(text: str) -> list[Term]:
@@ -57,11 +58,13 @@ class TermIndex:
     """The documents that hold each rare term of a vocabulary.
 
     Attributes:
-        holders: Documents by key, for the terms that 1 to `limit` documents hold.
+        holders: Documents by key, for the rare terms of the vocabulary.
+        common: Keys of the terms that more documents hold.
         keys: All keys of some documents, by the position of the document.
     """
 
     holders: dict[str, frozenset[int]]
+    common: frozenset[str]
     keys: dict[int, frozenset[str]]
 
     @classmethod
@@ -89,12 +92,17 @@ class TermIndex:
                     common.add(key)
         return cls(
             {key: frozenset(positions) for key, positions in holders.items()},
+            frozenset(common),
             {position: frozenset(present) for position, present in keys.items()},
         )
 
     def rare(self, keys: Iterable[str]) -> list[str]:
         """Return the keys of rare terms, without repetition and in their order."""
         return [key for key in dict.fromkeys(keys) if key in self.holders]
+
+    def knows(self, key: str) -> bool:
+        """Return whether a document holds a term of the vocabulary."""
+        return key in self.holders or key in self.common
 
     def holding_all(self, keys: Iterable[str]) -> frozenset[int]:
         """Return the documents that hold all rare terms.
