@@ -32,8 +32,12 @@ SPANISH = [
 def data_set(folder: Path, pairs: list[tuple[str, str]], more: tuple[str, ...] = ()) -> Dataset:
     (folder / "qrels").mkdir(parents=True)
     (folder / "spool").mkdir()
-    # Documents without the terms of interest make those terms rare.
-    texts = [*(answer for _, answer in pairs), *more, *(f"filler{row} text" for row in range(200))]
+    # Many documents with frequent words and nothing else make all other words rare.
+    texts = [
+        *(answer for _, answer in pairs),
+        *more,
+        *(f"filler{row} text of the in de el la en" for row in range(200)),
+    ]
     documents = [{"_id": f"d{row}", "text": text} for row, text in enumerate(texts)]
     queries = [{"_id": f"q{row}", "text": query} for row, (query, _) in enumerate(pairs)]
     (folder / "corpus.jsonl").write_bytes(b"".join(orjson.dumps(item) + b"\n" for item in documents))
