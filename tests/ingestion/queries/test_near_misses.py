@@ -5,8 +5,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.queries.near_misses import KINDS, NearMiss, near_misses
+from taugate.cli.main import main
+from taugate.ingestion.dataset.beir import NEAR_MISS_KINDS, Dataset, read_dataset
+from taugate.ingestion.queries.near_misses import NearMiss, make_near_misses, near_misses
 from taugate.ingestion.queries.substitutes import nouns_between, opposite
 from taugate.ingestion.queries.term_index import TermIndex, stem, terms
 
@@ -58,7 +59,7 @@ def english(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def test_every_kind_changes_one_part(english: Dataset) -> None:
     made = near_misses(english, 0)
-    assert {near_miss.kind for near_miss in made} == set(KINDS)
+    assert {near_miss.kind for near_miss in made} == set(NEAR_MISS_KINDS)
     assert by_kind(made, "opposite") == {3: "What is the lowest tower in Dunmore?"}
     assert by_kind(made, "name")[0].removeprefix("Who designed the bridge of ") in {
         "Bermont in 1871?",
@@ -104,8 +105,8 @@ def test_queries_of_the_data_set_are_not_repeated(tmp_path: Path) -> None:
 
 
 def test_number_of_each_kind_is_limited(english: Dataset) -> None:
-    made = near_misses(english, 0, max_per_kind=1)
-    assert [near_miss.kind for near_miss in made] == list(KINDS)
+    made = make_near_misses(english, 0, max_per_kind=1)
+    assert [near_miss.kind for near_miss in made] == list(NEAR_MISS_KINDS)
 
 
 def test_claims_keep_their_years_and_opposites(tmp_path: Path) -> None:
@@ -119,6 +120,79 @@ def test_claims_keep_their_years_and_opposites(tmp_path: Path) -> None:
 def test_language_without_spaces_gives_no_error(tmp_path: Path) -> None:
     pairs = [("桥是谁设计的？", "桥是奥托设计的。"), ("1871年谁来了？", "1871年奥托来了。")]
     assert near_misses(data_set(tmp_path / "chinese", pairs), 0) == []
+
+
+def written(data: Path) -> list[dict[str, object]]:
+    lines = (data / "queries.jsonl").read_bytes().splitlines()
+    return [record for line in lines if (record := orjson.loads(line)).get("origin") == "near_miss"]
+
+
+def reread(data: Path) -> Dataset:
+    spool = data / f"spool-{len(list(data.iterdir()))}"
+    spool.mkdir()
+    return read_dataset(data, "test", spool)
+
+
+def test_command_writes_near_misses_that_can_be_corrected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "data"
+    made = near_misses(data_set(data, ENGLISH), 0)
+    before = (data / "queries.jsonl").read_text()
+    assert main(["queries", str(data), "--unanswerable", "--json"]) == 0
+    value = orjson.loads(capsys.readouterr().out)
+    assert (value["kept"], sum(value["kinds"].values())) == (len(made), len(made))
+    assert (data / "queries.jsonl").read_text().startswith(before)
+    assert [path.name for path in (data / "qrels").iterdir()] == ["test.tsv"]
+    assert written(data)[-1] == {
+        "_id": "opposite:q3",
+        "text": "What is the lowest tower in Dunmore?",
+        "origin": "near_miss",
+        "kind": "opposite",
+        "source": "q3",
+        "answerable": False,
+    }
+    dataset = reread(data)
+    assert (dataset.unanswerable, near_misses(dataset, 5)) == ([], made)
+
+    lines = (data / "queries.jsonl").read_text().splitlines(keepends=True)
+    (data / "queries.jsonl").write_text("".join(lines[:-1]))
+    assert near_misses(reread(data), 5) == made[:-1]
+
+    assert main(["queries", str(data), "--unanswerable", "--seed", "0"]) == 0
+    assert len(written(data)) == len(made)
+
+
+def test_near_misses_of_other_queries_are_made_anew(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    made = near_misses(data_set(data, ENGLISH), 0)
+    foreign = {"_id": "n", "text": "Who?", "origin": "near_miss", "kind": "name", "source": "gone", "answerable": False}
+    with (data / "queries.jsonl").open("ab") as queries:
+        queries.write(orjson.dumps(foreign) + b"\n")
+    assert near_misses(reread(data), 0) == made
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--unanswerable", "--method", "local"], "--unanswerable: uses no model; leave --method local out"),
+        (["--unanswerable", "--model", "m"], "--model: --unanswerable uses no model; leave it out"),
+        (["--unanswerable", "--max", "0"], "--max 0: give a number of"),
+        (["--split", "test"], "--split: only --unanswerable changes questions of a split; leave it out"),
+        (["--unanswerable", "--split", "dev"], "dev.tsv: no such file; --split names one of: test"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    data_set(tmp_path / "data", ENGLISH)
+    assert main(["queries", str(tmp_path / "data"), *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_queries_that_cannot_be_changed_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data_set(tmp_path / "data", [("who?", "somebody")])
+    assert main(["queries", str(tmp_path / "data"), "--unanswerable"]) == 2
+    assert "no query of split test can be changed so that surely no document answers it" in capsys.readouterr().err
+    assert written(tmp_path / "data") == []
 
 
 def test_terms_are_stems_and_numbers() -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import orjson
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import QUERIES, Origin, read_queries
+from taugate.ingestion.dataset.beir import QUERIES, NearMissKind, Origin, read_queries
 from taugate.ingestion.dataset.judgements import (
     HEADER,
     WEIGHTED_HEADER,
@@ -27,11 +27,17 @@ class NewQuery(NamedTuple):
 
     Attributes:
         model: Language model that wrote it, if any.
+        kind: What a near miss changes, None for other queries.
+        source: Id of the query that a near miss was made from, None for other queries.
+        answerable: False if no document answers it; None if the judgements say so.
     """
 
     text: str
     origin: Origin
     model: str | None = None
+    kind: NearMissKind | None = None
+    source: str | None = None
+    answerable: bool | None = None
 
 
 class _Line(NamedTuple):
@@ -131,8 +137,9 @@ def replace_queries(
     rows = [row for row in judgement_lines(qrels) if row.query not in replaced]
     new = b"".join(_query_line(name, query) for name, query in added.items())
     atomic_write(data / QUERIES, before.bytes_without(added.keys()) + new)
-    qrels.parent.mkdir(exist_ok=True)
-    atomic_write(qrels, qrels_bytes([*rows, *judgements]))
+    if rows or judgements or qrels.exists():
+        qrels.parent.mkdir(exist_ok=True)
+        atomic_write(qrels, qrels_bytes([*rows, *judgements]))
     if deleted:
         atomic_write(data / QUERIES, before.bytes_without({*added, *deleted}) + new)
 
@@ -184,8 +191,8 @@ def judgement_lines(qrels: Path) -> list[JudgementLine]:
 
 
 def _query_line(name: str, query: NewQuery) -> bytes:
-    model = {} if query.model is None else {"model": query.model}
-    return orjson.dumps({"_id": name, "text": query.text, "origin": query.origin} | model) + b"\n"
+    record = {"_id": name} | {name: value for name, value in query._asdict().items() if value is not None}
+    return orjson.dumps(record) + b"\n"
 
 
 def _check_unpacked(path: Path) -> None:
