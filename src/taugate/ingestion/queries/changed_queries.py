@@ -17,6 +17,7 @@ _TRIES = 40  # names of other queries to try for one query
 _MAX_YEARS = 40  # between a year and the one in its place, so that both are about as likely
 _LATEST = 1980  # years from here on become earlier ones, as later ones may lie in the future
 _OTHER_YEARS = 5  # years to try in place of one
+_BEFORE, _BEHIND = {"", " ", "¿", "¡", "“", '"'}, {"", " ", "?", ".", ",", ";", ":", "!", "'", "’", "”", '"'}
 
 
 class _Part(NamedTuple):
@@ -64,9 +65,22 @@ class _Query:
             else:
                 runs.append([place])
         for run in runs:
+            if not self.is_whole(self.terms[run[0]].start, self.terms[run[-1]].end):
+                continue
             part, before = _part(source, [self.terms[place] for place in run]), self.word_at(run[0] - 1)
             yield f"{before} … {self.word_at(run[-1] + 1)}", part
             yield f"{before} …", part
+
+    def is_whole(self, start: int, end: int) -> bool:
+        """Return whether a part stands between spaces and punctuation: neither in a compound nor in parentheses.
+
+        An abbreviation in parentheses may change without a change of the question.
+
+        Args:
+            start: Position of the first character of the part.
+            end: Position after its last character.
+        """
+        return self.text[:start][-1:] in _BEFORE and self.text[end:][:1] in _BEHIND
 
     def word_at(self, place: int) -> str:
         """Return the term at a place in lower case, "" after the last one."""
@@ -147,22 +161,25 @@ class ChangedQueries:
         """
         query, anchors = self.queries[source], self._anchors(source)
         for term in query.terms if self.rule.holds(query.text) else []:
-            if term.is_year and self._answers_hold(query, [term.key]):
+            if term.is_year and query.is_whole(term.start, term.end) and self._answers_hold(query, [term.key]):
                 around = [key for key in anchors if key != term.key]
                 for year in self.years[term.text]:
                     if year not in self.index.common and self._apart(query, [year], around):
                         yield query.text[: term.start] + year + query.text[term.end :]
 
     def with_absent_thing(self, source: int) -> Iterator[str]:
-        """Yield a query with a thing that no document mentions in place of one that the documents that answer it hold.
+        """Yield a question with a thing that no document mentions in place of one that its answers hold.
+
+        A claim with such a thing may still be supported as a whole.
 
         Args:
             source: Position of the query in `Dataset.answerable`.
         """
         query, anchors = self.queries[source], self._anchors(source)
-        for place in range(1, len(query.terms)):
+        for place in range(1, len(query.terms) if self.rule.holds(query.text) else 0):
             term, before, after = query.terms[place], query.word_at(place - 1), query.word_at(place + 1)
-            if not term.text.isalpha() or not self._answers_hold(query, [term.key]) or not {*anchors} - {term.key}:
+            is_noun = term.text.isalpha() and query.is_whole(term.start, term.end)
+            if not is_noun or not self._answers_hold(query, [term.key]) or not {*anchors} - {term.key}:
                 continue
             nouns = nouns_between(before, after, self.rule.language)
             for noun in np.random.default_rng([self.seed, source]).permutation(list(nouns)).tolist():

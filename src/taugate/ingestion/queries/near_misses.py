@@ -89,8 +89,8 @@ def make_near_misses(dataset: Dataset, seed: int, max_per_kind: int = MAX_PER_KI
 def generate_near_misses(data: Path, split: str, max_queries: int, seed: int) -> list[NearMiss]:
     """Make near misses from the queries of a split, and write them into queries.jsonl.
 
-    They belong to no split; `near_misses` returns them in place of new ones. Those of an earlier run are replaced; every
-    other query keeps its line, byte for byte.
+    They belong to no split; `near_misses` returns them in place of new ones. Those of an earlier run are replaced, and
+    every other query keeps its line, byte for byte.
 
     Args:
         data: Folder of the data set.
