@@ -1,16 +1,17 @@
 """Rare terms of queries, and the documents that hold them: shows that no document holds two terms together."""
 
+import re
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
+from itertools import count
 from typing import NamedTuple, Self
 
-import numpy as np
 import regex
 
 from taugate.ingestion.queries.crop import UNSPACED
 from taugate.retrieval.documents.store import DocumentStore
 
-_TERM = regex.compile(r"[^\W_]+")
+_TERM = re.compile(r"[^\W_]+")
 _UNSPACED = regex.compile(UNSPACED)
 # Words with the same first letters count as one: truncation is a stemmer for every European language (McNamee and
 # Mayfield 2004, Information Retrieval 7, 73: best at four to six letters).
@@ -76,12 +77,12 @@ class TermIndex:
             vocabulary: Keys to index.
             read_whole: Documents whose keys are all kept.
         """
-        parents = np.arange(len(documents)) if documents.parents is None else documents.parents
+        positions = count() if documents.parents is None else map(int, documents.parents)
         limit = min(_MAX_LIMIT, max(_MIN_LIMIT, int(_MAX_SHARE * len(documents))))
         holders: dict[str, set[int]] = {}
         common: set[str] = set()
         keys: dict[int, set[str]] = {position: set() for position in read_whole}
-        for position, document in zip(parents.tolist(), documents, strict=True):
+        for position, document in zip(positions, documents, strict=False):
             present = {stem(word) for word in set(_TERM.findall(document.encoded_text.casefold()))}
             if position in keys:
                 keys[position] |= present
