@@ -128,9 +128,12 @@ def test_query_called_unanswerable_is_not_judged_again(data: Path) -> None:
 
 
 def test_import_keeps_unanswerable_queries(data: Path, tmp_path: Path) -> None:
-    write(data, QUERIES, [*ROWS, "q3\t-\t0"])
+    near_miss = {"origin": "near_miss", "kind": "name", "source": "q1", "answerable": False}
+    write(data, [*QUERIES, {"_id": "n1", "text": "how soft is gold"} | near_miss], [*ROWS, "q3\t-\t0"])
     (tmp_path / "copy").mkdir()
     SourceQueries.read([(data, "a/")]).write(tmp_path / "copy")
     documents = (data / "corpus.jsonl").read_text().replace('"d', '"a/d')
     (tmp_path / "copy" / "corpus.jsonl").write_text(documents)
-    assert names(read(tmp_path / "copy")) == ["a/q2", "a/q3", "a/q4"]
+    dataset = read(tmp_path / "copy")
+    assert names(dataset) == ["a/q2", "a/q3", "a/q4"]
+    assert [query.source for query in dataset.written_near_misses] == ["a/q1"]

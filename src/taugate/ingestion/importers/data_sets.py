@@ -91,6 +91,8 @@ class SourceQueries:
             for line, record in read_objects(queries):
                 identifier = prefix + required_id(queries, line, record, seen)
                 required_text(queries, line, record, "text")
+                if record.get("origin") == "near_miss":
+                    record["source"] = prefix + required_text(queries, line, record, "source")
                 source.queries.append(orjson.dumps(record | {"_id": identifier}) + b"\n")
             for split in splits_in(folder):
                 source.judgements.setdefault(split, []).extend(_judgements(folder / qrels_of(split), prefix))
