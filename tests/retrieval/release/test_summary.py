@@ -18,8 +18,8 @@ def refusal(*, provisional: bool = False, near_miss: RefusedQuestions | None = N
 def test_summary_names_every_kind() -> None:
     near_miss = RefusedQuestions(queries=20, refused=14, lower=0.49)
     assert summary_sentence(4.71, 5, LOST, refusal(near_miss=near_miss)) == (
-        "Keeps 4.7 of 5 results, loses 1 of 151 answers (at most 3.2 %), refuses 19 of 20 off-topic questions, 14 of 20 "
-        "near misses."
+        "Keeps 4.7 of 5 results, loses 1 of 151 answers (at most 3.2 %), refuses 19 of 20 off-topic questions, "
+        "14 of 20 near misses."
     )
 
 
