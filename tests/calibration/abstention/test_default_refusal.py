@@ -1,5 +1,8 @@
 """The default refusal ρ: how it is chosen, what it is measured on, and that a certified loss includes it."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,6 +13,7 @@ from taugate.calibration.abstention.refusal import (
     RightAnswers,
     can_limit,
     choose_rho,
+    off_topic_refused,
     refusal_record,
 )
 from taugate.calibration.metrics.clusters import SamplingUnits
@@ -17,6 +21,8 @@ from taugate.calibration.metrics.ranking import AnsweredQueries, JudgedQueries, 
 from taugate.calibration.risk.certify import LossLimit, certify
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import ThresholdRule
+from taugate.ingestion.dataset.off_topic import off_topic_table
+from taugate.registry.catalog import find
 from taugate.retrieval.index.top_k import TopK
 
 DELTA = 0.05
@@ -35,7 +41,7 @@ def singles(queries: int) -> SamplingUnits:
 def test_rho_is_at_the_lower_end_of_a_gap() -> None:
     right, off_topic = np.linspace(0.6, 0.9, 200, dtype=np.float32), np.linspace(0.1, 0.3, 100, dtype=np.float32)
     rho = choose_rho(right, [off_topic], DEFAULT)
-    assert (off_topic < np.float32(rho)).mean() == pytest.approx(0.96)
+    assert (off_topic < np.float32(rho)).mean() == pytest.approx(0.9)
     assert not (right < np.float32(rho)).any()
 
 
@@ -77,6 +83,23 @@ def test_record_counts_reported_questions_alone() -> None:
     assert record.lost.mean == 0.25
     assert record.lost.upper == pytest.approx(0.751, abs=1e-3)  # Clopper–Pearson, 1 of 4
     assert record.lost.lower < 0.25
+
+
+def test_off_topic_question_is_counted_by_the_rho_of_the_others() -> None:
+    scores = np.linspace(0.1, 0.3, 34, dtype=np.float32)
+    probes = Probes(scores, np.arange(34) % 2 == 0, np.arange(34) % 2 == 1, np.arange(34))
+    kinds = ProbedKinds(probes, None, None, 0)
+    rho = choose_rho(float32(), kinds.choosing, DEFAULT)
+    assert int((scores < np.float32(rho)).sum()) == 31  # nine in ten
+    counted = off_topic_refused(float32(), kinds, DEFAULT)
+    assert (counted.queries, counted.refused) == (34, 30)  # the 31st is answered without itself
+    assert 0.7 < counted.lower < 30 / 34
+
+
+def test_off_topic_questions_are_in_the_language_of_the_queries(releases: Path) -> None:
+    record = json.loads((find(releases) / "manifest.json").read_bytes())["refusal"]
+    english = [question for question in off_topic_table() if question.language == "English"]
+    assert record["off_topic"]["queries"] + record["left_out"] == len(english)
 
 
 def test_unanswerable_queries_about_certified_documents_never_choose() -> None:

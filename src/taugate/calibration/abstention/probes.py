@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits
 from taugate.ingestion.dataset.beir import Dataset
+from taugate.ingestion.dataset.off_topic import off_topic_table
+from taugate.ingestion.queries.question_rule import QuestionRule
 from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.vectors.similarity import Float32
@@ -116,7 +118,8 @@ def off_topic_probes(
 ) -> tuple[Probes, int]:
     """Score the questions about other subjects, and leave out those that the corpus seems to answer.
 
-    The others choose and report in turn, so that every language and field is in both parts.
+    Only questions in the language of the labelled queries count, or all of them if none is in it: an encoder of one
+    language gives foreign questions low scores, so these would hide how many of the users' own are answered.
 
     Args:
         dataset: Documents and questions.
@@ -128,9 +131,13 @@ def off_topic_probes(
         The questions, and how many were left out.
     """
     top = index.search(encoded.off_topic, 1)
-    remains = ~seem_answered(dataset, top, right_answers)
+    language = QuestionRule.for_texts([query.text for query in dataset.answerable]).language
+    asked: Mask = np.array([question.language == language for question in off_topic_table()])
+    if not asked.any():
+        asked[:] = True
+    remains = asked & ~seem_answered(dataset, top, right_answers)
     rows = np.arange(int(remains.sum()))
-    return Probes(top.scores[remains, 0], rows % 2 == 0, rows % 2 == 1, rows), int((~remains).sum())
+    return Probes(top.scores[remains, 0], rows % 2 == 0, rows % 2 == 1, rows), int((asked & ~remains).sum())
 
 
 def seem_answered(dataset: Dataset, top: TopK, right_answers: Float32) -> Mask:

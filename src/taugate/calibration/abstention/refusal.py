@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from taugate.calibration.abstention.probes import Probes
@@ -33,9 +32,9 @@ from taugate.retrieval.vectors.similarity import Float32
 MAX_LOST = 0.015
 # Part of a certified loss that ρ may use; the cut needs the remainder (docs/benchmarks/abstention.md).
 _SHARE_OF_LOSS = 1 / 8
-# Share of each kind of question that may remain. A share of the 166 off-topic questions that choose is known to about
-# as much (1.96 · √(.96 · .04 / 166) = .03), and the last few cost the most right answers.
-_REMAINING = 0.04
+# Share of each kind of question that may remain: the last few cost the most right answers. On the sample, .1 loses .7 %
+# of them and .03 loses 1.2 %; on a folder of 27 documents with 34 questions of people, 0 and 6 %.
+_REMAINING = 0.1
 
 
 @dataclass(frozen=True)
@@ -97,9 +96,9 @@ class ProbedKinds:
 
     @property
     def choosing(self) -> list[Float32]:
-        """Scores that choose ρ, one array per kind."""
-        kinds = (self.off_topic, self.unanswerable)
-        return [kind.choosing for kind in kinds if kind is not None and len(kind.choosing)]
+        """Scores that choose ρ, one array per kind; all off-topic questions, because one language has few."""
+        unanswerable = [] if self.unanswerable is None else [self.unanswerable.choosing]
+        return [self.off_topic.scores, *(scores for scores in unanswerable if len(scores))]
 
 
 @dataclass(frozen=True)
@@ -156,13 +155,30 @@ def _ceiling(right: Float32, lost: LostShares) -> float:
     return float(np.float32(tail))
 
 
-def refusal_record(rho: float, right: RightAnswers, kinds: ProbedKinds, *, provisional: bool) -> RefusalRecord:
+def off_topic_refused(right: Float32, kinds: ProbedKinds, lost: LostShares) -> RefusedQuestions:
+    """Count the off-topic questions that are refused by the ρ that all others choose; see `choose_rho`."""
+    scores, *others = kinds.choosing
+    refused: Mask = np.zeros(len(scores), dtype=np.bool_)
+    for row in range(len(scores) if len(scores) > 1 else 0):
+        refused[row] = scores[row] < np.float32(choose_rho(right, [np.delete(scores, row), *others], lost))
+    return _count(refused, SamplingUnits.from_clusters(kinds.off_topic.clusters))
+
+
+def refusal_record(
+    rho: float,
+    right: RightAnswers,
+    kinds: ProbedKinds,
+    off_topic: RefusedQuestions | None = None,
+    *,
+    provisional: bool,
+) -> RefusalRecord:
     """Record how many questions of each kind ρ refuses, and how many right answers, among those that report.
 
     Args:
         rho: The threshold.
         right: Right answers to report.
         kinds: Questions without an answer.
+        off_topic: Off-topic questions refused; None to count those that ρ refuses.
         provisional: Whether labelled queries are too few, or generated, to limit the share of lost answers.
     """
     refused = right.scores < np.float32(rho)
@@ -177,7 +193,7 @@ def refusal_record(rho: float, right: RightAnswers, kinds: ProbedKinds, *, provi
         score="best_similarity",
         rho=rho,
         provisional=provisional,
-        off_topic=_refused(kinds.off_topic, rho),
+        off_topic=off_topic or _refused(kinds.off_topic, rho),
         near_miss=_refused(kinds.near_miss, rho) if kinds.near_miss else None,
         unanswerable=_refused(kinds.unanswerable, rho) if kinds.unanswerable else None,
         lost=lost,
@@ -202,8 +218,10 @@ def share_at_most(happened: Mask, units: SamplingUnits) -> float:
 
 
 def _refused(probes: Probes, rho: float) -> RefusedQuestions:
-    refused: NDArray[np.bool_] = probes.reported < np.float32(rho)
-    units = probes.reported_units
+    return _count(probes.reported < np.float32(rho), probes.reported_units)
+
+
+def _count(refused: Mask, units: SamplingUnits) -> RefusedQuestions:
     lower = 1 - share_at_most(~refused, units)
     evidence = units.record if units.unit == "document" else None
     return RefusedQuestions(queries=len(refused), refused=int(refused.sum()), lower=lower, evidence=evidence)

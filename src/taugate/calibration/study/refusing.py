@@ -15,6 +15,7 @@ from taugate.calibration.abstention.refusal import (
     answer_rule,
     can_limit,
     choose_rho,
+    off_topic_refused,
     refusal_record,
 )
 from taugate.calibration.encoding.corpus import EncodedTexts
@@ -105,14 +106,19 @@ def refuse_by_default(
     kinds = _kinds(search, parts, limiting)
     if not kinds.off_topic.reports.any():
         return None
+    off_topic = None
     if kept is not None:
         rho, provisional = kept.rho, kept.provisional
     else:
         # Generated queries resemble their documents more than people's queries do, so ρ could lose many of the latter.
         generated = any(query.origin in {"crop", "llm"} for query in search.dataset.answerable)
         provisional = generated or not can_limit(MAX_LOST, len(search.units))
-        rho = choose_rho(limiting.scores, kinds.choosing, LostShares.under(rule))
-    record = refusal_record(rho, reported, kinds, provisional=provisional)
+        lost = LostShares.under(rule)
+        # A few crops, some of two or three words, say too little about people's questions to limit ρ, unless a loss is
+        # certified for them.
+        right = limiting.scores[:0] if provisional and rule.statement is None else limiting.scores
+        rho, off_topic = choose_rho(right, kinds.choosing, lost), off_topic_refused(right, kinds, lost)
+    record = refusal_record(rho, reported, kinds, off_topic, provisional=provisional)
     fitted = roles is not None and bool(parts.certifies.any() and parts.limits[roles.fit].all())
     answering = AnsweredQueries(
         scores, search.unanswerable.scores[:, 0], np.float32(rho), certified=True, fitted=fitted
