@@ -79,7 +79,7 @@ def _add_threshold_options(parser: argparse.ArgumentParser) -> None:
         "--no-refusal",
         action="store_true",
         help="refuse no query as a whole (default: a query is refused if its best similarity is below ρ, which refuses "
-        "questions about other subjects; not with --tau, --labels or --method bootstrap)",
+        "questions about other subjects; not with --tau or --method bootstrap)",
     )
     add_option(group, rule, "tau", metavar="X")
 

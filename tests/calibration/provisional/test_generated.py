@@ -154,7 +154,7 @@ def test_guarantee_names_generated_questions(tmp_path: Path, calibrate: Capture)
     release = Manifest.model_validate(manifest)
     assert release.calibration is not None
     none = release.policy.model_copy(update={"kind": "none", "tau": None})
-    message = outlook(release.calibration, none, release.metrics["heldout"])
+    message = outlook(release.calibration, none, release.metrics["heldout"], refusing=False)
     assert message is not None
     assert limit not in message
     assert "The threshold loses" not in message

@@ -81,7 +81,7 @@ def render(dataset: Dataset, facts: Mapping[str, Any], findings: Findings, paren
         last=last,
         warnings=page_warnings(facts, findings),
         cost=cost(findings.policy, findings.metrics[last], refusing=findings.abstention is not None),
-        promise=promise(findings.policy, refusing=refusal is not None),
+        promise=promise(findings.policy, refusing=refusal is not None and findings.policy.statement != "labels"),
         statement=statement,
         labels=findings.labels,
         few_labels=few_labels,
@@ -149,7 +149,8 @@ def page_warnings(facts: Mapping[str, Any], findings: Findings) -> list[PageWarn
     if record.state == "provisional":
         warnings.append(PageWarning("Provisional", _sentence(record.because(k))))
         if facts.get("update") is None:  # an update keeps this record, but may be measured on other queries
-            expectation = outlook(record, findings.policy, [*findings.metrics.values()][-1])
+            metrics = [*findings.metrics.values()][-1]
+            expectation = outlook(record, findings.policy, metrics, refusing=findings.answer_rule is not None)
             warnings += [PageWarning("What to expect", expectation)] if expectation else []
     if findings.policy.kind == "none":
         advice = f"{findings.policy.guarantee} Label more queries, or allow a larger loss with --max-loss."

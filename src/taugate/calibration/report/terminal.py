@@ -133,7 +133,7 @@ def table(manifest: Manifest) -> str:
     if manifest.refusal is not None:
         lines.append(_refusal(manifest.refusal))
     lines += [_level(level) for level in manifest.policy.levels[1:]]
-    refusing = "" if manifest.abstention is None and manifest.refusal is None else ", before any query is refused"
+    refusing = "" if manifest.answer_threshold is None else ", before any query is refused"
     lines += [_alternative(other) + refusing for other in manifest.alternatives]
     if manifest.drift is not None:
         lines.append(_drift(manifest.drift))
@@ -145,7 +145,8 @@ def _standing(manifest: Manifest) -> list[str]:
     record, k = manifest.calibration, manifest.policy.k
     if record is None:
         return []
-    expectation = outlook(record, manifest.policy, [*manifest.metrics.values()][-1])
+    refusing = manifest.answer_threshold is not None
+    expectation = outlook(record, manifest.policy, [*manifest.metrics.values()][-1], refusing=refusing)
     lines = [] if expectation is None else [f"{PROVISIONAL} {expectation}"]
     chance_warning = record.chance_warning(k)
     return lines if chance_warning is None else [*lines, f"warning: {chance_warning}"]

@@ -190,7 +190,9 @@ def study(  # noqa: PLR0913, PLR0915, PLR0917 (the state and the steps of the ca
         policy = _decide(settings, queries, few_labels, inherited)
         policy, strata = _stratified(policy, dataset, encoded.answerable, index, settings, queries)
         if refusing is not None and inherited is None and policy.certificates and policy.tau is not None:
-            counted = words.WITHOUT_REFUSALS if refusal is None else words.WITH_REFUSALS
+            # Estimates from few labels are of the cut alone.
+            cut_alone = refusal is None or policy.statement == "labels"
+            counted = words.WITHOUT_REFUSALS if cut_alone else words.WITH_REFUSALS
             policy = policy.model_copy(update={"guarantee": f"{policy.guarantee} {counted}"})
         # An inherited model may have seen the queries that would certify, so the alternatives do not use it.
         usable = scored if fitted else replace(scored, relevance=None, unanswerable_relevance=None)
