@@ -256,6 +256,10 @@ def _refuses(options: Mapping[str, Any], rule: ThresholdRule, abstention: Absten
 
     Estimates from few labels are of the cut alone, so nothing is refused with them.
     """
+    if options.get("no_refusal") and abstention is not None:
+        raise InputError(
+            f"--no-refusal: --max-answered {abstention.max_answered:g} asks for refusals; leave out one of the two"
+        )
     if options.get("no_refusal") or abstention is not None or options.get("labels"):
         return False
     return rule.method != "fixed" and options.get("method") != "bootstrap"
