@@ -45,8 +45,8 @@ def section(experiment: Experiment) -> str:
     header = ["set", "ρ", "off-topic", "… asked by others", "near misses", "human unanswerable", "right answers lost"]
     return f"""\
 `taugate calibrate` without options sets ρ. How many questions that no document answers does it refuse, and how many right answers does it
-lose? The second half of the off-topic questions, near misses, the second half of the human unanswerable questions, and held-out queries
-count; none of them chose ρ. "Asked by others" are {_MAX_OTHERS} out-of-scope questions of CLINC150 (`{_OTHERS}`). Limits are one-sided, 95 %.
+lose? Each off-topic question is counted by the ρ of all others. Near misses, half of the human unanswerable questions and held-out queries
+count as well; none of them chose ρ. "Asked by others" are {_MAX_OTHERS} out-of-scope questions of CLINC150 (`{_OTHERS}`). Limits are one-sided, 95 %.
 
 {table(header, rows)}
 

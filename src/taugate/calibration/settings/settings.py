@@ -253,6 +253,10 @@ class CalibrationSettings(Options):
 
 def _refuses(options: Mapping[str, Any], rule: ThresholdRule, abstention: AbstentionRule | None) -> bool:
     """Return whether the default refusal is set: unless other options decide it, or ask for the papers' rule alone."""
+    if options.get("no_refusal") and abstention is not None:
+        raise InputError(
+            f"--no-refusal: --max-answered {abstention.max_answered:g} asks for refusals; leave out one of the two"
+        )
     if options.get("no_refusal") or abstention is not None:
         return False
     return rule.method != "fixed" and options.get("method") != "bootstrap"
