@@ -233,7 +233,7 @@ def test_auto_policy_respects_max_empty(sample: Path, encoder: Path, tmp_path: P
 
     By --max-loss alone another policy is the best. What counts is what is kept under both limits.
     """
-    limits = ["--max-loss", "0.3", "--max-empty", "0.02"]
+    limits = ["--max-loss", "0.3", "--max-empty", "0.02", "--no-refusal"]
     kept = {}
     for policy in ("auto", "relative"):
         code, manifest, _ = calibrate(sample, tmp_path, encoder, *limits, "--policy", policy)
